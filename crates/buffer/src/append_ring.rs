@@ -1,0 +1,327 @@
+//! The ring for bytes that come into being here: what a source reads from a pipe, what a filter decodes or encodes.
+//!
+//! Bytes are appended, published and from then on only read; memory is used again a region at a time, once nothing
+//! refers to it. Not shared between processes. Read through [`Rings`](crate::Rings).
+//!
+//! Who may do what: appending takes `&self`, for it touches only bytes nobody has seen; using memory again takes
+//! `&mut self`, so that no slice handed out can be alive then. The compiler checks both.
+
+use base::limits::{APPEND_REGION_BYTES, BLOCK_BYTES, PINNED_REGIONS, SPARE_REGIONS};
+use std::cell::{Cell, UnsafeCell};
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+
+/// A run of memory that holds positions `start .. start + used`.
+#[derive(Debug)]
+struct Region {
+    bytes: NonNull<u8>,
+    capacity: usize,
+    start: u64,
+    used: usize,
+    /// Held descriptors that point here.
+    holds: u32,
+}
+
+impl Region {
+    fn new(capacity: usize, start: u64) -> Region {
+        // Zeroed, so every byte of it is initialised; the allocator gives untouched zero pages for this size.
+        let boxed = vec![0u8; capacity].into_boxed_slice();
+        let bytes = NonNull::new(Box::into_raw(boxed).cast::<u8>()).expect("a box is never null");
+        Region { bytes, capacity, start, used: 0, holds: 0 }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: made by `Box::into_raw` of a slice of exactly this length, and dropped once.
+        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.bytes.as_ptr(), self.capacity)) });
+    }
+}
+
+/// A ring of regions, appended to at the end.
+#[derive(Debug)]
+pub struct AppendRing {
+    /// In order of position; the last one is being filled.
+    regions: UnsafeCell<VecDeque<Region>>,
+    spare: UnsafeCell<Vec<Region>>,
+    /// An `append` is filling the free part of the last region.
+    busy: Cell<bool>,
+    made: Cell<u64>,
+}
+
+// SAFETY: nothing in it refers to a thread; it is not `Sync`, so its cells are only ever used by one thread at a time.
+unsafe impl Send for AppendRing {}
+
+impl Default for AppendRing {
+    fn default() -> Self {
+        AppendRing::new()
+    }
+}
+
+impl AppendRing {
+    /// An empty ring; memory comes with the first append.
+    pub fn new() -> AppendRing {
+        AppendRing {
+            regions: UnsafeCell::new(VecDeque::new()),
+            spare: UnsafeCell::new(Vec::new()),
+            busy: Cell::new(false),
+            made: Cell::new(0),
+        }
+    }
+
+    /// Bytes appended since the ring was made.
+    pub fn appended_bytes(&self) -> u64 {
+        self.made.get()
+    }
+
+    /// Bytes of memory in use, spare regions included.
+    pub fn memory_bytes(&self) -> usize {
+        // SAFETY: not `Sync` and no reference to the lists outlives a method, so this is the only one.
+        let (regions, spare) = unsafe { (&*self.regions.get(), &*self.spare.get()) };
+        regions.iter().chain(spare).map(|region| region.capacity).sum()
+    }
+
+    /// Appends a block of at most `max` bytes: `fill` writes into the space and says how many it used. Gives the
+    /// position of the first byte, how many were kept, and what `fill` returned. The space holds whatever was there
+    /// before (its contents are unspecified, not secret). Allocates when the last region is full.
+    ///
+    /// # Panics
+    /// When `fill` appends to the same ring, or `max` exceeds [`BLOCK_BYTES`]: both are mistakes in our own code.
+    pub fn append<R>(&self, max: usize, fill: impl FnOnce(&mut [u8]) -> (usize, R)) -> (u64, usize, R) {
+        assert!(max <= BLOCK_BYTES, "a block of {max} bytes");
+        assert!(!self.busy.replace(true), "append inside append");
+        let (start, space) = self.space(max);
+        // SAFETY: `space` is `max` initialised bytes past everything published, so no slice handed out overlaps it;
+        // `busy` keeps a second writer away, and recycling needs `&mut self`.
+        let space = unsafe { std::slice::from_raw_parts_mut(space.as_ptr(), max) };
+        let (used, result) = fill(space);
+        let used = used.min(max);
+        self.busy.set(false);
+        // SAFETY: as in `memory_bytes`; `fill` has returned.
+        let regions = unsafe { &mut *self.regions.get() };
+        if let Some(last) = regions.back_mut() {
+            last.used += used;
+        }
+        self.made.set(self.made.get() + used as u64);
+        (start, used, result)
+    }
+
+    /// Free space for `max` bytes at the end, in a new region where the last one has too little.
+    fn space(&self, max: usize) -> (u64, NonNull<u8>) {
+        // SAFETY: as in `memory_bytes`.
+        let (regions, spare) = unsafe { (&mut *self.regions.get(), &mut *self.spare.get()) };
+        let fits = regions.back().is_some_and(|last| last.capacity - last.used >= max);
+        if !fits {
+            let start = regions.back().map_or(0, |last| last.start + last.used as u64);
+            let region = match spare.pop() {
+                Some(mut region) if region.capacity >= max => {
+                    (region.start, region.used, region.holds) = (start, 0, 0);
+                    region
+                }
+                other => {
+                    spare.extend(other);
+                    Region::new(max.max(APPEND_REGION_BYTES), start)
+                }
+            };
+            regions.push_back(region);
+        }
+        let last = regions.back().expect("one was pushed if there was none");
+        // SAFETY: `used <= capacity`, so the sum stays inside the allocation or one past its end.
+        (last.start + last.used as u64, unsafe { last.bytes.add(last.used) })
+    }
+
+    /// Index of the region that holds `len` bytes from `pos` whole.
+    fn find(regions: &VecDeque<Region>, pos: u64, len: u32) -> Option<usize> {
+        let after = regions.partition_point(|region| region.start <= pos);
+        // Empty regions share a start with their successor; the data is in the last one that begins at or before.
+        let index = after.checked_sub(1)?;
+        let region = regions.get(index)?;
+        let offset = usize::try_from(pos - region.start).ok()?;
+        (offset <= region.used && len as usize <= region.used - offset).then_some(index)
+    }
+
+    /// The bytes at `pos`, or `None` where they were never written or are gone.
+    #[inline]
+    pub fn bytes(&self, pos: u64, len: u32) -> Option<&[u8]> {
+        // SAFETY: as in `memory_bytes`.
+        let regions = unsafe { &*self.regions.get() };
+        let region = &regions[AppendRing::find(regions, pos, len)?];
+        let offset = (pos - region.start) as usize;
+        // SAFETY: `find` checked `offset + len <= used`; published bytes are written again only through `&mut self`.
+        Some(unsafe { std::slice::from_raw_parts(region.bytes.as_ptr().add(offset), len as usize) })
+    }
+
+    /// The bytes at `pos` for writing; `&mut self` says that nobody is looking.
+    pub fn bytes_mut(&mut self, pos: u64, len: u32) -> Option<&mut [u8]> {
+        let regions = self.regions.get_mut();
+        let index = AppendRing::find(regions, pos, len)?;
+        let region = &mut regions[index];
+        let offset = (pos - region.start) as usize;
+        // SAFETY: inside the region as `find` checked, and exclusively borrowed.
+        Some(unsafe { std::slice::from_raw_parts_mut(region.bytes.as_ptr().add(offset), len as usize) })
+    }
+
+    /// Makes the block that ends at the ring's end `more` bytes longer, where there is room behind it.
+    pub fn extend(&mut self, pos: u64, len: u32, more: u32) -> bool {
+        let regions = self.regions.get_mut();
+        let Some(index) = AppendRing::find(regions, pos, len) else { return false };
+        let is_last = index + 1 == regions.len();
+        let region = &mut regions[index];
+        let end = (pos - region.start) as usize + len as usize;
+        if !is_last || end != region.used || region.capacity - end < more as usize {
+            return false;
+        }
+        region.used += more as usize;
+        self.made.set(self.made.get() + u64::from(more));
+        true
+    }
+
+    /// Keeps the memory of this block from being used again. False where it is gone, or where too many regions are
+    /// pinned already: then copy the block.
+    pub fn hold(&self, pos: u64, len: u32) -> bool {
+        // SAFETY: as in `memory_bytes`.
+        let regions = unsafe { &mut *self.regions.get() };
+        let Some(index) = AppendRing::find(regions, pos, len) else { return false };
+        if regions[index].holds == 0 && regions.len() > PINNED_REGIONS {
+            return false;
+        }
+        regions[index].holds += 1;
+        true
+    }
+
+    /// As [`hold`](AppendRing::hold), however many regions are pinned already.
+    pub fn pin(&self, pos: u64, len: u32) {
+        // SAFETY: as in `memory_bytes`.
+        let regions = unsafe { &mut *self.regions.get() };
+        if let Some(index) = AppendRing::find(regions, pos, len) {
+            regions[index].holds += 1;
+        }
+    }
+
+    /// Takes back one [`hold`](AppendRing::hold).
+    pub fn release(&self, pos: u64, len: u32) {
+        // SAFETY: as in `memory_bytes`.
+        let regions = unsafe { &mut *self.regions.get() };
+        if let Some(index) = AppendRing::find(regions, pos, len) {
+            regions[index].holds = regions[index].holds.saturating_sub(1);
+        }
+    }
+
+    /// Held descriptors that point into this ring.
+    pub fn holds(&self) -> u32 {
+        // SAFETY: as in `memory_bytes`.
+        unsafe { &*self.regions.get() }.iter().map(|region| region.holds).sum()
+    }
+
+    /// Is any block in the same region held?
+    pub fn is_held(&self, pos: u64, len: u32) -> bool {
+        // SAFETY: as in `memory_bytes`.
+        let regions = unsafe { &*self.regions.get() };
+        AppendRing::find(regions, pos, len).is_some_and(|index| regions[index].holds > 0)
+    }
+
+    /// Uses the memory of every block again that is not held. The caller promises that nobody follows such a
+    /// descriptor any more; one who does finds nothing, never other bytes: positions do not come back.
+    pub fn recycle(&mut self) {
+        let regions = self.regions.get_mut();
+        let spare = self.spare.get_mut();
+        if regions.len() == 1 {
+            // The common case: one region, kept in place once it is half full and nobody holds it.
+            let region = &mut regions[0];
+            if region.holds == 0 && region.used * 2 > region.capacity {
+                region.start += region.used as u64;
+                region.used = 0;
+            }
+            return;
+        }
+        let mut index = 0;
+        while index + 1 < regions.len() {
+            if regions[index].holds > 0 {
+                index += 1;
+                continue;
+            }
+            let Some(region) = regions.remove(index) else { break };
+            if spare.len() < SPARE_REGIONS && region.capacity == APPEND_REGION_BYTES {
+                spare.push(region);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn append(ring: &AppendRing, bytes: &[u8]) -> (u64, u32) {
+        let (pos, len, ()) = ring.append(bytes.len(), |space| {
+            space.copy_from_slice(bytes);
+            (bytes.len(), ())
+        });
+        (pos, len as u32)
+    }
+
+    #[test]
+    fn positions_go_on_and_never_come_back() {
+        let mut ring = AppendRing::new();
+        let (a, len) = append(&ring, b"hello");
+        let (b, _) = append(&ring, b"world!");
+        assert_eq!((a, b), (0, 5));
+        assert_eq!(ring.bytes(a, len), Some(&b"hello"[..]));
+        assert_eq!(ring.bytes(b, 7), None, "past what was written");
+        append(&ring, &vec![1; APPEND_REGION_BYTES]);
+        ring.recycle();
+        assert_eq!(ring.bytes(a, len), None, "used again");
+        assert_eq!(append(&ring, b"x").0, 11 + APPEND_REGION_BYTES as u64);
+    }
+
+    #[test]
+    fn only_the_last_block_can_be_extended() {
+        let mut ring = AppendRing::new();
+        let (a, a_len) = append(&ring, b"ab");
+        let (b, b_len) = append(&ring, b"cd");
+        assert!(!ring.extend(a, a_len, 1));
+        assert!(ring.extend(b, b_len, 3));
+        assert_eq!(ring.bytes(b, b_len + 3).map(<[u8]>::len), Some(5));
+        assert!(!ring.extend(b, b_len, 1), "it is longer now");
+    }
+
+    #[test]
+    #[should_panic(expected = "append inside append")]
+    fn append_is_not_reentrant() {
+        let ring = AppendRing::new();
+        ring.append(1, |_| (0, append(&ring, b"x")));
+    }
+
+    proptest! {
+        /// Against a map of everything ever appended: held blocks stay readable, released ones are either whole or gone,
+        /// memory stays within what holds explain.
+        #[test]
+        fn behaves_as_a_map(steps in proptest::collection::vec((0u8..4, 1usize..400_000), 1..120)) {
+            let mut ring = AppendRing::new();
+            let mut held: BTreeMap<u64, (u32, u8)> = BTreeMap::new();
+            let mut fill = 0u8;
+            for (step, size) in steps {
+                match step {
+                    0 | 1 => {
+                        fill = fill.wrapping_add(1);
+                        let (pos, len, ()) = ring.append(size, |space| { space.fill(fill); (size, ()) });
+                        if step == 1 && ring.hold(pos, len as u32) {
+                            held.insert(pos, (len as u32, fill));
+                        }
+                    }
+                    2 => if let Some((pos, (len, _))) = held.pop_first() { ring.release(pos, len); },
+                    _ => ring.recycle(),
+                }
+                for (&pos, &(len, value)) in &held {
+                    let bytes = ring.bytes(pos, len).expect("held");
+                    prop_assert!(bytes.len() == len as usize && bytes.first() == Some(&value) && bytes.last() == Some(&value));
+                }
+            }
+            for (pos, (len, _)) in held { ring.release(pos, len); }
+            ring.recycle();
+            prop_assert!(ring.memory_bytes() <= (SPARE_REGIONS + 1) * APPEND_REGION_BYTES);
+        }
+    }
+}

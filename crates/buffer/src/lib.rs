@@ -1,0 +1,19 @@
+//! BUFFERING PLANE: every byte once, in a ring; what travels is a [`Descriptor`].
+//!
+//! - [`descriptor`] — 32 bytes that name a block and say what is known of it.
+//! - [`rings`] — the dense table of one process: descriptor in, bytes out, checked. Start reading here.
+//! - [`mapped_file`] — a capture file as a zero-copy data ring.
+//! - [`append_ring`] — what sources read and filters make, in memory that is used again.
+//!
+//! This crate moves no meaning: it knows of no packet, filter or request. It is one of the few that may use `unsafe`.
+
+pub mod append_ring;
+pub mod descriptor;
+pub mod mapped_file;
+pub mod rings;
+mod sigbus;
+
+pub use append_ring::AppendRing;
+pub use descriptor::{Descriptor, Flags, WIRE_MAX};
+pub use mapped_file::MappedFile;
+pub use rings::{EditError, Interface, Rings, Room, SegmentId, ViewId};

@@ -1,0 +1,620 @@
+//! The dense table of one process: a descriptor goes in, bytes come out, checked. This is the only way to a block's bytes.
+//!
+//! A *segment* is memory that holds bytes: a mapped file or an append ring. A *view* names a segment together with what
+//! its frames are (link type, interface); a descriptor's ring field is a view's id. Several views may share a segment,
+//! as the interfaces of one pcapng file do.
+//!
+//! In: `source` filters map files and append; out: filters read through [`Rings::bytes`].
+
+use crate::append_ring::AppendRing;
+use crate::descriptor::{Descriptor, WIRE_MAX, end_of};
+use crate::mapped_file::MappedFile;
+use base::id::{Generation, RingId};
+use base::limits::{BLOCK_BYTES, RINGS};
+use std::cell::Cell;
+use std::sync::Arc;
+
+/// Where frames of a view came from. All of it goes into a pcapng file's interface description.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// LINKTYPE number of the frames; `None` where the view holds no frames.
+    pub link_type: Option<u16>,
+    /// The device's name, where the capture says it.
+    pub name: Option<String>,
+    /// What the capture says about the device.
+    pub description: Option<String>,
+    /// Bytes kept of each frame at most; 0 = no limit.
+    pub snap_len: u32,
+}
+
+/// A segment in this table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentId(u32);
+
+/// A view in this table, as descriptors name it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ViewId {
+    /// The descriptor's `ring`.
+    pub ring: RingId,
+    /// The descriptor's `generation`.
+    pub generation: Generation,
+}
+
+impl ViewId {
+    /// The block of `len` bytes at `pos` in this view: whole on the wire, class 0, time 0, no flags.
+    #[inline]
+    pub fn block(self, pos: u64, len: u32) -> Descriptor {
+        let ViewId { ring, generation } = self;
+        Descriptor { pos, len, ring, generation, wire_and_flags: len.min(WIRE_MAX), ..Descriptor::default() }
+    }
+}
+
+/// Extra room an [`edit`](Rings::edit) wants around the bytes there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes wanted before the first.
+    pub front: u32,
+    /// Bytes wanted after the last.
+    pub back: u32,
+}
+
+/// Why a block cannot be edited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EditError {
+    /// Its bytes are gone or never were.
+    Gone,
+    /// It would become longer than a block can be.
+    TooLong,
+}
+
+#[derive(Debug)]
+struct View {
+    /// First byte of a mapped segment, so that the common lookup needs no second table; `len` is 0 for append rings.
+    base: *const u8,
+    len: u64,
+    segment: SegmentId,
+    generation: Generation,
+    live: bool,
+    interface: Arc<Interface>,
+}
+
+#[derive(Debug)]
+enum Memory {
+    File(MappedFile),
+    Append(AppendRing),
+}
+
+#[derive(Debug)]
+struct Segment {
+    memory: Memory,
+    views: Vec<RingId>,
+    /// Held descriptors of a mapped file (an append ring counts its own, by region).
+    holds: Cell<u32>,
+    retired: bool,
+}
+
+/// How many blocks took which way, for people and for tests that assert that nothing is copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Descriptors that named nothing (a mistake of ours or of a peer): read as empty.
+    pub faults: u64,
+    /// Held blocks copied because too much was pinned.
+    pub hold_copies: u64,
+    /// Bytes of those.
+    pub hold_copied_bytes: u64,
+    /// Edits done where the block lay.
+    pub edits_in_place: u64,
+    /// Edits that needed a copy.
+    pub edit_copies: u64,
+}
+
+/// The table. One worker owns it; it is not shared.
+#[derive(Debug)]
+pub struct Rings {
+    views: Vec<View>,
+    free_views: Vec<RingId>,
+    segments: Vec<Option<Segment>>,
+    /// Where held blocks are copied to.
+    held: Option<ViewId>,
+    traffic: Cell<Traffic>,
+}
+
+// SAFETY: the raw pointers in `views` point into maps owned by `segments`, which move along; not `Sync`.
+unsafe impl Send for Rings {}
+
+impl Default for Rings {
+    fn default() -> Self {
+        Rings::new()
+    }
+}
+
+impl Rings {
+    /// An empty table.
+    pub fn new() -> Rings {
+        Rings { views: Vec::new(), free_views: Vec::new(), segments: Vec::new(), held: None, traffic: Cell::default() }
+    }
+
+    // --- segments and views -----------------------------------------------------------------------------------------
+
+    /// Adds a mapped file.
+    pub fn add_file(&mut self, file: MappedFile) -> SegmentId {
+        self.add_segment(Memory::File(file))
+    }
+
+    /// Adds an empty append ring.
+    pub fn add_append_ring(&mut self) -> SegmentId {
+        self.add_segment(Memory::Append(AppendRing::new()))
+    }
+
+    fn add_segment(&mut self, memory: Memory) -> SegmentId {
+        let segment = Segment { memory, views: Vec::new(), holds: Cell::new(0), retired: false };
+        let index = match self.segments.iter().position(Option::is_none) {
+            Some(index) => {
+                self.segments[index] = Some(segment);
+                index
+            }
+            None => {
+                self.segments.push(Some(segment));
+                self.segments.len() - 1
+            }
+        };
+        SegmentId(u32::try_from(index).expect("segments are bounded by views"))
+    }
+
+    /// Names a segment with what its frames are; `None` when all ids are taken.
+    pub fn add_view(&mut self, segment: SegmentId, interface: Interface) -> Option<ViewId> {
+        let (base, len) = match &self.segment(segment)?.memory {
+            Memory::File(file) => (file.bytes().as_ptr(), file.len() as u64),
+            Memory::Append(_) => (std::ptr::null(), 0),
+        };
+        let view = View { base, len, segment, generation: Generation(0), live: true, interface: Arc::new(interface) };
+        let ring = match self.free_views.pop() {
+            Some(ring) => {
+                let slot = &mut self.views[usize::from(ring.0)];
+                let generation = Generation(slot.generation.0.wrapping_add(1));
+                *slot = View { generation, ..view };
+                ring
+            }
+            None if self.views.len() < RINGS => {
+                self.views.push(view);
+                RingId((self.views.len() - 1) as u16)
+            }
+            None => return None,
+        };
+        self.segments[segment.0 as usize].as_mut()?.views.push(ring);
+        Some(ViewId { ring, generation: self.views[usize::from(ring.0)].generation })
+    }
+
+    fn segment(&self, id: SegmentId) -> Option<&Segment> {
+        self.segments.get(id.0 as usize)?.as_ref()
+    }
+
+    fn segment_mut(&mut self, id: SegmentId) -> Option<&mut Segment> {
+        self.segments.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    /// The segment's owner adds nothing more: it goes as soon as nothing in it is held, at the next
+    /// [`recycle`](Rings::recycle).
+    pub fn retire(&mut self, segment: SegmentId) {
+        if let Some(segment) = self.segment_mut(segment) {
+            segment.retired = true;
+        }
+    }
+
+    /// The mapped file behind a segment, where it is one.
+    pub fn file(&self, segment: SegmentId) -> Option<&MappedFile> {
+        match &self.segment(segment)?.memory {
+            Memory::File(file) => Some(file),
+            Memory::Append(_) => None,
+        }
+    }
+
+    /// Maps what a file has gained since; gives its length in bytes. Makes system calls.
+    pub fn grow_file(&mut self, segment: SegmentId) -> std::io::Result<u64> {
+        let Some(Segment { memory: Memory::File(file), views, .. }) = self.segment_mut(segment) else {
+            return Err(std::io::Error::other("not a mapped file"));
+        };
+        file.grow()?;
+        let (base, len, views) = (file.bytes().as_ptr(), file.len() as u64, views.clone());
+        for ring in views {
+            let view = &mut self.views[usize::from(ring.0)];
+            (view.base, view.len) = (base, len);
+        }
+        Ok(len)
+    }
+
+    /// What the frames of this block's view are, where the view is live.
+    #[inline]
+    pub fn interface(&self, block: &Descriptor) -> Option<&Arc<Interface>> {
+        self.view(block).map(|view| &view.interface)
+    }
+
+    /// LINKTYPE number of this block's view, where it holds frames.
+    #[inline]
+    pub fn link_type(&self, block: &Descriptor) -> Option<u16> {
+        self.view(block)?.interface.link_type
+    }
+
+    #[inline]
+    fn view(&self, block: &Descriptor) -> Option<&View> {
+        self.views.get(usize::from(block.ring.0)).filter(|view| view.live && view.generation == block.generation)
+    }
+
+    // --- bytes ------------------------------------------------------------------------------------------------------
+
+    /// The bytes of a block. A descriptor that names nothing reads as empty and is counted as a fault.
+    #[inline]
+    pub fn bytes(&self, block: &Descriptor) -> &[u8] {
+        if let Some(view) = self.views.get(usize::from(block.ring.0))
+            && view.generation == block.generation
+            && block.pos <= view.len
+            && u64::from(block.len) <= view.len - block.pos
+            && view.len > 0
+        {
+            // SAFETY: `len` is above 0 only for a live view of a mapped file, whose map is at `base` and that long
+            // (`add_view`, `grow_file` set both, `drop_segment` sets `len` to 0); the range was checked just now. The map
+            // goes only through `&mut self`. Bytes that another process changes: see `MappedFile::bytes`.
+            return unsafe { std::slice::from_raw_parts(view.base.add(block.pos as usize), block.len as usize) };
+        }
+        self.appended_bytes(block)
+    }
+
+    fn appended_bytes(&self, block: &Descriptor) -> &[u8] {
+        if block.len == 0 {
+            return &[];
+        }
+        let found = self.append_ring_of(block).and_then(|ring| ring.bytes(block.pos, block.len));
+        found.unwrap_or_else(|| {
+            self.count(|traffic| traffic.faults += 1);
+            &[]
+        })
+    }
+
+    fn append_ring_of(&self, block: &Descriptor) -> Option<&AppendRing> {
+        match &self.segment(self.view(block)?.segment)?.memory {
+            Memory::Append(ring) => Some(ring),
+            Memory::File(_) => None,
+        }
+    }
+
+    /// Copies `parts`, one after the other, to the end of an append ring and gives the block they make there (time,
+    /// class and flags are the caller's to set). `None` where the view is not of an append ring or the block too long.
+    pub fn append_copy(&self, view: ViewId, parts: &[&[u8]]) -> Option<Descriptor> {
+        let len = parts.iter().try_fold(0usize, |sum, part| sum.checked_add(part.len()))?;
+        self.append(view, len, |mut space| {
+            for part in parts {
+                let (here, rest) = space.split_at_mut(part.len());
+                here.copy_from_slice(part);
+                space = rest;
+            }
+            (len, ())
+        })
+        .map(|(block, ())| block)
+    }
+
+    /// Lets `fill` write at most `max` bytes at the end of an append ring: it gives how many it wrote and a result of
+    /// its own. `None` where the view is not of an append ring or `max` is too long for a block.
+    pub fn append<R>(
+        &self,
+        view: ViewId,
+        max: usize,
+        fill: impl FnOnce(&mut [u8]) -> (usize, R),
+    ) -> Option<(Descriptor, R)> {
+        if max > BLOCK_BYTES {
+            return None;
+        }
+        let mut block = view.block(0, 0);
+        let (pos, len, result) = self.append_ring_of(&block)?.append(max, fill);
+        block.pos = pos;
+        block.len = len as u32;
+        block.set_wire(len as u32);
+        Some((block, result))
+    }
+
+    // --- holding ----------------------------------------------------------------------------------------------------
+
+    /// Keeps a block readable beyond the batch it came in, until [`release`](Rings::release). Gives the descriptor to
+    /// keep: the same one where its memory can be pinned, else one of a copy, which is counted. `None` where the block
+    /// is gone.
+    pub fn hold(&mut self, block: &Descriptor) -> Option<Descriptor> {
+        let segment = self.segment(self.view(block)?.segment)?;
+        match &segment.memory {
+            Memory::File(_) => {
+                segment.holds.set(segment.holds.get() + 1);
+                Some(*block)
+            }
+            Memory::Append(ring) if ring.hold(block.pos, block.len) => Some(*block),
+            Memory::Append(ring) => {
+                ring.bytes(block.pos, block.len)?;
+                let held = self.held_view()?;
+                let copy = self.append_copy(held, &[self.bytes(block)])?;
+                let (Descriptor { ring, generation, pos, .. }, mut kept) = (copy, *block);
+                (kept.ring, kept.generation, kept.pos) = (ring, generation, pos);
+                // Holds are what that ring is for: its pins are bounded by what its holders may hold, not by regions.
+                self.append_ring_of(&kept)?.pin(kept.pos, kept.len);
+                self.count(|traffic| {
+                    traffic.hold_copies += 1;
+                    traffic.hold_copied_bytes += u64::from(kept.len);
+                });
+                Some(kept)
+            }
+        }
+    }
+
+    fn held_view(&mut self) -> Option<ViewId> {
+        if self.held.is_none() {
+            let segment = self.add_append_ring();
+            self.held = self.add_view(segment, Interface::default());
+        }
+        self.held
+    }
+
+    /// Takes back one [`hold`](Rings::hold), given the descriptor that `hold` gave.
+    pub fn release(&self, block: &Descriptor) {
+        let Some(segment) = self.view(block).and_then(|view| self.segment(view.segment)) else { return };
+        match &segment.memory {
+            Memory::File(_) => segment.holds.set(segment.holds.get().saturating_sub(1)),
+            Memory::Append(ring) => ring.release(block.pos, block.len),
+        }
+    }
+
+    // --- editing ----------------------------------------------------------------------------------------------------
+
+    /// The gateway for writing: gives the block's bytes, with `room` around them, for changing, and rewrites the
+    /// descriptor where they moved. Takes the cheapest way that is allowed:
+    ///
+    /// 1. *in place*, when the plan says that nobody else sees the block (`exclusive`), its ring is ours to write, and
+    ///    nothing near it is held;
+    /// 2. *longer in place*, when also room is wanted only behind it and it is the last in its ring;
+    /// 3. *copy* into the append ring `own` otherwise, counted. The room in front and behind is zeroed.
+    pub fn edit(
+        &mut self,
+        block: &mut Descriptor,
+        room: Room,
+        exclusive: bool,
+        own: ViewId,
+    ) -> Result<&mut [u8], EditError> {
+        let len = u64::from(block.len) + u64::from(room.front) + u64::from(room.back);
+        let len = u32::try_from(len).ok().filter(|&len| len as usize <= BLOCK_BYTES).ok_or(EditError::TooLong)?;
+        let in_place = exclusive && room.front == 0 && self.extend_in_place(block, room.back);
+        if in_place {
+            self.count(|traffic| traffic.edits_in_place += 1);
+        } else {
+            let copy = self.edit_copy(block, room, len, own)?;
+            (block.ring, block.generation, block.pos) = (copy.ring, copy.generation, copy.pos);
+            self.count(|traffic| traffic.edit_copies += 1);
+        }
+        let wire = block.wire().saturating_add(room.front).saturating_add(room.back);
+        block.len = len;
+        block.set_wire(wire);
+        let segment = self.view(block).map(|view| view.segment).ok_or(EditError::Gone)?;
+        match &mut self.segment_mut(segment).ok_or(EditError::Gone)?.memory {
+            Memory::Append(ring) => ring.bytes_mut(block.pos, block.len).ok_or(EditError::Gone),
+            Memory::File(_) => Err(EditError::Gone),
+        }
+    }
+
+    fn extend_in_place(&mut self, block: &Descriptor, more: u32) -> bool {
+        let Some(segment) = self.view(block).map(|view| view.segment) else { return false };
+        match self.segment_mut(segment).map(|segment| &mut segment.memory) {
+            Some(Memory::Append(ring)) => {
+                !ring.is_held(block.pos, block.len)
+                    && ring.bytes(block.pos, block.len).is_some()
+                    && (more == 0 || ring.extend(block.pos, block.len, more))
+            }
+            _ => false,
+        }
+    }
+
+    fn edit_copy(&self, block: &Descriptor, room: Room, len: u32, own: ViewId) -> Result<Descriptor, EditError> {
+        let end = end_of(block).ok_or(EditError::Gone)?;
+        let bytes = self.bytes(block);
+        if bytes.len() as u64 != end - block.pos {
+            return Err(EditError::Gone);
+        }
+        self.append(own, len as usize, |space| {
+            let (front, rest) = space.split_at_mut(room.front as usize);
+            let (middle, back) = rest.split_at_mut(bytes.len());
+            front.fill(0);
+            middle.copy_from_slice(bytes);
+            back.fill(0);
+            (len as usize, ())
+        })
+        .map(|(copy, ())| copy)
+        .ok_or(EditError::Gone)
+    }
+
+    // --- using memory again -----------------------------------------------------------------------------------------
+
+    /// Uses a segment's memory again, where nothing in it is held; drops it whole when it is retired. Call when no
+    /// batch that could name its blocks is under way.
+    pub fn recycle(&mut self, id: SegmentId) {
+        let Some(segment) = self.segment_mut(id) else { return };
+        let gone = segment.retired
+            && match &mut segment.memory {
+                Memory::File(_) => segment.holds.get() == 0,
+                Memory::Append(ring) => {
+                    ring.recycle();
+                    ring.holds() == 0
+                }
+            };
+        if gone {
+            self.drop_segment(id);
+        } else if let Memory::Append(ring) = &mut segment.memory {
+            ring.recycle();
+        }
+    }
+
+    /// [`recycle`](Rings::recycle) for what holds copied into the table's own ring, and for retired segments whose
+    /// last hold is gone.
+    pub fn recycle_held(&mut self) {
+        let held = self.held.and_then(|view| self.views.get(usize::from(view.ring.0))).map(|view| view.segment);
+        if let Some(segment) = held {
+            self.recycle(segment);
+        }
+        for index in 0..self.segments.len() {
+            if self.segments[index].as_ref().is_some_and(|segment| segment.retired) {
+                self.recycle(SegmentId(index as u32));
+            }
+        }
+    }
+
+    fn drop_segment(&mut self, id: SegmentId) {
+        let Some(segment) = self.segments.get_mut(id.0 as usize).and_then(Option::take) else { return };
+        for ring in &segment.views {
+            let view = &mut self.views[usize::from(ring.0)];
+            (view.base, view.len, view.live) = (std::ptr::null(), 0, false);
+            self.free_views.push(*ring);
+        }
+    }
+
+    // --- what happened ----------------------------------------------------------------------------------------------
+
+    fn count(&self, change: impl FnOnce(&mut Traffic)) {
+        let mut traffic = self.traffic.get();
+        change(&mut traffic);
+        self.traffic.set(traffic);
+    }
+
+    /// How many blocks took which way so far.
+    pub fn traffic(&self) -> Traffic {
+        self.traffic.get()
+    }
+
+    /// Bytes of memory our own rings use now (mapped files are page cache and not counted).
+    pub fn memory_bytes(&self) -> usize {
+        let rings = self.segments.iter().flatten().map(|segment| match &segment.memory {
+            Memory::Append(ring) => ring.memory_bytes(),
+            Memory::File(_) => 0,
+        });
+        rings.sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::descriptor::Flags;
+    use std::io::Write;
+
+    fn file(bytes: &[u8]) -> MappedFile {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        MappedFile::new(file).unwrap()
+    }
+
+    #[test]
+    fn a_descriptor_never_reads_outside_its_ring() {
+        let mut rings = Rings::new();
+        let segment = rings.add_file(file(b"0123456789"));
+        let view = rings.add_view(segment, Interface::default()).unwrap();
+        let rows = [
+            (0, 10, &b"0123456789"[..]),
+            (9, 1, b"9"),
+            (10, 0, b""),
+            (10, 1, b""),
+            (u64::MAX, 5, b""),
+            (5, u32::MAX, b""),
+        ];
+        for (pos, len, expected) in rows {
+            assert_eq!(rings.bytes(&view.block(pos, len)), expected, "{pos} {len}");
+        }
+        assert_eq!(rings.bytes(&ViewId { ring: RingId(9), ..view }.block(0, 1)), b"");
+        assert_eq!(rings.bytes(&ViewId { generation: Generation(1), ..view }.block(0, 1)), b"");
+        assert_eq!(rings.traffic().faults, 5, "an empty block is no fault");
+    }
+
+    #[test]
+    fn a_retired_file_goes_with_its_last_hold_and_its_id_comes_back_under_a_new_generation() {
+        let mut rings = Rings::new();
+        let segment = rings.add_file(file(b"abc"));
+        let view = rings.add_view(segment, Interface::default()).unwrap();
+        let held = rings.hold(&view.block(0, 3)).unwrap();
+        rings.retire(segment);
+        rings.recycle(segment);
+        assert_eq!(rings.bytes(&held), b"abc");
+        rings.release(&held);
+        rings.recycle_held();
+        assert_eq!(rings.bytes(&held), b"");
+        let segment = rings.add_file(file(b"xyz"));
+        let next = rings.add_view(segment, Interface::default()).unwrap();
+        assert_eq!((next.ring, next.generation), (view.ring, Generation(1)));
+        assert_eq!(rings.bytes(&held), b"", "an old descriptor does not see the new file");
+        assert_eq!(rings.bytes(&next.block(0, 3)), b"xyz");
+    }
+
+    #[test]
+    fn too_many_pinned_regions_turn_holds_into_copies() {
+        use base::limits::{APPEND_REGION_BYTES, PINNED_REGIONS};
+        let mut rings = Rings::new();
+        let segment = rings.add_append_ring();
+        let view = rings.add_view(segment, Interface::default()).unwrap();
+        let mut held = Vec::new();
+        for value in 0..PINNED_REGIONS as u8 + 3 {
+            let mut block = rings.append_copy(view, &[&vec![value; APPEND_REGION_BYTES - 1]]).unwrap().part(0, 100);
+            block.set_flags(Flags::FIRST);
+            held.push((value, rings.hold(&block).unwrap()));
+            rings.recycle(segment);
+        }
+        for (value, block) in &held {
+            assert_eq!(rings.bytes(block), vec![*value; 100]);
+            assert!(block.has(Flags::FIRST));
+        }
+        let traffic = rings.traffic();
+        assert_eq!((traffic.hold_copies, traffic.hold_copied_bytes, traffic.faults), (3, 300, 0));
+        for (_, block) in &held {
+            rings.release(block);
+        }
+        rings.recycle(segment);
+        rings.recycle_held();
+        assert!(rings.memory_bytes() <= 12 * APPEND_REGION_BYTES, "{}", rings.memory_bytes());
+    }
+
+    #[test]
+    fn edit_takes_the_cheapest_way_that_is_allowed() {
+        let mut rings = Rings::new();
+        let segment = rings.add_append_ring();
+        let view = rings.add_view(segment, Interface::default()).unwrap();
+        let own = rings.add_append_ring();
+        let own = rings.add_view(own, Interface::default()).unwrap();
+
+        let original = rings.append_copy(view, &[b"hello"]).unwrap();
+        let mut shared = original;
+        rings.edit(&mut shared, Room::default(), false, own).unwrap()[0] = b'J';
+        assert_eq!((rings.bytes(&shared), rings.bytes(&original)), (&b"Jello"[..], &b"hello"[..]));
+
+        let mut alone = original;
+        rings.edit(&mut alone, Room::default(), true, own).unwrap()[0] = b'Y';
+        assert_eq!((alone, rings.bytes(&original)), (original, &b"Yello"[..]), "in place: same descriptor");
+
+        rings.edit(&mut alone, Room { front: 0, back: 1 }, true, own).unwrap()[5] = b'!';
+        assert_eq!((rings.bytes(&alone), alone.pos), (&b"Yello!"[..], original.pos), "longer in place");
+
+        let mut framed = alone;
+        rings.edit(&mut framed, Room { front: 2, back: 0 }, true, own).unwrap()[..2].copy_from_slice(b"> ");
+        assert_eq!(rings.bytes(&framed), b"> Yello!");
+        assert_eq!(framed.wire(), 8);
+
+        let held = rings.hold(&alone).unwrap();
+        rings.edit(&mut alone, Room::default(), true, own).unwrap()[0] = b'M';
+        assert_eq!(rings.bytes(&held), b"Yello!", "somebody holds it");
+        let traffic = rings.traffic();
+        assert_eq!((traffic.edits_in_place, traffic.edit_copies), (2, 3));
+    }
+
+    #[test]
+    fn a_file_is_never_edited_in_place() {
+        let mut rings = Rings::new();
+        let segment = rings.add_file(file(b"abc"));
+        let view = rings.add_view(segment, Interface::default()).unwrap();
+        let own = rings.add_append_ring();
+        let own = rings.add_view(own, Interface::default()).unwrap();
+        let mut block = view.block(0, 3);
+        rings.edit(&mut block, Room::default(), true, own).unwrap()[0] = b'X';
+        assert_eq!((rings.bytes(&block), rings.bytes(&view.block(0, 3))), (&b"Xbc"[..], &b"abc"[..]));
+        let mut gone = view.block(2, 9);
+        assert_eq!(rings.edit(&mut gone, Room::default(), true, own), Err(EditError::Gone));
+        let mut long = view.block(0, 3);
+        assert_eq!(rings.edit(&mut long, Room { front: u32::MAX, back: 9 }, true, own), Err(EditError::TooLong));
+    }
+}
