@@ -1,0 +1,26 @@
+//! Reading numbers at an offset. Not a cursor and not public: each parser keeps its own offsets, and everything here
+//! answers `None` past the end. Network byte order unless the name says otherwise.
+
+/// Big-endian 16 bits at `offset`.
+#[inline]
+pub(crate) fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(*bytes.get(offset..)?.first_chunk()?))
+}
+
+/// Big-endian 32 bits at `offset`.
+#[inline]
+pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(*bytes.get(offset..)?.first_chunk()?))
+}
+
+/// `N` bytes at `offset`, as an array whose fields need no further check.
+#[inline]
+pub(crate) fn chunk_at<const N: usize>(bytes: &[u8], offset: usize) -> Option<&[u8; N]> {
+    bytes.get(offset..)?.first_chunk()
+}
+
+/// A length as `u32`. Frames longer than 4 GiB do not exist; a slice that is longer counts as `u32::MAX`.
+#[inline]
+pub(crate) fn length(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len()).unwrap_or(u32::MAX)
+}

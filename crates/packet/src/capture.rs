@@ -1,0 +1,283 @@
+//! What the readers of both capture file formats share: a record, the reasons to stop, and a reader that is one or the
+//! other. Not I/O: the caller owns the bytes and shows a window of them.
+//!
+//! The loop is the same for a mapped file, a pipe and a buffer: call [`Reader::next`] with a window that starts where
+//! the last call left off. A [`Record`] says how many bytes to step over; [`Stop::More`] says how many to step over and
+//! how many the window must then hold; at the end of the input [`Reader::finish`] says whether it was a clean one.
+//!
+//! Read next: `pcap_file.rs`, `pcapng.rs`.
+
+use std::fmt;
+
+use crate::link::LinkType;
+use crate::sniff::{FileKind, SNIFF_BYTES, sniff};
+use crate::{pcap_file, pcapng};
+
+/// Byte order of a file's own fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ByteOrder {
+    /// Least significant byte first.
+    Little,
+    /// Most significant byte first.
+    Big,
+}
+
+impl ByteOrder {
+    #[inline]
+    pub(crate) fn u16(self, bytes: [u8; 2]) -> u16 {
+        match self {
+            Self::Little => u16::from_le_bytes(bytes),
+            Self::Big => u16::from_be_bytes(bytes),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn u32(self, bytes: [u8; 4]) -> u32 {
+        match self {
+            Self::Little => u32::from_le_bytes(bytes),
+            Self::Big => u32::from_be_bytes(bytes),
+        }
+    }
+}
+
+/// One captured packet, as offsets into the window it was found in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// When, in nanoseconds since 1970-01-01 UTC; 0 if the file does not say.
+    pub time_ns: u64,
+    /// Where the captured bytes start in the window.
+    pub data_offset: usize,
+    /// How many were captured.
+    pub captured_len: u32,
+    /// How many the wire had.
+    pub wire_len: u32,
+    /// Which of the file's current interfaces: see [`Reader::interface`].
+    pub interface: u32,
+    /// Where the packet's options start in the window; pcapng only.
+    pub options_offset: usize,
+    /// How many bytes of options there are.
+    pub options_len: usize,
+    /// How many bytes of the window to step over to come to the next record.
+    pub consumed: usize,
+}
+
+impl Record {
+    /// The captured bytes in `window`, the one this record was found in.
+    #[inline]
+    pub fn data<'a>(&self, window: &'a [u8]) -> &'a [u8] {
+        let behind = window.get(self.data_offset..).unwrap_or_default();
+        behind.get(..self.captured_len as usize).unwrap_or(behind)
+    }
+
+    /// The packet's options in `window`, for [`pcapng::Options`].
+    #[inline]
+    pub fn options<'a>(&self, window: &'a [u8]) -> &'a [u8] {
+        window.get(self.options_offset..).and_then(|behind| behind.get(..self.options_len)).unwrap_or_default()
+    }
+}
+
+/// Why there is no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The window is too short.
+    More {
+        /// Bytes to step over first: they are done with.
+        consumed: usize,
+        /// Bytes the window must hold after that, at least.
+        need: usize,
+    },
+    /// The file cannot be read beyond this point.
+    Damaged(Damage),
+}
+
+/// What is wrong with a file, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// Bytes from the start of the file to the record or block in question.
+    pub offset: u64,
+    /// What is wrong with it.
+    pub cause: Cause,
+}
+
+/// What is wrong with a capture file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The first bytes are those of another kind of file, or unknown.
+    NotACapture(Option<FileKind>),
+    /// A pcap version before 2.
+    ArchaicVersion,
+    /// A version that nobody has defined.
+    UnsupportedVersion {
+        /// Before the point.
+        major: u16,
+        /// After the point.
+        minor: u16,
+    },
+    /// The input ends in the middle of the file header.
+    EndsInHeader,
+    /// The input ends in the middle of a record or block.
+    EndsInRecord {
+        /// Bytes that are there.
+        present: u64,
+        /// Bytes that the record or block has, as far as known.
+        expected: u64,
+    },
+    /// A packet longer than any that is sane for its link.
+    CapturedLength {
+        /// What the record says.
+        length: u32,
+        /// What is allowed.
+        limit: u32,
+    },
+    /// A block shorter than its fields, longer than any sane block, or not a multiple of four.
+    BlockLength(u32),
+    /// The length at the end of a block differs from the one at its start.
+    BlockTrailer {
+        /// At the start.
+        start: u32,
+        /// At the end.
+        end: u32,
+    },
+    /// A section whose byte order mark is neither one way nor the other.
+    ByteOrderMark(u32),
+    /// An option of an interface is cut, has the wrong length, or a value that has no meaning.
+    InterfaceOption(u16),
+    /// More interfaces in a section than [`pcapng::INTERFACE_LIMIT`].
+    TooManyInterfaces,
+    /// A packet of an interface that was not described before.
+    UnknownInterface(u32),
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "byte {}: {}", self.offset, self.cause)
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::NotACapture(Some(kind)) => write!(out, "a {} file, not pcap or pcapng", kind.name()),
+            Self::NotACapture(None) => write!(out, "not a pcap or pcapng file"),
+            Self::ArchaicVersion => write!(out, "archaic pcap format, before version 2"),
+            Self::UnsupportedVersion { major, minor } => write!(out, "unsupported version {major}.{minor}"),
+            Self::EndsInHeader => write!(out, "the file ends inside its header"),
+            Self::EndsInRecord { present, expected } => {
+                write!(out, "the file ends inside a record, after {present} of {expected} bytes")
+            }
+            Self::CapturedLength { length, limit } => write!(out, "captured length {length} is over the limit {limit}"),
+            Self::BlockLength(length) => write!(out, "block length {length} is not possible"),
+            Self::BlockTrailer { start, end } => {
+                write!(out, "block length is {start} at the block's start and {end} at its end")
+            }
+            Self::ByteOrderMark(mark) => write!(out, "{mark:#010x} is no byte order mark"),
+            Self::InterfaceOption(code) => write!(out, "interface option {code} is cut or has an impossible value"),
+            Self::TooManyInterfaces => write!(out, "more than {} interfaces", pcapng::INTERFACE_LIMIT),
+            Self::UnknownInterface(interface) => write!(out, "packet of interface {interface}, which is not described"),
+        }
+    }
+}
+
+impl std::error::Error for Damage {}
+
+/// An interface that packets were captured on; a classic pcap file has one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Link type of its packets.
+    pub link: LinkType,
+    /// Bytes kept of each packet; 0 if there was no limit.
+    pub snap_len: u32,
+    /// Bytes of frame check sequence at the end of each frame, if the file says.
+    pub fcs_bytes: Option<u8>,
+    /// Its name, if the file says.
+    pub name: Option<String>,
+    /// What it is in words, if the file says.
+    pub description: Option<String>,
+}
+
+/// A reader of either format.
+#[derive(Clone, Debug)]
+pub enum Reader {
+    /// Classic pcap.
+    Pcap(pcap_file::Reader),
+    /// pcapng.
+    Pcapng(pcapng::Reader),
+}
+
+impl Reader {
+    /// Begins a file: looks at its first bytes, and says how many of them to step over.
+    pub fn open(window: &[u8]) -> Result<(Self, usize), Stop> {
+        match sniff(window) {
+            Some(FileKind::Pcap) => {
+                let reader = pcap_file::Reader::open(window)?;
+                Ok((Self::Pcap(reader), pcap_file::Header::BYTES))
+            }
+            Some(FileKind::Pcapng) => Ok((Self::Pcapng(pcapng::Reader::new()), 0)),
+            None if window.len() < SNIFF_BYTES => Err(Stop::More { consumed: 0, need: SNIFF_BYTES }),
+            other => Err(Stop::Damaged(Damage { offset: 0, cause: Cause::NotACapture(other) })),
+        }
+    }
+
+    /// Finds the next packet; `window` starts where the last call left off.
+    #[inline]
+    pub fn next(&mut self, window: &[u8]) -> Result<Record, Stop> {
+        match self {
+            Self::Pcap(reader) => reader.next(window),
+            Self::Pcapng(reader) => reader.next(window),
+        }
+    }
+
+    /// Says whether the input may end where it does, with `rest` as the window that [`Self::next`] wanted more of.
+    pub fn finish(&self, rest: &[u8]) -> Result<(), Damage> {
+        match self {
+            Self::Pcap(reader) => reader.finish(rest),
+            Self::Pcapng(reader) => reader.finish(rest),
+        }
+    }
+
+    /// The interface of a record that [`Self::next`] has just given. Numbers start anew in each pcapng section.
+    pub fn interface(&self, index: u32) -> Option<&Interface> {
+        match self {
+            Self::Pcap(reader) => (index == 0).then(|| reader.interface()),
+            Self::Pcapng(reader) => reader.interface(index),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opened() {
+        let check = |bytes: &[u8], expected: Result<usize, Stop>| {
+            assert_eq!(Reader::open(bytes).map(|(_, consumed)| consumed), expected, "{bytes:x?}");
+        };
+        let not = |kind| Err(Stop::Damaged(Damage { offset: 0, cause: Cause::NotACapture(kind) }));
+        let mut pcap = Vec::new();
+        pcap_file::write_header(&mut pcap, LinkType::ETHERNET, 0, pcap_file::Resolution::Nanoseconds);
+        check(&pcap, Ok(24));
+        check(&pcap[..23], Err(Stop::More { consumed: 0, need: 24 }));
+        check(&pcap[..3], Err(Stop::More { consumed: 0, need: SNIFF_BYTES }));
+        let mut pcapng = Vec::new();
+        pcapng::write_section(&mut pcapng, &pcapng::Section::default());
+        check(&pcapng, Ok(0));
+        check(&pcapng[..11], Err(Stop::More { consumed: 0, need: SNIFF_BYTES }));
+        check(b"", Err(Stop::More { consumed: 0, need: SNIFF_BYTES }));
+        check(b"\x1f\x8b", not(Some(FileKind::Gzip)));
+        check(b"plain text, more than enough", not(None));
+    }
+
+    #[test]
+    fn texts() {
+        let check = |cause: Cause, expected: &str| {
+            assert_eq!(Damage { offset: 240, cause }.to_string(), expected);
+        };
+        check(
+            Cause::EndsInRecord { present: 7, expected: 16 },
+            "byte 240: the file ends inside a record, after 7 of 16 bytes",
+        );
+        check(Cause::NotACapture(Some(FileKind::Zstd)), "byte 240: a zstd file, not pcap or pcapng");
+        check(Cause::ByteOrderMark(0x1234), "byte 240: 0x00001234 is no byte order mark");
+    }
+}

@@ -1,0 +1,43 @@
+//! From bytes to meaning: one file per protocol, each a pure function of the bytes it is given. No I/O, no clock, no
+//! state between packets, and no allocation per packet.
+//!
+//! - A frame: [`frame`] is where to start; below it [`link`], [`encapsulation`], [`ethernet`], above it [`tcp`],
+//!   [`udp`], [`icmp`], beside it [`arp`]. [`flow`] names the conversation, [`malformed`] says why a frame was refused.
+//! - Capture files: [`sniff`] tells them apart, [`capture`] reads either kind, [`pcap_file`] and [`pcapng`] are the two.
+//! - Messages: [`dns`], [`tls`].
+//! - [`time`] writes timestamps.
+//!
+//! View types (`Packet<'a>`) check lengths once in `new_checked`; their accessors cannot fail. Any input gives a result
+//! or an error value: nothing here panics, loops without bound or allocates by what the input says.
+
+#![forbid(unsafe_code)]
+
+mod bytes;
+mod ppp;
+mod sll;
+mod text;
+
+pub mod arp;
+pub mod capture;
+pub mod dns;
+pub mod encapsulation;
+pub mod ethernet;
+pub mod flow;
+pub mod frame;
+pub mod icmp;
+pub mod ipv4;
+pub mod ipv6;
+pub mod link;
+pub mod malformed;
+pub mod pcap_file;
+pub mod pcapng;
+pub mod sniff;
+pub mod tcp;
+pub mod time;
+pub mod tls;
+pub mod udp;
+
+pub use flow::Flow;
+pub use frame::Frame;
+pub use link::LinkType;
+pub use malformed::Malformed;

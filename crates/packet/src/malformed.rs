@@ -1,0 +1,96 @@
+//! Why a frame could not be read: one small enum for all header parsers, with a text for each case. Not an error in
+//! the sense of a failed operation: a malformed frame is a counted drop, so there is nothing here but the reason.
+//!
+//! Read next: `frame.rs`, which returns these.
+
+use std::fmt;
+
+/// The reason why a header could not be read.
+///
+/// "Truncated" means that the captured bytes end too early, whether the wire or the snap length cut them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Malformed {
+    /// The frame is sound and carries something other than IP (ARP, spanning tree, PPP control ...).
+    NotIp,
+    /// The link type is not one that `frame` reads.
+    UnsupportedLink,
+    /// The link header is cut.
+    TruncatedLink,
+    /// A VLAN tag, MPLS label, PPPoE or other header between link and IP is cut.
+    TruncatedEncapsulation,
+    /// More headers between link and IP than [`crate::frame::ENCAPSULATION_LIMIT`].
+    TooManyEncapsulations,
+    /// The first nibble of what should be IP is neither 4 nor 6.
+    IpVersion,
+    /// Fewer than 20 bytes, or fewer than the header length says.
+    TruncatedIpv4,
+    /// The header length field says less than 20 bytes.
+    Ipv4HeaderLength,
+    /// The total length is shorter than the header.
+    Ipv4TotalLength,
+    /// Fewer than 40 bytes.
+    TruncatedIpv6,
+    /// An extension header is cut.
+    TruncatedIpv6Extension,
+    /// An extension header goes beyond the payload length.
+    Ipv6ExtensionLength,
+    /// More extension headers than [`crate::ipv6::EXTENSION_LIMIT`].
+    TooManyIpv6Extensions,
+    /// The frame carries another transport protocol than was asked for.
+    OtherProtocol,
+    /// Not the first fragment: the transport header is elsewhere.
+    LaterFragment,
+    /// Fewer than 20 bytes.
+    TruncatedTcp,
+    /// The data offset is below 20 bytes or beyond the end of the segment.
+    TcpHeaderLength,
+    /// Fewer than 8 bytes.
+    TruncatedUdp,
+    /// The length field is below 8.
+    UdpLength,
+    /// Fewer than 4 bytes.
+    TruncatedIcmp,
+    /// Fewer bytes than the address lengths need.
+    TruncatedArp,
+}
+
+impl Malformed {
+    /// How many reasons there are: `reason as usize` is below it, so an array of counters can be indexed by reason.
+    pub const COUNT: usize = Self::TruncatedArp as usize + 1;
+
+    /// The reason in words, as it appears in statistics.
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::NotIp => "not ip",
+            Self::UnsupportedLink => "unsupported link type",
+            Self::TruncatedLink => "truncated link header",
+            Self::TruncatedEncapsulation => "truncated encapsulation header",
+            Self::TooManyEncapsulations => "too many headers below ip",
+            Self::IpVersion => "ip version is neither 4 nor 6",
+            Self::TruncatedIpv4 => "truncated ipv4 header",
+            Self::Ipv4HeaderLength => "ipv4 header length below 20",
+            Self::Ipv4TotalLength => "ipv4 total length shorter than its header",
+            Self::TruncatedIpv6 => "truncated ipv6 header",
+            Self::TruncatedIpv6Extension => "truncated ipv6 extension header",
+            Self::Ipv6ExtensionLength => "ipv6 extension header longer than the packet",
+            Self::TooManyIpv6Extensions => "too many ipv6 extension headers",
+            Self::OtherProtocol => "another transport protocol",
+            Self::LaterFragment => "not the first fragment",
+            Self::TruncatedTcp => "truncated tcp header",
+            Self::TcpHeaderLength => "tcp header length out of bounds",
+            Self::TruncatedUdp => "truncated udp header",
+            Self::UdpLength => "udp length below 8",
+            Self::TruncatedIcmp => "truncated icmp header",
+            Self::TruncatedArp => "truncated arp packet",
+        }
+    }
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.reason())
+    }
+}
+
+impl std::error::Error for Malformed {}

@@ -1,0 +1,64 @@
+//! Showing bytes from the wire as text that is safe to print: DNS master file escapes (RFC 1035, 5.1; RFC 4343, 2.1).
+
+/// Appends `byte`, or `\DDD` in decimal if it is not printable ASCII. A backslash becomes `\\`, so that the text says
+/// which bytes it stands for. A space stays one, though master files would escape it: names of services have them
+/// (RFC 6763, 4.1.1), and tshark and Suricata show them so.
+#[inline]
+pub(crate) fn append_escaped(out: &mut Vec<u8>, byte: u8) {
+    match byte {
+        b'\\' => out.extend_from_slice(b"\\\\"),
+        0x20..=0x7e => out.push(byte),
+        _ => out.extend_from_slice(&[b'\\', b'0' + byte / 100, b'0' + byte / 10 % 10, b'0' + byte % 10]),
+    }
+}
+
+/// Strings that each have one byte of length in front: DNS character strings (RFC 1035, 3.3), TLS protocol names.
+/// Ends at the end, or with what is left of a string that is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strings<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Strings<'a> {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+}
+
+impl<'a> Iterator for Strings<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let (&length, behind) = self.rest.split_first()?;
+        let (string, rest) = behind.split_at_checked(usize::from(length)).unwrap_or((behind, &[]));
+        self.rest = rest;
+        Some(string)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes() {
+        let check = |bytes: &[u8], expected: &str| {
+            let mut out = Vec::new();
+            bytes.iter().for_each(|byte| append_escaped(&mut out, *byte));
+            assert_eq!(String::from_utf8(out).unwrap(), expected);
+        };
+        check(b"abc~!", "abc~!");
+        check(b"a b\\\0\x7f\xff", "a b\\\\\\000\\127\\255");
+    }
+
+    #[test]
+    fn strings() {
+        let check = |bytes: &[u8], expected: &[&[u8]]| {
+            assert_eq!(Strings::new(bytes).collect::<Vec<_>>(), expected);
+        };
+        check(b"", &[]);
+        check(b"\x02h2\x08http/1.1", &[b"h2", b"http/1.1"]);
+        check(b"\x00\x01a", &[b"", b"a"]);
+        check(b"\x05abc", &[b"abc"]);
+    }
+}
