@@ -1,0 +1,37 @@
+//! The request language (SRL): one line of text says which filters see which blocks.
+//!
+//! Text becomes a tree ([`parse`]), a tree becomes text ([`print()`], [`print_paper`]), and `let` and `$x` are
+//! filled in ([`expand`]). Two notations, one tree: `a | b` and `(a) > (b)` compare equal.
+//!
+//! This crate is pure: it opens nothing, and it knows no filter. Whether `http` exists, what it takes and what may
+//! stand before it is decided by the control plane, which reports with the same [`Diagnostic`].
+//!
+//! Read next: `grammar.md` beside this crate's manifest for the language, then [`tree`] for its shape, `pipe.rs` for
+//! the parser most texts go through.
+#![forbid(unsafe_code)]
+
+mod diagnostic;
+mod expand;
+mod flat;
+mod lets;
+mod lexer;
+pub mod limits;
+mod nearest;
+mod paper;
+mod params;
+mod parser;
+mod pipe;
+mod print;
+mod selector;
+pub mod tree;
+mod value;
+
+pub use diagnostic::{Diagnostic, Span};
+pub use expand::expand;
+pub use nearest::nearest;
+pub use parser::parse;
+pub use print::{print, print_paper};
+pub use tree::{
+    Chain, Comment, Edge, FilterCall, Item, Layout, Link, Name, Notation, Par, Param, Selector, Term, Text, Value,
+    Variable,
+};

@@ -1,0 +1,73 @@
+//! "Did you mean": the known word closest to a mistyped one.
+
+use crate::limits::NEAREST_BYTES_MAX;
+
+/// The candidate that `word` was most likely meant to be, or `None` when none is close.
+///
+/// Close is: the same but for case, or few typing mistakes (one in three letters; swapped neighbours count once),
+/// or, failing those, a word that `word` is the beginning of (three letters or more). Of equally close candidates
+/// the first wins.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if word.len() > NEAREST_BYTES_MAX {
+        return None;
+    }
+    let lower = word.to_lowercase();
+    let letters = lower.chars().count();
+    let mistakes_max = (letters / 3).max(1);
+    let mut best: Option<(usize, &str)> = None;
+    for candidate in candidates {
+        if candidate.len() > NEAREST_BYTES_MAX {
+            continue;
+        }
+        let candidate_lower = candidate.to_lowercase();
+        let mistakes = strsim::damerau_levenshtein(&lower, &candidate_lower);
+        // A short word must share something with what it is taken for: `x` is not a mistyped `y`.
+        let rank = if mistakes <= mistakes_max && mistakes < letters {
+            mistakes
+        } else if letters >= 3 && candidate_lower.starts_with(&lower) {
+            mistakes_max.saturating_add(1)
+        } else {
+            continue;
+        };
+        if best.is_none_or(|(best_rank, _)| rank < best_rank) {
+            best = Some((rank, candidate));
+        }
+    }
+    best.map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    const KNOWN: &[&str] = &["http", "https", "tcp", "udp", "ethernet", "files", "port", "count", "dns"];
+
+    #[test]
+    fn close_words_are_found_and_far_ones_are_not() {
+        let rows: &[(&str, Option<&str>)] = &[
+            ("htttp", Some("http")),
+            ("htpt", Some("http")),
+            ("HTTP", Some("http")),
+            ("htps", Some("https")),
+            ("tpc", Some("tcp")),
+            ("eth", Some("ethernet")),
+            ("ethernt", Some("ethernet")),
+            ("file", Some("files")),
+            ("prot", Some("port")),
+            ("x", None),
+            ("", None),
+            ("cheese", None),
+            ("ud", Some("udp")),
+        ];
+        for (word, expected) in rows {
+            assert_eq!(nearest(word, KNOWN.iter().copied()), *expected, "nearest to {word:?}");
+        }
+    }
+
+    #[test]
+    fn long_words_cost_nothing() {
+        let long = "h".repeat(100_000);
+        assert_eq!(nearest(&long, KNOWN.iter().copied()), None);
+        assert_eq!(nearest("h", [long.as_str()]), None);
+    }
+}

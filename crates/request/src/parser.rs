@@ -1,0 +1,377 @@
+//! What both notations share: items, settings, parameters, limits, and how an unexpected token is reported.
+//!
+//! The notations differ in chains, groups and filters only: `pipe.rs` and `paper.rs`.
+
+use std::collections::BTreeSet;
+
+use crate::diagnostic::{Diagnostic, Span};
+use crate::lexer::{Kind, Lexer, Token};
+use crate::limits::{NESTING_MAX, SOURCE_BYTES_MAX, TERM_COUNT_MAX};
+use crate::params::twice;
+use crate::tree::{Item, Layout, Name, Notation, Par, Param, Term, Text, Value};
+use crate::value::{LABEL_KEY, RESERVED, decode_bare, decode_quoted, is_name, starts_name};
+
+/// Reads a request in either notation.
+///
+/// # Errors
+///
+/// The first place where the text is not in the language, or where it is larger than [`limits`](crate::limits) allow.
+pub fn parse(source: &str) -> Result<Text, Diagnostic> {
+    if source.len() > SOURCE_BYTES_MAX {
+        return Err(Diagnostic::new(
+            format!("the request has {} bytes; at most {SOURCE_BYTES_MAX} are read", source.len()),
+            Span::NONE,
+        ));
+    }
+    let notation = notation_of(source);
+    let parser = Parser { lexer: Lexer::new(source), notation, depth: 0, term_count: 0 };
+    let (items, layout) = parser.text()?;
+    let mut text = Text { items, notation, layout };
+    if notation == Notation::Paper {
+        crate::paper::resolve_references(&mut text);
+    }
+    Ok(text)
+}
+
+/// The notation of the first token that differs: what `set ...;`, `let NAME =` and `not` leave. `(` is paper.
+/// A lexical error counts as pipe; the parser will meet it again.
+fn notation_of(source: &str) -> Notation {
+    let mut lexer = Lexer::new(source);
+    loop {
+        let Ok(token) = lexer.take() else { return Notation::Pipe };
+        match token.kind {
+            Kind::Semicolon => {}
+            Kind::OpenParen => return Notation::Paper,
+            Kind::Word => match lexer.text(token.span) {
+                "not" => {}
+                "set" => loop {
+                    match lexer.peek().map(|token| token.kind) {
+                        Ok(Kind::Semicolon) => break,
+                        Err(_) | Ok(Kind::End) => return Notation::Pipe,
+                        // Cannot fail: the token was just looked at.
+                        Ok(_) => _ = lexer.take(),
+                    }
+                },
+                "let" => {
+                    let mut kind_is = |kind| lexer.take().is_ok_and(|token| token.kind == kind);
+                    if !(kind_is(Kind::Word) && kind_is(Kind::Equals)) {
+                        return Notation::Pipe;
+                    }
+                }
+                _ => return Notation::Pipe,
+            },
+            _ => return Notation::Pipe,
+        }
+    }
+}
+
+/// A recursive-descent parser over one text.
+pub(crate) struct Parser<'a> {
+    pub(crate) lexer: Lexer<'a>,
+    notation: Notation,
+    depth: usize,
+    term_count: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn text(mut self) -> Result<(Vec<Item>, Layout), Diagnostic> {
+        let mut items = Vec::new();
+        loop {
+            let token = self.lexer.peek()?;
+            match token.kind {
+                Kind::End => break,
+                Kind::Semicolon => {
+                    self.lexer.take()?;
+                    continue;
+                }
+                _ => {}
+            }
+            items.push(match self.word(token) {
+                Some("let") => self.let_item()?,
+                Some("set") => self.set_item()?,
+                _ => Item::Path(self.top_par()?),
+            });
+            let after = self.lexer.peek()?;
+            if !matches!(after.kind, Kind::Semicolon | Kind::End) {
+                return Err(match items.last() {
+                    Some(Item::Set { .. }) => self.unexpected("`KEY=VALUE` or `;`", after),
+                    _ => self.unexpected_after_term(None, after),
+                });
+            }
+        }
+        Ok((items, self.lexer.layout))
+    }
+
+    fn let_item(&mut self) -> Result<Item, Diagnostic> {
+        let start = self.lexer.take()?.span;
+        let token = self.lexer.peek()?;
+        if token.kind != Kind::Word {
+            return Err(self.unexpected("a name after `let`", token));
+        }
+        let name = self.name(token, "a name after `let`")?;
+        self.lexer.take()?;
+        let equals = self.lexer.peek()?;
+        if equals.kind != Kind::Equals {
+            return Err(self.unexpected("`=` after the name", equals).with_help("write `let NAME = a | b`"));
+        }
+        self.lexer.take()?;
+        let body = self.top_par()?;
+        Ok(Item::Let { name, span: start.to(body.span), body })
+    }
+
+    fn set_item(&mut self) -> Result<Item, Diagnostic> {
+        let mut span = self.lexer.take()?.span;
+        let mut settings = Vec::new();
+        let mut keys = BTreeSet::new();
+        loop {
+            let token = self.lexer.peek()?;
+            if token.kind == Kind::Comma {
+                return Err(self
+                    .unexpected("a space", token)
+                    .with_help("settings are separated by spaces: `set workers=2 latency=1ms`"));
+            }
+            if token.kind != Kind::Word || RESERVED.contains(&self.lexer.text(token.span)) {
+                break;
+            }
+            let key = self.key(token)?;
+            if key.text == LABEL_KEY {
+                return Err(Diagnostic::new("`name` is no setting", key.span)
+                    .with_label("names nodes only")
+                    .with_help("`name=x` stands behind a filter"));
+            }
+            if !keys.insert(self.lexer.text(key.span)) {
+                return Err(twice(&key));
+            }
+            if self.lexer.peek()?.kind != Kind::Equals {
+                return Err(Diagnostic::new(format!("expected `=` after `{}`", key.text), key.span)
+                    .with_label("a setting needs a value")
+                    .with_help("write `set KEY=VALUE`; settings have no plain values"));
+            }
+            let value = self.value(&key)?;
+            span = span.to(value.span);
+            settings.push(Param { key, value });
+        }
+        if settings.is_empty() {
+            let token = self.lexer.peek()?;
+            return Err(self.unexpected("`KEY=VALUE` after `set`", token));
+        }
+        Ok(Item::Set { settings, span })
+    }
+
+    fn top_par(&mut self) -> Result<Par, Diagnostic> {
+        match self.notation {
+            Notation::Pipe => self.pipe_par(false),
+            Notation::Paper => self.paper_par(false),
+        }
+    }
+
+    /// The next token's kind.
+    pub(crate) fn peek_kind(&mut self) -> Result<Kind, Diagnostic> {
+        Ok(self.lexer.peek()?.kind)
+    }
+
+    /// The text of a bare word.
+    pub(crate) fn word(&self, token: Token) -> Option<&'a str> {
+        (token.kind == Kind::Word).then(|| self.lexer.text(token.span))
+    }
+
+    /// Enters a group or `not`, which `span` opens.
+    pub(crate) fn enter(&mut self, span: Span) -> Result<(), Diagnostic> {
+        if self.depth >= NESTING_MAX {
+            return Err(Diagnostic::new("the request is nested too deeply", span)
+                .with_label(format!("level {}", NESTING_MAX + 1))
+                .with_help(format!("groups and `not` go {NESTING_MAX} levels deep")));
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    pub(crate) fn leave(&mut self) {
+        self.depth -= 1;
+    }
+
+    /// Counts a term, which starts at `span`.
+    pub(crate) fn count_term(&mut self, span: Span) -> Result<(), Diagnostic> {
+        if self.term_count >= TERM_COUNT_MAX {
+            return Err(Diagnostic::new(format!("the request has more than {TERM_COUNT_MAX} terms"), span)
+                .with_label("one too many"));
+        }
+        self.term_count += 1;
+        Ok(())
+    }
+
+    /// Operands joined by `word`, the first of which is read; alone it stays what it is.
+    pub(crate) fn operands(
+        &mut self,
+        first: Term,
+        word: &str,
+        operand: impl Fn(&mut Self) -> Result<Term, Diagnostic>,
+        join: impl Fn(Vec<Term>) -> Term,
+    ) -> Result<Term, Diagnostic> {
+        let mut rest = Vec::new();
+        loop {
+            let token = self.lexer.peek()?;
+            if self.word(token) != Some(word) {
+                break;
+            }
+            self.lexer.take()?;
+            rest.push(operand(self)?);
+        }
+        if rest.is_empty() {
+            return Ok(first);
+        }
+        rest.insert(0, first);
+        Ok(join(rest))
+    }
+
+    /// Right after a group was opened at `opened`: an error when the text ends there.
+    pub(crate) fn not_at_end(&mut self, opened: Span) -> Result<(), Diagnostic> {
+        let token = self.lexer.peek()?;
+        if token.kind == Kind::End { Err(self.unexpected_after_term(Some(opened), token)) } else { Ok(()) }
+    }
+
+    /// The name in a word, which is not taken.
+    pub(crate) fn name(&self, token: Token, expected: &str) -> Result<Name, Diagnostic> {
+        let text = self.lexer.text(token.span);
+        if RESERVED.contains(&text) {
+            return Err(self.unexpected(expected, token));
+        }
+        if !is_name(text) {
+            return Err(if text.starts_with('$') || text.contains("${") {
+                Diagnostic::new("a variable stands for a value, not for a name", token.span)
+                    .with_label(format!("expected {expected}"))
+                    .with_help("variables fill values: `pcap $x`, `files dir=$x`, `files dir=${x}/out`")
+            } else {
+                let error = Diagnostic::new(format!("{} is not a name", quote(text)), token.span)
+                    .with_label(format!("expected {expected}"));
+                if text.starts_with(starts_name) {
+                    error.with_help("names are made of letters, digits, `_`, `-` and `.`")
+                } else {
+                    error.with_help("a name starts with a letter or `_`")
+                }
+            });
+        }
+        Ok(Name { text: text.to_owned(), span: token.span })
+    }
+
+    /// Takes a word as a key.
+    pub(crate) fn key(&mut self, token: Token) -> Result<Name, Diagnostic> {
+        let text = self.lexer.text(token.span);
+        if RESERVED.contains(&text) {
+            return Err(Diagnostic::new(format!("`{text}` is reserved and cannot be a key"), token.span)
+                .with_label("reserved word"));
+        }
+        if !text.contains(char::is_alphanumeric) {
+            // `size >=100` and `port !=80` would else be the keys `>` and `!`.
+            return Err(Diagnostic::new(format!("`{text}` cannot be a key"), token.span)
+                .with_label("holds no letter or digit")
+                .with_help("a value that holds `=` needs quotes"));
+        }
+        if text.contains('$') {
+            return Err(Diagnostic::new("a variable stands for a value, not for a key", token.span)
+                .with_label("expected a key")
+                .with_help("keys hold no `$`"));
+        }
+        self.lexer.take()?;
+        Ok(Name { text: text.to_owned(), span: token.span })
+    }
+
+    /// Takes `=` and the value after it.
+    pub(crate) fn value(&mut self, key: &Name) -> Result<Value, Diagnostic> {
+        self.lexer.take()?;
+        let token = self.lexer.peek()?;
+        match self.plain_value(token)? {
+            Some(value) => Ok(value),
+            None => {
+                let mut error = self.unexpected(&format!("a value after `{}=`", key.text), token);
+                if error.help.is_none() {
+                    error = error.with_help(format!("an empty value is written `{}=\"\"`", key.text));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes a bare or quoted value, when the next token is one.
+    pub(crate) fn plain_value(&mut self, token: Token) -> Result<Option<Value>, Diagnostic> {
+        let text = self.lexer.text(token.span);
+        let value = match token.kind {
+            Kind::Word => decode_bare(text, token.span.start)?,
+            Kind::Quoted => decode_quoted(&text[1..text.len() - 1], token.span.start + 1),
+            _ => return Ok(None),
+        };
+        self.lexer.take()?;
+        Ok(Some(value))
+    }
+
+    /// The error for a token that cannot stand where `expected` should.
+    pub(crate) fn unexpected(&self, expected: &str, token: Token) -> Diagnostic {
+        let text = self.lexer.text(token.span);
+        let found = match token.kind {
+            Kind::End => "the end of the request".to_owned(),
+            Kind::Word if RESERVED.contains(&text) => format!("the reserved word `{text}`"),
+            _ => quote(text),
+        };
+        let error =
+            Diagnostic::new(format!("expected {expected}, found {found}"), token.span).with_label(match token.kind {
+                Kind::End => "ends here",
+                Kind::Word if RESERVED.contains(&text) => "reserved word",
+                _ => "unexpected",
+            });
+        let help = match (token.kind, self.notation) {
+            (Kind::Comma, Notation::Pipe) => "a value that holds `,` needs quotes",
+            (Kind::Equals, _) => "a value that holds `=` needs quotes; a key is a bare word right before its `=`",
+            (Kind::At, Notation::Pipe) => "a value that starts with `@` needs quotes; `@x` refers to the node named x",
+            (Kind::At, Notation::Paper) => {
+                "a value that starts with `@` needs quotes; `(x)` refers to the node named x"
+            }
+            (Kind::OpenParen, Notation::Pipe) => {
+                "this request is in pipe notation: group with `{ }`, and put values with parentheses in quotes"
+            }
+            (Kind::OpenBrace | Kind::CloseBrace, Notation::Paper) => "in paper notation `( )` groups",
+            (Kind::Plus, Notation::Paper) => "in paper notation `|` stands between terms side by side",
+            (Kind::BarBar, Notation::Paper) => {
+                "in paper notation `>>` cuts between workers, `|` stands between terms side by side"
+            }
+            (Kind::Word, _) if text == "let" || text == "set" => "items are separated by `;`",
+            _ => return error,
+        };
+        error.with_help(help)
+    }
+
+    /// The error for a token that cannot go on after a complete term. `opened` is the group it stands in.
+    pub(crate) fn unexpected_after_term(&self, opened: Option<Span>, token: Token) -> Diagnostic {
+        let (open, close, edge, beside) = match self.notation {
+            Notation::Pipe => ('{', '}', '|', '+'),
+            Notation::Paper => ('(', ')', '>', '|'),
+        };
+        match (opened, token.kind) {
+            (Some(opened), Kind::End) => Diagnostic::new(format!("this `{open}` is never closed"), opened)
+                .with_label("opened here")
+                .with_help(format!("add the missing `{close}`")),
+            (Some(_), Kind::Semicolon) => {
+                Diagnostic::new(format!("`;` ends an item and cannot stand inside `{open} {close}`"), token.span)
+                    .with_label("inside a group")
+                    .with_help(format!("close the group first; `{beside}` puts terms side by side"))
+            }
+            (Some(_), _) => self.unexpected(&format!("`{edge}`, `{beside}` or `{close}`"), token),
+            (None, Kind::CloseBrace | Kind::CloseParen) => {
+                let text = self.lexer.text(token.span);
+                Diagnostic::new(format!("this `{text}` closes nothing"), token.span).with_label("nothing is open here")
+            }
+            (None, Kind::Word) if self.lexer.text(token.span) == "not" => self
+                .unexpected(&format!("`{edge}`, `{beside}` or `;`"), token)
+                .with_help("`not` stands before a term; to use it as a value, put it in quotes"),
+            (None, _) => self.unexpected(&format!("`{edge}`, `{beside}` or `;`"), token),
+        }
+    }
+}
+
+/// Source text as a message shows it: in backticks, and not all of it when it is long.
+pub(crate) fn quote(text: &str) -> String {
+    const CHARACTERS_MAX: usize = 40;
+    match text.char_indices().nth(CHARACTERS_MAX) {
+        Some((cut, _)) => format!("`{}...`", &text[..cut]),
+        None => format!("`{text}`"),
+    }
+}
