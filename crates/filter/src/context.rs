@@ -1,0 +1,82 @@
+//! What a running filter may reach. Its fields are separate on purpose: bytes borrowed from `rings` can be looked at
+//! while blocks are given to `out` and numbers go to `counters`.
+
+use crate::batch::Batch;
+use crate::counter::Counters;
+use crate::stream::StreamTable;
+use buffer::{Descriptor, EditError, Rings, Room, ViewId};
+
+/// Handed to every call of a filter; made anew for each, and cheap to make.
+#[derive(Debug)]
+pub struct Context<'a> {
+    /// Bytes of blocks: `cx.rings.bytes(&block)`.
+    pub rings: &'a mut Rings,
+    /// Facts about connections and flows.
+    pub streams: &'a mut StreamTable,
+    /// New blocks, for filters that make some. Kept from call to call, so that it does not allocate in the long run.
+    pub out: &'a mut Vec<Descriptor>,
+    /// What this filter counted.
+    pub counters: &'a mut Counters,
+    /// The append ring of this filter: `cx.rings.append_copy(cx.own, &[...])`.
+    pub own: ViewId,
+    /// Time of the newest block seen, ns since 1970 UTC: with files this is packet time.
+    pub now: u64,
+    /// Nobody else sees the blocks this filter gets; see [`Context::edit`].
+    pub exclusive: bool,
+    /// When [`Filter::timer`](crate::Filter::timer) is wanted; `u64::MAX` = never.
+    pub wake: &'a mut u64,
+    /// Lines for people.
+    pub notices: &'a mut Vec<String>,
+}
+
+impl Context<'_> {
+    /// Gives a new block.
+    #[inline]
+    pub fn emit(&mut self, block: Descriptor) {
+        self.out.push(block);
+    }
+
+    /// Drops blocks of a filter that gives new ones: they end here for this reason, as they should not.
+    #[inline]
+    pub fn drop(&mut self, blocks: u64, reason: &'static str) {
+        self.counters.drops.add(reason, blocks);
+    }
+
+    /// Drops those live blocks of a batch whose bits are set in `which`.
+    pub fn drop_of(&mut self, batch: &mut Batch<'_>, which: u64, reason: &'static str) {
+        let which = which & batch.live();
+        batch.keep(!which);
+        self.counters.drops.add(reason, u64::from(which.count_ones()));
+    }
+
+    /// Says that blocks were not for this filter, where it gives new ones: no loss.
+    #[inline]
+    pub fn reject(&mut self, blocks: u64) {
+        self.counters.blocks_rejected += blocks;
+    }
+
+    /// Counts something worth a number that is not a block's end.
+    #[inline]
+    pub fn count(&mut self, event: &'static str, count: u64) {
+        self.counters.events.add(event, count);
+    }
+
+    /// Asks for [`Filter::timer`](crate::Filter::timer) at this time at the latest.
+    #[inline]
+    pub fn wake_at(&mut self, time: u64) {
+        *self.wake = time.min(*self.wake);
+    }
+
+    /// Tells people something. Allocates; for the cold side only.
+    #[cold]
+    pub fn notice(&mut self, text: String) {
+        self.notices.push(text);
+    }
+
+    /// The gateway for writing to a block: gives its bytes, with `room` around them, and rewrites the descriptor where
+    /// they had to move. In place, longer in place or copied, whichever is cheapest and allowed: see
+    /// [`Rings::edit`].
+    pub fn edit(&mut self, block: &mut Descriptor, room: Room) -> Result<&mut [u8], EditError> {
+        self.rings.edit(block, room, self.exclusive, self.own)
+    }
+}

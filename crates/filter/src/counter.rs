@@ -1,0 +1,86 @@
+//! What one filter of a running plan counted. The numbers add up, always:
+//!
+//! `blocks_in = blocks_passed + blocks_rejected + blocks_taken + dropped by reason`
+//!
+//! for every filter, and what leaves a filter is `blocks_passed` for one that hands on what it got and `blocks_made` for
+//! one that makes new blocks.
+
+/// Counters of one filter in one plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Blocks handed to the filter.
+    pub blocks_in: u64,
+    /// Their bytes.
+    pub bytes_in: u64,
+    /// Blocks handed on as they came (or cropped, or with another class).
+    pub blocks_passed: u64,
+    /// Their bytes.
+    pub bytes_passed: u64,
+    /// Blocks that a selector did not want: no loss.
+    pub blocks_rejected: u64,
+    /// Blocks that ended here as they should: turned into others, written, counted.
+    pub blocks_taken: u64,
+    /// New blocks.
+    pub blocks_made: u64,
+    /// Their bytes.
+    pub bytes_made: u64,
+    /// Blocks that ended here as they should not, by reason.
+    pub drops: Tally,
+    /// Other things worth a number, by name: they are not part of the sum.
+    pub events: Tally,
+}
+
+impl Counters {
+    /// Does everything that came in have an end?
+    pub fn adds_up(&self) -> bool {
+        self.blocks_in == self.blocks_passed + self.blocks_rejected + self.blocks_taken + self.drops.total()
+    }
+
+    /// Blocks that left.
+    pub fn blocks_out(&self) -> u64 {
+        self.blocks_passed + self.blocks_made
+    }
+
+    /// Bytes that left.
+    pub fn bytes_out(&self) -> u64 {
+        self.bytes_passed + self.bytes_made
+    }
+}
+
+/// Numbers by name. Names are few and static, so a list found by pointer beats a map.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally(Vec<(&'static str, u64)>);
+
+impl Tally {
+    /// Adds `count` under `name`. Allocates the first time a name is met.
+    #[inline]
+    pub fn add(&mut self, name: &'static str, count: u64) {
+        match self.0.iter_mut().find(|(known, _)| std::ptr::eq(*known, name)) {
+            Some((_, number)) => *number += count,
+            None => self.add_slowly(name, count),
+        }
+    }
+
+    #[cold]
+    fn add_slowly(&mut self, name: &'static str, count: u64) {
+        match self.0.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, number)) => *number += count,
+            None => self.0.push((name, count)),
+        }
+    }
+
+    /// Sum of all numbers.
+    pub fn total(&self) -> u64 {
+        self.0.iter().map(|(_, number)| number).sum()
+    }
+
+    /// The number under this name.
+    pub fn get(&self, name: &str) -> u64 {
+        self.0.iter().find(|(known, _)| *known == name).map_or(0, |(_, number)| *number)
+    }
+
+    /// All names that were counted, in the order they first came.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.0.iter().copied().filter(|(_, number)| *number > 0)
+    }
+}

@@ -1,0 +1,67 @@
+//! What an instance is given when it is made: the outside world, by trait or handle, so that a test can put its own there.
+
+use crate::kind::Types;
+use crate::record::Schema;
+use crate::run::Failure;
+use program::compile::Compile;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What an instance is given when it is made. Cheap to clone.
+#[derive(Clone)]
+pub struct Env {
+    /// What will come on its input.
+    pub input: Types,
+    /// Where records and text go.
+    pub stdout: Output,
+    /// Turns tcpdump's expressions into programs.
+    pub compiler: Arc<dyn Compile>,
+    /// Every schema that may come on an edge of this plan.
+    pub schemas: Arc<[&'static Schema]>,
+}
+
+impl Env {
+    /// The schema a record names.
+    pub fn schema(&self, id: u32) -> Option<&'static Schema> {
+        self.schemas.iter().copied().find(|schema| schema.id() == id)
+    }
+}
+
+/// Standard output, or what stands for it; shared by every filter that writes there.
+#[derive(Clone)]
+pub struct Output {
+    writer: Arc<Mutex<Box<dyn Write + Send>>>,
+    eager: bool,
+}
+
+impl Output {
+    /// Writes to `writer`; `eager` where somebody is looking, so that each batch should appear at once.
+    pub fn new(writer: Box<dyn Write + Send>, eager: bool) -> Output {
+        Output { writer: Arc::new(Mutex::new(writer)), eager }
+    }
+
+    /// Should each batch appear at once?
+    pub fn eager(&self) -> bool {
+        self.eager
+    }
+
+    /// Writes whole lines, makes a system call, and says whether anybody is still reading.
+    pub fn write(&self, bytes: &[u8]) -> Result<Reader, Box<Failure>> {
+        // A panic of another holder leaves a writer that is as good as before.
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        match writer.write_all(bytes).and_then(|()| writer.flush()) {
+            Ok(()) => Ok(Reader::Present),
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
+            Err(error) => Err(Box::new(Failure::System(format!("cannot write to standard output: {error}")))),
+        }
+    }
+}
+
+/// Is anybody still reading? A closed standard output ends quietly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// Yes.
+    Present,
+    /// No: there is no point in writing more.
+    Gone,
+}

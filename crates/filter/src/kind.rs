@@ -1,0 +1,410 @@
+//! What a filter declares: its static description. One `pub static KIND` stands in every filter's file.
+//!
+//! The control plane reads it to check, complete and place a request; help, manual and completion are made from it;
+//! its examples are run as tests. What a filter *does* is in [`run`](crate::run).
+
+use crate::env::Env;
+use crate::param::{Param, ParamError, Params};
+use crate::record::Schema;
+use crate::run::{Instance, SessionKey};
+
+/// What travels on an edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Type {
+    /// A frame of the link layer; its link type stands with its view.
+    Frame,
+    /// A network-layer packet without its link layer.
+    Packet,
+    /// A piece of an ordered byte stream, class = stream.
+    Bytes,
+    /// A piece of a message: a run of blocks of one class from FIRST to LAST.
+    Message,
+    /// One row of a schema.
+    Record,
+}
+
+impl Type {
+    /// All types, in the order help prints them.
+    pub const ALL: [Type; 5] = [Type::Frame, Type::Packet, Type::Bytes, Type::Message, Type::Record];
+
+    /// The word people see.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Type::Frame => "frame",
+            Type::Packet => "packet",
+            Type::Bytes => "bytes",
+            Type::Message => "message",
+            Type::Record => "record",
+        }
+    }
+}
+
+/// A set of [`Type`]s.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Types(u8);
+
+impl Types {
+    /// None: what a source takes.
+    pub const NONE: Types = Types(0);
+    /// Every type.
+    pub const ANY: Types = Types(0b1_1111);
+
+    /// The set of these types.
+    pub const fn of(types: &[Type]) -> Types {
+        let mut set = 0;
+        let mut index = 0;
+        while index < types.len() {
+            set |= 1 << types[index] as u8;
+            index += 1;
+        }
+        Types(set)
+    }
+
+    /// Is this one of them?
+    pub const fn has(self, one: Type) -> bool {
+        self.0 & (1 << one as u8) != 0
+    }
+
+    /// Is every type of `other` one of them?
+    pub const fn has_all(self, other: Types) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Is it the empty set?
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// These and those.
+    #[must_use]
+    pub const fn with(self, other: Types) -> Types {
+        Types(self.0 | other.0)
+    }
+
+    /// These without those.
+    #[must_use]
+    pub const fn without(self, other: Types) -> Types {
+        Types(self.0 & !other.0)
+    }
+
+    /// The types in it.
+    pub fn iter(self) -> impl Iterator<Item = Type> {
+        Type::ALL.into_iter().filter(move |one| self.has(*one))
+    }
+}
+
+impl std::fmt::Display for Types {
+    /// "frame", "bytes or message", "anything", "nothing".
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if *self == Types::ANY {
+            return f.write_str("anything");
+        }
+        let names: Vec<_> = self.iter().map(Type::name).collect();
+        match names.split_last() {
+            None => f.write_str("nothing"),
+            Some((last, [])) => f.write_str(last),
+            Some((last, rest)) => write!(f, "{} or {last}", rest.join(", ")),
+        }
+    }
+}
+
+/// What leaves a filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gives {
+    /// The blocks that came, fewer perhaps, changed perhaps: the filter works in place on its batch.
+    Same,
+    /// New blocks of this type.
+    Only(Type),
+    /// Nothing: a sink.
+    Nothing,
+}
+
+/// What a filter does to the class of blocks. Of a filter that works in place this holds for frames and packets only: the
+/// class of a stream names the stream, and every filter in place keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClassUse {
+    /// Leaves it as the last setter made it.
+    Keeps,
+    /// Sets it to one number; the text says what the number is. A selector `|S` accepts the class itself.
+    Sets(&'static str),
+    /// Sets it to two 16-bit halves; the text says what they are. `|S` accepts if either half is in S, `|!S` is
+    /// exactly the complement.
+    SetsHalves(&'static str),
+}
+
+/// How a filter keeps state, which is also how it may run in parallel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// None: any block may be looked at by any copy of it.
+    Stateless,
+    /// By class: the engine keeps a state for each session and hands it over with its blocks.
+    Session(SessionKey),
+    /// Its own: one copy sees every block, in order.
+    Serial,
+}
+
+/// Kinds of spaces, as a set: where a filter may run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spaces(u8);
+
+impl Spaces {
+    /// The application's process.
+    pub const APP: Spaces = Spaces(1);
+    /// The privileged daemon: only drivers, programs and copying.
+    pub const DAEMON: Spaces = Spaces(2);
+    /// The kernel.
+    pub const KERNEL: Spaces = Spaces(4);
+    /// An unprivileged process that parses for one trust group.
+    pub const PARSER: Spaces = Spaces(8);
+    /// Another host.
+    pub const REMOTE: Spaces = Spaces(16);
+    /// Wherever bytes are only looked at and counted.
+    pub const ANYWHERE: Spaces = Spaces(1 | 2 | 8 | 16);
+    /// Wherever payload may be parsed: never in a process that holds capabilities or policy.
+    pub const UNPRIVILEGED: Spaces = Spaces(1 | 8 | 16);
+
+    /// These and those.
+    #[must_use]
+    pub const fn with(self, other: Spaces) -> Spaces {
+        Spaces(self.0 | other.0)
+    }
+
+    /// Is any of `other` one of them?
+    pub const fn has(self, other: Spaces) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+impl std::fmt::Display for Spaces {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = [
+            (Spaces::KERNEL, "kernel"),
+            (Spaces::DAEMON, "daemon"),
+            (Spaces::PARSER, "parser"),
+            (Spaces::APP, "app"),
+            (Spaces::REMOTE, "remote"),
+        ];
+        let names: Vec<_> = names.iter().filter(|(space, _)| self.has(*space)).map(|(_, name)| *name).collect();
+        f.write_str(&names.join(", "))
+    }
+}
+
+/// A request on the bundled captures and exactly what it prints: shown in the manual, run as a test.
+#[derive(Clone, Copy, Debug)]
+pub struct Example {
+    /// The request; files it names are bundled captures.
+    pub request: &'static str,
+    /// What it writes to standard output.
+    pub output: &'static str,
+}
+
+/// Makes an instance from checked parameters.
+pub type Make = fn(&Params, &Env) -> Result<Instance, ParamError>;
+
+/// A filter's static description.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// The name in requests: the stem of its file.
+    pub name: &'static str,
+    /// One line: what it does to blocks.
+    pub summary: &'static str,
+    /// More for the manual, in full sentences; may be empty.
+    pub help: &'static str,
+    /// What it can be told. The first, where it is marked main, needs no key.
+    pub params: &'static [Param],
+    /// What it takes; nothing makes it a source.
+    pub takes: Types,
+    /// What it gives.
+    pub gives: Gives,
+    /// The schema of the records it gives or, with [`Gives::Only`] a message, of the META records in them.
+    pub schema: Option<&'static Schema>,
+    /// What it does to classes.
+    pub class: ClassUse,
+    /// How it keeps state.
+    pub mode: Mode,
+    /// Changes no block and only passes or rejects: may stand in `and`, `or`, `not`.
+    pub selector: bool,
+    /// For input types that are not its own: the chain it wants before it, as request text.
+    pub wants: &'static [(Type, &'static str)],
+    /// The parameter that holds a boolean expression with `and`, `or`, `not` and parentheses of its own: selections over
+    /// such filters become one filter.
+    pub expression: Option<&'static str>,
+    /// Where it may run.
+    pub spaces: Spaces,
+    /// Two requests that begin alike may use one instance. Not for what touches the world.
+    pub shared: bool,
+    /// Examples.
+    pub examples: &'static [Example],
+    /// Makes an instance.
+    pub make: Make,
+}
+
+impl Kind {
+    /// A stateless filter that takes anything and gives it on, may run anywhere and can be shared: the methods below
+    /// say what is different. Const, so that a kind is a `static`.
+    pub const fn new(name: &'static str, summary: &'static str, make: Make) -> Kind {
+        Kind {
+            name,
+            summary,
+            help: "",
+            params: &[],
+            takes: Types::ANY,
+            gives: Gives::Same,
+            schema: None,
+            class: ClassUse::Keeps,
+            mode: Mode::Stateless,
+            selector: false,
+            wants: &[],
+            expression: None,
+            spaces: Spaces::ANYWHERE,
+            shared: true,
+            examples: &[],
+            make,
+        }
+    }
+
+    /// More for the manual.
+    pub const fn help(mut self, help: &'static str) -> Kind {
+        self.help = help;
+        self
+    }
+
+    /// What it can be told.
+    pub const fn params(mut self, params: &'static [Param]) -> Kind {
+        self.params = params;
+        self
+    }
+
+    /// What it takes.
+    pub const fn takes(mut self, types: &[Type]) -> Kind {
+        self.takes = Types::of(types);
+        self
+    }
+
+    /// It takes nothing: blocks begin here.
+    pub const fn source(mut self, gives: Type) -> Kind {
+        self.takes = Types::NONE;
+        self.gives = Gives::Only(gives);
+        self.mode = Mode::Serial;
+        self
+    }
+
+    /// It gives new blocks of this type.
+    pub const fn gives(mut self, one: Type) -> Kind {
+        self.gives = Gives::Only(one);
+        self
+    }
+
+    /// It gives records of this schema.
+    pub const fn gives_records(mut self, schema: &'static Schema) -> Kind {
+        self.gives = Gives::Only(Type::Record);
+        self.schema = Some(schema);
+        self
+    }
+
+    /// It gives messages, each with a META record of this schema.
+    pub const fn gives_messages(mut self, schema: &'static Schema) -> Kind {
+        self.gives = Gives::Only(Type::Message);
+        self.schema = Some(schema);
+        self
+    }
+
+    /// It gives nothing and touches the world: files, the terminal. Runs in the application only, never shared.
+    pub const fn sink(mut self) -> Kind {
+        self.gives = Gives::Nothing;
+        self.mode = Mode::Serial;
+        self.spaces = Spaces::APP;
+        self.shared = false;
+        self
+    }
+
+    /// It passes or rejects blocks and changes none.
+    pub const fn selects(mut self) -> Kind {
+        self.selector = true;
+        self
+    }
+
+    /// This parameter holds a boolean expression; see [`Kind::expression`].
+    pub const fn expression(mut self, key: &'static str) -> Kind {
+        self.expression = Some(key);
+        self
+    }
+
+    /// What it does to classes.
+    pub const fn class(mut self, class: ClassUse) -> Kind {
+        self.class = class;
+        self
+    }
+
+    /// How it keeps state.
+    pub const fn mode(mut self, mode: Mode) -> Kind {
+        self.mode = mode;
+        self
+    }
+
+    /// The chain it wants for an input type that is not its own.
+    pub const fn wants(mut self, wants: &'static [(Type, &'static str)]) -> Kind {
+        self.wants = wants;
+        self
+    }
+
+    /// It looks into payload: never in a process that holds capabilities or policy.
+    pub const fn parses_payload(mut self) -> Kind {
+        self.spaces = Spaces::UNPRIVILEGED;
+        self
+    }
+
+    /// Where it may run.
+    pub const fn runs_in(mut self, spaces: Spaces) -> Kind {
+        self.spaces = spaces;
+        self
+    }
+
+    /// Requests on the bundled captures and what they print.
+    pub const fn examples(mut self, examples: &'static [Example]) -> Kind {
+        self.examples = examples;
+        self
+    }
+
+    /// Is it where blocks begin?
+    pub const fn is_source(&self) -> bool {
+        self.takes.is_none()
+    }
+
+    /// Is it where blocks end?
+    pub const fn is_sink(&self) -> bool {
+        matches!(self.gives, Gives::Nothing)
+    }
+
+    /// The parameter that needs no key.
+    pub fn main_param(&self) -> Option<&'static Param> {
+        self.params.iter().find(|param| param.main)
+    }
+
+    /// What it gives for this input.
+    pub fn output(&self, input: Types) -> Types {
+        match self.gives {
+            Gives::Same => input,
+            Gives::Only(one) => Types::of(&[one]),
+            Gives::Nothing => Types::NONE,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_read_as_people_say_them() {
+        let rows: [(&[Type], &str); 4] = [
+            (&[], "nothing"),
+            (&[Type::Frame], "frame"),
+            (&[Type::Message, Type::Bytes], "bytes or message"),
+            (&Type::ALL, "anything"),
+        ];
+        for (types, text) in rows {
+            assert_eq!(Types::of(types).to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The contract between filters and the engine: what a filter declares and what it may do. No implementations.
+//!
+//! - [`kind`] — what a filter declares: its name, parameters, types, where it may run. Start reading here.
+//! - [`run`] — what a filter does: the traits behind an instance.
+//! - [`batch`] — up to 64 blocks and which of them are still alive.
+//! - [`context`] — what a running filter may reach: bytes, streams, the blocks it makes, its counters.
+//! - [`param`] — typed parameters with units and defaults.
+//! - [`record`] — rows of named, typed fields, encoded once.
+//! - [`stream`] — facts about connections, indexed by class.
+//! - [`env`](mod@env) — what an instance is given when it is made.
+//!
+//! Filters return and the engine moves: nothing here lets a filter call its neighbour, the engine or a ring's far end.
+
+#![forbid(unsafe_code)]
+
+pub mod batch;
+pub mod context;
+pub mod counter;
+pub mod env;
+pub mod kind;
+pub mod param;
+pub mod record;
+pub mod run;
+pub mod stream;
+
+pub use batch::Batch;
+pub use context::Context;
+pub use counter::Counters;
+pub use env::{Env, Output};
+pub use kind::{ClassUse, Gives, Kind, Mode, Spaces, Type, Types};
+pub use param::{Param, ParamError, ParamType, Params};
+pub use record::{Field, FieldType, Row, RowWriter, Schema};
+pub use run::{
+    AnySessionFilter, Closed, Failure, Filter, Instance, Made, Pull, SessionFilter, SessionKey, Slot, Source, Status,
+};
+pub use stream::{StreamFacts, StreamState, StreamTable};
+
+/// What a filter's file needs, in one line: `use filter::prelude::*;`.
+pub mod prelude {
+    pub use crate::{
+        Batch, ClassUse, Closed, Context, Env, Failure, Field, FieldType, Filter, Gives, Instance, Kind, Made, Mode,
+        Output, Param, ParamError, ParamType, Params, Pull, Row, RowWriter, Schema, SessionFilter, SessionKey, Source,
+        Spaces, Status, StreamFacts, StreamState, StreamTable, Type, Types,
+    };
+    pub use base::id::Class;
+    pub use buffer::{Descriptor, Flags};
+}

@@ -1,0 +1,313 @@
+//! Typed parameters: what a filter can be told, with units and defaults, and the values it was told.
+//!
+//! A filter declares [`Param`]s in its kind; the control plane checks a request's text against them and hands the filter
+//! [`Params`], from which it reads values that exist and have the type declared.
+
+use std::fmt;
+
+/// What a parameter's text means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ParamType {
+    /// Any text.
+    Text,
+    /// A file or folder.
+    Path,
+    /// Any number of texts: the parameter may be given several times.
+    List,
+    /// A whole number; k M G are 1000, 1000², 1000³. Decimal, or hexadecimal after 0x.
+    Number,
+    /// Bytes; k M G are 1024, 1024², 1024³.
+    Size,
+    /// ns us ms s min h; a plain 0 needs no unit.
+    Duration,
+    /// yes or no.
+    Flag,
+    /// One of these words.
+    Choice(&'static [&'static str]),
+}
+
+impl fmt::Display for ParamType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ParamType::Text => f.write_str("text"),
+            ParamType::Path => f.write_str("path"),
+            ParamType::List => f.write_str("one or more texts"),
+            ParamType::Number => f.write_str("number"),
+            ParamType::Size => f.write_str("size"),
+            ParamType::Duration => f.write_str("duration"),
+            ParamType::Flag => f.write_str("yes or no"),
+            ParamType::Choice(words) => f.write_str(&words.join(", ")),
+        }
+    }
+}
+
+/// One thing a filter can be told.
+#[derive(Clone, Copy, Debug)]
+pub struct Param {
+    /// Its name in requests.
+    pub key: &'static str,
+    /// What its text means.
+    pub kind: ParamType,
+    /// What holds when nothing is said, as text of that type; `None` = nothing.
+    pub default: Option<&'static str>,
+    /// It must be given.
+    pub required: bool,
+    /// It needs no key when it stands first.
+    pub main: bool,
+    /// One line for the manual.
+    pub help: &'static str,
+}
+
+impl Param {
+    /// An optional parameter without a default; the methods below say what is different.
+    pub const fn new(key: &'static str, kind: ParamType, help: &'static str) -> Param {
+        Param { key, kind, default: None, required: false, main: false, help }
+    }
+
+    /// What holds when nothing is said.
+    pub const fn default(mut self, text: &'static str) -> Param {
+        self.default = Some(text);
+        self
+    }
+
+    /// It must be given.
+    pub const fn required(mut self) -> Param {
+        self.required = true;
+        self
+    }
+
+    /// It needs no key when it stands first.
+    pub const fn main(mut self) -> Param {
+        self.main = true;
+        self
+    }
+}
+
+/// A checked value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Value {
+    /// Of `Text`, `Path` and `Choice`.
+    Text(String),
+    /// Of `List`.
+    List(Vec<String>),
+    /// Of `Number`, `Size` (bytes) and `Duration` (ns).
+    Number(u64),
+    /// Of `Flag`.
+    Flag(bool),
+}
+
+/// Why a value will not do. Which parameter it was, the caller knows or `key` says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParamError {
+    /// The parameter, where it is one.
+    pub key: Option<&'static str>,
+    /// What is wrong, in one line.
+    pub message: String,
+    /// What would help.
+    pub help: Option<String>,
+    /// The world is at fault (a file is missing, a library is), not the request.
+    pub system: bool,
+}
+
+impl ParamError {
+    /// The value of `key` will not do.
+    pub fn new(key: &'static str, message: impl Into<String>) -> ParamError {
+        ParamError { key: Some(key), message: message.into(), help: None, system: false }
+    }
+
+    /// The request is in order, but the system is not: a file is missing, a folder cannot be written.
+    pub fn system(message: impl Into<String>) -> ParamError {
+        ParamError { key: None, message: message.into(), help: None, system: true }
+    }
+
+    /// What would help.
+    #[must_use]
+    pub fn with_help(mut self, help: impl Into<String>) -> ParamError {
+        self.help = Some(help.into());
+        self
+    }
+}
+
+impl ParamType {
+    /// Checks one text against this type. The message says what was expected.
+    pub fn parse(self, text: &str) -> Result<Value, String> {
+        match self {
+            ParamType::Text | ParamType::Path => Ok(Value::Text(text.to_string())),
+            ParamType::List => Ok(Value::List(vec![text.to_string()])),
+            ParamType::Number => number(text).map(Value::Number),
+            ParamType::Size => size(text).map(Value::Number),
+            ParamType::Duration => duration_ns(text).map(Value::Number),
+            ParamType::Flag => match text {
+                "yes" => Ok(Value::Flag(true)),
+                "no" => Ok(Value::Flag(false)),
+                _ => Err(format!("`{text}` is neither yes nor no")),
+            },
+            ParamType::Choice(words) if words.contains(&text) => Ok(Value::Text(text.to_string())),
+            ParamType::Choice(words) => Err(format!("`{text}` is not one of {}", words.join(", "))),
+        }
+    }
+}
+
+/// A whole number; k M G are powers of 1000.
+fn number(text: &str) -> Result<u64, String> {
+    if let Some(hex) = text.strip_prefix("0x") {
+        return u64::from_str_radix(hex, 16).map_err(|_| format!("`{text}` is not a hexadecimal number"));
+    }
+    scaled(text, &[("", 1), ("k", 1000), ("M", 1_000_000), ("G", 1_000_000_000)])
+        .ok_or_else(|| format!("`{text}` is not a number such as 12, 5k or 2M"))
+}
+
+/// Bytes; k M G are powers of 1024.
+fn size(text: &str) -> Result<u64, String> {
+    scaled(text, &[("", 1), ("k", 1 << 10), ("M", 1 << 20), ("G", 1 << 30)])
+        .ok_or_else(|| format!("`{text}` is not a size such as 64k, 10M or 1G"))
+}
+
+/// A duration in nanoseconds.
+fn duration_ns(text: &str) -> Result<u64, String> {
+    const UNITS: [(&str, u64); 6] = [
+        ("ns", 1),
+        ("us", 1_000),
+        ("ms", 1_000_000),
+        ("s", 1_000_000_000),
+        ("min", 60_000_000_000),
+        ("h", 3_600_000_000_000),
+    ];
+    if text == "0" {
+        return Ok(0);
+    }
+    scaled(text, &UNITS).ok_or_else(|| format!("`{text}` is not a duration such as 10ms, 2s or 5min"))
+}
+
+/// Digits and a unit. `None` where it is something else or does not fit.
+fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
+    number.parse::<u64>().ok()?.checked_mul(*factor)
+}
+
+/// The checked values of one filter, by key; every declared parameter with a default has one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Params(Vec<(&'static str, Value)>);
+
+impl Params {
+    /// No values: what [`Params::set`] adds to.
+    pub fn new() -> Params {
+        Params::default()
+    }
+
+    /// Adds a value; a list grows, anything else is replaced.
+    pub fn set(&mut self, key: &'static str, value: Value) {
+        match (self.0.iter_mut().find(|(known, _)| *known == key), value) {
+            (Some((_, Value::List(list))), Value::List(more)) => list.extend(more),
+            (Some((_, old)), value) => *old = value,
+            (None, value) => self.0.push((key, value)),
+        }
+    }
+
+    /// Fills in what was not given from the declaration. Says which required parameter is missing.
+    ///
+    /// # Panics
+    /// When a kind declares a default that its own type refuses: a mistake in our code, met by every test of that kind.
+    pub fn fill_defaults(&mut self, declared: &'static [Param]) -> Result<(), &'static Param> {
+        for param in declared {
+            if self.get(param.key).is_some() {
+                continue;
+            }
+            match param.default {
+                Some(text) => self.set(param.key, param.kind.parse(text).expect("a default has its parameter's type")),
+                None if param.required => return Err(param),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of `key`, where there is one.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.0.iter().find(|(known, _)| *known == key).map(|(_, value)| value)
+    }
+
+    /// All values.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Value)> {
+        self.0.iter().map(|(key, value)| (*key, value))
+    }
+
+    /// The text of `key`.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        match self.get(key)? {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The texts of `key`: none where nothing was said.
+    pub fn list(&self, key: &str) -> &[String] {
+        match self.get(key) {
+            Some(Value::List(list)) => list,
+            _ => &[],
+        }
+    }
+
+    /// The number, bytes or nanoseconds of `key`.
+    pub fn number(&self, key: &str) -> Option<u64> {
+        match self.get(key)? {
+            Value::Number(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// Is `key` yes? No, where nothing was said.
+    pub fn flag(&self, key: &str) -> bool {
+        matches!(self.get(key), Some(Value::Flag(true)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units() {
+        use ParamType::{Duration, Flag, Number, Size};
+        let rows = [
+            (Number, "12", Some(12)),
+            (Number, "5k", Some(5_000)),
+            (Number, "0x800", Some(2048)),
+            (Number, "", None),
+            (Number, "-1", None),
+            (Number, "99999999999999999999", None),
+            (Number, "18446744073709551615G", None),
+            (Size, "64k", Some(65_536)),
+            (Size, "1G", Some(1 << 30)),
+            (Size, "1K", None),
+            (Duration, "10ms", Some(10_000_000)),
+            (Duration, "2min", Some(120_000_000_000)),
+            (Duration, "0", Some(0)),
+            (Duration, "5", None),
+            (Flag, "maybe", None),
+        ];
+        for (kind, text, expected) in rows {
+            assert_eq!(kind.parse(text).ok(), expected.map(Value::Number), "{kind} {text}");
+        }
+    }
+
+    #[test]
+    fn defaults_fill_what_was_not_said() {
+        static DECLARED: [Param; 3] = [
+            Param::new("file", ParamType::List, "").required().main(),
+            Param::new("hash", ParamType::Flag, "").default("yes"),
+            Param::new("dir", ParamType::Path, ""),
+        ];
+        let mut params = Params::new();
+        assert_eq!(params.fill_defaults(&DECLARED).map_err(|param| param.key), Err("file"));
+        params.set("file", ParamType::List.parse("a").unwrap());
+        params.set("file", ParamType::List.parse("b").unwrap());
+        params.fill_defaults(&DECLARED).unwrap();
+        assert_eq!(
+            (params.list("file"), params.flag("hash"), params.text("dir")),
+            (&["a".to_string(), "b".to_string()][..], true, None)
+        );
+    }
+}

@@ -1,0 +1,364 @@
+//! Records: rows of named, typed fields, encoded once into the producer's append ring and read in place.
+//!
+//! A kind declares its [`Schema`] (names are EVE's where EVE has one; a dot nests); the row says which schema it has, so
+//! rows of several kinds can meet on one edge. JSON and the like are renderings, made by sinks.
+//!
+//! Layout of a row, little endian, no padding: schema id u32, field count u32, presence bits u64, then 8 bytes for each
+//! field (a number, or offset u32 and length u32 of its bytes from the row's start), then those bytes. A list is
+//! the rows of its items one after the other, each after its length u32. Reading checks every offset: a row may come from
+//! a peer.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// What a field holds.
+#[derive(Clone, Copy, Debug)]
+pub enum FieldType {
+    /// Unsigned number.
+    Number,
+    /// Nanoseconds since 1970 UTC.
+    Time,
+    /// Yes or no.
+    Flag,
+    /// Text: bytes, in UTF-8 where they are valid.
+    Text,
+    /// An IPv4 or IPv6 address.
+    Address,
+    /// Rows of another schema.
+    Rows(&'static Schema),
+}
+
+/// A named, typed field.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    /// Its name; `a.b` is b inside a. Fields with the same prefix stand together.
+    pub name: &'static str,
+    /// What it holds.
+    pub kind: FieldType,
+}
+
+impl Field {
+    /// A field.
+    pub const fn new(name: &'static str, kind: FieldType) -> Field {
+        Field { name, kind }
+    }
+}
+
+/// What the rows of one kind look like.
+#[derive(Debug)]
+pub struct Schema {
+    /// Its name: EVE's event type, where it has one.
+    pub name: &'static str,
+    /// Its fields, 64 at most.
+    pub fields: &'static [Field],
+    id: u32,
+}
+
+impl Schema {
+    /// A schema; the id is a hash of its name and its fields' names.
+    pub const fn new(name: &'static str, fields: &'static [Field]) -> Schema {
+        assert!(fields.len() <= FIELDS_MAX, "a schema has 64 fields at most");
+        let mut id = fnv(0x811c_9dc5, name.as_bytes());
+        let mut index = 0;
+        while index < fields.len() {
+            id = fnv(fnv(id, b"|"), fields[index].name.as_bytes());
+            index += 1;
+        }
+        Schema { name, fields, id }
+    }
+
+    /// What rows of this schema begin with.
+    pub const fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Place of the field with this name.
+    pub fn field(&self, name: &str) -> Option<usize> {
+        self.fields.iter().position(|field| field.name == name)
+    }
+}
+
+/// FNV-1a, 32 bits.
+const fn fnv(mut hash: u32, bytes: &[u8]) -> u32 {
+    let mut index = 0;
+    while index < bytes.len() {
+        hash = (hash ^ bytes[index] as u32).wrapping_mul(0x0100_0193);
+        index += 1;
+    }
+    hash
+}
+
+/// Fields of a schema at most: one presence bit each.
+pub const FIELDS_MAX: usize = 64;
+
+const HEAD_BYTES: usize = 16;
+
+/// The schema id a row begins with.
+pub fn schema_id(row: &[u8]) -> Option<u32> {
+    row.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+}
+
+/// Writes rows, one after the other, into a buffer that is kept.
+#[derive(Debug)]
+pub struct RowWriter {
+    schema: &'static Schema,
+    bytes: Vec<u8>,
+    /// Where the next field is looked for first: fields are best set in the schema's order.
+    cursor: usize,
+}
+
+impl RowWriter {
+    /// A writer of rows of this schema; a row is begun.
+    pub fn new(schema: &'static Schema) -> RowWriter {
+        let mut writer = RowWriter { schema, bytes: Vec::new(), cursor: 0 };
+        writer.begin();
+        writer
+    }
+
+    /// Begins a new row with no field set.
+    pub fn begin(&mut self) {
+        self.cursor = 0;
+        self.bytes.clear();
+        self.bytes.extend_from_slice(&self.schema.id.to_le_bytes());
+        self.bytes.extend_from_slice(&(self.schema.fields.len() as u32).to_le_bytes());
+        self.bytes.resize(HEAD_BYTES + 8 * self.schema.fields.len(), 0);
+    }
+
+    /// The row as it stands.
+    pub fn row(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// # Panics
+    /// When the schema has no field of this name: a mistake in our code.
+    fn place(&mut self, name: &str) -> usize {
+        let count = self.schema.fields.len();
+        let place = (0..count)
+            .map(|step| (self.cursor + step) % count)
+            .find(|place| self.schema.fields[*place].name == name)
+            .unwrap_or_else(|| panic!("schema {} has no field {name}", self.schema.name));
+        self.cursor = place + 1;
+        place
+    }
+
+    fn put(&mut self, name: &str, value: u64) {
+        let place = self.place(name);
+        let slot = HEAD_BYTES + 8 * place;
+        self.bytes[slot..slot + 8].copy_from_slice(&value.to_le_bytes());
+        self.bytes[8 + place / 8] |= 1 << (place % 8);
+    }
+
+    fn put_bytes(&mut self, name: &str, bytes: &[u8]) {
+        let (offset, len) = (self.bytes.len() as u64, bytes.len() as u64);
+        self.bytes.extend_from_slice(bytes);
+        self.put(name, offset | len << 32);
+    }
+
+    /// Sets a number.
+    pub fn number(&mut self, name: &str, value: u64) -> &mut Self {
+        self.put(name, value);
+        self
+    }
+
+    /// Sets a time in ns since 1970 UTC.
+    pub fn time(&mut self, name: &str, ns: u64) -> &mut Self {
+        self.put(name, ns);
+        self
+    }
+
+    /// Sets a flag.
+    pub fn flag(&mut self, name: &str, value: bool) -> &mut Self {
+        self.put(name, u64::from(value));
+        self
+    }
+
+    /// Sets a text.
+    pub fn text(&mut self, name: &str, value: impl AsRef<[u8]>) -> &mut Self {
+        self.put_bytes(name, value.as_ref());
+        self
+    }
+
+    /// Sets an address.
+    pub fn address(&mut self, name: &str, value: IpAddr) -> &mut Self {
+        match value {
+            IpAddr::V4(address) => self.put_bytes(name, &address.octets()),
+            IpAddr::V6(address) => self.put_bytes(name, &address.octets()),
+        }
+        self
+    }
+
+    /// Sets a list: `rows` holds rows as [`list_push`] put them.
+    pub fn rows(&mut self, name: &str, rows: &[u8]) -> &mut Self {
+        self.put_bytes(name, rows);
+        self
+    }
+}
+
+/// Adds a finished row to the bytes of a list.
+pub fn list_push(list: &mut Vec<u8>, row: &[u8]) {
+    list.extend_from_slice(&(row.len() as u32).to_le_bytes());
+    list.extend_from_slice(row);
+}
+
+/// A field's value, read in place.
+#[derive(Clone, Debug)]
+pub enum FieldValue<'a> {
+    /// Unsigned number.
+    Number(u64),
+    /// Nanoseconds since 1970 UTC.
+    Time(u64),
+    /// Yes or no.
+    Flag(bool),
+    /// Text.
+    Text(&'a [u8]),
+    /// An address.
+    Address(IpAddr),
+    /// Rows.
+    Rows(Rows<'a>),
+}
+
+/// A row, read in place.
+#[derive(Clone, Copy, Debug)]
+pub struct Row<'a> {
+    schema: &'static Schema,
+    bytes: &'a [u8],
+}
+
+impl<'a> Row<'a> {
+    /// Reads `bytes` as a row of `schema`; `None` where it is not one.
+    pub fn new(schema: &'static Schema, bytes: &'a [u8]) -> Option<Row<'a>> {
+        let count = u32::from_le_bytes(*bytes.get(4..)?.first_chunk()?) as usize;
+        let fits = count == schema.fields.len() && bytes.len() >= HEAD_BYTES + 8 * count;
+        (schema_id(bytes)? == schema.id && fits).then_some(Row { schema, bytes })
+    }
+
+    /// Its schema.
+    pub fn schema(&self) -> &'static Schema {
+        self.schema
+    }
+
+    /// The value of the field at this place; `None` where it is not set (or damaged).
+    pub fn get(&self, place: usize) -> Option<FieldValue<'a>> {
+        let field = self.schema.fields.get(place)?;
+        if self.bytes[8 + place / 8] & (1 << (place % 8)) == 0 {
+            return None;
+        }
+        let slot = u64::from_le_bytes(*self.bytes.get(HEAD_BYTES + 8 * place..)?.first_chunk()?);
+        let bytes = || {
+            let (offset, len) = (slot as u32 as usize, (slot >> 32) as usize);
+            self.bytes.get(offset..offset.checked_add(len)?)
+        };
+        Some(match field.kind {
+            FieldType::Number => FieldValue::Number(slot),
+            FieldType::Time => FieldValue::Time(slot),
+            FieldType::Flag => FieldValue::Flag(slot != 0),
+            FieldType::Text => FieldValue::Text(bytes()?),
+            FieldType::Address => FieldValue::Address(match bytes()? {
+                &[a, b, c, d] => IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
+                bytes => IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?)),
+            }),
+            FieldType::Rows(schema) => FieldValue::Rows(Rows { schema, bytes: bytes()? }),
+        })
+    }
+
+    /// The value of the field with this name.
+    pub fn named(&self, name: &str) -> Option<FieldValue<'a>> {
+        self.get(self.schema.field(name)?)
+    }
+
+    /// The text of the field with this name.
+    pub fn text(&self, name: &str) -> Option<&'a [u8]> {
+        match self.named(name)? {
+            FieldValue::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The number of the field with this name.
+    pub fn number(&self, name: &str) -> Option<u64> {
+        match self.named(name)? {
+            FieldValue::Number(number) | FieldValue::Time(number) => Some(number),
+            _ => None,
+        }
+    }
+}
+
+/// The rows of a list field, one after the other; ends at the first damaged one.
+#[derive(Clone, Debug)]
+pub struct Rows<'a> {
+    schema: &'static Schema,
+    bytes: &'a [u8],
+}
+
+impl<'a> Iterator for Rows<'a> {
+    type Item = Row<'a>;
+
+    fn next(&mut self) -> Option<Row<'a>> {
+        let (len, rest) = self.bytes.split_first_chunk()?;
+        let (row, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        self.bytes = rest;
+        Row::new(self.schema, row)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    static ANSWER: Schema = Schema::new("answer", &[Field::new("rdata", FieldType::Text)]);
+    static DNS: Schema = Schema::new(
+        "dns",
+        &[
+            Field::new("timestamp", FieldType::Time),
+            Field::new("src_ip", FieldType::Address),
+            Field::new("dns.rrname", FieldType::Text),
+            Field::new("dns.id", FieldType::Number),
+            Field::new("dns.tc", FieldType::Flag),
+            Field::new("dns.answers", FieldType::Rows(&ANSWER)),
+        ],
+    );
+
+    fn sample() -> Vec<u8> {
+        let mut list = Vec::new();
+        let mut answer = RowWriter::new(&ANSWER);
+        for text in ["one", "two"] {
+            answer.begin();
+            list_push(&mut list, answer.text("rdata", text).row());
+        }
+        let mut row = RowWriter::new(&DNS);
+        row.time("timestamp", 5).address("src_ip", IpAddr::V6(Ipv6Addr::LOCALHOST)).text("dns.rrname", "a.example");
+        row.number("dns.id", u64::MAX).rows("dns.answers", &list);
+        row.row().to_vec()
+    }
+
+    #[test]
+    fn a_row_reads_as_it_was_written() {
+        let bytes = sample();
+        let row = Row::new(&DNS, &bytes).unwrap();
+        assert_eq!(row.number("timestamp"), Some(5));
+        assert_eq!(row.number("dns.id"), Some(u64::MAX));
+        assert_eq!(row.text("dns.rrname"), Some(&b"a.example"[..]));
+        assert!(row.named("dns.tc").is_none());
+        assert!(matches!(row.named("src_ip"), Some(FieldValue::Address(IpAddr::V6(Ipv6Addr::LOCALHOST)))));
+        let Some(FieldValue::Rows(rows)) = row.named("dns.answers") else { panic!("a list") };
+        let texts: Vec<_> = rows.filter_map(|row| row.text("rdata")).collect();
+        assert_eq!(texts, [b"one", b"two"]);
+        assert!(Row::new(&ANSWER, &bytes).is_none(), "another schema");
+    }
+
+    proptest! {
+        #[test]
+        fn a_damaged_row_never_panics(at in 0usize..200, value: u8, cut in 0usize..200) {
+            let mut bytes = sample();
+            if let Some(byte) = bytes.get_mut(at) { *byte = value; }
+            bytes.truncate(cut.max(1));
+            if let Some(row) = Row::new(&DNS, &bytes) {
+                for place in 0..DNS.fields.len() {
+                    if let Some(FieldValue::Rows(rows)) = row.get(place) {
+                        prop_assert!(rows.count() <= bytes.len());
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! What a filter does: the traits behind an [`Instance`].
+//!
+//! The engine calls, the filter answers and returns. A filter that has more to give than is good to hold at once returns
+//! [`Status::More`] and is called again after what it gave has gone all the way down.
+
+use crate::batch::Batch;
+use crate::context::Context;
+use base::id::Class;
+use std::time::Duration;
+
+/// What an expected end of a call looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// The batch is dealt with.
+    Done,
+    /// There is more to give: call again with the same batch when what was given is gone.
+    More,
+    /// This filter will never want another block (`head` has its ten). What comes is dropped from now on, and a source
+    /// that nobody wants anything of any more stops.
+    Finished,
+}
+
+/// Why the run cannot go on, by whose fault it is. Not for bad packets: those are counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// Input, output or the system failed: one clear line for people, with what would help.
+    System(String),
+    /// The request turned out to be wrong once the input was known.
+    Request(String),
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Failure::System(text) | Failure::Request(text)) = self;
+        f.write_str(text)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// What a source found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pull {
+    /// It may have given blocks; call again.
+    Ready,
+    /// Nothing now; ask again after this long.
+    Idle(Duration),
+    /// Nothing ever again.
+    End,
+}
+
+/// What a call gives back.
+pub type Made = Result<Status, Box<Failure>>;
+
+/// Where blocks begin.
+pub trait Source: Send {
+    /// Gives up to a batch of blocks into `cx.out`.
+    fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>>;
+
+    /// How far it is: (bytes read, bytes there are), where that is known.
+    fn progress(&self) -> Option<(u64, u64)> {
+        None
+    }
+}
+
+/// A filter without state, or with one state for all blocks.
+pub trait Filter: Send {
+    /// Deals with a batch: in place where the kind gives what it takes, into `cx.out` where it gives something else.
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made;
+
+    /// The time set with [`Context::wake_at`] has come.
+    fn timer(&mut self, _cx: &mut Context<'_>) -> Made {
+        Ok(Status::Done)
+    }
+
+    /// The input pauses: write out what is only held for speed.
+    fn flush(&mut self, _cx: &mut Context<'_>) -> Made {
+        Ok(Status::Done)
+    }
+
+    /// No block will come any more: give what is left. Called again for as long as it says [`Status::More`].
+    fn finish(&mut self, _cx: &mut Context<'_>) -> Made {
+        Ok(Status::Done)
+    }
+}
+
+/// What of a class makes a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionKey {
+    /// Each class: one direction of a connection.
+    Class,
+    /// Both directions of a connection.
+    Connection,
+}
+
+/// Why a session is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// Its last block came.
+    Ended,
+    /// Nothing came for too long.
+    Idle,
+    /// It made room for others.
+    Evicted,
+    /// A new session of the same class began.
+    Replaced,
+    /// The run is over.
+    Finished,
+}
+
+impl Closed {
+    /// The word counters use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Closed::Ended => "ended",
+            Closed::Idle => "idle",
+            Closed::Evicted => "evicted",
+            Closed::Replaced => "replaced",
+            Closed::Finished => "unfinished",
+        }
+    }
+}
+
+/// A filter with a state for each session: the engine keeps the states, by class, with a cap and an idle timeout.
+///
+/// A session begins with the first block of its class and ends after the block flagged LAST (of both directions, where
+/// the key is the connection and both were seen).
+pub trait SessionFilter: Send {
+    /// What is kept of one session.
+    type State: Send + 'static;
+
+    /// A new session.
+    fn open(&mut self, class: Class, cx: &mut Context<'_>) -> Self::State;
+
+    /// Deals with blocks of one session. As [`Filter::run`].
+    fn run(&mut self, state: &mut Self::State, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made;
+
+    /// The session is over: give what is left of it, in one go.
+    fn close(
+        &mut self,
+        state: Self::State,
+        class: Class,
+        why: Closed,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Box<Failure>>;
+
+    /// The input pauses: write out what is only held for speed.
+    fn flush(&mut self, _cx: &mut Context<'_>) -> Made {
+        Ok(Status::Done)
+    }
+
+    /// No block will come any more, and every session is closed.
+    fn finish(&mut self, _cx: &mut Context<'_>) -> Made {
+        Ok(Status::Done)
+    }
+}
+
+/// A session's place in its filter's slab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot(pub u32);
+
+/// A session filter with its states, whose type is forgotten: what the engine keeps. The engine decides which sessions
+/// there are and when one ends; the states lie in a slab, so that opening one does not allocate in the long run.
+pub trait AnySessionFilter: Send {
+    /// See [`SessionFilter::open`].
+    fn open(&mut self, class: Class, cx: &mut Context<'_>) -> Slot;
+    /// See [`SessionFilter::run`].
+    fn run(&mut self, slot: Slot, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made;
+    /// See [`SessionFilter::close`]. The slot is free afterwards.
+    fn close(&mut self, slot: Slot, class: Class, why: Closed, cx: &mut Context<'_>) -> Result<(), Box<Failure>>;
+    /// See [`SessionFilter::flush`].
+    fn flush(&mut self, cx: &mut Context<'_>) -> Made;
+    /// See [`SessionFilter::finish`].
+    fn finish(&mut self, cx: &mut Context<'_>) -> Made;
+}
+
+struct Slab<F: SessionFilter> {
+    filter: F,
+    states: Vec<Option<F::State>>,
+    free: Vec<u32>,
+}
+
+impl<F: SessionFilter> AnySessionFilter for Slab<F> {
+    fn open(&mut self, class: Class, cx: &mut Context<'_>) -> Slot {
+        let state = Some(self.filter.open(class, cx));
+        match self.free.pop() {
+            Some(slot) => {
+                self.states[slot as usize] = state;
+                Slot(slot)
+            }
+            None => {
+                self.states.push(state);
+                Slot((self.states.len() - 1) as u32)
+            }
+        }
+    }
+
+    fn run(&mut self, slot: Slot, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        match self.states.get_mut(slot.0 as usize).and_then(Option::as_mut) {
+            Some(state) => self.filter.run(state, batch, cx),
+            None => Ok(Status::Done),
+        }
+    }
+
+    fn close(&mut self, slot: Slot, class: Class, why: Closed, cx: &mut Context<'_>) -> Result<(), Box<Failure>> {
+        let Some(state) = self.states.get_mut(slot.0 as usize).and_then(Option::take) else { return Ok(()) };
+        self.free.push(slot.0);
+        self.filter.close(state, class, why, cx)
+    }
+
+    fn flush(&mut self, cx: &mut Context<'_>) -> Made {
+        self.filter.flush(cx)
+    }
+
+    fn finish(&mut self, cx: &mut Context<'_>) -> Made {
+        self.filter.finish(cx)
+    }
+}
+
+/// A filter ready to run.
+pub enum Instance {
+    /// Where blocks begin.
+    Source(Box<dyn Source>),
+    /// Stateless or serial.
+    Filter(Box<dyn Filter>),
+    /// By session.
+    Session(SessionKey, Box<dyn AnySessionFilter>),
+}
+
+impl Instance {
+    /// Of a source.
+    pub fn source(source: impl Source + 'static) -> Instance {
+        Instance::Source(Box::new(source))
+    }
+
+    /// Of a filter.
+    pub fn filter(filter: impl Filter + 'static) -> Instance {
+        Instance::Filter(Box::new(filter))
+    }
+
+    /// Of a session filter.
+    pub fn session(key: SessionKey, filter: impl SessionFilter + 'static) -> Instance {
+        Instance::Session(key, Box::new(Slab { filter, states: Vec::new(), free: Vec::new() }))
+    }
+}
+
+impl std::fmt::Debug for Instance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Instance::Source(_) => "Instance::Source",
+            Instance::Filter(_) => "Instance::Filter",
+            Instance::Session(..) => "Instance::Session",
+        })
+    }
+}

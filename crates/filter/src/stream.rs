@@ -1,0 +1,172 @@
+//! Facts about connections and flows, indexed by class: who talks to whom, since when, in what state.
+//!
+//! One table for all filters that make streams (`tcp`, `udp`), so that a class says the same everywhere below them.
+//! A number comes back only after all others have been used, so that a late reader meets "none" before it meets another's.
+
+use base::id::Class;
+use base::limits::STREAMS;
+use packet::flow::Flow;
+use std::collections::VecDeque;
+
+/// What the transport protocol has shown of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StreamState {
+    /// Its beginning was not in the capture.
+    #[default]
+    Midstream,
+    /// A SYN was seen.
+    Opening,
+    /// Both sides were heard.
+    Established,
+    /// Both directions ended with FIN.
+    Closed,
+    /// It ended with RST.
+    Reset,
+    /// It ended because nothing came for too long, to make room, or with the capture.
+    Cut,
+}
+
+impl StreamState {
+    /// The word records use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            StreamState::Midstream => "midstream",
+            StreamState::Opening => "opening",
+            StreamState::Established => "established",
+            StreamState::Closed => "closed",
+            StreamState::Reset => "reset",
+            StreamState::Cut => "cut",
+        }
+    }
+}
+
+/// What is known of one connection or flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamFacts {
+    /// From the client to the server.
+    pub flow: Flow,
+    /// Time of its first block, ns since 1970 UTC.
+    pub start: u64,
+    /// How many connections with the same addresses and ports came before it.
+    pub reuse: u32,
+    /// Outermost VLAN id, where there is one.
+    pub vlan: Option<u16>,
+    /// Its state.
+    pub state: StreamState,
+}
+
+impl StreamFacts {
+    /// Addresses and ports in the direction of this class.
+    pub fn directed(&self, class: Class) -> Flow {
+        if class.direction() == 0 { self.flow } else { self.flow.reversed() }
+    }
+}
+
+/// The table.
+#[derive(Debug, Default)]
+pub struct StreamTable {
+    slots: Vec<Option<StreamFacts>>,
+    free: VecDeque<u32>,
+    /// Ended, but blocks that name them may still be on their way down.
+    ending: Vec<u32>,
+    open: usize,
+}
+
+/// Freed numbers wait until this many are free, so that they do not come back at once.
+const REUSE_DELAY: usize = 4096;
+
+impl StreamTable {
+    /// An empty table.
+    pub fn new() -> StreamTable {
+        StreamTable::default()
+    }
+
+    /// A number for a new connection, or `None` when all [`STREAMS`] are in use: end an old one first.
+    pub fn open(&mut self, facts: StreamFacts) -> Option<u32> {
+        let number = if self.free.len() > REUSE_DELAY || self.slots.len() >= STREAMS {
+            self.free.pop_front()?
+        } else {
+            self.slots.push(None);
+            (self.slots.len() - 1) as u32
+        };
+        self.slots[number as usize] = Some(facts);
+        self.open += 1;
+        Some(number)
+    }
+
+    /// The last block of this connection was given. Its facts stay until the next [`sweep`](StreamTable::sweep).
+    pub fn close(&mut self, connection: u32) {
+        self.ending.push(connection);
+    }
+
+    /// Forgets what was closed: no block that names it is on its way any more.
+    pub fn sweep(&mut self) {
+        for connection in self.ending.drain(..) {
+            if self.slots.get_mut(connection as usize).is_some_and(|slot| slot.take().is_some()) {
+                self.free.push_back(connection);
+                self.open -= 1;
+            }
+        }
+    }
+
+    /// What is known of the stream this class names.
+    #[inline]
+    pub fn get(&self, class: Class) -> Option<&StreamFacts> {
+        self.slots.get(class.connection() as usize)?.as_ref()
+    }
+
+    /// What is known of the stream this class names, for its maker to change.
+    #[inline]
+    pub fn get_mut(&mut self, class: Class) -> Option<&mut StreamFacts> {
+        self.slots.get_mut(class.connection() as usize)?.as_mut()
+    }
+
+    /// Connections open now.
+    pub fn len(&self) -> usize {
+        self.open
+    }
+
+    /// Is none open?
+    pub fn is_empty(&self) -> bool {
+        self.open == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{IpAddr, Ipv4Addr};
+
+    fn facts(port: u16) -> StreamFacts {
+        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let flow = Flow { source: address, target: address, source_port: port, target_port: 80, protocol: 6 };
+        StreamFacts { flow, start: 0, reuse: 0, vlan: None, state: StreamState::Opening }
+    }
+
+    #[test]
+    fn a_number_does_not_come_back_at_once() {
+        let mut table = StreamTable::new();
+        let first = table.open(facts(1)).unwrap();
+        let class = Class::of_stream(first, 1);
+        assert_eq!(table.get(class).unwrap().directed(class).source_port, 80);
+        table.close(first);
+        table.close(first);
+        assert!(table.get(class).is_some(), "blocks may be on their way");
+        table.sweep();
+        assert!(table.get(class).is_none() && table.is_empty());
+        assert_ne!(table.open(facts(2)).unwrap(), first);
+        assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        let mut table = StreamTable::new();
+        for _ in 0..STREAMS {
+            table.open(facts(1)).unwrap();
+        }
+        assert_eq!(table.open(facts(1)), None);
+        table.close(7);
+        table.sweep();
+        assert_eq!(table.open(facts(1)), Some(7));
+    }
+}
