@@ -1,0 +1,19 @@
+//! COMPUTATION PLANE: runs a plan by plain function calls. Knows no language, no control plane and no concrete filter.
+//!
+//! - [`plan`] — what is handed over: filters, where each runs, the edges between them.
+//! - [`worker`] — one thread's loop: pull, walk, tend, finish. Start reading here.
+//! - `walk` — one batch on its way through the graph, depth first.
+//! - `session` — which sessions a filter has, their cap and idle timeout.
+//! - [`report`] — what was counted, and that it adds up.
+
+#![forbid(unsafe_code)]
+
+pub mod plan;
+pub mod report;
+mod session;
+mod walk;
+pub mod worker;
+
+pub use plan::{Choice, Edge, Node, NodeId, Plan, Select, Task};
+pub use report::{EdgeReport, NodeReport, Report};
+pub use worker::{End, Worker};

@@ -1,0 +1,68 @@
+//! What was counted, in a form to print, and the rule that it adds up.
+
+use filter::Counters;
+
+/// Counters of one node.
+#[derive(Clone, Debug)]
+pub struct NodeReport {
+    /// As people know it.
+    pub label: String,
+    /// Where it ran.
+    pub space: String,
+    /// It is an operand of a boolean selection: its blocks go back to the choice, not along edges.
+    pub operand: bool,
+    /// It began blocks.
+    pub source: bool,
+    /// What it counted.
+    pub counters: Counters,
+    /// What went along its edges.
+    pub edges: Vec<EdgeReport>,
+}
+
+/// Counters of one edge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EdgeReport {
+    /// Index of the node it leads to.
+    pub to: usize,
+    /// Blocks that went along.
+    pub blocks: u64,
+    /// Blocks whose class the edge does not take.
+    pub refused: u64,
+}
+
+/// Counters of a whole run.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// By node, in the plan's order.
+    pub nodes: Vec<NodeReport>,
+    /// What the rings counted.
+    pub traffic: buffer::rings::Traffic,
+}
+
+impl Report {
+    /// Checks conservation: what went into every filter and along every edge has an end. Says where it does not.
+    pub fn check(&self) -> Result<(), String> {
+        let mut arrived = vec![0; self.nodes.len()];
+        for node in &self.nodes {
+            for edge in &node.edges {
+                arrived[edge.to] += edge.blocks;
+                if edge.blocks + edge.refused != node.counters.blocks_out() {
+                    return Err(format!(
+                        "`{}` gave {} blocks, its edge had {edge:?}",
+                        node.label,
+                        node.counters.blocks_out()
+                    ));
+                }
+            }
+        }
+        for (node, arrived) in self.nodes.iter().zip(arrived) {
+            if !node.counters.adds_up() {
+                return Err(format!("`{}` does not add up: {:?}", node.label, node.counters));
+            }
+            if !node.operand && node.counters.blocks_in != arrived {
+                return Err(format!("`{}` had {} blocks, {arrived} were sent", node.label, node.counters.blocks_in));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,193 @@
+//! Which sessions a filter has: found by class without hashing (stream numbers are small), closed when they end, when
+//! nothing comes for too long, or to make room. The states themselves lie in the filter's slab.
+
+use base::id::Class;
+use base::limits::{SESSION_IDLE_NS, SESSIONS, STREAMS};
+use buffer::{Descriptor, Flags};
+use filter::run::{AnySessionFilter, SessionKey, Slot};
+use filter::{Closed, Context, Failure};
+
+const NONE: u32 = u32::MAX;
+
+/// One open session; `index` in the table is its slot in the filter's slab.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    class: Class,
+    last_seen: u64,
+    /// Neighbours in the list from the longest silent to the latest.
+    older: u32,
+    newer: u32,
+    /// Directions that ended, one bit each.
+    ended: u8,
+}
+
+/// The sessions of one filter.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    key: SessionKey,
+    /// Slot by class or connection number; [`NONE`] where there is none. Grows with the highest number met.
+    slots: Vec<u32>,
+    open: Vec<Open>,
+    oldest: u32,
+    latest: u32,
+    count: usize,
+    cap: usize,
+}
+
+impl Sessions {
+    pub(crate) fn new(key: SessionKey) -> Sessions {
+        Sessions { key, slots: Vec::new(), open: Vec::new(), oldest: NONE, latest: NONE, count: 0, cap: SESSIONS }
+    }
+
+    /// What blocks of one session have in common.
+    #[inline]
+    pub(crate) fn number(&self, class: Class) -> u32 {
+        match self.key {
+            SessionKey::Class => class.0,
+            SessionKey::Connection => class.connection(),
+        }
+    }
+
+    /// Is this a number that a stream can have? What is not has no session.
+    #[inline]
+    pub(crate) fn is_stream(&self, class: Class) -> bool {
+        (class.connection() as usize) < STREAMS
+    }
+
+    fn slot_of(&self, class: Class) -> Option<u32> {
+        self.slots.get(self.number(class) as usize).copied().filter(|slot| *slot != NONE)
+    }
+
+    /// The session of this block, opened if there is none. A block that is FIRST of a class whose session is still
+    /// open ends that one.
+    pub(crate) fn enter(
+        &mut self,
+        block: &Descriptor,
+        filter: &mut dyn AnySessionFilter,
+        cx: &mut Context<'_>,
+    ) -> Result<Slot, Box<Failure>> {
+        if let Some(slot) = self.slot_of(block.class) {
+            let begins_anew = self.key == SessionKey::Class && block.has(Flags::FIRST);
+            if !begins_anew {
+                self.touch(slot, cx.now);
+                return Ok(Slot(slot));
+            }
+            self.close(slot, Closed::Replaced, filter, cx)?;
+        }
+        if self.count >= self.cap {
+            cx.count("sessions evicted", 1);
+            self.close(self.oldest, Closed::Evicted, filter, cx)?;
+        }
+        let slot = filter.open(block.class, cx);
+        let number = self.number(block.class) as usize;
+        if self.slots.len() <= number {
+            self.slots.resize((number + 1).next_power_of_two(), NONE);
+        }
+        self.slots[number] = slot.0;
+        let open = Open { class: block.class, last_seen: cx.now, older: NONE, newer: NONE, ended: 0 };
+        if self.open.len() <= slot.0 as usize {
+            self.open.resize(slot.0 as usize + 1, open);
+        }
+        self.open[slot.0 as usize] = open;
+        self.append(slot.0);
+        self.count += 1;
+        Ok(slot)
+    }
+
+    /// Notes the last block of a direction; says whether the session is over with it.
+    pub(crate) fn ends_with(&mut self, slot: Slot, block: &Descriptor) -> bool {
+        let open = &mut self.open[slot.0 as usize];
+        match self.key {
+            SessionKey::Class => true,
+            SessionKey::Connection => {
+                open.ended |= 1 << block.class.direction();
+                open.ended == 0b11
+            }
+        }
+    }
+
+    /// Ends a session.
+    pub(crate) fn close(
+        &mut self,
+        slot: u32,
+        why: Closed,
+        filter: &mut dyn AnySessionFilter,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Box<Failure>> {
+        self.unlink(slot);
+        self.count -= 1;
+        let class = self.open[slot as usize].class;
+        let number = self.number(class) as usize;
+        self.slots[number] = NONE;
+        filter.close(Slot(slot), class, why, cx)
+    }
+
+    /// Ends the session that is silent for the longest, if that is too long; says whether there was one.
+    pub(crate) fn expire_one(
+        &mut self,
+        filter: &mut dyn AnySessionFilter,
+        cx: &mut Context<'_>,
+    ) -> Result<bool, Box<Failure>> {
+        let oldest = self.oldest;
+        let silent = oldest != NONE && cx.now.saturating_sub(self.open[oldest as usize].last_seen) > SESSION_IDLE_NS;
+        if silent {
+            cx.count("sessions idle", 1);
+            self.close(oldest, Closed::Idle, filter, cx)?;
+        }
+        Ok(silent)
+    }
+
+    /// Ends the session that is silent for the longest; says whether there was one.
+    pub(crate) fn finish_one(
+        &mut self,
+        filter: &mut dyn AnySessionFilter,
+        cx: &mut Context<'_>,
+    ) -> Result<bool, Box<Failure>> {
+        if self.oldest == NONE {
+            return Ok(false);
+        }
+        self.close(self.oldest, Closed::Finished, filter, cx)?;
+        Ok(true)
+    }
+
+    /// When the longest silent session should be looked at.
+    pub(crate) fn next_expiry(&self) -> u64 {
+        if self.oldest == NONE {
+            return u64::MAX;
+        }
+        self.open[self.oldest as usize].last_seen.saturating_add(SESSION_IDLE_NS + 1)
+    }
+
+    #[inline]
+    fn touch(&mut self, slot: u32, now: u64) {
+        self.open[slot as usize].last_seen = now;
+        if self.latest != slot {
+            self.unlink(slot);
+            self.append(slot);
+        }
+    }
+
+    fn append(&mut self, slot: u32) {
+        let latest = self.latest;
+        (self.open[slot as usize].older, self.open[slot as usize].newer) = (latest, NONE);
+        match self.open.get_mut(latest as usize) {
+            Some(before) if latest != NONE => before.newer = slot,
+            _ => self.oldest = slot,
+        }
+        self.latest = slot;
+    }
+
+    fn unlink(&mut self, slot: u32) {
+        let Open { older, newer, .. } = self.open[slot as usize];
+        if older == NONE {
+            self.oldest = newer;
+        } else {
+            self.open[older as usize].newer = newer;
+        }
+        if newer == NONE {
+            self.latest = older;
+        } else {
+            self.open[newer as usize].older = older;
+        }
+    }
+}

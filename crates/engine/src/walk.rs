@@ -1,0 +1,370 @@
+//! One batch on its way through the graph, depth first: it goes through everything below a node before the next is taken.
+//!
+//! Tiers, by how often they run:
+//! 1. *straight chains of filters that work in place* — a loop without recursion: one direct call, two counters and one
+//!    word of live bits for each filter and batch; blocks are not touched by the engine;
+//! 2. *filters that give new blocks* — what they gave is cut into batches and walked from their edges before they are
+//!    called again (recursion, one level for each such filter);
+//! 3. *several edges, choices, sessions* — the batch's descriptors are copied for all edges but the last.
+//!
+//! In: `worker` hands over what a source gave. Out: sinks.
+
+use crate::plan::{Choice, Select};
+use crate::session::Sessions;
+use crate::worker::{Node, Runner, Worker};
+use base::id::Class;
+use base::limits::BATCH_BLOCKS;
+use buffer::{Descriptor, Flags};
+use filter::batch::{full, places};
+use filter::run::AnySessionFilter;
+use filter::{Batch, Closed, Context, Failure, Status};
+use std::sync::Arc;
+
+type Outcome = Result<(), Box<Failure>>;
+
+/// A run of descriptors to work on while another batch of the same blocks goes elsewhere.
+pub(crate) type Spare = Box<[Descriptor; BATCH_BLOCKS]>;
+
+/// The context of a call into a node; the parts are borrowed one by one so that the node's filter stays free.
+macro_rules! context {
+    ($node:expr, $shared:expr) => {
+        Context {
+            rings: &mut $shared.rings,
+            streams: &mut $shared.streams,
+            out: &mut $node.out,
+            counters: &mut $node.counters,
+            own: $node.own,
+            now: $shared.now,
+            exclusive: $node.exclusive,
+            wake: &mut $node.wake,
+            notices: &mut $shared.notices,
+        }
+    };
+}
+pub(crate) use context;
+
+impl Worker {
+    /// Takes the live blocks into node `at` and all the way down.
+    pub(crate) fn walk(&mut self, mut at: usize, blocks: &mut [Descriptor], live: u64) -> Outcome {
+        let mut batch = Batch::with_live(blocks, live);
+        loop {
+            let node = &mut self.nodes[at];
+            let count = u64::from(batch.count());
+            node.counters.blocks_in += count;
+            node.counters.bytes_in += batch.bytes();
+            if !node.wanted {
+                node.counters.blocks_rejected += count;
+                return Ok(());
+            }
+            if !node.in_place {
+                return self.run_maker(at, &mut batch);
+            }
+            self.run_in_place(at, &mut batch)?;
+            let node = &mut self.nodes[at];
+            match &mut node.edges[..] {
+                _ if batch.is_empty() => return Ok(()),
+                [edge] => {
+                    edge.admit(&mut batch);
+                    if batch.is_empty() {
+                        return Ok(());
+                    }
+                    at = edge.to;
+                }
+                _ => {
+                    let live = batch.live();
+                    return self.pass_on(at, batch.blocks_mut(), live);
+                }
+            }
+        }
+    }
+
+    /// Sends blocks along every edge of a node.
+    fn pass_on(&mut self, from: usize, blocks: &mut [Descriptor], live: u64) -> Outcome {
+        let last = self.nodes[from].edges.len().saturating_sub(1);
+        for index in 0..self.nodes[from].edges.len() {
+            let edge = &mut self.nodes[from].edges[index];
+            let mut batch = Batch::with_live(blocks, live);
+            edge.admit(&mut batch);
+            let (to, live) = (edge.to, batch.live());
+            if live == 0 {
+                continue;
+            }
+            if index == last {
+                return self.walk(to, blocks, live);
+            }
+            let mut copy = self.spares.pop().unwrap_or_else(|| Box::new([Descriptor::default(); BATCH_BLOCKS]));
+            copy[..blocks.len()].copy_from_slice(blocks);
+            let outcome = self.walk(to, &mut copy[..blocks.len()], live);
+            self.spares.push(copy);
+            outcome?;
+        }
+        Ok(())
+    }
+
+    /// Sends what a node gave along its edges and lets it use its ring's memory again.
+    pub(crate) fn drain(&mut self, from: usize) -> Outcome {
+        let node = &mut self.nodes[from];
+        if node.out.is_empty() {
+            return Ok(());
+        }
+        let mut out = std::mem::take(&mut node.out);
+        node.counters.blocks_made += out.len() as u64;
+        node.counters.bytes_made += out.iter().map(|block| u64::from(block.len)).sum::<u64>();
+        let mut outcome = Ok(());
+        for blocks in out.chunks_mut(BATCH_BLOCKS) {
+            let live = full(blocks.len());
+            outcome = self.pass_on(from, blocks, live);
+            if outcome.is_err() {
+                break;
+            }
+        }
+        out.clear();
+        let node = &mut self.nodes[from];
+        node.out = out;
+        // Everybody below has returned, so nothing but holds refers to what this node made.
+        self.shared.rings.recycle(node.own_segment);
+        outcome
+    }
+
+    /// Runs a filter that gives new blocks, or a sink, for as long as it has more to give.
+    fn run_maker(&mut self, at: usize, batch: &mut Batch<'_>) -> Outcome {
+        let count = u64::from(batch.count());
+        let before = self.nodes[at].ended_otherwise();
+        let mut place = SessionPlace::new(batch.live());
+        let outcome = loop {
+            let Worker { nodes, shared, .. } = self;
+            let node = &mut nodes[at];
+            let status = match &mut node.runner {
+                Runner::Filter(filter) => filter.run(batch, &mut context!(node, shared)),
+                Runner::Session(filter, sessions) => {
+                    place.advance(filter.as_mut(), sessions, batch, &mut context!(node, shared))
+                }
+                Runner::Source(_) | Runner::Choice(_) => Ok(Status::Done),
+            };
+            self.note_wake(at);
+            // What was given before a failure still goes down.
+            match (status, self.drain(at)) {
+                (Err(failure), _) | (Ok(_), Err(failure)) => break Err(failure),
+                (Ok(Status::More), Ok(())) => {}
+                (Ok(Status::Done), Ok(())) => break Ok(()),
+                (Ok(Status::Finished), Ok(())) => {
+                    self.finished(at);
+                    break Ok(());
+                }
+            }
+        };
+        let node = &mut self.nodes[at];
+        node.counters.blocks_taken += count.saturating_sub(node.ended_otherwise() - before);
+        outcome
+    }
+
+    /// Runs a filter that works on the batch itself.
+    fn run_in_place(&mut self, at: usize, batch: &mut Batch<'_>) -> Outcome {
+        let count = u64::from(batch.count());
+        let Worker { nodes, shared, .. } = self;
+        let node = &mut nodes[at];
+        let before = node.counters.drops.total();
+        let status = match &mut node.runner {
+            Runner::Filter(filter) => filter.run(batch, &mut context!(node, shared)),
+            Runner::Session(filter, sessions) => {
+                let mut place = SessionPlace::new(batch.live());
+                let status = loop {
+                    match place.advance(filter.as_mut(), sessions, batch, &mut context!(node, shared)) {
+                        Ok(Status::More) => {}
+                        status => break status,
+                    }
+                };
+                batch.keep(place.kept);
+                status
+            }
+            Runner::Choice(choice) => {
+                let choice = Arc::clone(choice);
+                let live = self.choose(&choice, batch)?;
+                batch.keep(live);
+                Ok(Status::Done)
+            }
+            Runner::Source(_) => Ok(Status::Done),
+        };
+        self.note_wake(at);
+        let node = &mut self.nodes[at];
+        let passed = u64::from(batch.count());
+        let dropped = node.counters.drops.total() - before;
+        node.counters.blocks_passed += passed;
+        node.counters.bytes_passed += batch.bytes();
+        node.counters.blocks_rejected += count - passed - dropped;
+        if status? == Status::Finished {
+            self.finished(at);
+        }
+        Ok(())
+    }
+
+    /// Which of the batch's live blocks a choice passes.
+    fn choose(&mut self, choice: &Choice, batch: &mut Batch<'_>) -> Result<u64, Box<Failure>> {
+        match choice {
+            Choice::Filter(id) => {
+                let node = &mut self.nodes[id.index()];
+                node.counters.blocks_in += u64::from(batch.count());
+                node.counters.bytes_in += batch.bytes();
+                let live = batch.live();
+                let mut part = batch.narrowed(live);
+                self.run_in_place(id.index(), &mut part)?;
+                Ok(part.live())
+            }
+            Choice::Class(select) => {
+                let mut part = batch.narrowed(batch.live());
+                part.keep_if(|block| select.accepts(block.class));
+                Ok(part.live())
+            }
+            Choice::All(parts) => {
+                let mut live = batch.live();
+                for part in parts {
+                    if live == 0 {
+                        break;
+                    }
+                    live = self.choose(part, &mut batch.narrowed(live))?;
+                }
+                Ok(live)
+            }
+            Choice::Any(parts) => {
+                let mut live = 0;
+                for part in parts {
+                    let left = batch.live() & !live;
+                    if left == 0 {
+                        break;
+                    }
+                    live |= self.choose(part, &mut batch.narrowed(left))?;
+                }
+                Ok(live)
+            }
+            Choice::Not(part) => {
+                let all = batch.live();
+                Ok(all & !self.choose(part, &mut batch.narrowed(all))?)
+            }
+            Choice::KeepClass(part) => {
+                let mut classes = [Class::default(); BATCH_BLOCKS];
+                classes.iter_mut().zip(batch.blocks()).for_each(|(class, block)| *class = block.class);
+                let live = self.choose(part, batch)?;
+                batch.blocks_mut().iter_mut().zip(classes).for_each(|(block, class)| block.class = class);
+                Ok(live)
+            }
+        }
+    }
+
+    /// Remembers when the next timer is due.
+    #[inline]
+    fn note_wake(&mut self, at: usize) {
+        let node = &mut self.nodes[at];
+        if let Runner::Session(_, sessions) = &node.runner {
+            node.wake = sessions.next_expiry();
+        }
+        self.next_wake = self.next_wake.min(node.wake);
+    }
+}
+
+impl Node {
+    /// Blocks that came in and ended other than by being taken.
+    fn ended_otherwise(&self) -> u64 {
+        self.counters.blocks_rejected + self.counters.drops.total()
+    }
+}
+
+/// An edge of a running plan.
+#[derive(Debug)]
+pub(crate) struct Arrow {
+    pub(crate) to: usize,
+    pub(crate) select: Option<Select>,
+    pub(crate) blocks: u64,
+    pub(crate) refused: u64,
+}
+
+impl Arrow {
+    /// Keeps what goes along this edge, and counts.
+    #[inline]
+    fn admit(&mut self, batch: &mut Batch<'_>) {
+        let before = batch.count();
+        if let Some(select) = &self.select {
+            batch.keep_if(|block| select.accepts(block.class));
+        }
+        self.blocks += u64::from(batch.count());
+        self.refused += u64::from(before - batch.count());
+    }
+}
+
+/// How far a batch has got through a session filter: blocks are handed over in runs of one session each.
+struct SessionPlace {
+    /// Blocks not dealt with yet.
+    left: u64,
+    /// Blocks the filter keeps alive, where it works in place.
+    kept: u64,
+    /// The run under way was not done with in the last call.
+    again: Option<filter::Slot>,
+}
+
+/// Blocks given before a batch is interrupted to send them on.
+const OUT_ENOUGH: usize = 4 * BATCH_BLOCKS;
+
+impl SessionPlace {
+    fn new(live: u64) -> SessionPlace {
+        SessionPlace { left: live, kept: 0, again: None }
+    }
+
+    /// Goes on until the batch is through, the filter has more to give, or enough was given to be sent on.
+    fn advance(
+        &mut self,
+        filter: &mut dyn AnySessionFilter,
+        sessions: &mut Sessions,
+        batch: &mut Batch<'_>,
+        cx: &mut Context<'_>,
+    ) -> Result<Status, Box<Failure>> {
+        while self.left != 0 {
+            if cx.out.len() >= OUT_ENOUGH {
+                return Ok(Status::More);
+            }
+            let run = self.run_of_one_session(sessions, batch);
+            let first = *batch.block(run.trailing_zeros() as usize);
+            if !sessions.is_stream(first.class) {
+                cx.drop(u64::from(run.count_ones()), "no stream class");
+                self.left &= !run;
+                continue;
+            }
+            let slot = match self.again.take() {
+                Some(slot) => slot,
+                None => sessions.enter(&first, filter, cx)?,
+            };
+            let mut part = batch.narrowed(run);
+            let status = filter.run(slot, &mut part, cx)?;
+            let kept = part.live();
+            if status == Status::More {
+                self.again = Some(slot);
+                return Ok(Status::More);
+            }
+            self.left &= !run;
+            self.kept |= kept;
+            let last = *batch.block(63 - run.leading_zeros() as usize);
+            if last.has(Flags::LAST) && sessions.ends_with(slot, &last) {
+                sessions.close(slot.0, Closed::Ended, filter, cx)?;
+            }
+            if status == Status::Finished {
+                return Ok(status);
+            }
+        }
+        Ok(Status::Done)
+    }
+
+    /// The next blocks that belong to one session, up to a LAST.
+    fn run_of_one_session(&self, sessions: &Sessions, batch: &Batch<'_>) -> u64 {
+        let mut run = 0;
+        let mut number = None;
+        for place in places(self.left) {
+            let block = batch.block(place);
+            if *number.get_or_insert(sessions.number(block.class)) != sessions.number(block.class) {
+                break;
+            }
+            run |= 1 << place;
+            if block.has(Flags::LAST) {
+                break;
+            }
+        }
+        run
+    }
+}

@@ -1,0 +1,381 @@
+//! One thread's loop: pull a batch from each source, walk it through the graph, tend timers, and in the end finish every
+//! filter from the sources down.
+//!
+//! In: a [`Plan`] with its instances. Out: sinks, and a [`Report`].
+
+use crate::plan::{Choice, Plan, Task};
+use crate::report::{EdgeReport, NodeReport, Report};
+use crate::session::Sessions;
+use crate::walk::{Arrow, Spare, context};
+use base::atomic::StopFlag;
+use base::limits::{NOTICES, SECOND_NS};
+use buffer::{Descriptor, Interface, Rings, SegmentId, ViewId};
+use filter::run::{AnySessionFilter, Instance};
+use filter::{Context, Counters, Failure, Filter, Gives, Pull, Source, Status, StreamTable};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A node of a running plan.
+pub(crate) struct Node {
+    label: String,
+    space: String,
+    pub(crate) runner: Runner,
+    /// Works on the batch itself; else it gives new blocks or none.
+    pub(crate) in_place: bool,
+    /// Somebody below, or the filter itself, still wants blocks.
+    pub(crate) wanted: bool,
+    finished: bool,
+    operand: bool,
+    pub(crate) exclusive: bool,
+    pub(crate) edges: Vec<Arrow>,
+    pub(crate) counters: Counters,
+    pub(crate) out: Vec<Descriptor>,
+    pub(crate) own: ViewId,
+    pub(crate) own_segment: SegmentId,
+    pub(crate) wake: u64,
+}
+
+/// What runs in a node.
+pub(crate) enum Runner {
+    Source(Box<dyn Source>),
+    Filter(Box<dyn Filter>),
+    Session(Box<dyn AnySessionFilter>, Sessions),
+    Choice(Arc<Choice>),
+}
+
+/// What all filters of a worker share.
+pub(crate) struct Shared {
+    pub(crate) rings: Rings,
+    pub(crate) streams: StreamTable,
+    pub(crate) now: u64,
+    pub(crate) notices: Vec<String>,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Every source came to its end.
+    Input,
+    /// Nobody wanted anything any more.
+    Enough,
+    /// Somebody asked to stop.
+    Stopped,
+}
+
+/// One thread that runs filters.
+pub struct Worker {
+    pub(crate) nodes: Vec<Node>,
+    sources: Vec<usize>,
+    pub(crate) shared: Shared,
+    /// Descriptors to copy batches into, kept from use to use.
+    pub(crate) spares: Vec<Spare>,
+    pub(crate) next_wake: u64,
+    notices_lost: u64,
+}
+
+/// Sleep at most this long at a time while the input pauses, so that a wish to stop is heard.
+const NAP: Duration = Duration::from_millis(50);
+
+/// Batches between two calls of a run's `look`.
+const LOOK_BATCHES: u32 = 256;
+
+impl Worker {
+    /// Puts a plan and its instances together: one for each filter node, in the plan's order, none for choices.
+    ///
+    /// # Panics
+    /// When the instances do not fit the plan: the caller made both.
+    pub fn new(plan: &Plan, instances: Vec<Option<Instance>>) -> Worker {
+        assert_eq!(plan.nodes.len(), instances.len(), "one instance for each node");
+        let mut rings = Rings::new();
+        let above = plan.sources_of();
+        let mut operands = vec![false; plan.nodes.len()];
+        let mut shared_above = vec![false; plan.nodes.len()];
+        let mut nodes = Vec::with_capacity(plan.nodes.len());
+        for (index, (planned, instance)) in plan.nodes.iter().zip(instances).enumerate() {
+            let (runner, in_place) = match (&planned.task, instance) {
+                (Task::Choose(choice), _) => {
+                    mark_operands(choice, &mut operands);
+                    (Runner::Choice(Arc::new(choice.clone())), true)
+                }
+                (Task::Filter { kind, .. }, Some(instance)) => (Runner::new(instance), kind.gives == Gives::Same),
+                (Task::Filter { kind, .. }, None) => panic!("no instance of {}", kind.name),
+            };
+            shared_above[index] = above[index].len() > 1
+                || above[index]
+                    .iter()
+                    .any(|from| shared_above[from.index()] || plan.nodes[from.index()].edges.len() > 1);
+            let own_segment = rings.add_append_ring();
+            let own = rings.add_view(own_segment, Interface::default()).expect("a plan has fewer nodes than rings");
+            let edges = planned.edges.iter();
+            nodes.push(Node {
+                label: planned.label.clone(),
+                space: planned.space.clone(),
+                runner,
+                in_place,
+                wanted: true,
+                finished: false,
+                operand: false,
+                exclusive: !shared_above[index],
+                edges: edges
+                    .map(|e| Arrow { to: e.to.index(), select: e.select.clone(), blocks: 0, refused: 0 })
+                    .collect(),
+                counters: Counters::default(),
+                out: Vec::new(),
+                own,
+                own_segment,
+                wake: u64::MAX,
+            });
+        }
+        for (node, operand) in nodes.iter_mut().zip(operands) {
+            node.operand = operand;
+        }
+        let is_source = |node: &Node| matches!(node.runner, Runner::Source(_));
+        let sources = (0..nodes.len()).filter(|&index| is_source(&nodes[index])).collect();
+        let shared = Shared { rings, streams: StreamTable::new(), now: 0, notices: Vec::new() };
+        Worker { nodes, sources, shared, spares: Vec::new(), next_wake: u64::MAX, notices_lost: 0 }
+    }
+
+    /// Runs until the input ends, nobody wants more or `stop` is set, then finishes every filter. `look` is called now
+    /// and then, between batches, and in the end.
+    ///
+    /// A failure ends the run; filters are finished all the same, so that what was written is whole.
+    pub fn run(&mut self, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> Result<End, Box<Failure>> {
+        let end = self.run_sources(stop, look);
+        let finished = self.finish();
+        look(self);
+        let end = end?;
+        finished?;
+        Ok(end)
+    }
+
+    fn run_sources(&mut self, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> Result<End, Box<Failure>> {
+        let mut left = self.sources.clone();
+        let mut batches = 0;
+        while !left.is_empty() {
+            let mut idle = Some(NAP);
+            let mut index = 0;
+            while index < left.len() {
+                if stop.is_set() {
+                    return Ok(End::Stopped);
+                }
+                match self.pull(left[index])? {
+                    None | Some(Pull::End) => {
+                        left.remove(index);
+                        idle = None;
+                        continue;
+                    }
+                    Some(Pull::Ready) => idle = None,
+                    Some(Pull::Idle(wait)) => idle = idle.map(|nap| nap.min(wait)),
+                }
+                index += 1;
+            }
+            batches += 1;
+            if batches % LOOK_BATCHES == 0 || idle.is_some() {
+                look(self);
+            }
+            if let Some(nap) = idle.filter(|_| !left.is_empty()) {
+                self.flush()?;
+                std::thread::sleep(nap);
+            }
+        }
+        let wanted = self.sources.iter().all(|source| self.nodes[*source].wanted);
+        Ok(if wanted { End::Input } else { End::Enough })
+    }
+
+    /// One batch from one source, all the way down; `None` where nobody wants anything of it any more.
+    fn pull(&mut self, at: usize) -> Result<Option<Pull>, Box<Failure>> {
+        let Worker { nodes, shared, .. } = self;
+        let node = &mut nodes[at];
+        if !node.wanted {
+            return Ok(None);
+        }
+        let Runner::Source(source) = &mut node.runner else { return Ok(None) };
+        let pulled = source.pull(&mut context!(node, shared));
+        if let Some(latest) = node.out.last() {
+            shared.now = latest.time;
+        }
+        // What was read before a failure still goes down.
+        self.drain(at)?;
+        self.tend()?;
+        pulled.map(Some)
+    }
+
+    /// Between batches: timers that are due, sessions that are silent for too long, memory that nothing names any more.
+    fn tend(&mut self) -> Result<(), Box<Failure>> {
+        self.shared.streams.sweep();
+        self.bound_notices();
+        if self.shared.now < self.next_wake {
+            return Ok(());
+        }
+        for at in 0..self.nodes.len() {
+            if self.nodes[at].wake > self.shared.now {
+                continue;
+            }
+            self.nodes[at].wake = u64::MAX;
+            loop {
+                let Worker { nodes, shared, .. } = self;
+                let node = &mut nodes[at];
+                let status = match &mut node.runner {
+                    Runner::Filter(filter) => filter.timer(&mut context!(node, shared)),
+                    Runner::Session(filter, sessions) => {
+                        let expired = sessions.expire_one(filter.as_mut(), &mut context!(node, shared));
+                        expired.map(|expired| if expired { Status::More } else { Status::Done })
+                    }
+                    Runner::Source(_) | Runner::Choice(_) => Ok(Status::Done),
+                };
+                self.drain(at)?;
+                match status? {
+                    Status::More => {}
+                    Status::Done => break,
+                    Status::Finished => {
+                        self.finished(at);
+                        break;
+                    }
+                }
+            }
+        }
+        self.shared.streams.sweep();
+        self.shared.rings.recycle_held();
+        for node in &mut self.nodes {
+            if let Runner::Session(_, sessions) = &node.runner {
+                node.wake = node.wake.min(sessions.next_expiry());
+            }
+        }
+        // Once a second at the soonest, so that a filter that always wants the next moment costs little.
+        let soonest = self.shared.now.saturating_add(SECOND_NS / 10);
+        self.next_wake = self.nodes.iter().map(|node| node.wake).min().unwrap_or(u64::MAX).max(soonest);
+        Ok(())
+    }
+
+    /// The input pauses: lets every filter write out what it only holds for speed.
+    fn flush(&mut self) -> Result<(), Box<Failure>> {
+        for at in 0..self.nodes.len() {
+            let Worker { nodes, shared, .. } = self;
+            let node = &mut nodes[at];
+            let status = match &mut node.runner {
+                _ if !node.wanted => Ok(Status::Done),
+                Runner::Filter(filter) => filter.flush(&mut context!(node, shared)),
+                Runner::Session(filter, _) => filter.flush(&mut context!(node, shared)),
+                Runner::Source(_) | Runner::Choice(_) => Ok(Status::Done),
+            };
+            self.drain(at)?;
+            if status? == Status::Finished {
+                self.finished(at);
+            }
+        }
+        Ok(())
+    }
+
+    /// Finishes every filter, from the sources down: nodes stand in topological order. Goes on after a failure, for the
+    /// others' sake, and gives the first.
+    fn finish(&mut self) -> Result<(), Box<Failure>> {
+        let mut first = Ok(());
+        for at in 0..self.nodes.len() {
+            let outcome = self.finish_node(at);
+            first = first.and(outcome);
+        }
+        self.shared.streams.sweep();
+        self.shared.rings.recycle_held();
+        self.bound_notices();
+        first
+    }
+
+    fn finish_node(&mut self, at: usize) -> Result<(), Box<Failure>> {
+        loop {
+            let Worker { nodes, shared, .. } = self;
+            let node = &mut nodes[at];
+            let status = match &mut node.runner {
+                Runner::Filter(filter) => filter.finish(&mut context!(node, shared)),
+                Runner::Session(filter, sessions) => {
+                    match sessions.finish_one(filter.as_mut(), &mut context!(node, shared)) {
+                        Ok(true) => Ok(Status::More),
+                        Ok(false) => filter.finish(&mut context!(node, shared)),
+                        Err(failure) => Err(failure),
+                    }
+                }
+                Runner::Source(_) | Runner::Choice(_) => Ok(Status::Done),
+            };
+            self.drain(at)?;
+            if status? != Status::More {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A filter wants no more blocks: neither, then, do those that only led to it.
+    pub(crate) fn finished(&mut self, at: usize) {
+        self.nodes[at].finished = true;
+        for index in (0..self.nodes.len()).rev() {
+            let node = &self.nodes[index];
+            let below = node.edges.is_empty() || node.edges.iter().any(|edge| self.nodes[edge.to].wanted);
+            self.nodes[index].wanted = !self.nodes[index].finished && below;
+        }
+    }
+
+    fn bound_notices(&mut self) {
+        let extra = self.shared.notices.len().saturating_sub(NOTICES);
+        if extra > 0 {
+            self.shared.notices.truncate(NOTICES);
+            self.notices_lost += extra as u64;
+        }
+    }
+
+    /// Takes the lines for people that came since the last call.
+    pub fn take_notices(&mut self) -> Vec<String> {
+        let mut notices = std::mem::take(&mut self.shared.notices);
+        let lost = std::mem::take(&mut self.notices_lost);
+        if lost > 0 {
+            notices.push(format!("{lost} further notices not shown"));
+        }
+        notices
+    }
+
+    /// (bytes read, bytes there are) over all sources that know, and blocks read.
+    pub fn progress(&self) -> (Option<(u64, u64)>, u64) {
+        let mut known = None;
+        let mut blocks = 0;
+        for &source in &self.sources {
+            let node = &self.nodes[source];
+            blocks += node.counters.blocks_made;
+            let Runner::Source(source) = &node.runner else { continue };
+            if let Some((done, all)) = source.progress() {
+                let (sum_done, sum_all) = known.unwrap_or((0, 0));
+                known = Some((sum_done + done, sum_all + all));
+            }
+        }
+        (known, blocks)
+    }
+
+    /// What was counted so far.
+    pub fn report(&self) -> Report {
+        let edge = |edge: &Arrow| EdgeReport { to: edge.to, blocks: edge.blocks, refused: edge.refused };
+        let node = |node: &Node| NodeReport {
+            label: node.label.clone(),
+            space: node.space.clone(),
+            operand: node.operand,
+            source: matches!(node.runner, Runner::Source(_)),
+            counters: node.counters.clone(),
+            edges: node.edges.iter().map(edge).collect(),
+        };
+        Report { nodes: self.nodes.iter().map(node).collect(), traffic: self.shared.rings.traffic() }
+    }
+}
+
+impl Runner {
+    fn new(instance: Instance) -> Runner {
+        match instance {
+            Instance::Source(source) => Runner::Source(source),
+            Instance::Filter(filter) => Runner::Filter(filter),
+            Instance::Session(key, filter) => Runner::Session(filter, Sessions::new(key)),
+        }
+    }
+}
+
+fn mark_operands(choice: &Choice, operands: &mut [bool]) {
+    match choice {
+        Choice::Filter(id) => operands[id.index()] = true,
+        Choice::Class(_) => {}
+        Choice::All(parts) | Choice::Any(parts) => parts.iter().for_each(|part| mark_operands(part, operands)),
+        Choice::Not(part) | Choice::KeepClass(part) => mark_operands(part, operands),
+    }
+}

@@ -1,0 +1,121 @@
+//! Frames made by hand: Ethernet, IPv4, TCP and UDP, with lengths that agree and checksums left 0.
+
+use std::net::Ipv4Addr;
+
+/// TCP flags as they stand on the wire.
+pub mod flag {
+    /// No more data from the sender.
+    pub const FIN: u8 = 1;
+    /// Synchronise sequence numbers.
+    pub const SYN: u8 = 2;
+    /// Reset the connection.
+    pub const RST: u8 = 4;
+    /// Push.
+    pub const PSH: u8 = 8;
+    /// The acknowledgement number is valid.
+    pub const ACK: u8 = 16;
+}
+
+/// Address and port.
+pub type End = (Ipv4Addr, u16);
+
+/// The client of most tests.
+pub const CLIENT: End = (Ipv4Addr::new(10, 0, 0, 1), 40_000);
+/// The server of most tests.
+pub const SERVER: End = (Ipv4Addr::new(10, 0, 0, 2), 80);
+
+/// An Ethernet frame that carries an IPv4 packet.
+pub fn ipv4(source: Ipv4Addr, target: Ipv4Addr, protocol: u8, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0];
+    let total = (20 + payload.len()) as u16;
+    frame.extend_from_slice(&[0x45, 0]);
+    frame.extend_from_slice(&total.to_be_bytes());
+    frame.extend_from_slice(&[0, 0, 0x40, 0, 64, protocol, 0, 0]);
+    frame.extend_from_slice(&source.octets());
+    frame.extend_from_slice(&target.octets());
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// An Ethernet frame that carries a UDP datagram.
+pub fn udp(from: End, to: End, payload: &[u8]) -> Vec<u8> {
+    let mut datagram = Vec::new();
+    for field in [from.1, to.1, (8 + payload.len()) as u16, 0] {
+        datagram.extend_from_slice(&field.to_be_bytes());
+    }
+    datagram.extend_from_slice(payload);
+    ipv4(from.0, to.0, 17, &datagram)
+}
+
+/// An Ethernet frame that carries a TCP segment.
+pub fn tcp(from: End, to: End, sequence: u32, acknowledgement: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
+    let mut segment = Vec::new();
+    segment.extend_from_slice(&from.1.to_be_bytes());
+    segment.extend_from_slice(&to.1.to_be_bytes());
+    segment.extend_from_slice(&sequence.to_be_bytes());
+    segment.extend_from_slice(&acknowledgement.to_be_bytes());
+    segment.extend_from_slice(&[0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
+    segment.extend_from_slice(payload);
+    ipv4(from.0, to.0, 6, &segment)
+}
+
+/// A TCP conversation that keeps the sequence numbers: one frame a millisecond.
+#[derive(Clone, Debug)]
+pub struct Conversation {
+    /// The frames so far, with their times in ns.
+    pub frames: Vec<(u64, Vec<u8>)>,
+    ends: [End; 2],
+    /// Next sequence number of each side.
+    next: [u32; 2],
+}
+
+impl Conversation {
+    /// A conversation with its handshake; the client's initial sequence number is `isn`, the server's the same plus
+    /// 1,000,000.
+    pub fn open(client: End, server: End, isn: u32) -> Conversation {
+        let mut conversation = Conversation::midstream(client, server, isn);
+        let [c, s] = conversation.next;
+        conversation.push(tcp(client, server, c, 0, flag::SYN, b""));
+        conversation.push(tcp(server, client, s, c.wrapping_add(1), flag::SYN | flag::ACK, b""));
+        conversation.next = [c.wrapping_add(1), s.wrapping_add(1)];
+        conversation.push(tcp(client, server, c.wrapping_add(1), s.wrapping_add(1), flag::ACK, b""));
+        conversation
+    }
+
+    /// A conversation whose handshake was not seen.
+    pub fn midstream(client: End, server: End, isn: u32) -> Conversation {
+        Conversation { frames: Vec::new(), ends: [client, server], next: [isn, isn.wrapping_add(1_000_000)] }
+    }
+
+    /// Adds a frame as it is.
+    pub fn push(&mut self, frame: Vec<u8>) -> &mut Self {
+        self.frames.push((self.frames.len() as u64 * 1_000_000, frame));
+        self
+    }
+
+    /// Data from the client (0) or the server (1).
+    pub fn send(&mut self, side: usize, payload: &[u8]) -> &mut Self {
+        let frame = self.segment(side, 0, flag::ACK | flag::PSH, payload);
+        self.next[side] = self.next[side].wrapping_add(payload.len() as u32);
+        self.push(frame)
+    }
+
+    /// A segment of one side whose sequence number is `offset` away from the next, without advancing.
+    pub fn segment(&self, side: usize, offset: i64, flags: u8, payload: &[u8]) -> Vec<u8> {
+        let sequence = (i64::from(self.next[side]) + offset) as u32;
+        tcp(self.ends[side], self.ends[1 - side], sequence, self.next[1 - side], flags, payload)
+    }
+
+    /// Skips bytes of one side: they were lost.
+    pub fn lose(&mut self, side: usize, bytes: u32) -> &mut Self {
+        self.next[side] = self.next[side].wrapping_add(bytes);
+        self
+    }
+
+    /// FIN from one side.
+    pub fn fin(&mut self, side: usize) -> &mut Self {
+        let frame = self.segment(side, 0, flag::FIN | flag::ACK, b"");
+        self.next[side] = self.next[side].wrapping_add(1);
+        self.push(frame)
+    }
+}
