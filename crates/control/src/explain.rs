@@ -1,0 +1,118 @@
+//! A design as people read it: a tree, or a graph for `dot`.
+
+use crate::graph::Origin;
+use crate::place::Design;
+use engine::{Edge, NodeId, Task};
+use std::collections::HashSet;
+use std::fmt::Write;
+
+/// The plan as a tree: for each filter its space, why it is there, and what was inserted, merged or rewritten.
+pub fn tree(design: &Design) -> String {
+    let operands = operands(design);
+    let above = design.plan.sources_of();
+    let mut lines = Vec::new();
+    let mut seen = HashSet::new();
+    for (index, above) in above.iter().enumerate() {
+        let id = NodeId(index as u32);
+        if above.is_empty() && !operands.contains(&id) {
+            branch(design, id, "", "", &mut seen, &mut lines);
+        }
+    }
+    let width = lines.iter().map(|(left, _)| left.chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (left, right) in lines {
+        let line = format!("{left}{:pad$}  {right}", "", pad = width - left.chars().count());
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text
+}
+
+fn branch(
+    design: &Design,
+    id: NodeId,
+    lead: &str,
+    indent: &str,
+    seen: &mut HashSet<NodeId>,
+    lines: &mut Vec<(String, String)>,
+) {
+    let node = &design.plan.nodes[id.index()];
+    if !seen.insert(id) {
+        lines.push((format!("{lead}{}", node.label), "(as above: the paths meet here)".to_string()));
+        return;
+    }
+    lines.push((format!("{lead}{}", node.label), format!("{:8}{}", node.space, remarks(design, id))));
+    for (index, edge) in node.edges.iter().enumerate() {
+        let last = index + 1 == node.edges.len();
+        let (corner, bar) = if last { ("└─", "  ") } else { ("├─", "│ ") };
+        let lead = format!("{indent}{corner}{} ", arrow(edge));
+        branch(design, edge.to, lead.trim_end_matches("  "), &format!("{indent}{bar} "), seen, lines);
+    }
+}
+
+fn arrow(edge: &Edge) -> String {
+    let bar = if edge.cut { "||" } else { "|" };
+    match &edge.select {
+        Some(select) => format!("{bar}{select}"),
+        None if edge.cut => bar.to_string(),
+        None => String::new(),
+    }
+}
+
+/// Why a node is where it is, and where it came from.
+pub fn remarks(design: &Design, id: NodeId) -> String {
+    let site = &design.sites[id.index()];
+    let mut remarks = vec![site.why.clone()];
+    match &site.origin {
+        Origin::Written => {}
+        Origin::Inserted(why) => remarks.push(format!("inserted: {why}")),
+        Origin::Ending(why) => remarks.push(format!("added: {why}")),
+    }
+    remarks.extend(site.notes.iter().cloned());
+    remarks.join("; ")
+}
+
+fn operands(design: &Design) -> HashSet<NodeId> {
+    let mut found = HashSet::new();
+    for node in &design.plan.nodes {
+        if let Task::Choose(choice) = &node.task {
+            collect(choice, &mut found);
+        }
+    }
+    found
+}
+
+fn collect(choice: &engine::Choice, found: &mut HashSet<NodeId>) {
+    use engine::Choice::{All, Any, Class, Filter, KeepClass, Not};
+    match choice {
+        Filter(id) => {
+            found.insert(*id);
+        }
+        Class(_) => {}
+        All(parts) | Any(parts) => parts.iter().for_each(|part| collect(part, found)),
+        Not(part) | KeepClass(part) => collect(part, found),
+    }
+}
+
+/// The plan in the language of graphviz's `dot`.
+pub fn dot(design: &Design) -> String {
+    let operands = operands(design);
+    let mut text = String::from("digraph streamline {\n  rankdir=LR;\n  node [shape=box];\n");
+    for (index, node) in design.plan.nodes.iter().enumerate() {
+        let id = NodeId(index as u32);
+        if operands.contains(&id) {
+            continue;
+        }
+        let label = format!("{}\\n{}", escaped(&node.label), escaped(&node.space));
+        let style = if design.sites[index].origin == Origin::Written { "" } else { ", style=dashed" };
+        let _ = writeln!(text, "  n{index} [label=\"{label}\"{style}];");
+        for edge in &node.edges {
+            let _ = writeln!(text, "  n{index} -> n{} [label=\"{}\"];", edge.to.0, escaped(&arrow(edge)));
+        }
+    }
+    text.push_str("}\n");
+    text
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"")
+}

@@ -1,0 +1,267 @@
+//! A request as a graph: nodes with their kinds and checked parameters, edges with their selectors, and for each node
+//! where it came from. What [`resolve`](crate::resolve) makes and the steps after it change.
+
+use base::limits::PLAN_NODES;
+use engine::{NodeId, Select};
+use filter::{Kind, Params, Types};
+use request::{Diagnostic, Span};
+
+/// A request as a graph.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    /// The nodes. A node that merging or rewriting left without use is `None`.
+    pub nodes: Vec<Option<Vertex>>,
+    /// The arrows, in the order of the text.
+    pub arrows: Vec<Arrow>,
+    /// `set` items, checked.
+    pub settings: Params,
+}
+
+/// A node of the graph.
+#[derive(Clone, Debug)]
+pub struct Vertex {
+    /// What it does.
+    pub task: Task,
+    /// Where in the request it stands; of something inserted: what wanted it.
+    pub span: Span,
+    /// Where it came from.
+    pub origin: Origin,
+    /// What happened to it, for `explain`.
+    pub notes: Vec<String>,
+    /// What comes on its input; known after [`check`](crate::check).
+    pub input: Types,
+    /// How many nodes of the request it stands for.
+    pub uses: u32,
+}
+
+/// What a node does.
+#[derive(Clone, Debug)]
+pub enum Task {
+    /// Runs a filter.
+    Filter(Call),
+    /// Boolean selection.
+    Choose(Choice),
+}
+
+/// A filter with its parameters.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Its kind.
+    pub kind: &'static Kind,
+    /// Checked parameters, defaults filled in.
+    pub params: Params,
+    /// Where each parameter's text stands.
+    pub param_spans: Vec<(&'static str, Span)>,
+}
+
+/// Boolean selection over filters.
+#[derive(Clone, Debug)]
+pub enum Choice {
+    /// A selector.
+    Filter(Call),
+    /// A class selector on an edge inside the operand.
+    Class(Select),
+    /// A chain: one after the other, each sees the class the one before set.
+    Chain(Vec<Choice>),
+    /// All of them, each with the class as it was.
+    All(Vec<Choice>),
+    /// Any of them.
+    Any(Vec<Choice>),
+    /// What it does not pass.
+    Not(Box<Choice>),
+}
+
+/// Where a node came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// It stands in the request.
+    Written,
+    /// A kind wanted it; the text says which and for what input.
+    Inserted(String),
+    /// The request ended without a sink; the text says why this one.
+    Ending(String),
+}
+
+/// An arrow between nodes.
+#[derive(Clone, Debug)]
+pub struct Arrow {
+    /// From which node.
+    pub from: NodeId,
+    /// To which node.
+    pub to: NodeId,
+    /// Which classes go along.
+    pub select: Option<Select>,
+    /// It cuts between workers.
+    pub cut: bool,
+    /// Where it stands in the request.
+    pub span: Span,
+}
+
+impl Call {
+    /// Canonical request text: name, main parameter, what differs from the defaults.
+    pub fn label(&self) -> String {
+        let mut label = self.kind.name.to_string();
+        for param in self.kind.params {
+            let Some(value) = self.params.get(param.key) else { continue };
+            let is_default = param.default.is_some_and(|text| param.kind.parse(text).as_ref() == Ok(value));
+            if is_default {
+                continue;
+            }
+            let key = if param.main { String::new() } else { format!("{}=", param.key) };
+            match value {
+                filter::param::Value::Text(text) => label.push_str(&format!(" {key}{}", quoted(text))),
+                filter::param::Value::List(list) => {
+                    list.iter().for_each(|text| label.push_str(&format!(" {key}{}", quoted(text))));
+                }
+                filter::param::Value::Number(number) if param.kind == filter::ParamType::Duration => {
+                    label.push_str(&format!(" {key}{number}ns"));
+                }
+                filter::param::Value::Number(number) => label.push_str(&format!(" {key}{number}")),
+                filter::param::Value::Flag(flag) => {
+                    label.push_str(&format!(" {key}{}", if *flag { "yes" } else { "no" }))
+                }
+            }
+        }
+        label
+    }
+}
+
+/// A value as it would stand in a request.
+fn quoted(text: &str) -> String {
+    let bare = |c: char| c.is_alphanumeric() || "._-/:*?!<>&%~^".contains(c);
+    if !text.is_empty() && text.chars().all(bare) {
+        return text.to_string();
+    }
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+impl Choice {
+    /// Canonical request text.
+    pub fn label(&self) -> String {
+        match self {
+            Choice::Filter(call) => call.label(),
+            Choice::Class(select) => format!("|{select}"),
+            Choice::Chain(parts) => join(parts, " | ").replace("| |", "|"),
+            Choice::All(parts) => join(parts, " and "),
+            Choice::Any(parts) => join(parts, " or "),
+            Choice::Not(part) => match **part {
+                Choice::Filter(_) | Choice::Not(_) => format!("not {}", part.label()),
+                _ => format!("not {{ {} }}", part.label()),
+            },
+        }
+    }
+
+    /// Calls `visit` for every filter in it.
+    pub fn each_call<'a>(&'a self, visit: &mut dyn FnMut(&'a Call)) {
+        match self {
+            Choice::Filter(call) => visit(call),
+            Choice::Class(_) => {}
+            Choice::Chain(parts) | Choice::All(parts) | Choice::Any(parts) => {
+                parts.iter().for_each(|part| part.each_call(visit))
+            }
+            Choice::Not(part) => part.each_call(visit),
+        }
+    }
+}
+
+fn join(parts: &[Choice], word: &str) -> String {
+    let part = |part: &Choice| match part {
+        Choice::Any(_) | Choice::All(_) | Choice::Chain(_) => format!("{{ {} }}", part.label()),
+        _ => part.label(),
+    };
+    parts.iter().map(part).collect::<Vec<_>>().join(word)
+}
+
+impl Vertex {
+    /// A node that stands in the request.
+    pub fn written(task: Task, span: Span) -> Vertex {
+        Vertex { task, span, origin: Origin::Written, notes: Vec::new(), input: Types::NONE, uses: 1 }
+    }
+
+    /// Canonical request text.
+    pub fn label(&self) -> String {
+        match &self.task {
+            Task::Filter(call) => call.label(),
+            Task::Choose(choice) => choice.label(),
+        }
+    }
+
+    /// What it gives for its input.
+    pub fn output(&self) -> Types {
+        match &self.task {
+            Task::Filter(call) => call.kind.output(self.input),
+            Task::Choose(_) => self.input,
+        }
+    }
+
+    /// Its kind, where it runs a filter.
+    pub fn kind(&self) -> Option<&'static Kind> {
+        match &self.task {
+            Task::Filter(call) => Some(call.kind),
+            Task::Choose(_) => None,
+        }
+    }
+}
+
+impl Graph {
+    /// Adds a node.
+    pub fn add(&mut self, vertex: Vertex) -> Result<NodeId, Diagnostic> {
+        if self.nodes.len() >= PLAN_NODES {
+            let message = format!("the request has more than {PLAN_NODES} filters");
+            return Err(Diagnostic::new(message, vertex.span));
+        }
+        self.nodes.push(Some(vertex));
+        Ok(NodeId((self.nodes.len() - 1) as u32))
+    }
+
+    /// The node, which is in use.
+    pub fn node(&self, id: NodeId) -> &Vertex {
+        self.nodes[id.index()].as_ref().expect("arrows lead to nodes in use")
+    }
+
+    /// The node, which is in use, for changing.
+    pub fn node_mut(&mut self, id: NodeId) -> &mut Vertex {
+        self.nodes[id.index()].as_mut().expect("arrows lead to nodes in use")
+    }
+
+    /// Nodes in use.
+    pub fn ids(&self) -> impl Iterator<Item = NodeId> + '_ {
+        (0..self.nodes.len()).filter(|index| self.nodes[*index].is_some()).map(|index| NodeId(index as u32))
+    }
+
+    /// Arrows that lead to this node.
+    pub fn arrows_to(&self, id: NodeId) -> impl Iterator<Item = &Arrow> {
+        self.arrows.iter().filter(move |arrow| arrow.to == id)
+    }
+
+    /// Arrows that leave this node.
+    pub fn arrows_from(&self, id: NodeId) -> impl Iterator<Item = &Arrow> {
+        self.arrows.iter().filter(move |arrow| arrow.from == id)
+    }
+
+    /// Nodes in use in an order in which arrows lead forward, or a node on a cycle.
+    pub fn sorted(&self) -> Result<Vec<NodeId>, NodeId> {
+        let mut waiting = vec![0u32; self.nodes.len()];
+        let mut next = vec![Vec::new(); self.nodes.len()];
+        for arrow in &self.arrows {
+            waiting[arrow.to.index()] += 1;
+            next[arrow.from.index()].push(arrow.to);
+        }
+        // Lowest number first, so that the order follows the text.
+        let mut ready: std::collections::BTreeSet<NodeId> = self.ids().filter(|id| waiting[id.index()] == 0).collect();
+        let mut sorted = Vec::new();
+        while let Some(id) = ready.pop_first() {
+            sorted.push(id);
+            for to in &next[id.index()] {
+                waiting[to.index()] -= 1;
+                if waiting[to.index()] == 0 {
+                    ready.insert(*to);
+                }
+            }
+        }
+        match self.ids().find(|id| waiting[id.index()] > 0) {
+            Some(on_cycle) => Err(on_cycle),
+            None => Ok(sorted),
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! CONTROL PLANE: turns a request into a running plan, or changes nothing. Knows no concrete filter and no packet.
+//!
+//! The life of a request, one file each, in this order:
+//! 1. [`registry`] — which filters there are;
+//! 2. [`resolve`] — names, parameters and references: tree to [`graph`];
+//! 3. [`check`] — types and classes; what a kind wants is inserted, ends without a sink get one;
+//! 4. [`rewrite`] — booleans and `bpf` expressions in their simplest form;
+//! 5. [`merge`] — what begins alike runs once;
+//! 6. [`place`] — each node in the lowest [`space`] that may and can run it: graph to plan;
+//! 7. [`transaction`] — prepare, connect, activate; all of it or nothing.
+//!
+//! [`explain`] prints what came of it.
+
+#![forbid(unsafe_code)]
+
+pub mod check;
+pub mod explain;
+pub mod graph;
+pub mod merge;
+pub mod place;
+pub mod registry;
+pub mod resolve;
+pub mod rewrite;
+pub mod space;
+pub mod transaction;
+
+pub use graph::Graph;
+pub use place::Design;
+pub use registry::Registry;
+pub use space::{Offer, Space, StepError};
+pub use transaction::carry_out;
+
+use request::{Diagnostic, Text};
+
+/// From an expanded tree to a design: steps 2 to 6.
+pub fn design(text: &Text, registry: &Registry, spaces: &[Box<dyn Space + '_>]) -> Result<Design, Diagnostic> {
+    let graph = checked(text, registry)?;
+    place::place(graph, spaces, &place::Refused::default())
+}
+
+/// From an expanded tree to a checked, simplified graph: steps 2 to 5.
+pub fn checked(text: &Text, registry: &Registry) -> Result<Graph, Diagnostic> {
+    let mut graph = resolve::resolve(text, registry)?;
+    check::check(&mut graph, registry)?;
+    rewrite::rewrite(&mut graph);
+    merge::merge(&mut graph);
+    Ok(graph)
+}

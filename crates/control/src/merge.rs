@@ -1,0 +1,49 @@
+//! What begins alike runs once: nodes of the same kind with the same parameters and the same input become one, from the
+//! sources down. A kind that touches the world is never shared.
+
+use crate::graph::{Graph, Task};
+use engine::NodeId;
+use std::collections::HashMap;
+
+/// Merges a graph's common prefixes.
+pub fn merge(graph: &mut Graph) {
+    let mut known: HashMap<String, NodeId> = HashMap::new();
+    for id in graph.sorted().unwrap_or_default() {
+        let Some(key) = key(graph, id) else { continue };
+        match known.get(&key) {
+            Some(&first) => replace(graph, id, first),
+            None => {
+                known.insert(key, id);
+            }
+        }
+    }
+    for vertex in graph.nodes.iter_mut().flatten() {
+        if vertex.uses > 1 {
+            let uses = vertex.uses;
+            vertex.notes.push(format!("shared: runs once for {uses} uses"));
+        }
+    }
+}
+
+/// What two nodes must have in common; `None` for what is never shared.
+fn key(graph: &Graph, id: NodeId) -> Option<String> {
+    let vertex = graph.node(id);
+    let what = match &vertex.task {
+        Task::Filter(call) if call.kind.shared => format!("{} {:?}", call.kind.name, call.params),
+        Task::Filter(_) => return None,
+        Task::Choose(choice) => format!("choose {}", choice.label()),
+    };
+    let mut input: Vec<_> = graph.arrows_to(id).map(|a| format!("{} {:?} {}", a.from.0, a.select, a.cut)).collect();
+    input.sort();
+    Some(format!("{what} < {}", input.join(", ")))
+}
+
+fn replace(graph: &mut Graph, gone: NodeId, kept: NodeId) {
+    graph.arrows.retain(|arrow| arrow.to != gone);
+    for arrow in graph.arrows.iter_mut().filter(|arrow| arrow.from == gone) {
+        arrow.from = kept;
+    }
+    if let Some(vertex) = graph.nodes[gone.index()].take() {
+        graph.node_mut(kept).uses += vertex.uses;
+    }
+}

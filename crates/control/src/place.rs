@@ -1,0 +1,175 @@
+//! Placement: each node in the lowest space that is permitted and offers it, never below its upstream; within one sort of
+//! space the cheapest wins.
+//!
+//! In: a checked [`Graph`] and the spaces present. Out: a [`Design`]: the plan, and where each node of it came from.
+
+use crate::graph::{Call, Choice, Graph, Origin, Task};
+use crate::space::{Space, level};
+use engine::{Edge, Node, NodeId, Plan};
+use filter::{ClassUse, Kind, Params, Spaces};
+use request::{Diagnostic, Span};
+use std::collections::{BTreeSet, HashMap};
+
+/// A plan, and what people should know about each node of it.
+#[derive(Clone, Debug)]
+pub struct Design {
+    /// The plan.
+    pub plan: Plan,
+    /// By node of the plan.
+    pub sites: Vec<Site>,
+    /// What it was made from: to place again when a space refuses.
+    pub graph: Graph,
+}
+
+/// What people should know about a node of a plan.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// Where in the request it stands.
+    pub span: Span,
+    /// Where each parameter's text stands.
+    pub param_spans: Vec<(&'static str, Span)>,
+    /// Where it came from.
+    pub origin: Origin,
+    /// Why it is in its space.
+    pub why: String,
+    /// What else happened to it.
+    pub notes: Vec<String>,
+    /// The node of the graph it came from.
+    pub vertex: NodeId,
+}
+
+/// (node of the graph, name of a space): a space that refused a node it had offered to run.
+#[derive(Clone, Debug, Default)]
+pub struct Refused(pub BTreeSet<(NodeId, String)>);
+
+/// Places a graph.
+pub fn place(graph: Graph, spaces: &[Box<dyn Space + '_>], refused: &Refused) -> Result<Design, Diagnostic> {
+    let sorted =
+        graph.sorted().map_err(|id| Diagnostic::new("the request leads back to itself", graph.node(id).span))?;
+    let mut levels: HashMap<NodeId, u8> = HashMap::new();
+    let mut plan = Plan::default();
+    let mut sites = Vec::new();
+    let mut places: HashMap<NodeId, NodeId> = HashMap::new();
+    for id in sorted {
+        let vertex = graph.node(id);
+        let floor = graph.arrows_to(id).filter_map(|arrow| levels.get(&arrow.from).copied()).max().unwrap_or(0);
+        let calls = calls(&vertex.task);
+        let (space, why) = choose(&calls, id, floor, spaces, refused).map_err(|why| {
+            Diagnostic::new(format!("no space here can run `{}`", vertex.label()), vertex.span).with_help(why)
+        })?;
+        levels.insert(id, level(space.sort()));
+        let site = |param_spans| Site {
+            span: vertex.span,
+            param_spans,
+            origin: vertex.origin.clone(),
+            why: why.clone(),
+            notes: vertex.notes.clone(),
+            vertex: id,
+        };
+        let mut push = |label: String, task: engine::Task, param_spans: Vec<(&'static str, Span)>| {
+            let (space, input) = (space.name().to_string(), vertex.input);
+            plan.nodes.push(Node { label, task, space, input, edges: Vec::new() });
+            sites.push(site(param_spans));
+            NodeId((plan.nodes.len() - 1) as u32)
+        };
+        let at = match &vertex.task {
+            Task::Filter(Call { kind, params, param_spans }) => {
+                let task = engine::Task::Filter { kind, params: params.clone() };
+                push(vertex.label(), task, param_spans.clone())
+            }
+            Task::Choose(choice) => {
+                let choice = keeping_class(choice, &mut |call| {
+                    let task = engine::Task::Filter { kind: call.kind, params: call.params.clone() };
+                    push(call.label(), task, call.param_spans.clone())
+                });
+                push(vertex.label(), engine::Task::Choose(choice), Vec::new())
+            }
+        };
+        places.insert(id, at);
+    }
+    for arrow in &graph.arrows {
+        let edge = Edge { to: places[&arrow.to], select: arrow.select.clone(), cut: arrow.cut };
+        plan.nodes[places[&arrow.from].index()].edges.push(edge);
+    }
+    Ok(Design { plan, sites, graph })
+}
+
+fn calls(task: &Task) -> Vec<(&'static Kind, &Params)> {
+    match task {
+        Task::Filter(call) => vec![(call.kind, &call.params)],
+        Task::Choose(choice) => {
+            let mut calls = Vec::new();
+            choice.each_call(&mut |call| calls.push((call.kind, &call.params)));
+            calls
+        }
+    }
+}
+
+/// The space for a node and why; else why none will do.
+fn choose<'a>(
+    calls: &[(&'static Kind, &Params)],
+    id: NodeId,
+    floor: u8,
+    spaces: &'a [Box<dyn Space + '_>],
+    refused: &Refused,
+) -> Result<(&'a dyn Space, String), String> {
+    let mut best: Option<(u8, u32, &dyn Space)> = None;
+    let mut objections = Vec::new();
+    for space in spaces {
+        let space = space.as_ref();
+        let objection = |why: &str| format!("{}: {why}", space.name());
+        if let Some((kind, _)) = calls.iter().find(|(kind, _)| !kind.spaces.has(space.sort())) {
+            objections.push(objection(&format!("`{}` may not run there", kind.name)));
+            continue;
+        }
+        if level(space.sort()) < floor {
+            objections.push(objection("lies below what comes before"));
+            continue;
+        }
+        if refused.0.contains(&(id, space.name().to_string())) {
+            objections.push(objection("refused when asked to prepare it"));
+            continue;
+        }
+        let offers = calls.iter().map(|(kind, params)| space.offer(kind, params).map(|offer| offer.cost));
+        match offers.sum::<Result<u32, String>>() {
+            Err(why) => objections.push(objection(&why)),
+            Ok(cost) => {
+                let rank = (level(space.sort()), cost);
+                if best.is_none_or(|(level, cost, _)| rank < (level, cost)) {
+                    best = Some((rank.0, rank.1, space));
+                }
+            }
+        }
+    }
+    let Some((_, _, space)) = best else { return Err(objections.join("; ")) };
+    let app_only = calls.iter().any(|(kind, _)| kind.spaces == Spaces::APP);
+    let mut why =
+        if app_only { "touches files or the terminal".to_string() } else { "lowest space here that may".to_string() };
+    if !objections.is_empty() {
+        why = format!("{why} ({})", objections.join("; "));
+    }
+    Ok((space, why))
+}
+
+/// A choice as the engine has it: operands that set a class leave it as it was.
+fn keeping_class(choice: &Choice, operand: &mut dyn FnMut(&Call) -> NodeId) -> engine::Choice {
+    let converted = convert(choice, operand);
+    if sets_class(choice) { engine::Choice::KeepClass(Box::new(converted)) } else { converted }
+}
+
+fn convert(choice: &Choice, operand: &mut dyn FnMut(&Call) -> NodeId) -> engine::Choice {
+    match choice {
+        Choice::Filter(call) => engine::Choice::Filter(operand(call)),
+        Choice::Class(select) => engine::Choice::Class(select.clone()),
+        Choice::Chain(parts) => engine::Choice::All(parts.iter().map(|part| convert(part, operand)).collect()),
+        Choice::All(parts) => engine::Choice::All(parts.iter().map(|part| keeping_class(part, operand)).collect()),
+        Choice::Any(parts) => engine::Choice::Any(parts.iter().map(|part| keeping_class(part, operand)).collect()),
+        Choice::Not(part) => engine::Choice::Not(Box::new(keeping_class(part, operand))),
+    }
+}
+
+fn sets_class(choice: &Choice) -> bool {
+    let mut sets = false;
+    choice.each_call(&mut |call| sets |= call.kind.class != ClassUse::Keeps);
+    sets
+}

@@ -1,0 +1,460 @@
+//! Names, parameters and references: from the tree of a request to a graph.
+//!
+//! In: an expanded tree (no `let`, no `$x`). Out: a [`Graph`] whose nodes have kinds and checked parameters. Types are not
+//! looked at here.
+
+use crate::graph::{Arrow, Call, Choice, Graph, Task, Vertex};
+use crate::registry::Registry;
+use engine::{NodeId, Select};
+use filter::{ClassUse, Param, ParamType, Params};
+use request::{Chain, Diagnostic, Edge, FilterCall, Item, Name, Par, Selector, Span, Term, Text, Value, nearest};
+use std::collections::BTreeMap;
+
+/// Settings of a request as a whole.
+pub static SETTINGS: [Param; 2] = [
+    Param::new("workers", ParamType::Number, "threads that may run filters, at most").default("1"),
+    Param::new("latency", ParamType::Duration, "how long a block may wait for others to travel with it").default("1ms"),
+];
+
+/// Resolves a whole text.
+pub fn resolve(text: &Text, registry: &Registry) -> Result<Graph, Diagnostic> {
+    let mut resolver = Resolver { registry, graph: Graph::default(), labels: BTreeMap::new() };
+    resolver.find_labels(text)?;
+    let mut settings = Vec::new();
+    for item in &text.items {
+        match item {
+            Item::Path(par) => resolver.path(par)?,
+            Item::Set { settings: given, .. } => settings.extend(given),
+            Item::Let { span, .. } => return Err(Diagnostic::new("`let` was not expanded", *span)),
+        }
+    }
+    resolver.graph.settings = check_settings(&settings)?;
+    if resolver.graph.nodes.is_empty() {
+        let message = "the request is empty";
+        return Err(Diagnostic::new(message, Span::new(0, 0)).with_help("try: pcap FILE | tcp | http | files dir=out"));
+    }
+    for (name, label) in &resolver.labels {
+        if label.node.is_none() {
+            return Err(Diagnostic::new(format!("`{name}` names an operand of a selection"), label.span)
+                .with_label("a selection's operands cannot be referred to"));
+        }
+    }
+    if let Err(id) = resolver.graph.sorted() {
+        let vertex = resolver.graph.nodes[id.index()].as_ref();
+        let span = vertex.map_or(Span::new(0, 0), |vertex| vertex.span);
+        return Err(
+            Diagnostic::new("the request leads back to itself", span).with_label("blocks would go round for ever")
+        );
+    }
+    Ok(resolver.graph)
+}
+
+struct Resolver<'a> {
+    registry: &'a Registry,
+    graph: Graph,
+    labels: BTreeMap<String, Label>,
+}
+
+/// A node with a name: reserved before the tree is walked, so that references may stand before it.
+struct Label {
+    span: Span,
+    node: Option<NodeId>,
+}
+
+/// Blocks that wait for the next term: where they come from and through which selector.
+#[derive(Clone)]
+struct Tail {
+    from: NodeId,
+    selects: Vec<Selector>,
+    cut: bool,
+    span: Span,
+}
+
+impl Resolver<'_> {
+    fn find_labels(&mut self, text: &Text) -> Result<(), Diagnostic> {
+        let mut outcome = Ok(());
+        text.each_term(&mut |term| {
+            let Term::Filter(FilterCall { label: Some(label), .. }) = term else { return };
+            if outcome.is_err() {
+                return;
+            }
+            if self.registry.find(&label.text).is_some() {
+                let message = format!("`{}` is a filter; a node cannot be called so", label.text);
+                outcome = Err(Diagnostic::new(message, label.span));
+            } else if self.labels.insert(label.text.clone(), Label { span: label.span, node: None }).is_some() {
+                let message = format!("two nodes are called `{}`", label.text);
+                outcome = Err(Diagnostic::new(message, label.span));
+            }
+        });
+        outcome
+    }
+
+    /// A data path: each chain of it begins with a source or a reference.
+    fn path(&mut self, par: &Par) -> Result<(), Diagnostic> {
+        for (index, chain) in par.branches.iter().enumerate() {
+            self.chain(chain, None).map_err(|diagnostic| hint_at_braces(diagnostic, par, index))?;
+        }
+        Ok(())
+    }
+
+    /// Walks a chain; `tails` is `None` where nothing stands before it.
+    fn chain(&mut self, chain: &Chain, tails: Option<Vec<Tail>>) -> Result<Vec<Tail>, Diagnostic> {
+        let mut tails = tails.map(|tails| through(tails, chain.lead.as_ref()));
+        for link in &chain.links {
+            let entering = match &link.edge {
+                Some(edge) => tails.map(|tails| through(tails, Some(edge))),
+                None => tails,
+            };
+            tails = Some(self.term(&link.term, entering)?);
+        }
+        Ok(tails.unwrap_or_default())
+    }
+
+    fn term(&mut self, term: &Term, tails: Option<Vec<Tail>>) -> Result<Vec<Tail>, Diagnostic> {
+        match term {
+            Term::Filter(call) => {
+                let resolved = self.call(call)?;
+                self.check_place(&resolved, call.span, tails.as_deref())?;
+                let vertex = Vertex::written(Task::Filter(resolved), call.span);
+                let id = match &call.label {
+                    Some(label) => self.fill_label(label, vertex)?,
+                    None => self.graph.add(vertex)?,
+                };
+                self.connect(tails, id);
+                Ok(vec![tail(id, call.span)])
+            }
+            Term::Group(par) => {
+                let mut out = Vec::new();
+                for (index, chain) in par.branches.iter().enumerate() {
+                    let branch = self.chain(chain, tails.clone());
+                    out.extend(branch.map_err(|diagnostic| {
+                        if tails.is_none() { hint_at_braces(diagnostic, par, index) } else { diagnostic }
+                    })?);
+                }
+                Ok(out)
+            }
+            Term::Ref(name) => {
+                let id = self.reference(name)?;
+                self.connect(tails, id);
+                Ok(vec![tail(id, name.span)])
+            }
+            Term::Or(_) | Term::And(_) | Term::Not(_) => {
+                let span = term.span();
+                if tails.is_none() {
+                    let message = "a selection needs blocks to choose from";
+                    return Err(Diagnostic::new(message, span).with_label("nothing stands before it"));
+                }
+                let choice = self.choice(term)?;
+                let id = self.graph.add(Vertex::written(Task::Choose(choice), span))?;
+                self.connect(tails, id);
+                Ok(vec![tail(id, span)])
+            }
+        }
+    }
+
+    /// A source begins a path; anything else needs something before it.
+    fn check_place(&self, call: &Call, span: Span, tails: Option<&[Tail]>) -> Result<(), Diagnostic> {
+        let name = call.kind.name;
+        match tails {
+            None if !call.kind.is_source() => Err(Diagnostic::new(format!("`{name}` has no source"), span)
+                .with_label(format!("takes {}, but nothing stands before it", call.kind.takes))),
+            Some(tails) if call.kind.is_source() => {
+                let _ = tails;
+                Err(Diagnostic::new(format!("`{name}` is a source and takes no input"), span)
+                    .with_label("only the first of a path can be a source")
+                    .with_help("to read two sources side by side: { a + b } | ..."))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets blocks go from where they wait to a node.
+    fn connect(&mut self, tails: Option<Vec<Tail>>, to: NodeId) {
+        for Tail { from, selects, cut, span } in tails.unwrap_or_default() {
+            // Whether the class is of two halves is known only when types are checked.
+            let mut selects: Vec<Select> = selects.iter().map(select).collect();
+            let select = if selects.len() > 1 { Some(Select::All(selects)) } else { selects.pop() };
+            self.graph.arrows.push(Arrow { from, to, select, cut, span });
+        }
+    }
+
+    fn fill_label(&mut self, label: &Name, vertex: Vertex) -> Result<NodeId, Diagnostic> {
+        let reserved = self.labels.get(&label.text).and_then(|label| label.node);
+        let id = match reserved {
+            Some(id) => {
+                self.graph.nodes[id.index()] = Some(vertex);
+                id
+            }
+            None => self.graph.add(vertex)?,
+        };
+        if let Some(label) = self.labels.get_mut(&label.text) {
+            label.node = Some(id);
+        }
+        Ok(id)
+    }
+
+    /// The node a reference means; reserved where it is still to come.
+    fn reference(&mut self, name: &Name) -> Result<NodeId, Diagnostic> {
+        let Some(label) = self.labels.get(&name.text) else {
+            let known = nearest(&name.text, self.labels.keys().map(String::as_str));
+            let guess = known.map_or(String::new(), |known| format!("; did you mean `{known}`?"));
+            let diagnostic = Diagnostic::new(format!("no node is called `{}`{guess}", name.text), name.span);
+            return Err(diagnostic.with_help(format!("give a filter a name: FILTER name={}", name.text)));
+        };
+        if let Some(id) = label.node {
+            return Ok(id);
+        }
+        self.graph.nodes.push(None);
+        let id = NodeId((self.graph.nodes.len() - 1) as u32);
+        if let Some(label) = self.labels.get_mut(&name.text) {
+            label.node = Some(id);
+        }
+        Ok(id)
+    }
+
+    fn choice(&mut self, term: &Term) -> Result<Choice, Diagnostic> {
+        let all = |resolver: &mut Self, terms: &[Term]| {
+            terms.iter().map(|term| resolver.choice(term)).collect::<Result<Vec<_>, _>>()
+        };
+        match term {
+            Term::Or(terms) => Ok(Choice::Any(all(self, terms)?)),
+            Term::And(terms) => Ok(Choice::All(all(self, terms)?)),
+            Term::Not(term) => Ok(Choice::Not(Box::new(self.choice(term)?))),
+            Term::Filter(call) => {
+                let resolved = self.call(call)?;
+                if !resolved.kind.selector {
+                    return Err(Diagnostic::new(format!("`{}` is not a selector", call.name.text), call.span)
+                        .with_label("only filters that pass or reject blocks unchanged can be chosen between")
+                        .with_help("selectors are: ".to_string() + &self.selectors()));
+                }
+                Ok(Choice::Filter(resolved))
+            }
+            Term::Group(par) => match &par.branches[..] {
+                [chain] => self.choice_of_chain(chain),
+                _ => Err(Diagnostic::new("chains side by side cannot be an operand", par.span)
+                    .with_label("`+` gives each chain every block; `or` passes a block once")),
+            },
+            Term::Ref(name) => Err(Diagnostic::new("a named node cannot be an operand", name.span)),
+        }
+    }
+
+    fn choice_of_chain(&mut self, chain: &Chain) -> Result<Choice, Diagnostic> {
+        let mut parts = Vec::new();
+        let mut edge = chain.lead.as_ref();
+        for link in &chain.links {
+            edge = link.edge.as_ref().or(edge);
+            if let Some(Edge { select: Some(one), span, .. }) = edge {
+                if *one == Selector::Otherwise {
+                    let message = "`|!` needs other edges beside it";
+                    return Err(Diagnostic::new(message, *span).with_label("inside a selection there is one edge only"));
+                }
+                parts.push(Choice::Class(select(one)));
+            }
+            parts.push(self.choice(&link.term)?);
+            edge = None;
+        }
+        Ok(if parts.len() == 1 { parts.remove(0) } else { Choice::Chain(parts) })
+    }
+
+    fn selectors(&self) -> String {
+        let names = self.registry.kinds().iter().filter(|kind| kind.selector).map(|kind| kind.name);
+        names.collect::<Vec<_>>().join(", ")
+    }
+
+    /// A filter's kind and checked parameters.
+    fn call(&self, call: &FilterCall) -> Result<Call, Diagnostic> {
+        let name = &call.name.text;
+        let Some(kind) = self.registry.find(name) else {
+            let guess = self.registry.nearest(name);
+            let message = match guess {
+                Some(guess) => format!("no filter `{name}`; did you mean `{guess}`?"),
+                None => format!("no filter `{name}`"),
+            };
+            let diagnostic = Diagnostic::new(message, call.name.span).with_label("unknown filter");
+            return Err(match guess {
+                Some(_) => diagnostic,
+                None => diagnostic.with_help("`streamline filters` lists them all"),
+            });
+        };
+        let mut given = Given { params: Params::new(), spans: Vec::new(), owner: name, declared: kind.params };
+        for (index, value) in call.main.iter().enumerate() {
+            let Some(main) = kind.main_param() else {
+                return Err(Diagnostic::new(format!("`{name}` takes no plain value"), value.span)
+                    .with_help(known_keys(kind.params)));
+            };
+            if index > 0 && main.kind != ParamType::List {
+                return Err(too_many_values(call, value));
+            }
+            given.set(main, value)?;
+        }
+        for param in &call.params {
+            given.set_named(&param.key, &param.value)?;
+        }
+        let Given { mut params, spans, .. } = given;
+        params.fill_defaults(kind.params).map_err(|missing| {
+            let message = format!("`{name}` needs {}", missing.key);
+            let how = if missing.main {
+                format!("{name} {}", example(missing))
+            } else {
+                format!("{}={}", missing.key, example(missing))
+            };
+            Diagnostic::new(message, call.span).with_label(missing.help).with_help(format!("write: {how}"))
+        })?;
+        Ok(Call { kind, params, param_spans: spans })
+    }
+}
+
+/// `bpf tcp port 80`: most likely one value that needs quotes.
+fn too_many_values(call: &FilterCall, value: &Value) -> Diagnostic {
+    let words: Vec<&str> = call.main.iter().map(|value| value.text.as_str()).collect();
+    Diagnostic::new(format!("`{}` is a second plain value", value.text), value.span)
+        .with_label(format!("`{}` takes one", call.name.text))
+        .with_help(format!("put a value with spaces in quotes: {} \"{}\"", call.name.text, words.join(" ")))
+}
+
+/// Parameters as they are given, one after the other.
+struct Given<'a> {
+    params: Params,
+    spans: Vec<(&'static str, Span)>,
+    owner: &'a str,
+    declared: &'static [Param],
+}
+
+impl Given<'_> {
+    fn set(&mut self, param: &'static Param, value: &Value) -> Result<(), Diagnostic> {
+        if param.kind != ParamType::List && self.params.get(param.key).is_some() {
+            return Err(Diagnostic::new(format!("{} is given twice", param.key), value.span));
+        }
+        let checked = param.kind.parse(&value.text).map_err(|message| {
+            Diagnostic::new(message, value.span).with_label(format!("{} is a {}", param.key, param.kind))
+        })?;
+        self.params.set(param.key, checked);
+        self.spans.push((param.key, value.span));
+        Ok(())
+    }
+
+    fn set_named(&mut self, key: &Name, value: &Value) -> Result<(), Diagnostic> {
+        let declared = self.declared;
+        let Some(param) = declared.iter().find(|param| param.key == key.text) else {
+            let guess = nearest(&key.text, declared.iter().map(|param| param.key));
+            let guess = guess.map_or(String::new(), |guess| format!("; did you mean `{guess}`?"));
+            return Err(Diagnostic::new(format!("`{}` has no parameter `{}`{guess}", self.owner, key.text), key.span)
+                .with_label("unknown parameter")
+                .with_help(known_keys(declared)));
+        };
+        self.set(param, value)
+    }
+}
+
+fn known_keys(declared: &[Param]) -> String {
+    if declared.is_empty() {
+        return "it has no parameters".to_string();
+    }
+    format!("it knows: {}", declared.iter().map(|param| param.key).collect::<Vec<_>>().join(", "))
+}
+
+/// Something a parameter of this type could be.
+fn example(param: &Param) -> &'static str {
+    match param.kind {
+        ParamType::Text => "TEXT",
+        ParamType::Path | ParamType::List => "PATH",
+        ParamType::Number => "N",
+        ParamType::Size => "10M",
+        ParamType::Duration => "10s",
+        ParamType::Flag => "yes",
+        ParamType::Choice(words) => words.first().copied().unwrap_or("WORD"),
+    }
+}
+
+fn check_settings(given: &[&request::Param]) -> Result<Params, Diagnostic> {
+    let mut checked = Given { params: Params::new(), spans: Vec::new(), owner: "set", declared: &SETTINGS };
+    for param in given {
+        checked.set_named(&param.key, &param.value)?;
+    }
+    let mut params = checked.params;
+    params.fill_defaults(&SETTINGS).map_err(|param| Diagnostic::new(param.key, Span::new(0, 0)))?;
+    Ok(params)
+}
+
+fn tail(from: NodeId, span: Span) -> Tail {
+    Tail { from, selects: Vec::new(), cut: false, span }
+}
+
+/// What waits, once it has gone through one more edge.
+fn through(mut tails: Vec<Tail>, edge: Option<&Edge>) -> Vec<Tail> {
+    if let Some(edge) = edge {
+        for tail in &mut tails {
+            tail.selects.extend(edge.select);
+            tail.cut |= edge.cut;
+            tail.span = edge.span;
+        }
+    }
+    tails
+}
+
+/// A selector as the engine has it; `|!` is filled in when all edges are known.
+fn select(selector: &Selector) -> Select {
+    match *selector {
+        Selector::Otherwise => Select::Otherwise(Vec::new()),
+        Selector::Classes { invert, low, high } => Select::Classes { low, high, invert, halves: false },
+    }
+}
+
+/// `pcap x | tcp + udp` leaves `udp` without a source: says how to write what was probably meant.
+fn hint_at_braces(diagnostic: Diagnostic, par: &Par, index: usize) -> Diagnostic {
+    let no_source = diagnostic.message.ends_with("has no source");
+    let names = |chain: &Chain| match chain.links.last().map(|link| &link.term) {
+        Some(Term::Filter(call)) => Some(call.name.text.clone()),
+        _ => None,
+    };
+    let first = |chain: &Chain| match chain.links.first().map(|link| &link.term) {
+        Some(Term::Filter(call)) => Some(call.name.text.clone()),
+        _ => None,
+    };
+    match (index.checked_sub(1).and_then(|before| names(&par.branches[before])), first(&par.branches[index])) {
+        (Some(before), Some(this)) if no_source => diagnostic
+            .with_help(format!("`+` separates whole paths; to branch after `|`, use braces: {{ {before} + {this} }}")),
+        _ => diagnostic,
+    }
+}
+
+/// The number of halves a class has, by its setter.
+pub(crate) fn is_halves(class: ClassUse) -> bool {
+    matches!(class, ClassUse::SetsHalves(_))
+}
+
+/// Puts a chain, given as request text by a kind, into an arrow of the graph: before whoever wanted it.
+///
+/// # Panics
+/// When the text is not a request: a mistake in our own kinds, which a test over all kinds meets.
+pub(crate) fn splice(
+    graph: &mut Graph,
+    registry: &Registry,
+    arrow: usize,
+    text: &str,
+    origin: &crate::graph::Origin,
+) -> Result<(), Diagnostic> {
+    let parsed = request::parse(text).unwrap_or_else(|wrong| panic!("`{text}` is wanted by a kind: {}", wrong.message));
+    let arrow = graph.arrows.remove(arrow);
+    let span = graph.node(arrow.to).span;
+    let (first_node, first_arrow) = (graph.nodes.len(), graph.arrows.len());
+    let mut resolver = Resolver { registry, graph: std::mem::take(graph), labels: BTreeMap::new() };
+    let mut tails = vec![tail(arrow.from, span)];
+    for item in &parsed.items {
+        if let Item::Path(par) = item {
+            tails = resolver.term(&Term::Group(par.clone()), Some(tails))?;
+        }
+    }
+    resolver.connect(Some(tails), arrow.to);
+    *graph = resolver.graph;
+    for new in &mut graph.arrows[first_arrow..] {
+        new.span = arrow.span;
+        if new.from == arrow.from {
+            (new.select, new.cut) = (arrow.select.clone(), arrow.cut);
+        }
+    }
+    for vertex in graph.nodes[first_node..].iter_mut().flatten() {
+        (vertex.span, vertex.origin) = (span, origin.clone());
+    }
+    Ok(())
+}

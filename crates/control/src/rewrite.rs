@@ -1,0 +1,144 @@
+//! Booleans and expressions in their simplest form. Every rule leaves what passes as it was; each is noted for `explain`.
+//!
+//! - `not not a` is `a`; `and` inside `and` and `or` inside `or` are one;
+//! - filters that hold a boolean expression of their own (`bpf`) become one: `bpf x or bpf y` is `bpf "(x) or (y)"`;
+//! - `a and b` over selectors that keep the class is the chain `a | b`: no selection is needed;
+//! - a selection of one filter is that filter.
+
+use crate::graph::{Arrow, Call, Choice, Graph, Task, Vertex};
+use engine::NodeId;
+use filter::ClassUse;
+use filter::param::Value;
+
+/// Simplifies every selection of a graph.
+pub fn rewrite(graph: &mut Graph) {
+    for index in 0..graph.nodes.len() {
+        let Some(vertex) = &mut graph.nodes[index] else { continue };
+        let Task::Choose(choice) = &vertex.task else { continue };
+        let before = choice.label();
+        let choice = simplify(choice.clone());
+        let after = choice.label();
+        vertex.task = match choice {
+            Choice::Filter(call) => Task::Filter(call),
+            choice => Task::Choose(choice),
+        };
+        if before != after {
+            vertex.notes.push(format!("written as: {before}"));
+        }
+        split_into_chain(graph, NodeId(index as u32));
+    }
+}
+
+fn simplify(choice: Choice) -> Choice {
+    match choice {
+        Choice::Filter(_) | Choice::Class(_) => choice,
+        Choice::Not(part) => match simplify(*part) {
+            Choice::Not(inner) => *inner,
+            Choice::Filter(call) => negated(call),
+            part => Choice::Not(Box::new(part)),
+        },
+        Choice::Chain(parts) => one_or(parts.into_iter().map(simplify).collect(), Choice::Chain),
+        Choice::All(parts) => {
+            let parts = flat(parts, |part| match part {
+                Choice::All(inner) => Ok(inner),
+                other => Err(other),
+            });
+            one_or(combined(parts, "and"), Choice::All)
+        }
+        Choice::Any(parts) => {
+            let parts = flat(parts, |part| match part {
+                Choice::Any(inner) => Ok(inner),
+                other => Err(other),
+            });
+            one_or(combined(parts, "or"), Choice::Any)
+        }
+    }
+}
+
+fn one_or(mut parts: Vec<Choice>, many: fn(Vec<Choice>) -> Choice) -> Choice {
+    if parts.len() == 1 { parts.remove(0) } else { many(parts) }
+}
+
+fn flat(parts: Vec<Choice>, open: fn(Choice) -> Result<Vec<Choice>, Choice>) -> Vec<Choice> {
+    let mut all = Vec::new();
+    for part in parts {
+        match open(simplify(part)) {
+            Ok(inner) => all.extend(inner),
+            Err(part) => all.push(part),
+        }
+    }
+    all
+}
+
+/// The text of a filter's boolean expression.
+fn expression(call: &Call) -> Option<(&'static str, &str)> {
+    let key = call.kind.expression?;
+    Some((key, call.params.text(key)?))
+}
+
+fn with_expression(mut call: Call, key: &'static str, text: String) -> Call {
+    call.params.set(key, Value::Text(text));
+    call
+}
+
+fn negated(call: Call) -> Choice {
+    match expression(&call) {
+        Some((key, text)) if !text.trim().is_empty() => {
+            let text = format!("not ({text})");
+            Choice::Filter(with_expression(call, key, text))
+        }
+        _ => Choice::Not(Box::new(Choice::Filter(call))),
+    }
+}
+
+/// Joins filters of one kind that hold expressions, at the place of the first of them.
+fn combined(parts: Vec<Choice>, word: &str) -> Vec<Choice> {
+    let mut out: Vec<Choice> = Vec::new();
+    for part in parts {
+        let Some(known) = out.iter_mut().find_map(|known| partner(known, &part)) else {
+            out.push(part);
+            continue;
+        };
+        if let Choice::Filter(call) = &part
+            && let (Some((key, first)), Some((_, second))) = (expression(known), expression(call))
+        {
+            let text = format!("({first}) {word} ({second})");
+            *known = with_expression(known.clone(), key, text);
+        }
+    }
+    out
+}
+
+/// The filter in `known`, where it and `part` are of one kind with expressions that say something.
+fn partner<'a>(known: &'a mut Choice, part: &Choice) -> Option<&'a mut Call> {
+    let (Choice::Filter(known), Choice::Filter(call)) = (known, part) else { return None };
+    let says_something = |call: &Call| expression(call).is_some_and(|(_, text)| !text.trim().is_empty());
+    (known.kind.name == call.kind.name && says_something(known) && says_something(call)).then_some(known)
+}
+
+/// `a and b` as a chain of nodes.
+fn split_into_chain(graph: &mut Graph, id: NodeId) {
+    let vertex = graph.node(id);
+    let Task::Choose(Choice::All(parts)) = &vertex.task else { return };
+    let plain = |part: &Choice| match part {
+        Choice::Filter(call) if call.kind.class == ClassUse::Keeps => Some(call.clone()),
+        _ => None,
+    };
+    let Some(calls) = parts.iter().map(plain).collect::<Option<Vec<_>>>() else { return };
+    let (vertex, label) = (vertex.clone(), vertex.label());
+    let Some((first, rest)) = calls.split_first() else { return };
+    let node = |call: &Call| Vertex {
+        task: Task::Filter(call.clone()),
+        notes: vec![format!("part of: {label}")],
+        ..vertex.clone()
+    };
+    graph.nodes[id.index()] = Some(node(first));
+    let mut last = id;
+    for call in rest {
+        graph.nodes.push(Some(node(call)));
+        let next = NodeId((graph.nodes.len() - 1) as u32);
+        graph.arrows.iter_mut().filter(|arrow| arrow.from == last).for_each(|arrow| arrow.from = next);
+        graph.arrows.push(Arrow { from: last, to: next, select: None, cut: false, span: vertex.span });
+        last = next;
+    }
+}

@@ -1,0 +1,97 @@
+//! A space, as the control plane sees it: it offers implementations at a cost, and carries out steps that it can undo.
+
+use engine::{Edge, Node, NodeId};
+use filter::{Kind, ParamError, Params, Spaces};
+
+/// An implementation a space offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// What a block costs here, in rough nanoseconds: breaks ties between spaces of one sort.
+    pub cost: u32,
+}
+
+/// Why a step did not work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepError {
+    /// The space cannot do it after all: another one may.
+    pub refused: bool,
+    /// What was wrong.
+    pub error: ParamError,
+}
+
+/// A place filters run. Steps come in this order for every node: prepare, connect, activate; their undoing in the opposite
+/// order. Undoing cannot fail.
+pub trait Space {
+    /// Its name in plans: `app`, `daemon`, `kernel`, `remote/<name>`.
+    fn name(&self) -> &str;
+
+    /// Which sort of space it is.
+    fn sort(&self) -> Spaces;
+
+    /// Can it run this kind with these parameters? Else says why not. Changes nothing.
+    fn offer(&self, kind: &Kind, params: &Params) -> Result<Offer, String>;
+
+    /// Makes a node ready: opens what it needs, compiles, reserves.
+    fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError>;
+
+    /// Undoes `prepare`.
+    fn discard(&mut self, id: NodeId);
+
+    /// Lays an edge that leaves or reaches a node of this space.
+    fn connect(&mut self, from: NodeId, edge: &Edge) -> Result<(), StepError>;
+
+    /// Undoes `connect`.
+    fn disconnect(&mut self, from: NodeId, edge: &Edge);
+
+    /// Lets a node run: from now on it may get blocks.
+    fn activate(&mut self, id: NodeId) -> Result<(), StepError>;
+
+    /// Undoes `activate`.
+    fn deactivate(&mut self, id: NodeId);
+}
+
+/// How far up a sort of space lies: blocks never go down again.
+pub fn level(sort: Spaces) -> u8 {
+    [Spaces::KERNEL, Spaces::DAEMON, Spaces::PARSER, Spaces::APP, Spaces::REMOTE]
+        .iter()
+        .position(|known| *known == sort)
+        .map_or(u8::MAX, |place| place as u8)
+}
+
+impl<S: Space + ?Sized> Space for &mut S {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn sort(&self) -> Spaces {
+        (**self).sort()
+    }
+
+    fn offer(&self, kind: &Kind, params: &Params) -> Result<Offer, String> {
+        (**self).offer(kind, params)
+    }
+
+    fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError> {
+        (**self).prepare(id, node)
+    }
+
+    fn discard(&mut self, id: NodeId) {
+        (**self).discard(id);
+    }
+
+    fn connect(&mut self, from: NodeId, edge: &Edge) -> Result<(), StepError> {
+        (**self).connect(from, edge)
+    }
+
+    fn disconnect(&mut self, from: NodeId, edge: &Edge) {
+        (**self).disconnect(from, edge);
+    }
+
+    fn activate(&mut self, id: NodeId) -> Result<(), StepError> {
+        (**self).activate(id)
+    }
+
+    fn deactivate(&mut self, id: NodeId) {
+        (**self).deactivate(id);
+    }
+}

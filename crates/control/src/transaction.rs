@@ -1,0 +1,130 @@
+//! Carries a design out: prepare every node, lay every edge, activate from the sinks up; all of it or nothing.
+//!
+//! Each step knows its undo; when one fails, those before it are undone in the opposite order. A space that refuses a node
+//! it had offered to run is left out and the graph is placed again.
+
+use crate::place::{Design, Refused, place};
+use crate::space::{Space, StepError};
+use engine::{Edge, NodeId};
+use filter::ParamError;
+use request::Diagnostic;
+
+/// Why a design could not be carried out. Nothing of it is left.
+#[derive(Clone, Debug)]
+pub enum Trouble {
+    /// The request is wrong.
+    Request(Diagnostic),
+    /// The world is.
+    System(String),
+}
+
+/// One step of a transaction.
+#[derive(Clone, Debug)]
+enum Step {
+    Prepare(NodeId),
+    Connect(NodeId, Edge),
+    Activate(NodeId),
+}
+
+/// Carries a design out; gives it as it came to be, which may be placed differently than it was.
+pub fn carry_out(mut design: Design, spaces: &mut [Box<dyn Space + '_>]) -> Result<Design, Trouble> {
+    let mut refused = Refused::default();
+    loop {
+        match attempt(&design, spaces) {
+            Ok(()) => return Ok(design),
+            Err((node, space, StepError { refused: true, .. })) => {
+                // Each turn leaves out one more (node, space), so this ends.
+                refused.0.insert((design.sites[node.index()].vertex, space));
+                design = place(design.graph, spaces, &refused).map_err(Trouble::Request)?;
+            }
+            Err((node, _, StepError { error, .. })) => return Err(trouble(&design, node, error)),
+        }
+    }
+}
+
+fn steps(design: &Design) -> Vec<Step> {
+    let nodes = || (0..design.plan.nodes.len()).map(|index| NodeId(index as u32));
+    let edges = nodes().flat_map(|id| design.plan.nodes[id.index()].edges.iter().map(move |edge| (id, edge.clone())));
+    let connect = edges.map(|(from, edge)| Step::Connect(from, edge));
+    // Nodes stand in topological order: backwards, sinks come first.
+    nodes().map(Step::Prepare).chain(connect).chain(nodes().rev().map(Step::Activate)).collect()
+}
+
+fn attempt(design: &Design, spaces: &mut [Box<dyn Space + '_>]) -> Result<(), (NodeId, String, StepError)> {
+    let steps = steps(design);
+    for (index, step) in steps.iter().enumerate() {
+        let Err((node, space, error)) = carry(step, design, spaces) else { continue };
+        steps[..index].iter().rev().for_each(|done| undo(done, design, spaces));
+        return Err((node, space, error));
+    }
+    Ok(())
+}
+
+/// The spaces a step concerns, by index: both ends' for an edge, upstream first.
+fn concerned(step: &Step, design: &Design, spaces: &[Box<dyn Space + '_>]) -> Vec<(NodeId, usize)> {
+    let ids = match step {
+        Step::Prepare(id) | Step::Activate(id) => vec![*id],
+        Step::Connect(from, edge) => vec![*from, edge.to],
+    };
+    let mut found: Vec<(NodeId, usize)> = Vec::new();
+    for id in ids {
+        let name = &design.plan.nodes[id.index()].space;
+        let index = spaces.iter().position(|space| space.name() == name);
+        let index = index.expect("a design is placed in spaces that are here");
+        if found.iter().all(|(_, known)| *known != index) {
+            found.push((id, index));
+        }
+    }
+    found
+}
+
+fn carry(step: &Step, design: &Design, spaces: &mut [Box<dyn Space + '_>]) -> Result<(), (NodeId, String, StepError)> {
+    let concerned = concerned(step, design, spaces);
+    for (done, (id, index)) in concerned.iter().enumerate() {
+        let space = &mut spaces[*index];
+        let outcome = match step {
+            Step::Prepare(id) => space.prepare(*id, &design.plan.nodes[id.index()]),
+            Step::Connect(from, edge) => space.connect(*from, edge),
+            Step::Activate(id) => space.activate(*id),
+        };
+        if let Err(error) = outcome {
+            let name = space.name().to_string();
+            for (_, index) in concerned[..done].iter().rev() {
+                undo_in(step, spaces[*index].as_mut());
+            }
+            return Err((*id, name, error));
+        }
+    }
+    Ok(())
+}
+
+fn undo(step: &Step, design: &Design, spaces: &mut [Box<dyn Space + '_>]) {
+    for (_, index) in concerned(step, design, spaces).into_iter().rev() {
+        undo_in(step, spaces[index].as_mut());
+    }
+}
+
+fn undo_in(step: &Step, space: &mut dyn Space) {
+    match step {
+        Step::Prepare(id) => space.discard(*id),
+        Step::Connect(from, edge) => space.disconnect(*from, edge),
+        Step::Activate(id) => space.deactivate(*id),
+    }
+}
+
+/// Undoes a whole design that was carried out: sources stop first, then edges go, then nodes.
+pub fn take_back(design: &Design, spaces: &mut [Box<dyn Space + '_>]) {
+    steps(design).iter().rev().for_each(|step| undo(step, design, spaces));
+}
+
+fn trouble(design: &Design, node: NodeId, error: ParamError) -> Trouble {
+    if error.system {
+        let help = error.help.map_or(String::new(), |help| format!(" ({help})"));
+        return Trouble::System(format!("{}{help}", error.message));
+    }
+    let site = &design.sites[node.index()];
+    let span = error.key.and_then(|key| site.param_spans.iter().find(|(known, _)| *known == key));
+    let mut diagnostic = Diagnostic::new(error.message, span.map_or(site.span, |(_, span)| *span));
+    diagnostic.help = error.help;
+    Trouble::Request(diagnostic)
+}
