@@ -1,11 +1,14 @@
 //! What tests share. A dev-dependency only: nothing a user runs depends on it.
 //!
 //! - [`chain`] — filters one after the other over blocks in memory, and what came out.
+//! - [`space`] — a second space, which refuses or fails at any chosen step.
 //! - [`packets`] — frames made by hand: TCP conversations, UDP datagrams.
 
 #![forbid(unsafe_code)]
 
 pub mod chain;
 pub mod packets;
+pub mod space;
 
 pub use chain::{Chain, Outcome};
+pub use space::{FussySpace, Wishes};

@@ -1,0 +1,70 @@
+//! Kinds that exist only here, with every property the control plane looks at; none of them can be run.
+
+use control::Registry;
+use filter::prelude::*;
+
+fn nothing(_: &Params, _: &Env) -> Result<Instance, ParamError> {
+    Err(ParamError::system("these kinds only take part in planning"))
+}
+
+static ROWS: Schema = Schema::new("rows", &[Field::new("n", FieldType::Number)]);
+static FILE: [Param; 2] = [
+    Param::new("file", ParamType::List, "what to read").main().required(),
+    Param::new("follow", ParamType::Flag, "keep reading").default("no"),
+];
+static EXPR: [Param; 1] = [Param::new("expr", ParamType::Text, "an expression").main().required()];
+static NUMBER: [Param; 1] = [Param::new("number", ParamType::Number, "a port").main()];
+static DIR: [Param; 1] = [Param::new("dir", ParamType::Path, "where to").main().required()];
+
+static PCAP: Kind = Kind::new("pcap", "a source", nothing).source(Type::Frame).params(&FILE);
+static BPF: Kind = Kind::new("bpf", "a selector with expressions", nothing)
+    .takes(&[Type::Frame])
+    .params(&EXPR)
+    .selects()
+    .expression("expr")
+    .runs_in(Spaces::ANYWHERE.with(Spaces::KERNEL));
+static PORT: Kind = Kind::new("port", "sets two halves", nothing)
+    .takes(&[Type::Frame])
+    .params(&NUMBER)
+    .selects()
+    .class(ClassUse::SetsHalves("source and destination port"));
+static VLAN: Kind =
+    Kind::new("vlan", "sets one number", nothing).takes(&[Type::Frame]).selects().class(ClassUse::Sets("VLAN id"));
+static IP: Kind = Kind::new("ip", "a selector that keeps the class", nothing).takes(&[Type::Frame]).selects();
+static HEAD: Kind = Kind::new("head", "no selector", nothing).mode(Mode::Serial);
+static TCP: Kind = Kind::new("tcp", "makes streams", nothing)
+    .takes(&[Type::Frame, Type::Packet])
+    .gives(Type::Bytes)
+    .class(ClassUse::Sets("stream"))
+    .mode(Mode::Serial)
+    .parses_payload();
+static UDP: Kind = Kind::new("udp", "makes flows", nothing)
+    .takes(&[Type::Frame])
+    .gives(Type::Message)
+    .class(ClassUse::Sets("stream"))
+    .mode(Mode::Serial)
+    .parses_payload();
+static HTTP: Kind = Kind::new("http", "wants tcp", nothing)
+    .takes(&[Type::Bytes])
+    .gives_messages(&ROWS)
+    .wants(&[(Type::Frame, "tcp")])
+    .mode(Mode::Session(SessionKey::Connection))
+    .parses_payload();
+static DNS: Kind = Kind::new("dns", "wants both", nothing)
+    .takes(&[Type::Bytes, Type::Message])
+    .gives_records(&ROWS)
+    .wants(&[(Type::Frame, "{ udp + tcp }")])
+    .mode(Mode::Session(SessionKey::Class))
+    .parses_payload();
+static COUNT: Kind = Kind::new("count", "gives a record", nothing).gives_records(&ROWS).mode(Mode::Serial);
+static FILES: Kind = Kind::new("files", "a sink", nothing).params(&DIR).sink();
+static JSON: Kind = Kind::new("json", "a sink of records", nothing).takes(&[Type::Record, Type::Message]).sink();
+static INSPECT: Kind = Kind::new("inspect", "a sink of anything", nothing).sink();
+
+static KINDS: [&Kind; 14] =
+    [&PCAP, &BPF, &PORT, &VLAN, &IP, &HEAD, &TCP, &UDP, &HTTP, &DNS, &COUNT, &FILES, &JSON, &INSPECT];
+
+/// The registry of these kinds.
+pub fn registry() -> Registry {
+    Registry::new(&KINDS)
+}

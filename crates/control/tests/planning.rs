@@ -1,0 +1,193 @@
+//! From a request's text to a plan: what is inserted, merged, rewritten, placed and refused.
+
+mod kinds;
+
+use control::{Design, Space, design, explain};
+use filter::Spaces;
+use testkit::{FussySpace, Wishes};
+
+fn app() -> Box<dyn Space> {
+    Box::new(FussySpace::new("app", Spaces::APP, Wishes::default()).0)
+}
+
+fn plan(request: &str) -> Result<Design, String> {
+    plan_in(request, &[app()])
+}
+
+fn plan_in(request: &str, spaces: &[Box<dyn Space>]) -> Result<Design, String> {
+    let registry = kinds::registry();
+    let text = request::parse(request).map_err(|wrong| wrong.render(request, "request"))?;
+    let text = request::expand(&text, &Default::default(), &|name| registry.find(name).is_some())
+        .map_err(|wrong| wrong.render(request, "request"))?;
+    design(&text, &registry, spaces).map_err(|wrong| wrong.render(request, "request"))
+}
+
+/// The plan as one line for each node: label, then where its edges lead.
+fn shape(design: &Design) -> Vec<String> {
+    let node = |node: &engine::Node| {
+        let edges = node.edges.iter().map(|edge| {
+            let select = edge.select.as_ref().map_or(String::new(), |select| format!("|{select} "));
+            format!("{select}{}", design.plan.nodes[edge.to.index()].label)
+        });
+        let edges = edges.collect::<Vec<_>>().join(", ");
+        if edges.is_empty() { node.label.clone() } else { format!("{} -> {edges}", node.label) }
+    };
+    design.plan.nodes.iter().map(node).collect()
+}
+
+fn check(request: &str, expected: &[&str]) {
+    let design = plan(request).unwrap_or_else(|wrong| panic!("{request}\n{wrong}"));
+    assert_eq!(shape(&design), expected, "{request}");
+    // Topological order: every edge leads forward.
+    for (index, node) in design.plan.nodes.iter().enumerate() {
+        assert!(node.edges.iter().all(|edge| edge.to.index() > index), "{request}");
+    }
+}
+
+#[test]
+fn what_a_kind_wants_is_inserted() {
+    check("pcap x | http | files out", &["pcap x -> tcp", "tcp -> http", "http -> files out", "files out"]);
+    check("pcap x | tcp | http | files out", &["pcap x -> tcp", "tcp -> http", "http -> files out", "files out"]);
+    check("pcap x | dns | json", &["pcap x -> udp, tcp", "udp -> dns", "tcp -> dns", "dns -> json", "json"]);
+}
+
+#[test]
+fn an_end_without_a_sink_gets_one() {
+    check("pcap x | count", &["pcap x -> count", "count -> json", "json"]);
+    check("pcap x", &["pcap x -> inspect", "inspect"]);
+    check("pcap x | http", &["pcap x -> tcp", "tcp -> http", "http -> inspect", "inspect"]);
+}
+
+#[test]
+fn what_begins_alike_runs_once() {
+    check(
+        "pcap x | count; pcap x | ip | count",
+        &["pcap x -> count, ip", "count -> json", "json", "ip -> count", "count -> json", "json"],
+    );
+    // Two sinks stay two, two different files too; streams inserted twice are one.
+    check(
+        "pcap x | { http | files a + http | files b }",
+        &["pcap x -> tcp", "tcp -> http", "http -> files a, files b", "files a", "files b"],
+    );
+    check("pcap x | inspect; pcap x | inspect", &["pcap x -> inspect, inspect", "inspect", "inspect"]);
+}
+
+#[test]
+fn selectors_on_edges_and_branches() {
+    check("pcap x | port |22 inspect", &["pcap x -> port", "port -> |22 inspect", "inspect"]);
+    check(
+        "pcap x | port | { |22 count + |!1:1023 inspect }",
+        &["pcap x -> port", "port -> |22 count, |!1:1023 inspect", "count -> json", "inspect", "json"],
+    );
+    let design = plan("pcap x | vlan | { |1 inspect + |5:9 inspect + |! files rest }").unwrap();
+    let rest = design.plan.nodes[1].edges[2].select.clone().unwrap();
+    let accepts = [0, 1, 4, 5, 9, 10].map(|class| rest.accepts(base::id::Class(class)));
+    assert_eq!(accepts, [true, false, true, false, false, true]);
+}
+
+#[test]
+fn booleans_take_their_simplest_form() {
+    check("pcap x | not not ip | inspect", &["pcap x -> ip", "ip -> inspect", "inspect"]);
+    check("pcap x | ip and ip | inspect", &["pcap x -> ip", "ip -> ip", "ip -> inspect", "inspect"]);
+    check(
+        "pcap x | bpf a or bpf b or not bpf c | inspect",
+        &["pcap x -> bpf \"((a) or (b)) or (not (c))\"", "bpf \"((a) or (b)) or (not (c))\" -> inspect", "inspect"],
+    );
+    check(
+        "pcap x | ip or port 80 | inspect",
+        &["pcap x -> ip or port 80", "ip", "port 80", "ip or port 80 -> inspect", "inspect"],
+    );
+}
+
+#[test]
+fn named_nodes_join_paths() {
+    check(
+        "pcap x name=src | ip | count name=sum; @src | vlan | @sum",
+        &["pcap x -> ip, vlan", "ip -> count", "vlan -> count", "count -> json", "json"],
+    );
+}
+
+#[test]
+fn the_lowest_space_that_may_run_it_wins_and_blocks_never_go_down() {
+    let spaces: Vec<Box<dyn Space>> = vec![
+        app(),
+        Box::new(FussySpace::new("kernel", Spaces::KERNEL, Wishes::default()).0),
+        Box::new(FussySpace::new("daemon", Spaces::DAEMON, Wishes::default()).0),
+        Box::new(FussySpace::new("parser", Spaces::PARSER, Wishes::default()).0.at_cost(9)),
+        Box::new(FussySpace::new("parser-2", Spaces::PARSER, Wishes::default()).0),
+    ];
+    let design = plan_in("pcap x | bpf tcp | http | ip | files out", &spaces);
+    // http gives messages, which ip does not take: the refusal names both.
+    assert!(design.unwrap_err().contains("`ip` takes frame, but `http` gives message"));
+    let design = plan_in("pcap x | bpf a | count", &spaces).unwrap();
+    let spaces_of = |design: &Design| design.plan.nodes.iter().map(|node| node.space.clone()).collect::<Vec<_>>();
+    assert_eq!(
+        spaces_of(&design),
+        ["daemon", "daemon", "daemon", "app"],
+        "bpf may run in the kernel, but pcap may not"
+    );
+    let design = plan_in("pcap x | http | head | files out", &spaces).unwrap();
+    assert_eq!(
+        spaces_of(&design),
+        ["daemon", "parser-2", "parser-2", "parser-2", "app"],
+        "payload is not parsed in the daemon"
+    );
+}
+
+#[test]
+fn a_space_without_an_implementation_is_passed_over() {
+    let spaces: Vec<Box<dyn Space>> = vec![
+        app(),
+        Box::new(FussySpace::new("daemon", Spaces::DAEMON, Wishes { offers_nothing: true, ..Wishes::default() }).0),
+    ];
+    let design = plan_in("pcap x | count", &spaces).unwrap();
+    assert!(design.plan.nodes.iter().all(|node| node.space == "app"));
+    assert!(explain::tree(&design).contains("daemon: has no implementation of `pcap`"), "{}", explain::tree(&design));
+    let none: Vec<Box<dyn Space>> = vec![Box::new(FussySpace::new("daemon", Spaces::DAEMON, Wishes::default()).0)];
+    assert!(plan_in("pcap x | files out", &none).unwrap_err().contains("no space here can run `files out`"));
+}
+
+#[test]
+fn errors_point_at_the_place() {
+    let rows = [
+        ("pcap x | htttp | files o", "no filter `htttp`; did you mean `http`?", 9, 14),
+        ("pcap x | tcp + udp", "`udp` has no source", 15, 18),
+        ("tcp | count", "`tcp` has no source", 0, 3),
+        ("pcap x | count | pcap y", "`pcap` is a source and takes no input", 17, 23),
+        ("pcap x | files o | count", "nothing comes out of `files`", 19, 24),
+        ("pcap x | count | tcp", "`tcp` takes frame or packet, but `count` gives record", 17, 20),
+        ("pcap x | tcp | ip", "`ip` takes frame, but `tcp` gives bytes", 15, 17),
+        ("pcap x | head or ip | count", "`head` is not a selector", 9, 13),
+        ("pcap x | ip |22 count", "nothing before this edge sets a class", 12, 15),
+        ("pcap x | {port + vlan} | head |22 count", "the paths before this edge set different classes", 30, 33),
+        ("pcap x | vlan |! count", "`|!` takes what no other edge takes, and there is none", 14, 16),
+        ("pcap x | port nmber=5", "`port` has no parameter `nmber`; did you mean `number`?", 14, 19),
+        ("pcap x | port http", "`http` is not a number such as 12, 5k or 2M", 14, 18),
+        ("pcap x follow=maybe", "`maybe` is neither yes nor no", 14, 19),
+        ("pcap x | bpf tcp port 80", "`port` is a second plain value", 17, 21),
+        ("pcap x | count 5", "`count` takes no plain value", 15, 16),
+        ("pcap x | files", "`files` needs dir", 9, 14),
+        ("pcap x | ip name=a | @b", "no node is called `b`; did you mean `a`?", 21, 23),
+        ("pcap x | ip name=a | vlan | @a", "the request leads back to itself", 9, 18),
+        ("pcap x | ip name=a | ip name=a", "two nodes are called `a`", 29, 30),
+        ("set wrkers=2; pcap x", "`set` has no parameter `wrkers`; did you mean `workers`?", 4, 10),
+        ("", "the request is empty", 0, 0),
+    ];
+    for (source, message, start, end) in rows {
+        let registry = kinds::registry();
+        let outcome = request::parse(source)
+            .and_then(|text| request::expand(&text, &Default::default(), &|name| registry.find(name).is_some()))
+            .and_then(|text| design(&text, &registry, &[app()]).map(|_| ()));
+        let wrong = outcome.expect_err(source);
+        assert_eq!((wrong.message.as_str(), wrong.span.start, wrong.span.end), (message, start, end), "{source}");
+    }
+}
+
+#[test]
+fn every_way_to_write_a_request_gives_the_same_plan() {
+    let pipe = plan("pcap x | port | { |80 http | files out + |! count }").unwrap();
+    let paper = plan("(pcap,file=x) > (port) > ( 80> (http) > (files,dir=out) | !> (count) )").unwrap();
+    let named = plan("let web = http | files out; pcap x | port | { |80 web + |! count }").unwrap();
+    assert_eq!(shape(&pipe), shape(&paper));
+    assert_eq!(shape(&pipe), shape(&named));
+}

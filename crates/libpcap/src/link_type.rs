@@ -1,0 +1,18 @@
+//! Link types of capture files as libpcap numbers them inside a process.
+//!
+//! The numbers in files (LINKTYPE_) are the same on all systems, those in processes (DLT_) are not; most are equal. The
+//! five that differ on Linux are in libpcap's pcap-common.c and pcap/dlt.h.
+
+use std::ffi::c_int;
+
+/// The DLT_ number for a LINKTYPE_ number.
+pub(crate) fn data_link_type(link_type: u16) -> c_int {
+    match link_type {
+        100 => 11, // ATM, RFC 1483
+        101 => 12, // raw IP
+        102 => 15, // SLIP of BSD/OS
+        103 => 16, // PPP of BSD/OS
+        106 => 19, // classical IP over ATM
+        other => c_int::from(other),
+    }
+}

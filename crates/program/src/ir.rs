@@ -1,0 +1,424 @@
+//! The one form of a filter program: basic blocks over two registers (A and X), sixteen words of scratch memory and the
+//! bytes of one packet. Made by [`lower`](mod@crate::lower) from classic BPF or directly by typed filters; read by the interpreter,
+//! by [`emit`](mod@crate::emit) and by the kernel space's code generators.
+//!
+//! It is not a general machine. Blocks stand in order of execution: every edge leads to a later block, save
+//! [`End::Repeat`], which libpcap needs for `ip6 protochain` alone and which a run may take [`MAX_REPEATS`] times. So a
+//! generator that walks the blocks front to back sees each before its successors, and one that cannot loop refuses
+//! [`Program::repeats`].
+//!
+//! Registers and memory start at 0. A load outside the captured bytes ends the run with 0, and so does a division by 0.
+//! As nothing is visible outside before the end of a block, [`Block::reach`] may be checked once, at its start.
+
+use std::fmt;
+
+/// Words of scratch memory a program has (BPF_MEMWORDS).
+pub const MEMORY_WORDS: usize = 16;
+
+/// Most blocks in a program.
+pub const MAX_BLOCKS: usize = 32_768;
+
+/// How often one run may take [`End::Repeat`]; the next time ends it with 0. The number is libpcap's
+/// (MAX_BACKWARD_JUMPS): a chain of 64 extension headers is longer than any real one.
+pub const MAX_REPEATS: u32 = 64;
+
+/// Place of a block in its program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId(pub u16);
+
+impl BlockId {
+    /// The place as an index into [`Program::blocks`].
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// How many bytes a load takes from the packet, most significant first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Size {
+    /// One byte.
+    Byte,
+    /// Two bytes.
+    Half,
+    /// Four bytes.
+    Word,
+}
+
+impl Size {
+    /// The number of bytes.
+    pub const fn bytes(self) -> u32 {
+        match self {
+            Size::Byte => 1,
+            Size::Half => 2,
+            Size::Word => 4,
+        }
+    }
+}
+
+/// What A is loaded with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Value {
+    /// A number.
+    Constant(u32),
+    /// Packet bytes at `offset`.
+    Packet {
+        /// How many.
+        size: Size,
+        /// First byte, from the start of the packet.
+        offset: u32,
+    },
+    /// Packet bytes at X + `offset`, without wrapping around.
+    Indexed {
+        /// How many.
+        size: Size,
+        /// Added to X.
+        offset: u32,
+    },
+    /// Length of the packet on the wire.
+    WireLength,
+    /// A word of scratch memory, below [`MEMORY_WORDS`].
+    Memory(u8),
+}
+
+/// What X is loaded with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Index {
+    /// A number.
+    Constant(u32),
+    /// Length in bytes of an IPv4 header whose first byte stands at this offset: `4 * (packet[offset] & 0xf)`.
+    HeaderLength(u32),
+    /// Length of the packet on the wire.
+    WireLength,
+    /// A word of scratch memory, below [`MEMORY_WORDS`].
+    Memory(u8),
+}
+
+/// Right-hand side of arithmetic and comparisons.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Operand {
+    /// A number.
+    Constant(u32),
+    /// Register X.
+    X,
+}
+
+/// Arithmetic on 32 bits without sign, modulo 2^32.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// A + operand.
+    Add,
+    /// A - operand.
+    Subtract,
+    /// A * operand.
+    Multiply,
+    /// A / operand; by 0 the run ends with 0.
+    Divide,
+    /// A % operand; by 0 the run ends with 0.
+    Modulo,
+    /// A & operand.
+    And,
+    /// A | operand.
+    Or,
+    /// A ^ operand.
+    Xor,
+    /// A << operand; 0 from 32 on.
+    ShiftLeft,
+    /// A >> operand; 0 from 32 on.
+    ShiftRight,
+}
+
+impl Operation {
+    /// `a` operation `operand`; `None` where the run ends with 0.
+    #[inline]
+    pub fn apply(self, a: u32, operand: u32) -> Option<u32> {
+        Some(match self {
+            Operation::Add => a.wrapping_add(operand),
+            Operation::Subtract => a.wrapping_sub(operand),
+            Operation::Multiply => a.wrapping_mul(operand),
+            Operation::Divide => a.checked_div(operand)?,
+            Operation::Modulo => a.checked_rem(operand)?,
+            Operation::And => a & operand,
+            Operation::Or => a | operand,
+            Operation::Xor => a ^ operand,
+            Operation::ShiftLeft => a.checked_shl(operand).unwrap_or(0),
+            Operation::ShiftRight => a.checked_shr(operand).unwrap_or(0),
+        })
+    }
+}
+
+/// One action inside a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// A = value.
+    LoadA(Value),
+    /// X = index.
+    LoadX(Index),
+    /// Memory slot = A.
+    StoreA(u8),
+    /// Memory slot = X.
+    StoreX(u8),
+    /// A = A operation operand.
+    Arithmetic(Operation, Operand),
+    /// A = -A.
+    Negate,
+    /// X = A.
+    CopyAToX,
+    /// A = X.
+    CopyXToA,
+}
+
+/// A comparison of A, without sign.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Test {
+    /// A == operand.
+    Equal,
+    /// A > operand.
+    Greater,
+    /// A >= operand.
+    AtLeast,
+    /// A & operand != 0.
+    AnyBit,
+}
+
+impl Test {
+    /// Whether the comparison holds.
+    #[inline]
+    pub fn holds(self, a: u32, operand: u32) -> bool {
+        match self {
+            Test::Equal => a == operand,
+            Test::Greater => a > operand,
+            Test::AtLeast => a >= operand,
+            Test::AnyBit => a & operand != 0,
+        }
+    }
+}
+
+/// How a block ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum End {
+    /// The run ends with this number: bytes of the packet to keep, 0 = drop it.
+    Return(u32),
+    /// The run ends with A.
+    ReturnA,
+    /// On to a later block.
+    Jump(BlockId),
+    /// Back to this block or an earlier one, at most [`MAX_REPEATS`] times in a run.
+    Repeat(BlockId),
+    /// On to one of two later blocks.
+    Branch {
+        /// The comparison.
+        test: Test,
+        /// What A is compared with.
+        operand: Operand,
+        /// Where to go when it holds.
+        yes: BlockId,
+        /// Where to go when it does not.
+        no: BlockId,
+    },
+}
+
+impl End {
+    /// The blocks that may follow; a branch whose ways are equal gives it twice.
+    pub fn successors(&self) -> impl Iterator<Item = BlockId> + use<> {
+        let (first, second) = match *self {
+            End::Return(_) | End::ReturnA => (None, None),
+            End::Jump(to) | End::Repeat(to) => (Some(to), None),
+            End::Branch { yes, no, .. } => (Some(yes), Some(no)),
+        };
+        first.into_iter().chain(second)
+    }
+}
+
+/// Steps without a jump among them, and how they end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Block {
+    /// What is done, in order.
+    pub steps: Vec<Step>,
+    /// What comes then.
+    pub end: End,
+}
+
+impl Block {
+    /// How many bytes a packet must have to get through the loads at fixed offsets; the others check themselves.
+    pub fn reach(&self) -> u64 {
+        let ends = self.steps.iter().map(|step| match *step {
+            Step::LoadA(Value::Packet { size, offset }) => u64::from(offset) + u64::from(size.bytes()),
+            Step::LoadX(Index::HeaderLength(offset)) => u64::from(offset) + 1,
+            _ => 0,
+        });
+        ends.max().unwrap_or(0)
+    }
+}
+
+/// A filter program that keeps the rules of this module; execution starts at the first block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    blocks: Vec<Block>,
+}
+
+/// Which rule a program breaks, and in which block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InvalidProgram {
+    /// There is no block.
+    Empty,
+    /// There are more than [`MAX_BLOCKS`].
+    TooLong,
+    /// An edge leads past the end or in the wrong direction.
+    Edge(BlockId),
+    /// A memory slot does not exist.
+    Slot(BlockId),
+    /// A division by the constant 0.
+    DivisionByZero(BlockId),
+    /// A shift by a constant of 32 or more.
+    Shift(BlockId),
+}
+
+impl fmt::Display for InvalidProgram {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            InvalidProgram::Empty => out.write_str("a program without blocks"),
+            InvalidProgram::TooLong => write!(out, "a program of more than {MAX_BLOCKS} blocks"),
+            InvalidProgram::Edge(block) => write!(out, "block {}: an edge leads nowhere or the wrong way", block.0),
+            InvalidProgram::Slot(block) => {
+                write!(out, "block {}: scratch memory has {MEMORY_WORDS} words only", block.0)
+            }
+            InvalidProgram::DivisionByZero(block) => write!(out, "block {}: division by the constant 0", block.0),
+            InvalidProgram::Shift(block) => write!(out, "block {}: shift by a constant of 32 or more", block.0),
+        }
+    }
+}
+
+impl std::error::Error for InvalidProgram {}
+
+impl Program {
+    /// Checks the rules: edges, memory slots, constant divisors and shifts.
+    pub fn new(blocks: Vec<Block>) -> Result<Program, InvalidProgram> {
+        if blocks.is_empty() {
+            return Err(InvalidProgram::Empty);
+        }
+        if blocks.len() > MAX_BLOCKS {
+            return Err(InvalidProgram::TooLong);
+        }
+        for (id, block) in (0u16..).map(BlockId).zip(&blocks) {
+            block.steps.iter().try_for_each(|step| check_step(id, step))?;
+            let forward = |to: BlockId| to > id && to.index() < blocks.len();
+            let sound = match block.end {
+                End::Return(_) | End::ReturnA => true,
+                End::Jump(to) => forward(to),
+                End::Repeat(to) => to <= id,
+                End::Branch { yes, no, .. } => forward(yes) && forward(no),
+            };
+            if !sound {
+                return Err(InvalidProgram::Edge(id));
+            }
+        }
+        Ok(Program { blocks })
+    }
+
+    /// The program that gives `length` for every packet.
+    pub fn constant(length: u32) -> Program {
+        Program { blocks: vec![Block { steps: Vec::new(), end: End::Return(length) }] }
+    }
+
+    /// The blocks in order of execution, the entry first; never empty.
+    pub fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// Whether there is a backward edge, which neither the kernel's classic BPF nor a plain forward generator can have.
+    pub fn repeats(&self) -> bool {
+        self.blocks.iter().any(|block| matches!(block.end, End::Repeat(_)))
+    }
+
+    /// The verdict, if it is the same for every packet: 0 means that the filter never passes anything.
+    pub fn always(&self) -> Option<u32> {
+        match self.blocks.as_slice() {
+            [Block { steps, end: End::Return(length) }] if steps.is_empty() => Some(*length),
+            _ => None,
+        }
+    }
+}
+
+fn check_step(id: BlockId, step: &Step) -> Result<(), InvalidProgram> {
+    match *step {
+        Step::LoadA(Value::Memory(slot))
+        | Step::LoadX(Index::Memory(slot))
+        | Step::StoreA(slot)
+        | Step::StoreX(slot)
+            if usize::from(slot) >= MEMORY_WORDS =>
+        {
+            Err(InvalidProgram::Slot(id))
+        }
+        Step::Arithmetic(Operation::Divide | Operation::Modulo, Operand::Constant(0)) => {
+            Err(InvalidProgram::DivisionByZero(id))
+        }
+        Step::Arithmetic(Operation::ShiftLeft | Operation::ShiftRight, Operand::Constant(32..)) => {
+            Err(InvalidProgram::Shift(id))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(blocks: Vec<Block>, expected: Result<(), InvalidProgram>) {
+        assert_eq!(Program::new(blocks.clone()).map(|_| ()), expected, "{blocks:?}");
+    }
+
+    fn block(steps: &[Step], end: End) -> Block {
+        Block { steps: steps.to_vec(), end }
+    }
+
+    #[test]
+    fn rules() {
+        let done = || block(&[], End::Return(0));
+        let jump = |to| block(&[], End::Jump(BlockId(to)));
+        let branch = |yes, no| {
+            let (yes, no) = (BlockId(yes), BlockId(no));
+            block(&[], End::Branch { test: Test::Equal, operand: Operand::X, yes, no })
+        };
+        check(vec![], Err(InvalidProgram::Empty));
+        check(vec![done()], Ok(()));
+        check(vec![jump(1), done()], Ok(()));
+        check(vec![jump(0)], Err(InvalidProgram::Edge(BlockId(0))));
+        check(vec![jump(2), done()], Err(InvalidProgram::Edge(BlockId(0))));
+        check(vec![branch(1, 1), done()], Ok(()));
+        check(vec![branch(1, 0), done()], Err(InvalidProgram::Edge(BlockId(0))));
+        check(vec![block(&[], End::Repeat(BlockId(0)))], Ok(()));
+        check(vec![block(&[], End::Repeat(BlockId(1))), done()], Err(InvalidProgram::Edge(BlockId(0))));
+        check(vec![block(&[Step::StoreX(15)], End::Return(0))], Ok(()));
+        check(vec![block(&[Step::StoreX(16)], End::Return(0))], Err(InvalidProgram::Slot(BlockId(0))));
+        check(
+            vec![jump(1), block(&[Step::LoadA(Value::Memory(16))], End::ReturnA)],
+            Err(InvalidProgram::Slot(BlockId(1))),
+        );
+        let arithmetic = |operation, k| vec![block(&[Step::Arithmetic(operation, Operand::Constant(k))], End::ReturnA)];
+        check(arithmetic(Operation::Modulo, 0), Err(InvalidProgram::DivisionByZero(BlockId(0))));
+        check(arithmetic(Operation::ShiftLeft, 32), Err(InvalidProgram::Shift(BlockId(0))));
+        check(arithmetic(Operation::ShiftRight, 31), Ok(()));
+        check(vec![done(); MAX_BLOCKS + 1], Err(InvalidProgram::TooLong));
+    }
+
+    #[test]
+    fn reach_is_the_furthest_fixed_load() {
+        let steps = [
+            Step::LoadA(Value::Packet { size: Size::Half, offset: 12 }),
+            Step::LoadX(Index::HeaderLength(14)),
+            Step::LoadA(Value::Indexed { size: Size::Word, offset: 400 }),
+        ];
+        assert_eq!(block(&steps, End::ReturnA).reach(), 15);
+        assert_eq!(
+            block(&[Step::LoadA(Value::Packet { size: Size::Word, offset: u32::MAX })], End::ReturnA).reach(),
+            u64::from(u32::MAX) + 4
+        );
+    }
+
+    #[test]
+    fn always() {
+        assert_eq!(Program::constant(7).always(), Some(7));
+        let reads = block(&[Step::LoadA(Value::Packet { size: Size::Byte, offset: 0 })], End::Return(7));
+        assert_eq!(Program::new(vec![reads]).unwrap().always(), None, "an empty packet gives 0");
+    }
+}

@@ -1,0 +1,51 @@
+//! Filter programs: what decides, from the bytes of one packet, whether it passes.
+//!
+//! ```text
+//! tcpdump text -- compile::Compile --> cbpf::Instruction* -- lower --> ir::Program -- interpreter --> verdict
+//! typed filters -------------------------------------------------> ir::Program -- emit ---------> cbpf::Instruction*
+//! ```
+//!
+//! [`ir::Program`] is the one form all programs take; everything that runs a program, here or in the kernel, is made from
+//! it. Nothing in this crate parses tcpdump text (see the `libpcap` crate), makes system calls or depends on anything.
+//!
+//! The meaning of a program is that of libpcap reading a capture file: a load outside the captured bytes ends the run
+//! with 0, as do division by zero and too many backward jumps; `len` is the length on the wire; packet offsets do not
+//! wrap around (the kernel's do, in `[x + k]`).
+//!
+//! ```
+//! use program::{Interpreter, cbpf::Instruction};
+//! // tcpdump -d 'ip'
+//! let text = [
+//!     Instruction { code: 0x28, jt: 0, jf: 0, k: 12 },
+//!     Instruction { code: 0x15, jt: 0, jf: 1, k: 0x800 },
+//!     Instruction { code: 0x06, jt: 0, jf: 0, k: 262_144 },
+//!     Instruction { code: 0x06, jt: 0, jf: 0, k: 0 },
+//! ];
+//! let interpreter = Interpreter::from_cbpf(&text)?;
+//! let mut frame = [0u8; 60];
+//! frame[12..14].copy_from_slice(&[0x08, 0x00]);
+//! assert_eq!(interpreter.run(&frame, 60), 262_144);
+//! assert_eq!(interpreter.run(&frame[..13], 60), 0);
+//! # Ok::<(), program::LowerError>(())
+//! ```
+//!
+//! Read next: [`ir`], then [`interpreter`].
+
+#![forbid(unsafe_code)]
+
+pub mod cbpf;
+pub mod compile;
+pub mod emit;
+pub mod interpreter;
+pub mod ir;
+pub mod lower;
+mod node;
+mod op;
+mod pair;
+mod walk;
+
+pub use compile::{Compile, CompileError, CompileErrorKind};
+pub use emit::to_cbpf;
+pub use interpreter::{Frame, Interpreter};
+pub use ir::Program;
+pub use lower::{LowerError, from_cbpf};

@@ -1,0 +1,342 @@
+//! What the interpreter runs: the intermediate form rewritten into tests that stand for themselves.
+//!
+//! Most blocks that libpcap makes load one field, mask it and compare it with a constant. Such a block becomes a
+//! [`Window`]: the eight packet bytes that end with the field, a mask and a value, with no register involved. Where a
+//! block compares a value loaded by an earlier one (the EtherType, X from the IPv4 header length), the value has been
+//! followed as a [`Symbol`] (see [`walk`](crate::walk)) and is loaded again, which costs less than keeping it. Two tests
+//! that share eight bytes and a way out become one ([`pair`]). Only blocks for which this fails
+//! (arithmetic, memory, values that differ by the way taken) stay as steps on registers.
+//!
+//! Loads must fail exactly where the original ones do: a window asks for all bytes its block loads from (`need`), and a
+//! block that loads more than its window can speak for stays as steps.
+
+use crate::ir::{Block, End, Operand, Program, Test};
+use crate::op::Op;
+use crate::pair;
+use crate::walk::{Symbol, Walk, Wanted, walk};
+
+/// Bytes a window looks at.
+pub(crate) const WINDOW_BYTES: u16 = 8;
+
+/// Place of a node; at or past the number of nodes it is the place of a verdict.
+pub(crate) type Place = u16;
+
+/// One thing to do for a packet; 48 bytes.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Node {
+    /// Are the bytes of a window equal to its value under its mask?
+    Equal(Window),
+    /// Are they, as a number under the mask, at least the value?
+    AtLeast(Window),
+    /// [`Node::Equal`] behind an IPv4 header that starts at this offset.
+    BehindEqual(u16, Window),
+    /// [`Node::AtLeast`] behind an IPv4 header that starts at this offset.
+    BehindAtLeast(u16, Window),
+    /// Two tests joined by "and".
+    Both(Pair),
+    /// Two tests joined by "or".
+    Either(Pair, Second),
+    /// [`Node::Both`] behind an IPv4 header that starts at this offset.
+    BehindBoth(u16, Pair),
+    /// [`Node::Either`] behind an IPv4 header that starts at this offset.
+    BehindEither(u16, Pair, Second),
+    /// Is the length on the wire at least this?
+    Length { at_least: u32, yes: Place, no: Place },
+    /// Steps on registers.
+    Registers(Box<Registers>),
+}
+
+/// Eight bytes from `start`, most significant first, under a mask. Bytes past the packet's end count as 0 if all of the
+/// first `need` are there; else the run ends with 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Window {
+    pub(crate) start: u16,
+    pub(crate) need: u16,
+    pub(crate) yes: Place,
+    pub(crate) no: Place,
+    pub(crate) mask: u64,
+    pub(crate) value: u64,
+}
+
+/// As [`Window`]; but if not all eight bytes are there, the first of the tests it was made from decides (`short`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pair {
+    pub(crate) start: u16,
+    pub(crate) short: Place,
+    pub(crate) yes: Place,
+    pub(crate) no: Place,
+    pub(crate) mask: u64,
+    pub(crate) value: u64,
+}
+
+/// The other test of an [`Node::Either`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Second {
+    pub(crate) mask: u64,
+    pub(crate) value: u64,
+}
+
+/// A block as it stands in the intermediate form.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Registers {
+    /// Values that blocks before this one did not keep.
+    pub(crate) prelude: Vec<(Register, Symbol)>,
+    pub(crate) ops: Box<[Op]>,
+    pub(crate) end: RegistersEnd,
+}
+
+/// As [`End`], with places of nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RegistersEnd {
+    Return(u32),
+    ReturnA,
+    Jump(Place),
+    Repeat(Place),
+    Branch { test: Test, operand: Operand, yes: Place, no: Place },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Register {
+    A,
+    X,
+}
+
+/// A program ready to run.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Code {
+    /// Where each packet starts.
+    pub(crate) entry: Place,
+    /// Edges lead to later nodes, save for [`RegistersEnd::Repeat`].
+    pub(crate) nodes: Vec<Node>,
+    /// They have the places behind the nodes.
+    pub(crate) verdicts: Vec<u32>,
+}
+
+/// Makes the nodes of a program.
+pub(crate) fn build(program: &Program) -> Code {
+    let blocks = program.blocks();
+    let walks = walk(blocks);
+    let mut wanted = vec![Wanted::default(); blocks.len()];
+    let mut nodes: Vec<Option<Node>> = vec![None; blocks.len()];
+    for at in (0..blocks.len()).rev() {
+        let block = &blocks[at];
+        let after = match block.end {
+            // What the target wants is not known yet.
+            End::Repeat(_) => Wanted { a: true, x: true, memory: u16::MAX },
+            end => end.successors().map(|to| wanted[to.index()]).fold(Wanted::default(), Wanted::or),
+        };
+        if matches!(block.end, End::Return(_)) && block.steps.is_empty() {
+            continue;
+        }
+        let walk = &walks[at];
+        let kept = (walk.sets.a && after.a) || (walk.sets.x && after.x);
+        let test = if kept { None } else { walk.test(block) };
+        nodes[at] = Some(match test {
+            Some(node) => {
+                wanted[at] = after;
+                node
+            }
+            None => {
+                let (node, want) = registers(block, walk, after);
+                wanted[at] = want;
+                node
+            }
+        });
+    }
+    let pairs = pair::find(&nodes);
+    place(blocks, nodes, pairs)
+}
+
+/// The block as it stands, with what it needs first, and what blocks before it must keep.
+fn registers(block: &Block, walk: &Walk, after: Wanted) -> (Node, Wanted) {
+    let mut want = walk.reads.or(after.without(walk.sets));
+    let mut prelude = Vec::new();
+    if want.x && walk.before.x != Symbol::Unknown {
+        prelude.push((Register::X, walk.before.x));
+        want.x = false;
+    }
+    if want.a && walk.before.a != Symbol::Unknown {
+        prelude.push((Register::A, walk.before.a));
+        want.a = false;
+    }
+    let end = match block.end {
+        End::Return(length) => RegistersEnd::Return(length),
+        End::ReturnA => RegistersEnd::ReturnA,
+        End::Jump(to) => RegistersEnd::Jump(to.0),
+        End::Repeat(to) => RegistersEnd::Repeat(to.0),
+        End::Branch { test, operand, yes, no } => RegistersEnd::Branch { test, operand, yes: yes.0, no: no.0 },
+    };
+    let ops = block.steps.iter().map(|&step| Op::new(step)).collect();
+    (Node::Registers(Box::new(Registers { prelude, ops, end })), want)
+}
+
+/// Gives nodes and verdicts their places: each pair before the test it begins with, in the order of the blocks.
+fn place(blocks: &[Block], nodes: Vec<Option<Node>>, pairs: Vec<Option<Node>>) -> Code {
+    let count = nodes.iter().chain(&pairs).flatten().count();
+    let mut verdicts = Vec::new();
+    // Where edges to a block lead, and where its own test stands.
+    let mut entries = Vec::with_capacity(blocks.len());
+    let mut singles = Vec::with_capacity(blocks.len());
+    let mut next = 0;
+    for ((block, node), pair) in blocks.iter().zip(&nodes).zip(&pairs) {
+        let entry = match (node, block.end) {
+            (None, End::Return(length)) => {
+                verdicts.push(length);
+                count + verdicts.len() - 1
+            }
+            _ => next,
+        };
+        next += usize::from(pair.is_some());
+        entries.push(number(entry));
+        singles.push(number(next));
+        next += usize::from(node.is_some());
+    }
+    let mut placed = Vec::with_capacity(count);
+    for (node, pair) in nodes.into_iter().zip(pairs) {
+        for mut node in [pair, node].into_iter().flatten() {
+            node.relocate(&entries, &singles);
+            placed.push(node);
+        }
+    }
+    Code { entry: entries[0], nodes: placed, verdicts }
+}
+
+/// At most `MAX_BLOCKS` nodes and fewer pairs, so that all places fit.
+fn number(place: usize) -> Place {
+    Place::try_from(place).unwrap_or(Place::MAX)
+}
+
+const _: () = assert!(2 * crate::ir::MAX_BLOCKS - 1 <= Place::MAX as usize);
+
+impl Node {
+    /// Turns numbers of blocks into places.
+    fn relocate(&mut self, entries: &[Place], singles: &[Place]) {
+        let to = |block: &mut Place| *block = entries[usize::from(*block)];
+        match self {
+            Node::Equal(window)
+            | Node::AtLeast(window)
+            | Node::BehindEqual(_, window)
+            | Node::BehindAtLeast(_, window) => [&mut window.yes, &mut window.no].into_iter().for_each(to),
+            Node::Both(pair) | Node::Either(pair, _) | Node::BehindBoth(_, pair) | Node::BehindEither(_, pair, _) => {
+                pair.short = singles[usize::from(pair.short)];
+                [&mut pair.yes, &mut pair.no].into_iter().for_each(to);
+            }
+            Node::Length { yes, no, .. } => [yes, no].into_iter().for_each(to),
+            Node::Registers(registers) => match &mut registers.end {
+                RegistersEnd::Return(_) | RegistersEnd::ReturnA => {}
+                RegistersEnd::Jump(next) | RegistersEnd::Repeat(next) => to(next),
+                RegistersEnd::Branch { yes, no, .. } => [yes, no].into_iter().for_each(to),
+            },
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Node>() <= 48);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cbpf::Instruction;
+
+    /// The nodes that packets can reach, by name; `short` ways are not followed.
+    fn check(code: &[(u16, u8, u8, u32)], expected: &[&str]) {
+        let code: Vec<Instruction> = code.iter().map(|&(code, jt, jf, k)| Instruction { code, jt, jf, k }).collect();
+        let Code { entry, nodes, .. } = build(&crate::from_cbpf(&code).unwrap());
+        let mut reached = vec![false; nodes.len()];
+        if let Some(first) = reached.get_mut(usize::from(entry)) {
+            *first = true;
+        }
+        let mut names = Vec::new();
+        for (at, node) in nodes.iter().enumerate() {
+            if !reached[at] {
+                continue;
+            }
+            let (name, next) = match node {
+                Node::Equal(window) => ("equal", vec![window.yes, window.no]),
+                Node::AtLeast(window) => ("at least", vec![window.yes, window.no]),
+                Node::BehindEqual(_, window) => ("behind equal", vec![window.yes, window.no]),
+                Node::BehindAtLeast(_, window) => ("behind at least", vec![window.yes, window.no]),
+                Node::Both(pair) => ("both", vec![pair.yes, pair.no]),
+                Node::Either(pair, _) => ("either", vec![pair.yes, pair.no]),
+                Node::BehindBoth(_, pair) => ("behind both", vec![pair.yes, pair.no]),
+                Node::BehindEither(_, pair, _) => ("behind either", vec![pair.yes, pair.no]),
+                Node::Length { yes, no, .. } => ("length", vec![*yes, *no]),
+                Node::Registers(registers) => match registers.end {
+                    RegistersEnd::Branch { yes, no, .. } => ("registers", vec![yes, no]),
+                    RegistersEnd::Jump(next) => ("registers", vec![next]),
+                    _ => ("registers", vec![]),
+                },
+            };
+            names.push(name);
+            for place in next {
+                assert!(usize::from(place) > at, "edges lead on");
+                if let Some(reached) = reached.get_mut(usize::from(place)) {
+                    *reached = true;
+                }
+            }
+        }
+        assert_eq!(names, expected);
+    }
+
+    /// What the interpreter's speed rests on: common expressions become tests without registers, joined where they can.
+    #[test]
+    fn shapes() {
+        // tcp port 80, as libpcap optimises it.
+        check(
+            &[
+                (0x28, 0, 0, 12),
+                (0x15, 0, 6, 0x86dd),
+                (0x30, 0, 0, 20),
+                (0x15, 0, 15, 6),
+                (0x28, 0, 0, 54),
+                (0x15, 12, 0, 80),
+                (0x28, 0, 0, 56),
+                (0x15, 10, 11, 80),
+                (0x15, 0, 10, 0x800),
+                (0x30, 0, 0, 23),
+                (0x15, 0, 8, 6),
+                (0x28, 0, 0, 20),
+                (0x45, 6, 0, 0x1fff),
+                (0xb1, 0, 0, 14),
+                (0x48, 0, 0, 14),
+                (0x15, 2, 0, 80),
+                (0x48, 0, 0, 16),
+                (0x15, 0, 1, 80),
+                (0x06, 0, 0, 9),
+                (0x06, 0, 0, 0),
+            ],
+            &["equal", "equal", "either", "equal", "both", "behind either"],
+        );
+        // greater 100 and ether[14] > 5
+        check(
+            &[(0x80, 0, 0, 0), (0x35, 0, 3, 100), (0x30, 0, 0, 14), (0x25, 0, 1, 5), (0x06, 0, 0, 9), (0x06, 0, 0, 0)],
+            &["length", "at least"],
+        );
+        // A sum cannot be a test; the EtherType test before it can.
+        check(
+            &[
+                (0x28, 0, 0, 12),
+                (0x15, 0, 4, 0x800),
+                (0x30, 0, 0, 14),
+                (0x04, 0, 0, 1),
+                (0x15, 0, 1, 9),
+                (0x06, 0, 0, 9),
+                (0x06, 0, 0, 0),
+            ],
+            &["equal", "registers"],
+        );
+        // Scratch memory that a later block reads: both stay on registers.
+        check(
+            &[
+                (0x28, 0, 0, 12),
+                (0x02, 0, 0, 1),
+                (0x15, 0, 2, 0x800),
+                (0x60, 0, 0, 1),
+                (0x16, 0, 0, 0),
+                (0x06, 0, 0, 0),
+            ],
+            &["registers", "registers"],
+        );
+        check(&[(0x06, 0, 0, 9)], &[]);
+    }
+}

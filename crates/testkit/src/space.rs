@@ -1,0 +1,142 @@
+//! A second space, which refuses or fails at any chosen step, and knows what was left behind in it.
+
+use control::{Offer, Space, StepError};
+use engine::{Edge, Node, NodeId};
+use filter::{Kind, ParamError, Params, Spaces};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+/// What a [`FussySpace`] does not want.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// Offers nothing at all.
+    pub offers_nothing: bool,
+    /// Refuses this kind when asked to prepare it, though it had offered to run it.
+    pub refuses: Option<&'static str>,
+    /// Fails at this step, counted from 0 over all its steps.
+    pub fails_at: Option<usize>,
+}
+
+/// What is in a [`FussySpace`] now, and what it was asked to do. Shared with the test that made it.
+#[derive(Clone, Debug, Default)]
+pub struct Contents {
+    /// Nodes prepared and not discarded.
+    pub prepared: BTreeSet<NodeId>,
+    /// Edges laid and not taken away: (from, to).
+    pub connected: Vec<(NodeId, NodeId)>,
+    /// Nodes active.
+    pub active: BTreeSet<NodeId>,
+    /// Steps asked for, undoing left out.
+    pub steps: usize,
+    /// Everything asked for, in order, as text.
+    pub log: Vec<String>,
+}
+
+impl Contents {
+    /// Is nothing left?
+    pub fn is_empty(&self) -> bool {
+        self.prepared.is_empty() && self.connected.is_empty() && self.active.is_empty()
+    }
+}
+
+/// A space that runs nothing, but takes part in transactions.
+pub struct FussySpace {
+    name: &'static str,
+    sort: Spaces,
+    cost: u32,
+    wishes: Wishes,
+    contents: Arc<Mutex<Contents>>,
+}
+
+impl FussySpace {
+    /// A space of this sort, and a handle to what is in it.
+    pub fn new(name: &'static str, sort: Spaces, wishes: Wishes) -> (FussySpace, Arc<Mutex<Contents>>) {
+        let contents = Arc::new(Mutex::new(Contents::default()));
+        (FussySpace { name, sort, cost: 1, wishes, contents: Arc::clone(&contents) }, contents)
+    }
+
+    /// The same at another cost.
+    #[must_use]
+    pub fn at_cost(mut self, cost: u32) -> FussySpace {
+        self.cost = cost;
+        self
+    }
+
+    fn step(&self, what: String, change: impl FnOnce(&mut Contents)) -> Result<(), StepError> {
+        let mut contents = self.contents.lock().expect("one thread");
+        let number = contents.steps;
+        contents.steps += 1;
+        contents.log.push(what);
+        if self.wishes.fails_at == Some(number) {
+            let error = ParamError::system(format!("{} fails at step {number}", self.name));
+            return Err(StepError { refused: false, error });
+        }
+        change(&mut contents);
+        Ok(())
+    }
+
+    fn undo(&self, what: String, change: impl FnOnce(&mut Contents)) {
+        let mut contents = self.contents.lock().expect("one thread");
+        contents.log.push(what);
+        change(&mut contents);
+    }
+}
+
+impl Space for FussySpace {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn sort(&self) -> Spaces {
+        self.sort
+    }
+
+    fn offer(&self, kind: &Kind, _params: &Params) -> Result<Offer, String> {
+        if self.wishes.offers_nothing {
+            return Err(format!("has no implementation of `{}`", kind.name));
+        }
+        Ok(Offer { cost: self.cost })
+    }
+
+    fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError> {
+        let kind = node.label.split(' ').next().unwrap_or_default();
+        if self.wishes.refuses == Some(kind) {
+            let error = ParamError::system(format!("{} refuses {kind}", self.name));
+            return Err(StepError { refused: true, error });
+        }
+        self.step(format!("prepare {}", node.label), |contents| {
+            contents.prepared.insert(id);
+        })
+    }
+
+    fn discard(&mut self, id: NodeId) {
+        self.undo(format!("discard {}", id.0), |contents| {
+            contents.prepared.remove(&id);
+        });
+    }
+
+    fn connect(&mut self, from: NodeId, edge: &Edge) -> Result<(), StepError> {
+        let to = edge.to;
+        self.step(format!("connect {} {}", from.0, to.0), |contents| contents.connected.push((from, to)))
+    }
+
+    fn disconnect(&mut self, from: NodeId, edge: &Edge) {
+        let to = edge.to;
+        self.undo(format!("disconnect {} {}", from.0, to.0), |contents| {
+            let place = contents.connected.iter().position(|known| *known == (from, to));
+            place.map(|place| contents.connected.remove(place));
+        });
+    }
+
+    fn activate(&mut self, id: NodeId) -> Result<(), StepError> {
+        self.step(format!("activate {}", id.0), |contents| {
+            contents.active.insert(id);
+        })
+    }
+
+    fn deactivate(&mut self, id: NodeId) {
+        self.undo(format!("deactivate {}", id.0), |contents| {
+            contents.active.remove(&id);
+        });
+    }
+}
