@@ -19,7 +19,7 @@ pub static SETTINGS: [Param; 2] = [
 /// Resolves a whole text.
 pub fn resolve(text: &Text, registry: &Registry) -> Result<Graph, Diagnostic> {
     let mut resolver = Resolver { registry, graph: Graph::default(), labels: BTreeMap::new() };
-    resolver.find_labels(text)?;
+    resolver.find_labels(text);
     let mut settings = Vec::new();
     for item in &text.items {
         match item {
@@ -71,22 +71,14 @@ struct Tail {
 }
 
 impl Resolver<'_> {
-    fn find_labels(&mut self, text: &Text) -> Result<(), Diagnostic> {
-        let mut outcome = Ok(());
+    /// Notes which nodes have names, so that a reference may stand before its node. That names are unique and known was
+    /// checked when the text was expanded.
+    fn find_labels(&mut self, text: &Text) {
         text.each_term(&mut |term| {
-            let Term::Filter(FilterCall { label: Some(label), .. }) = term else { return };
-            if outcome.is_err() {
-                return;
-            }
-            if self.registry.find(&label.text).is_some() {
-                let message = format!("`{}` is a filter; a node cannot be called so", label.text);
-                outcome = Err(Diagnostic::new(message, label.span));
-            } else if self.labels.insert(label.text.clone(), Label { span: label.span, node: None }).is_some() {
-                let message = format!("two nodes are called `{}`", label.text);
-                outcome = Err(Diagnostic::new(message, label.span));
+            if let Term::Filter(FilterCall { label: Some(label), .. }) = term {
+                self.labels.insert(label.text.clone(), Label { span: label.span, node: None });
             }
         });
-        outcome
     }
 
     /// A data path: each chain of it begins with a source or a reference.
@@ -196,10 +188,7 @@ impl Resolver<'_> {
     /// The node a reference means; reserved where it is still to come.
     fn reference(&mut self, name: &Name) -> Result<NodeId, Diagnostic> {
         let Some(label) = self.labels.get(&name.text) else {
-            let known = nearest(&name.text, self.labels.keys().map(String::as_str));
-            let guess = known.map_or(String::new(), |known| format!("; did you mean `{known}`?"));
-            let diagnostic = Diagnostic::new(format!("no node is called `{}`{guess}", name.text), name.span);
-            return Err(diagnostic.with_help(format!("give a filter a name: FILTER name={}", name.text)));
+            return Err(Diagnostic::new(format!("no node is named `{}`", name.text), name.span));
         };
         if let Some(id) = label.node {
             return Ok(id);

@@ -62,7 +62,7 @@ fn an_end_without_a_sink_gets_one() {
 fn what_begins_alike_runs_once() {
     check(
         "pcap x | count; pcap x | ip | count",
-        &["pcap x -> count, ip", "count -> json", "json", "ip -> count", "count -> json", "json"],
+        &["pcap x -> count, ip", "count -> json", "ip -> count", "count -> json", "json", "json"],
     );
     // Two sinks stay two, two different files too; streams inserted twice are one.
     check(
@@ -167,9 +167,9 @@ fn errors_point_at_the_place() {
         ("pcap x | bpf tcp port 80", "`port` is a second plain value", 17, 21),
         ("pcap x | count 5", "`count` takes no plain value", 15, 16),
         ("pcap x | files", "`files` needs dir", 9, 14),
-        ("pcap x | ip name=a | @b", "no node is called `b`; did you mean `a`?", 21, 23),
+        ("pcap x | ip name=a | @b", "no node is named `b`", 21, 23),
         ("pcap x | ip name=a | vlan | @a", "the request leads back to itself", 9, 18),
-        ("pcap x | ip name=a | ip name=a", "two nodes are called `a`", 29, 30),
+        ("pcap x | ip name=a | ip name=a", "two nodes are named `a`", 29, 30),
         ("set wrkers=2; pcap x", "`set` has no parameter `wrkers`; did you mean `workers`?", 4, 10),
         ("", "the request is empty", 0, 0),
     ];
