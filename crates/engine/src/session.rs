@@ -69,7 +69,7 @@ impl Sessions {
         if let Some(slot) = self.slot_of(block.class) {
             let begins_anew = self.key == SessionKey::Class && block.has(Flags::FIRST);
             if !begins_anew {
-                self.touch(slot, cx.now);
+                self.touch(slot, block.time);
                 return Ok(Slot(slot));
             }
             self.close(slot, Closed::Replaced, filter, cx)?;
@@ -84,7 +84,7 @@ impl Sessions {
             self.slots.resize((number + 1).next_power_of_two(), NONE);
         }
         self.slots[number] = slot.0;
-        let open = Open { class: block.class, last_seen: cx.now, older: NONE, newer: NONE, ended: 0 };
+        let open = Open { class: block.class, last_seen: block.time, older: NONE, newer: NONE, ended: 0 };
         if self.open.len() <= slot.0 as usize {
             self.open.resize(slot.0 as usize + 1, open);
         }
@@ -159,8 +159,8 @@ impl Sessions {
     }
 
     #[inline]
-    fn touch(&mut self, slot: u32, now: u64) {
-        self.open[slot as usize].last_seen = now;
+    fn touch(&mut self, slot: u32, time: u64) {
+        self.open[slot as usize].last_seen = time;
         if self.latest != slot {
             self.unlink(slot);
             self.append(slot);

@@ -351,13 +351,14 @@ impl SessionPlace {
         Ok(Status::Done)
     }
 
-    /// The next blocks that belong to one session, up to a LAST.
+    /// The next blocks that belong to one session, up to a LAST or before a FIRST.
     fn run_of_one_session(&self, sessions: &Sessions, batch: &Batch<'_>) -> u64 {
         let mut run = 0;
         let mut number = None;
         for place in places(self.left) {
             let block = batch.block(place);
-            if *number.get_or_insert(sessions.number(block.class)) != sessions.number(block.class) {
+            let begins_anew = run != 0 && block.has(Flags::FIRST);
+            if *number.get_or_insert(sessions.number(block.class)) != sessions.number(block.class) || begins_anew {
                 break;
             }
             run |= 1 << place;

@@ -61,7 +61,8 @@ impl Context<'_> {
         self.counters.events.add(event, count);
     }
 
-    /// Asks for [`Filter::timer`](crate::Filter::timer) at this time at the latest.
+    /// Asks for [`Filter::timer`](crate::Filter::timer) at this time, or earlier if an earlier time was asked for: the
+    /// timer goes off once, and asks again for what is still to come.
     #[inline]
     pub fn wake_at(&mut self, time: u64) {
         *self.wake = time.min(*self.wake);

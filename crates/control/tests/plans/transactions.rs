@@ -1,7 +1,5 @@
 //! A design is carried out whole or not at all: every step is made to fail in turn.
 
-mod kinds;
-
 use control::{Design, Space, carry_out, design, transaction};
 use filter::Spaces;
 use std::sync::{Arc, Mutex};
@@ -19,7 +17,7 @@ fn spaces(wishes: Wishes) -> Watched {
 
 fn designed(request: &str, spaces: &[Box<dyn Space>]) -> Design {
     let text = request::parse(request).unwrap();
-    design(&text, &kinds::registry(), spaces).unwrap()
+    design(&text, &crate::kinds::registry(), spaces).unwrap()
 }
 
 const REQUEST: &str = "pcap x | port | { |80 http | files out + |! count }";

@@ -1,7 +1,5 @@
 //! From a request's text to a plan: what is inserted, merged, rewritten, placed and refused.
 
-mod kinds;
-
 use control::{Design, Space, design, explain};
 use filter::Spaces;
 use testkit::{FussySpace, Wishes};
@@ -15,7 +13,7 @@ fn plan(request: &str) -> Result<Design, String> {
 }
 
 fn plan_in(request: &str, spaces: &[Box<dyn Space>]) -> Result<Design, String> {
-    let registry = kinds::registry();
+    let registry = crate::kinds::registry();
     let text = request::parse(request).map_err(|wrong| wrong.render(request, "request"))?;
     let text = request::expand(&text, &Default::default(), &|name| registry.find(name).is_some())
         .map_err(|wrong| wrong.render(request, "request"))?;
@@ -174,7 +172,7 @@ fn errors_point_at_the_place() {
         ("", "the request is empty", 0, 0),
     ];
     for (source, message, start, end) in rows {
-        let registry = kinds::registry();
+        let registry = crate::kinds::registry();
         let outcome = request::parse(source)
             .and_then(|text| request::expand(&text, &Default::default(), &|name| registry.find(name).is_some()))
             .and_then(|text| design(&text, &registry, &[app()]).map(|_| ()));

@@ -1,0 +1,5 @@
+//! The engine over graphs made by hand: how blocks go through, and which sessions there are.
+
+mod parts;
+mod sessions;
+mod walk;

@@ -1,0 +1,157 @@
+//! Sessions: which blocks a state sees, when it is opened and closed, timers by packet time.
+
+use crate::parts::{Graph, texts};
+use base::id::Class;
+use base::limits::SESSION_IDLE_NS;
+use buffer::Descriptor;
+use filter::prelude::*;
+
+/// Collects the bytes of a session and gives them, with the reason of its end, when it is closed.
+struct Collect;
+
+impl SessionFilter for Collect {
+    type State = (Vec<u8>, Option<Descriptor>);
+
+    fn open(&mut self, _: Class, _: &mut Context<'_>) -> Self::State {
+        (Vec::new(), None)
+    }
+
+    fn run(&mut self, state: &mut Self::State, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        for (_, block) in batch.iter() {
+            state.0.extend_from_slice(cx.rings.bytes(block));
+            state.1 = Some(*block);
+        }
+        Ok(Status::Done)
+    }
+
+    fn close(
+        &mut self,
+        state: Self::State,
+        class: Class,
+        why: Closed,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Box<Failure>> {
+        let text = format!("{}:{}:{}", class.0, why.name(), String::from_utf8_lossy(&state.0));
+        let block = cx.rings.append_copy(cx.own, &[text.as_bytes()]).unwrap();
+        cx.emit(block);
+        Ok(())
+    }
+}
+
+const FIRST: Flags = Flags::FIRST;
+const LAST: Flags = Flags::LAST;
+const PLAIN: Flags = Flags::NONE;
+
+fn check(key: SessionKey, blocks: &[(u64, u32, Flags, &str)], expected: &[&str]) {
+    let mut graph = Graph::default();
+    let blocks = blocks.iter().map(|(time, class, flags, text)| (*time, *class, *flags, text.as_bytes().to_vec()));
+    let source = graph.timed_source(blocks.collect());
+    let collect = graph.maker("collect", Instance::session(key, Collect));
+    let sink = graph.sink("sink");
+    graph.edge(source, collect);
+    graph.edge(collect, sink);
+    let seen = graph.seen.clone();
+    let (_, report) = graph.run();
+    assert_eq!(texts(&seen, "sink"), expected);
+    report.check().unwrap();
+}
+
+#[test]
+fn a_state_sees_the_blocks_of_its_class_from_first_to_last() {
+    check(
+        SessionKey::Class,
+        &[(1, 4, FIRST, "a"), (2, 5, FIRST, "x"), (3, 4, PLAIN, "b"), (4, 4, LAST, "c"), (5, 5, PLAIN, "y")],
+        &["4:ended:abc", "5:unfinished:xy"],
+    );
+}
+
+#[test]
+fn a_new_first_begins_a_new_session() {
+    check(
+        SessionKey::Class,
+        &[(1, 4, FIRST, "a"), (2, 4, FIRST, "b"), (3, 4, LAST, "c"), (4, 4, PLAIN, "d")],
+        &["4:replaced:a", "4:ended:bc", "4:unfinished:d"],
+    );
+}
+
+#[test]
+fn a_connection_ends_when_both_directions_have() {
+    check(
+        SessionKey::Connection,
+        &[
+            (1, 8, FIRST, "req "),
+            (2, 8, LAST, "uest"),
+            (3, 9, FIRST, "|res"),
+            (4, 10, FIRST, "other"),
+            (5, 9, LAST, "ponse"),
+        ],
+        &["8:ended:req uest|response", "10:unfinished:other"],
+    );
+}
+
+#[test]
+fn a_silent_session_is_closed_by_packet_time() {
+    let late = SESSION_IDLE_NS + 1_000_000_000;
+    let mut blocks = vec![(0, 4, FIRST, "quiet"), (0, 6, FIRST, "a")];
+    // Batches are where time is looked at: fill some.
+    blocks.extend((0..200).map(|step| (late + step, 6, PLAIN, "b")));
+    let expected_tail = format!("6:unfinished:a{}", "b".repeat(200));
+    let mut graph = Graph::default();
+    let timed = blocks.iter().map(|(time, class, flags, text)| (*time, *class, *flags, text.as_bytes().to_vec()));
+    let source = graph.timed_source(timed.collect());
+    let collect = graph.maker("collect", Instance::session(SessionKey::Class, Collect));
+    let sink = graph.sink("sink");
+    graph.edge(source, collect);
+    graph.edge(collect, sink);
+    let seen = graph.seen.clone();
+    let (_, report) = graph.run();
+    assert_eq!(texts(&seen, "sink"), ["4:idle:quiet", &expected_tail]);
+    assert_eq!(report.nodes[1].counters.events.get("sessions idle"), 1);
+}
+
+#[test]
+fn classes_that_no_stream_can_have_are_counted_drops() {
+    let mut graph = Graph::default();
+    let source = graph.source(&[(u32::MAX, b"x"), (2, b"y")]);
+    let collect = graph.maker("collect", Instance::session(SessionKey::Class, Collect));
+    let sink = graph.sink("sink");
+    graph.edge(source, collect);
+    graph.edge(collect, sink);
+    let (_, report) = graph.run();
+    assert_eq!(report.nodes[1].counters.drops.get("no stream class"), 1);
+}
+
+/// Asks to be woken a second after each block, and gives a block when it is.
+struct Alarm;
+
+impl Filter for Alarm {
+    fn run(&mut self, _: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        let at = cx.now + 1_000_000_000;
+        cx.wake_at(at);
+        Ok(Status::Done)
+    }
+
+    fn timer(&mut self, cx: &mut Context<'_>) -> Made {
+        let again = cx.now + 1_000_000_000;
+        cx.wake_at(again);
+        let text = format!("{}", cx.now / 1_000_000_000);
+        let block = cx.rings.append_copy(cx.own, &[text.as_bytes()]).unwrap();
+        cx.emit(block);
+        Ok(Status::Done)
+    }
+}
+
+#[test]
+fn timers_go_by_packet_time() {
+    // One batch of 64 blocks each 10 s: the alarm set by a batch goes off with the next.
+    let mut graph = Graph::default();
+    let blocks = (0..256u64).map(|index| (index / 64 * 10_000_000_000, 0, PLAIN, b"x".to_vec()));
+    let source = graph.timed_source(blocks.collect());
+    let alarm = graph.maker("alarm", Instance::filter(Alarm));
+    let sink = graph.sink("sink");
+    graph.edge(source, alarm);
+    graph.edge(alarm, sink);
+    let seen = graph.seen.clone();
+    graph.run().0.unwrap();
+    assert_eq!(texts(&seen, "sink"), ["10", "20", "30"]);
+}
