@@ -69,7 +69,7 @@ impl Sessions {
         if let Some(slot) = self.slot_of(block.class) {
             let begins_anew = self.key == SessionKey::Class && block.has(Flags::FIRST);
             if !begins_anew {
-                self.touch(slot, block.time);
+                self.touch(slot);
                 return Ok(Slot(slot));
             }
             self.close(slot, Closed::Replaced, filter, cx)?;
@@ -158,9 +158,14 @@ impl Sessions {
         self.open[self.oldest as usize].last_seen.saturating_add(SESSION_IDLE_NS + 1)
     }
 
+    /// Notes the time of a session's latest block.
     #[inline]
-    fn touch(&mut self, slot: u32, time: u64) {
-        self.open[slot as usize].last_seen = time;
+    pub(crate) fn saw(&mut self, slot: Slot, time: u64) {
+        self.open[slot.0 as usize].last_seen = time;
+    }
+
+    #[inline]
+    fn touch(&mut self, slot: u32) {
         if self.latest != slot {
             self.unlink(slot);
             self.append(slot);

@@ -64,7 +64,8 @@ fn one_branch_edits_and_the_other_sees_what_was() {
 fn choices_are_sets_over_places_and_keep_order_and_class() {
     let not = |choice| Choice::Not(Box::new(choice));
     let keep = |choice| Choice::KeepClass(Box::new(choice));
-    let rows: [(fn([Choice; 2]) -> Choice, &[&str]); 4] = [
+    type Row = (fn([Choice; 2]) -> Choice, &'static [&'static str]);
+    let rows: [Row; 4] = [
         (|[a, b]| Choice::Any(vec![a, b]), &["anna", "bert", "dora"]),
         (|[a, b]| Choice::All(vec![a, b]), &["bert"]),
         (|[a, _]| Choice::Not(Box::new(a)), &["carl", "dora"]),
