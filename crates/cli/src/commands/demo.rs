@@ -1,0 +1,67 @@
+//! `streamline demo`: the main job on a small bundled capture, into a fresh folder.
+
+use crate::{Exit, table};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use streamline::{Session, StopFlag};
+
+/// Extract the objects of a small bundled capture into a fresh folder, and say what to try next
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where the fresh folder is made
+    #[arg(default_value = ".")]
+    within: PathBuf,
+}
+
+/// The capture: see captures/README.md for where it comes from.
+const CAPTURE: &[u8] = include_bytes!("../../../../captures/web.pcap");
+
+pub(crate) fn run(args: &Args) -> Exit {
+    match try_run(args) {
+        Ok(()) => Exit::Done,
+        Err(message) => {
+            eprintln!("error: {message}");
+            Exit::Failed
+        }
+    }
+}
+
+fn try_run(args: &Args) -> Result<(), String> {
+    let folder = fresh_folder(&args.within)?;
+    let capture = folder.join("web.pcap");
+    std::fs::write(&capture, CAPTURE).map_err(|error| format!("cannot write {}: {error}", capture.display()))?;
+    let out = folder.join("out");
+    let request = "pcap $capture | http | files dir=$out";
+    let variables = BTreeMap::from([
+        ("capture".to_string(), capture.display().to_string()),
+        ("out".to_string(), out.display().to_string()),
+    ]);
+    let (capture, out, folder) = (capture.display(), out.display(), folder.display());
+    println!("A small capture is in {capture}. This extracts what HTTP carried in it:\n");
+    println!("  streamline run 'pcap {capture} | http | files dir={out}'\n");
+    let job = Session::new().prepare(request, &variables).map_err(|error| error.to_string())?;
+    let finished = job.run(&StopFlag::new(), &mut |_| {}).map_err(|error| error.to_string())?;
+    print!("{}", table::text(&finished.report, Some(finished.end)));
+    println!("\nThe objects, and an index of them:\n\n  ls {out}\n  cat {out}/index.jsonl\n");
+    println!("Try next:\n");
+    println!("  streamline run 'pcap {capture} | inspect' | head");
+    println!("  streamline run 'pcap {capture} | tcp | files dir={folder}/streams'");
+    println!("  streamline run 'pcap {capture} | {{ http | json + count }}'");
+    println!("  streamline explain 'pcap {capture} | http | files dir=objects'");
+    println!("  streamline filters");
+    Ok(())
+}
+
+/// A folder that was not there before.
+fn fresh_folder(within: &Path) -> Result<PathBuf, String> {
+    for number in 1..1000 {
+        let name = if number == 1 { "streamline-demo".to_string() } else { format!("streamline-demo-{number}") };
+        let folder = within.join(name);
+        match std::fs::create_dir(&folder) {
+            Ok(()) => return Ok(folder),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(format!("cannot make {}: {error}", folder.display())),
+        }
+    }
+    Err(format!("{} holds too many demo folders; remove some", within.display()))
+}

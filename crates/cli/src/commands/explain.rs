@@ -1,0 +1,78 @@
+//! `streamline explain`: shows how a request would be carried out.
+
+use crate::request_text::RequestArgs;
+use crate::{Exit, print_data};
+use control::Design;
+use control::graph::Origin;
+use engine::{NodeId, Task};
+use serde_json::{Value, json};
+use streamline::{Session, explain};
+
+/// Show how a request would be carried out: where each filter runs and why, what was inserted, merged or rewritten
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    request: RequestArgs,
+
+    /// As JSON
+    #[arg(long, conflicts_with = "dot")]
+    json: bool,
+
+    /// As a graph for graphviz
+    #[arg(long)]
+    dot: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Exit {
+    let request = match args.request.read() {
+        Ok(request) => request,
+        Err(exit) => return exit,
+    };
+    let design = match Session::new().design(&request.source, &request.variables) {
+        Ok(design) => design,
+        Err(error) => return request.tell(&error),
+    };
+    if args.json {
+        print_data(&format!("{:#}\n", json_of(&design)))
+    } else if args.dot {
+        print_data(&explain::dot(&design))
+    } else {
+        print_data(&explain::tree(&design))
+    }
+}
+
+fn json_of(design: &Design) -> Value {
+    let node = |index: usize| {
+        let (node, site) = (&design.plan.nodes[index], &design.sites[index]);
+        let edges: Vec<Value> = node
+            .edges
+            .iter()
+            .map(|edge| {
+                let select = edge.select.as_ref().map(ToString::to_string);
+                json!({ "to": edge.to.0, "select": select, "cut": edge.cut })
+            })
+            .collect();
+        let (origin, because) = match &site.origin {
+            Origin::Written => ("written", None),
+            Origin::Inserted(why) => ("inserted", Some(why)),
+            Origin::Ending(why) => ("added", Some(why)),
+        };
+        let kind = match &node.task {
+            Task::Filter { kind, .. } => kind.name,
+            Task::Choose(_) => "choice",
+        };
+        json!({
+            "id": NodeId(index as u32).0,
+            "filter": node.label,
+            "kind": kind,
+            "space": node.space,
+            "why": site.why,
+            "origin": origin,
+            "because": because,
+            "notes": site.notes,
+            "input": node.input.iter().map(filter::Type::name).collect::<Vec<_>>(),
+            "edges": edges,
+        })
+    };
+    json!({ "nodes": (0..design.plan.nodes.len()).map(node).collect::<Vec<_>>() })
+}

@@ -1,0 +1,142 @@
+//! `streamline filters`: what there is, and what each can be told.
+
+use crate::{Exit, print_data};
+use filter::{ClassUse, Gives, Kind, Mode, Type};
+use std::fmt::Write;
+use streamline::registry;
+
+/// List the filters, or describe one
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The filter to describe
+    name: Option<String>,
+
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Exit {
+    let registry = registry();
+    let Some(name) = &args.name else {
+        let kinds = registry.kinds();
+        if args.json {
+            let all: Vec<_> = kinds.iter().map(|kind| json(kind)).collect();
+            return print_data(&format!("{:#}\n", serde_json::Value::from(all)));
+        }
+        let lines = kinds.iter().map(|kind| format!("{:12} {}\n", kind.name, kind.summary));
+        return print_data(&lines.collect::<String>());
+    };
+    match registry.find(name) {
+        Some(kind) if args.json => print_data(&format!("{:#}\n", json(kind))),
+        Some(kind) => print_data(&describe(kind)),
+        None => {
+            let guess = registry.nearest(name).map_or(String::new(), |guess| format!("; did you mean `{guess}`?"));
+            eprintln!("error: no filter `{name}`{guess}");
+            Exit::Wrong
+        }
+    }
+}
+
+/// A filter's manual.
+pub(crate) fn describe(kind: &Kind) -> String {
+    let mut text = format!("{} - {}\n", kind.name, kind.summary);
+    let _ = writeln!(
+        text,
+        "\n  takes   {}",
+        if kind.is_source() { "nothing: a source".into() } else { kind.takes.to_string() }
+    );
+    let gives = match kind.gives {
+        Gives::Same => "what it takes".to_string(),
+        Gives::Only(one) => one.name().to_string(),
+        Gives::Nothing => "nothing: a sink".to_string(),
+    };
+    let _ = writeln!(text, "  gives   {gives}");
+    match kind.class {
+        ClassUse::Keeps => {}
+        ClassUse::Sets(what) | ClassUse::SetsHalves(what) => {
+            let _ = writeln!(text, "  class   {what}");
+        }
+    }
+    let _ = writeln!(text, "  runs in {}", kind.spaces);
+    if kind.selector {
+        let _ = writeln!(text, "  may stand in `and`, `or`, `not`");
+    }
+    for (one, chain) in kind.wants {
+        let _ = writeln!(text, "  before {}: `{chain}` is inserted", one.name());
+    }
+    if !kind.help.is_empty() {
+        let _ = writeln!(text, "\n{}", filled(kind.help, 96));
+    }
+    if !kind.params.is_empty() {
+        let _ = writeln!(text, "\nParameters:");
+    }
+    for param in kind.params {
+        let default = param.default.map_or(String::new(), |default| format!(", default {default}"));
+        let must = if param.required { ", required" } else { "" };
+        let main = if param.main { ", needs no key" } else { "" };
+        let _ = writeln!(text, "  {:14} {} ({}{must}{default}{main})", param.key, param.help, param.kind);
+    }
+    if !kind.examples.is_empty() {
+        let _ = writeln!(text, "\nExamples:");
+    }
+    for example in kind.examples {
+        let _ = writeln!(text, "  streamline run '{}'", example.request);
+        example.output.lines().for_each(|line| {
+            let _ = writeln!(text, "    {line}");
+        });
+    }
+    text
+}
+
+/// Text in lines of at most `width` characters.
+fn filled(text: &str, width: usize) -> String {
+    let mut out = String::new();
+    for paragraph in text.split("\n\n") {
+        let mut line = 0;
+        for word in paragraph.split_whitespace() {
+            let len = word.chars().count();
+            if line > 0 && line + 1 + len > width {
+                out.push('\n');
+                line = 0;
+            } else if line > 0 {
+                out.push(' ');
+                line += 1;
+            }
+            out.push_str(word);
+            line += len;
+        }
+        out.push_str("\n\n");
+    }
+    out.trim_end().to_string()
+}
+
+fn json(kind: &Kind) -> serde_json::Value {
+    let params: Vec<_> = kind
+        .params
+        .iter()
+        .map(|param| {
+            serde_json::json!({
+                "key": param.key,
+                "type": param.kind.to_string(),
+                "default": param.default,
+                "required": param.required,
+                "main": param.main,
+                "help": param.help,
+            })
+        })
+        .collect();
+    serde_json::json!({
+        "name": kind.name,
+        "summary": kind.summary,
+        "help": kind.help,
+        "takes": kind.takes.iter().map(Type::name).collect::<Vec<_>>(),
+        "gives": match kind.gives { Gives::Same => "same", Gives::Only(one) => one.name(), Gives::Nothing => "nothing" },
+        "mode": match kind.mode { Mode::Stateless => "stateless", Mode::Session(_) => "session", Mode::Serial => "serial" },
+        "selector": kind.selector,
+        "spaces": kind.spaces.to_string(),
+        "params": params,
+        "fields": kind.schema.map(|schema| schema.fields.iter().map(|field| field.name).collect::<Vec<_>>()),
+        "examples": kind.examples.iter().map(|example| example.request).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,34 @@
+//! `streamline fmt`: prints a request in its canonical form.
+
+use crate::request_text::RequestArgs;
+use crate::{Exit, print_data};
+use streamline::language::{parse, print, print_paper};
+use streamline::{Error, registry};
+
+/// Print a request in its canonical form, comments and `let` kept
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    request: RequestArgs,
+
+    /// In the notation of the papers: (a) > (b)
+    #[arg(long)]
+    paper: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Exit {
+    let request = match args.request.read() {
+        Ok(request) => request,
+        Err(exit) => return exit,
+    };
+    let text = match parse(&request.source) {
+        Ok(text) => text,
+        Err(diagnostic) => return request.tell(&Error::Request(diagnostic)),
+    };
+    if args.paper {
+        let main_key = |name: &str| Some(registry().find(name)?.main_param()?.key.to_string());
+        print_data(&print_paper(&text, &main_key))
+    } else {
+        print_data(&print(&text))
+    }
+}

@@ -1,0 +1,10 @@
+//! Subcommands, one file each: its arguments and what it does.
+
+pub(crate) mod check;
+pub(crate) mod completions;
+pub(crate) mod demo;
+pub(crate) mod explain;
+pub(crate) mod filters;
+pub(crate) mod fmt;
+pub(crate) mod man;
+pub(crate) mod run;

@@ -1,0 +1,88 @@
+//! `streamline run`: runs a request.
+
+use crate::Exit;
+use crate::progress::Progress;
+use crate::request_text::RequestArgs;
+use crate::table;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::path::PathBuf;
+use streamline::{Session, StopFlag};
+
+/// Run a request
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    request: RequestArgs,
+
+    /// What was counted, at the end, on standard error: a table, JSON, or nothing
+    #[arg(long, value_enum, default_value_t = Stats::Table, value_name = "FORM")]
+    stats: Stats,
+
+    /// Write what was counted to a file instead of standard error
+    #[arg(long, value_name = "FILE")]
+    stats_file: Option<PathBuf>,
+
+    /// Never look for a daemon: everything runs in this process
+    #[arg(long)]
+    local: bool,
+
+    /// Errors only
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Stats {
+    Table,
+    Json,
+    None,
+}
+
+pub(crate) fn run(args: &Args) -> Exit {
+    let request = match args.request.read() {
+        Ok(request) => request,
+        Err(exit) => return exit,
+    };
+    let stop = StopFlag::new();
+    if let Err(error) = listen(&stop) {
+        eprintln!("error: cannot listen for signals: {error}");
+        return Exit::Failed;
+    }
+    let mut job = match Session::new().prepare(&request.source, &request.variables) {
+        Ok(job) => job,
+        Err(error) => return request.tell(&error),
+    };
+    let mut progress = Progress::new(args.quiet);
+    let (outcome, report) = job.run_to_end(&stop, &mut |worker| progress.look(worker));
+    progress.clear();
+    let end = outcome.as_ref().ok().map(|finished| finished.end);
+    let exit = match &outcome {
+        Ok(_) => Exit::Done,
+        Err(error) => request.tell(error),
+    };
+    let stats = match args.stats {
+        Stats::Table if args.quiet && args.stats_file.is_none() => return exit,
+        Stats::Table => table::text(&report, end),
+        Stats::Json => table::json(&report, end),
+        Stats::None => return exit,
+    };
+    match &args.stats_file {
+        None => eprint!("{stats}"),
+        Some(file) => {
+            if let Err(error) = std::fs::write(file, stats) {
+                eprintln!("error: cannot write {}: {error}", file.display());
+                return Exit::Failed;
+            }
+        }
+    }
+    exit
+}
+
+/// Ctrl-C and SIGTERM ask to stop; a second one of either kills.
+fn listen(stop: &StopFlag) -> std::io::Result<()> {
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_default(signal, stop.word())?;
+        signal_hook::flag::register(signal, stop.word())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! The program `streamline`: one file in `commands` for each subcommand.
+//!
+//! Manners, for every command: standard output is data, standard error is for people. Exit status 0 = done, also with
+//! warnings, Ctrl-C or a closed standard output; 1 = input, output or the system failed; 2 = the request or the command
+//! line is wrong.
+
+#![forbid(unsafe_code)]
+
+mod commands;
+mod progress;
+mod request_text;
+mod table;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Builds the data path a request describes, and runs it.
+#[derive(Parser)]
+#[command(name = "streamline", version, about, after_help = AFTER_HELP, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  streamline demo                                        see it work on a small bundled capture
+  streamline run 'pcap trace.pcap | http | files dir=out'
+  streamline run 'pcap trace.pcap | bpf \"tcp port 80\" | count'
+  streamline explain 'pcap trace.pcap | http | files dir=out'
+  streamline filters http                                what a filter does and what it can be told";
+
+#[derive(Subcommand)]
+enum Command {
+    Run(commands::run::Args),
+    Check(commands::check::Args),
+    Explain(commands::explain::Args),
+    Fmt(commands::fmt::Args),
+    Filters(commands::filters::Args),
+    Demo(commands::demo::Args),
+    Completions(commands::completions::Args),
+    Man(commands::man::Args),
+}
+
+/// How a command ended, as a shell sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exit {
+    /// Done.
+    Done,
+    /// Input, output or the system failed; the message was printed.
+    Failed,
+    /// The request or the command line is wrong; the message was printed.
+    Wrong,
+}
+
+fn main() -> ExitCode {
+    let exit = match Cli::parse().command {
+        Command::Run(args) => commands::run::run(&args),
+        Command::Check(args) => commands::check::run(&args),
+        Command::Explain(args) => commands::explain::run(&args),
+        Command::Fmt(args) => commands::fmt::run(&args),
+        Command::Filters(args) => commands::filters::run(&args),
+        Command::Demo(args) => commands::demo::run(&args),
+        Command::Completions(args) => commands::completions::run(&args),
+        Command::Man(args) => commands::man::run(&args),
+    };
+    ExitCode::from(exit as u8)
+}
+
+/// Prints data to standard output. A closed standard output ends quietly.
+fn print_data(text: &str) -> Exit {
+    use std::io::Write;
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => Exit::Done,
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done,
+        Err(error) => {
+            eprintln!("error: cannot write to standard output: {error}");
+            Exit::Failed
+        }
+    }
+}

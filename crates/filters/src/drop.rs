@@ -1,0 +1,35 @@
+//! Drops every block: an end for what nobody needs to see.
+
+use filter::prelude::*;
+
+/// What `drop` is.
+pub static KIND: Kind = Kind::new("drop", "drops every block", make)
+    .help(
+        "A sink that keeps nothing: for timing what stands before it, and for branches wanted for their counters only.",
+    )
+    .sink()
+    .runs_in(Spaces::ANYWHERE);
+
+struct Drop;
+
+fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    Ok(Instance::filter(Drop))
+}
+
+impl Filter for Drop {
+    fn run(&mut self, _batch: &mut Batch<'_>, _cx: &mut Context<'_>) -> Made {
+        Ok(Status::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::Chain;
+
+    #[test]
+    fn takes_everything() {
+        let outcome = Chain::frames(1, &[(0, vec![0; 60]), (1, vec![0; 60])]).then(&KIND, &[]).run();
+        assert_eq!((outcome.counters("drop").blocks_taken, outcome.blocks.len()), (2, 0));
+    }
+}

@@ -1,0 +1,220 @@
+//! Writes each stream, message, frame or record to a file of its own, with an index of them all.
+//!
+//! - `files/outgoing.rs` — one file under way: blocks held until writing them is worth a system call.
+//! - `files/disk.rs` — the write path: vectored writes, hashes, few files open at a time.
+//! - `files/folder.rs` — the folder and its `index.jsonl`; also what `overwrite=yes` may remove.
+//! - `files/title.rs` — what a file is called and what the index says of it. No byte of a name is taken from the wire.
+//!
+//! Here: which blocks belong to which file.
+
+mod disk;
+mod folder;
+mod outgoing;
+#[cfg(test)]
+mod tests;
+mod title;
+
+use crate::parts::class_table::ClassTable;
+use crate::parts::json_row::RowShapes;
+use disk::Disk;
+use filter::prelude::*;
+use folder::Folder;
+use outgoing::Outgoing;
+use title::{MetaFields, Title};
+
+/// What `files` is.
+pub static KIND: Kind = Kind::new("files", "writes each stream or message to a file of its own", make)
+    .help(
+        "Each direction of a connection becomes one file, named as tcpflow does: sender, then receiver, as in \
+         192.168.101.102.02345-010.011.012.013.45103. IPv6 addresses are written with dots in place of colons. `--6` behind \
+         the name is a VLAN, `c1`, `c2` ... are later connections with the same addresses and ports. Each body of an HTTP \
+         message becomes a file such as http-00000001-response-SENDER-RECEIVER.html, numbered in the order in which bodies \
+         began to be written; each datagram, frame, packet or record one such as datagram-00000001-SENDER-RECEIVER. \
+         Records are written as JSON. What is empty gets no file. No name contains anything that was taken from the \
+         traffic but addresses and ports.\n\n\
+         index.jsonl in the same folder has one line for each file: `file`, `kind`, `ts` (time of the first block), `src`, \
+         `src_port`, `dst`, `dst_port` (src sent what is in the file), `size` in bytes, `sha256`, `state` and `gaps`. The \
+         state is `complete`, `gap` where bytes inside were not captured, or `truncated` where the end was not seen or \
+         `max-size` was reached. Missing bytes are not filled: the file closes up over each gap, and `gaps` lists them as \
+         [offset in the file, missing bytes], the first 1000 of a file. Files of HTTP have `direction`, `method`, `host`, \
+         `uri`, `status`, `content_type` and `content_encoding` as well.\n\n\
+         Nothing is created before the first block comes or the input ends; an input without any leaves a folder with an \
+         empty index. A folder that has an index already is refused, unless overwrite=yes: then the files which that index \
+         lists are removed first, and nothing else. A file that is there and in no index is never touched: the new one \
+         gets a number behind its name.\n\n\
+         At most 64 files are open at a time, however many streams there are.",
+    )
+    .params(PARAMS)
+    .sink();
+
+const PARAMS: &[Param] = &[
+    Param::new("dir", ParamType::Path, "folder to write to; it is made if it does not exist").required().main(),
+    Param::new("hash", ParamType::Flag, "put the SHA-256 of each file into the index").default("yes"),
+    Param::new("overwrite", ParamType::Flag, "replace what an earlier run wrote to the same folder").default("no"),
+    Param::new("max-size", ParamType::Size, "keep this many bytes of each stream or message; no limit if not given"),
+];
+
+fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
+    let dir = params.text("dir").unwrap_or(".");
+    let folder = Folder::check(dir, params.flag("overwrite"))?;
+    let disk = Disk::new(folder, params.flag("hash"));
+    let streams = Types::of(&[Type::Bytes, Type::Message]);
+    if streams.has_all(env.input) {
+        let bytes_possible = env.input.has(Type::Bytes);
+        let size_max = params.number("max-size").unwrap_or(u64::MAX);
+        let meta_fields = MetaFields::new(env);
+        return Ok(Instance::filter(Streams {
+            disk,
+            open: ClassTable::default(),
+            bytes_possible,
+            size_max,
+            meta_fields,
+        }));
+    }
+    let mut types = env.input.iter();
+    match (types.next(), types.next()) {
+        (Some(of), None) => Ok(Instance::filter(Blocks { disk, of, shapes: RowShapes::new(env), text: Vec::new() })),
+        _ => {
+            let message = format!("{} come here, and their files would get mixed up", env.input);
+            Err(ParamError { key: None, message, help: None, system: false }
+                .with_help("end each branch with its own files: { a | files dir=a + b | files dir=b }"))
+        }
+    }
+}
+
+/// Blocks belong together by class, from FIRST to LAST.
+struct Streams {
+    disk: Disk,
+    open: ClassTable<Outgoing>,
+    /// Else everything is a message.
+    bytes_possible: bool,
+    size_max: u64,
+    meta_fields: MetaFields,
+}
+
+impl Streams {
+    fn block(&mut self, block: &Descriptor, cx: &mut Context<'_>) -> Result<(), Box<Failure>> {
+        let Streams { disk, open, size_max, .. } = self;
+        if block.has(Flags::FIRST)
+            && let Some(mut before) = open.remove(block.class)
+        {
+            before.truncate();
+            disk.end(before, cx.rings)?;
+        }
+        let begin = || Outgoing::new(title_of(block, self.bytes_possible, cx.streams));
+        if block.has(Flags::FIRST.with(Flags::LAST)) {
+            let mut file = begin();
+            self.meta_fields.read_into(file.title_mut(), block, cx.rings);
+            return disk.end_with(file, &block_within(block, 0, *size_max), cx.rings);
+        }
+        let Some(file) = open.get_or_insert(block.class, begin) else {
+            cx.drop(1, "no stream class");
+            return Ok(());
+        };
+        if block.has(Flags::META) {
+            self.meta_fields.read_into(file.title_mut(), block, cx.rings);
+        }
+        let part = block_within(block, file.size(), *size_max);
+        if !block.has(Flags::LAST) {
+            return disk.add(file, &part, cx.rings);
+        }
+        match open.remove(block.class) {
+            Some(file) => disk.end_with(file, &part, cx.rings),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What a file that begins with this block is.
+fn title_of(block: &Descriptor, bytes_possible: bool, streams: &StreamTable) -> Title {
+    let facts = streams.get(block.class);
+    let is_udp = facts.is_some_and(|facts| facts.flow.protocol == packet::frame::protocol::UDP);
+    let kind = if bytes_possible && !is_udp { "stream" } else { "datagram" };
+    Title::of_stream(kind, block, facts)
+}
+
+/// The part of a block that still goes into a file of which `size` bytes are there.
+fn block_within(block: &Descriptor, size: u64, size_max: u64) -> Descriptor {
+    let room = size_max.saturating_sub(size);
+    let mut part = *block;
+    if block.has(Flags::META) {
+        (part.len, part.wire_and_flags) = (0, 0);
+        part.set_flags(block.flags());
+    } else if u64::from(block.len) > room || (block.gap() > 0 && room == 0) {
+        part.len = room as u32;
+        // Behind the limit nothing is kept, so nothing is missing either.
+        part.set_wire(if room == 0 { 0 } else { part.len.saturating_add(block.gap()) });
+        part.add_flags(Flags::TRUNCATED);
+    }
+    part
+}
+
+impl Filter for Streams {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        for (_, block) in batch.iter() {
+            self.block(block, cx)?;
+        }
+        if self.disk.holds_enough() {
+            self.disk.write_all(self.open.states_mut(), cx.rings)?;
+        }
+        Ok(Status::Done)
+    }
+
+    fn flush(&mut self, cx: &mut Context<'_>) -> Made {
+        self.disk.write_all(self.open.states_mut(), cx.rings)?;
+        self.disk.flush_index()
+    }
+
+    /// Goes on after a failure: the other files and the index should be whole.
+    fn finish(&mut self, cx: &mut Context<'_>) -> Made {
+        let mut outcome = Ok(());
+        while let Some((_, mut file)) = self.open.pop() {
+            file.truncate();
+            outcome = outcome.and(self.disk.end(file, cx.rings));
+        }
+        let finished = self.disk.finish();
+        outcome.and(finished)?;
+        Ok(Status::Done)
+    }
+}
+
+/// Every block is a file.
+struct Blocks {
+    disk: Disk,
+    of: Type,
+    shapes: RowShapes,
+    text: Vec<u8>,
+}
+
+impl Filter for Blocks {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        for (_, block) in batch.iter() {
+            let mut bytes = cx.rings.bytes(block);
+            if self.of == Type::Record {
+                self.text.clear();
+                if !self.shapes.append(&mut self.text, bytes, None) {
+                    cx.drop(1, "not a record");
+                    continue;
+                }
+                self.text.push(b'\n');
+                bytes = &self.text;
+            }
+            let extension = if self.of == Type::Record { "json" } else { "" };
+            self.disk.write_whole(
+                Title::of_block(self.of.name(), extension, block),
+                bytes,
+                block.has(Flags::TRUNCATED),
+            )?;
+        }
+        Ok(Status::Done)
+    }
+
+    fn flush(&mut self, _cx: &mut Context<'_>) -> Made {
+        self.disk.flush_index()
+    }
+
+    fn finish(&mut self, _cx: &mut Context<'_>) -> Made {
+        self.disk.finish()?;
+        Ok(Status::Done)
+    }
+}

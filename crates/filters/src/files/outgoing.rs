@@ -1,0 +1,164 @@
+//! One file under way: which blocks wait to be written, what was written, what was missing. Not the writing.
+
+use super::title::Title;
+use base::id::{Generation, RingId};
+use base::limits::{FILE_GAPS, FILE_PENDING_BLOCKS, FILE_PENDING_BYTES};
+use buffer::Rings;
+use filter::prelude::*;
+use sha2::Sha256;
+
+/// Where bytes lie that wait to be written: half a descriptor.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    pos: u64,
+    len: u32,
+    ring: RingId,
+    generation: Generation,
+}
+
+impl Piece {
+    pub(super) fn new(block: &Descriptor) -> Piece {
+        Piece { pos: block.pos, len: block.len, ring: block.ring, generation: block.generation }
+    }
+
+    pub(super) fn descriptor(&self) -> Descriptor {
+        let Piece { pos, len, ring, generation } = *self;
+        Descriptor { pos, len, ring, generation, ..Descriptor::default() }
+    }
+}
+
+/// A file under way.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    title: Title,
+    /// Empty until the file exists.
+    pub(super) name: String,
+    /// Tells it from every other file of the run that exists; 0 until it does.
+    pub(super) id: u64,
+    /// Held blocks.
+    pub(super) pending: Vec<Piece>,
+    pub(super) pending_bytes: u64,
+    /// Bytes in the file.
+    pub(super) written: u64,
+    /// Of those bytes.
+    pub(super) hash: Option<Box<Sha256>>,
+    gaps: Vec<(u64, u64)>,
+    truncated: bool,
+    /// Writing failed; what comes is not written any more.
+    pub(super) broken: bool,
+}
+
+impl Outgoing {
+    pub(super) fn new(title: Title) -> Outgoing {
+        Outgoing {
+            title,
+            name: String::new(),
+            id: 0,
+            pending: Vec::new(),
+            pending_bytes: 0,
+            written: 0,
+            hash: None,
+            gaps: Vec::new(),
+            truncated: false,
+            broken: false,
+        }
+    }
+
+    pub(super) fn title(&self) -> &Title {
+        &self.title
+    }
+
+    pub(super) fn title_mut(&mut self) -> &mut Title {
+        &mut self.title
+    }
+
+    /// Bytes that are or will be in the file.
+    pub(super) fn size(&self) -> u64 {
+        self.written + self.pending_bytes
+    }
+
+    /// Its end was not seen.
+    pub(super) fn truncate(&mut self) {
+        self.truncated = true;
+    }
+
+    /// Notes what a block says besides its bytes, which come at the end of what is there.
+    pub(super) fn note(&mut self, block: &Descriptor) {
+        self.truncated |= block.has(Flags::TRUNCATED);
+        let missing = u64::from(block.gap());
+        if missing == 0 {
+            return;
+        }
+        let (offset, room) = (self.size(), self.gaps.len() < FILE_GAPS);
+        match self.gaps.last_mut() {
+            // A long gap comes as several blocks.
+            Some((at, bytes)) if *at == offset => *bytes += missing,
+            _ if room => self.gaps.push((offset, missing)),
+            _ => {}
+        }
+    }
+
+    /// Is enough held to be worth a system call?
+    pub(super) fn holds_enough(&self) -> bool {
+        self.pending.len() >= FILE_PENDING_BLOCKS || self.pending_bytes >= FILE_PENDING_BYTES
+    }
+
+    /// Lets go of the first `held` blocks that wait.
+    pub(super) fn release(&mut self, held: usize, rings: &Rings) {
+        for piece in self.pending.iter().take(held) {
+            rings.release(&piece.descriptor());
+        }
+        self.pending.clear();
+        self.pending_bytes = 0;
+    }
+
+    /// The word the index has for how whole it is.
+    pub(super) fn state(&self) -> &'static str {
+        match (self.truncated || self.broken, self.gaps.is_empty()) {
+            (true, _) => "truncated",
+            (false, false) => "gap",
+            (false, true) => "complete",
+        }
+    }
+
+    /// Where bytes are missing: offset in the file, and how many.
+    pub(super) fn gaps(&self) -> &[(u64, u64)] {
+        &self.gaps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_where_they_were_closed_up() {
+        let mut file = Outgoing::new(Title::default());
+        for (len, gap, expected) in
+            [(10, 0, &[][..]), (5, 100, &[(10, 100)]), (0, 7, &[(10, 100), (15, 7)]), (1, 8, &[(10, 100), (15, 15)])]
+        {
+            let mut block = Descriptor { len, ..Descriptor::default() };
+            block.set_wire(len + gap);
+            block.set_flags(if gap > 0 { Flags::GAP_BEFORE } else { Flags::NONE });
+            file.note(&block);
+            file.pending_bytes += u64::from(len);
+            assert_eq!(file.gaps(), expected);
+        }
+        assert_eq!(file.state(), "gap");
+        file.truncate();
+        assert_eq!(file.state(), "truncated");
+    }
+
+    #[test]
+    fn the_list_of_gaps_is_bounded() {
+        let mut file = Outgoing::new(Title::default());
+        let mut block = Descriptor { len: 1, ..Descriptor::default() };
+        block.set_wire(2);
+        block.set_flags(Flags::GAP_BEFORE);
+        for _ in 0..2 * FILE_GAPS {
+            file.note(&block);
+            file.pending_bytes += 1;
+        }
+        assert_eq!((file.gaps().len(), file.gaps().last()), (FILE_GAPS, Some(&(FILE_GAPS as u64 - 1, 1))));
+    }
+}

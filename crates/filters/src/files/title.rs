@@ -1,0 +1,267 @@
+//! What a file is called, and what the index says of it besides its bytes. Names are made of our own words and numbers,
+//! addresses and ports; what a peer sent appears in the index only, escaped.
+
+use crate::parts::json_text;
+use buffer::Rings;
+use filter::prelude::*;
+use filter::record::{FieldValue, schema_id};
+use packet::Flow;
+use std::fmt::Write;
+use std::sync::Arc;
+
+/// What is known of a file before its bytes.
+#[derive(Debug, Default)]
+pub(super) struct Title {
+    /// `stream`, `datagram`, `frame`, `http` ...
+    kind: &'static str,
+    /// Time of its first block.
+    time: u64,
+    /// From its sender to its receiver.
+    flow: Option<Flow>,
+    vlan: Option<u16>,
+    /// Connections before this one with the same addresses and ports.
+    reuse: u32,
+    /// `request` or `response`, where it is one.
+    direction: &'static str,
+    extension: &'static str,
+    /// Fields of the index line that come from metadata: `,"method":"GET"` ...
+    meta: Vec<u8>,
+}
+
+impl Title {
+    /// Of a stream or message that begins with this block.
+    pub(super) fn of_stream(kind: &'static str, block: &Descriptor, facts: Option<&StreamFacts>) -> Title {
+        Title {
+            kind,
+            time: block.time,
+            flow: facts.map(|facts| facts.directed(block.class)),
+            vlan: facts.and_then(|facts| facts.vlan),
+            reuse: facts.map_or(0, |facts| facts.reuse),
+            ..Title::default()
+        }
+    }
+
+    /// Of a block that is a file by itself.
+    pub(super) fn of_block(kind: &'static str, extension: &'static str, block: &Descriptor) -> Title {
+        Title { kind, extension, time: block.time, ..Title::default() }
+    }
+
+    /// Does its flow alone name it?
+    pub(super) fn is_named_by_flow(&self) -> bool {
+        self.kind == "stream" && self.flow.is_some()
+    }
+
+    /// Its file name; `number` where it has one.
+    pub(super) fn name(&self, number: Option<u64>) -> String {
+        let mut name = String::with_capacity(96);
+        // Writing to a String cannot fail.
+        self.write_name(number, &mut name).unwrap_or_default();
+        name
+    }
+
+    fn write_name(&self, number: Option<u64>, name: &mut String) -> std::fmt::Result {
+        if let (true, Some(flow)) = (self.is_named_by_flow(), self.flow) {
+            write!(name, "{}", flow.tcpflow_name())?;
+            if let Some(vlan) = self.vlan {
+                write!(name, "--{vlan}")?;
+            }
+            if self.reuse > 0 {
+                write!(name, "c{}", self.reuse)?;
+            }
+            return number.map_or(Ok(()), |number| write!(name, "-{number:08}"));
+        }
+        write!(name, "{}-{:08}", self.kind, number.unwrap_or(0))?;
+        if !self.direction.is_empty() {
+            write!(name, "-{}", self.direction)?;
+        }
+        if let Some(flow) = self.flow {
+            write!(name, "-{}", flow.tcpflow_name())?;
+        }
+        if !self.extension.is_empty() {
+            write!(name, ".{}", self.extension)?;
+        }
+        Ok(())
+    }
+
+    /// Appends the first fields of its index line, with the opening brace. The line begins with the name: that is how
+    /// a later run finds the files that it may remove.
+    pub(super) fn append_head(&self, out: &mut Vec<u8>, file: &str) {
+        out.push(b'{');
+        json_text::key(out, "file");
+        json_text::text(out, file.as_bytes());
+        json_text::key(out, "kind");
+        json_text::text(out, self.kind.as_bytes());
+        json_text::key(out, "ts");
+        packet::time::append_json(out, self.time);
+        let Some(flow) = self.flow else { return };
+        json_text::key(out, "src");
+        json_text::address(out, flow.source);
+        json_text::key(out, "src_port");
+        json_text::number(out, u64::from(flow.source_port));
+        json_text::key(out, "dst");
+        json_text::address(out, flow.target);
+        json_text::key(out, "dst_port");
+        json_text::number(out, u64::from(flow.target_port));
+    }
+
+    /// Appends the last fields of its index line and the closing brace.
+    pub(super) fn append_tail(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.meta);
+        out.push(b'}');
+    }
+}
+
+/// Which fields of a message's metadata the index has, and what it calls them.
+const META_FIELDS: [(&str, &str); 7] = [
+    ("direction", "direction"),
+    ("http_method", "method"),
+    ("hostname", "host"),
+    ("url", "uri"),
+    ("status", "status"),
+    ("http_content_type", "content_type"),
+    ("content_encoding", "content_encoding"),
+];
+
+/// Reads metadata rows into titles.
+#[derive(Debug)]
+pub(super) struct MetaFields {
+    schemas: Arc<[&'static Schema]>,
+    /// The schema met last, and the places of [`META_FIELDS`] in it.
+    last: Option<(&'static Schema, [Option<usize>; META_FIELDS.len()])>,
+}
+
+impl MetaFields {
+    pub(super) fn new(env: &Env) -> MetaFields {
+        MetaFields { schemas: Arc::clone(&env.schemas), last: None }
+    }
+
+    /// Puts what a META block says into the title of its message. Any other block says nothing.
+    pub(super) fn read_into(&mut self, title: &mut Title, block: &Descriptor, rings: &Rings) {
+        if !block.has(Flags::META) {
+            return;
+        }
+        let bytes = rings.bytes(block);
+        let Some((schema, places)) = schema_id(bytes).and_then(|id| self.places(id)) else { return };
+        let Some(row) = Row::new(schema, bytes) else { return };
+        title.kind = schema.name;
+        title.extension = "body";
+        title.meta.clear();
+        for ((field, key), place) in META_FIELDS.iter().zip(places) {
+            let value = place.and_then(|place| row.get(place));
+            match (*field, &value) {
+                ("direction", Some(FieldValue::Text(b"request"))) => title.direction = "request",
+                ("direction", Some(FieldValue::Text(b"response"))) => title.direction = "response",
+                ("http_content_type", Some(FieldValue::Text(text))) => title.extension = extension(text),
+                _ => {}
+            }
+            match value {
+                Some(FieldValue::Text(text)) => {
+                    json_text::key(&mut title.meta, key);
+                    json_text::text(&mut title.meta, text);
+                }
+                Some(FieldValue::Number(number)) => {
+                    json_text::key(&mut title.meta, key);
+                    json_text::number(&mut title.meta, number);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn places(&mut self, id: u32) -> Option<(&'static Schema, [Option<usize>; META_FIELDS.len()])> {
+        if self.last.is_none_or(|(schema, _)| schema.id() != id) {
+            let schema = *self.schemas.iter().find(|schema| schema.id() == id)?;
+            let place = |(field, _): (&str, &str)| schema.field(&format!("{}.{field}", schema.name));
+            self.last = Some((schema, META_FIELDS.map(place)));
+        }
+        self.last
+    }
+}
+
+/// Ending of the names of bodies of this content type; only types that are known.
+fn extension(content_type: &[u8]) -> &'static str {
+    const KNOWN: [(&str, &str); 38] = [
+        ("text/html", "html"),
+        ("text/plain", "txt"),
+        ("text/css", "css"),
+        ("text/csv", "csv"),
+        ("text/xml", "xml"),
+        ("text/javascript", "js"),
+        ("application/javascript", "js"),
+        ("application/x-javascript", "js"),
+        ("application/json", "json"),
+        ("application/xml", "xml"),
+        ("application/xhtml+xml", "html"),
+        ("application/rss+xml", "xml"),
+        ("application/soap+xml", "xml"),
+        ("application/pdf", "pdf"),
+        ("application/zip", "zip"),
+        ("application/gzip", "gz"),
+        ("application/x-gzip", "gz"),
+        ("application/x-tar", "tar"),
+        ("application/octet-stream", "bin"),
+        ("application/x-msdownload", "bin"),
+        ("application/x-shockwave-flash", "swf"),
+        ("application/vnd.ms-cab-compressed", "cab"),
+        ("application/wasm", "wasm"),
+        ("application/ocsp-request", "ocsp"),
+        ("application/ocsp-response", "ocsp"),
+        ("application/x-www-form-urlencoded", "form"),
+        ("image/jpeg", "jpg"),
+        ("image/png", "png"),
+        ("image/gif", "gif"),
+        ("image/webp", "webp"),
+        ("image/svg+xml", "svg"),
+        ("image/x-icon", "ico"),
+        ("image/vnd.microsoft.icon", "ico"),
+        ("font/woff", "woff"),
+        ("font/woff2", "woff2"),
+        ("audio/mpeg", "mp3"),
+        ("video/mp4", "mp4"),
+        ("video/webm", "webm"),
+    ];
+    let end = content_type.iter().position(|byte| *byte == b';').unwrap_or(content_type.len());
+    let essence = content_type[..end].trim_ascii();
+    let known = KNOWN.iter().find(|(name, _)| essence.eq_ignore_ascii_case(name.as_bytes()));
+    known.map_or("body", |(_, extension)| extension)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::IpAddr;
+
+    fn flow() -> Flow {
+        let [source, target]: [IpAddr; 2] = ["10.0.0.1", "2001:db8::7"].map(|text| text.parse().unwrap());
+        Flow { source, target, source_port: 80, target_port: 40_000, protocol: 6 }
+    }
+
+    #[test]
+    fn names() {
+        let check = |title: Title, number: Option<u64>, expected: &str| assert_eq!(title.name(number), expected);
+        let named = "010.000.000.001.00080-2001.0db8.0000.0000.0000.0000.0000.0007.40000";
+        let stream = || Title { kind: "stream", flow: Some(flow()), ..Title::default() };
+        check(stream(), None, named);
+        check(Title { reuse: 2, ..stream() }, None, &format!("{named}c2"));
+        check(Title { vlan: Some(6), reuse: 1, ..stream() }, None, &format!("{named}--6c1"));
+        check(stream(), Some(12), &format!("{named}-00000012"));
+        check(Title { flow: None, ..stream() }, Some(12), "stream-00000012");
+        let body = Title { kind: "http", direction: "response", extension: "html", ..stream() };
+        check(body, Some(3), &format!("http-00000003-response-{named}.html"));
+        check(Title { kind: "frame", ..Title::default() }, Some(1), "frame-00000001");
+    }
+
+    #[test]
+    fn extensions_come_from_a_list() {
+        for (content_type, expected) in [
+            ("text/html; charset=utf-8", "html"),
+            (" Image/PNG ", "png"),
+            ("", "body"),
+            ("../../etc/passwd", "body"),
+            ("text/html/../x", "body"),
+            (";text/html", "body"),
+        ] {
+            assert_eq!(extension(content_type.as_bytes()), expected);
+        }
+    }
+}

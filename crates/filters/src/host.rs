@@ -1,0 +1,31 @@
+//! Passes packets from or to an address.
+
+use crate::parts::addresses::AddressTest;
+use crate::parts::networks::Networks;
+use crate::parts::select::of_frames_or_streams;
+use filter::kind::Example;
+use filter::prelude::*;
+
+/// What `host` is.
+pub static KIND: Kind = Kind::new("host", "passes packets from or to an address", make)
+    .help(
+        "Either address of the packet must be wanted: `host 192.0.2.1`, `host 2001:db8::1`, or one of a list: `host \
+         \"192.0.2.1,192.0.2.7\"`. ARP packets pass by the IPv4 addresses they speak of. Addresses of tunnels' inner \
+         packets are not looked at. Names are not looked up: that could not be done before the run begins. Pieces of \
+         streams and messages pass by the addresses of their stream.",
+    )
+    .params(&[Param::new("address", ParamType::Text, "an IPv4 or IPv6 address, or a list as \"a,b\"")
+        .required()
+        .main()])
+    .takes(&[Type::Frame, Type::Packet, Type::Bytes, Type::Message])
+    .selects()
+    .examples(&[Example {
+        request: "pcap browse.pcap | host 65.208.228.223 | count",
+        output: "{\"blocks\":34,\"bytes\":20695,\"wire_bytes\":20695}\n",
+    }]);
+
+fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
+    let wanted = Networks::of_addresses(params.text("address").unwrap_or_default())
+        .map_err(|wrong| ParamError { key: Some("address"), ..wrong })?;
+    of_frames_or_streams(AddressTest { wanted }, env)
+}

@@ -1,0 +1,234 @@
+//! Prints one line for each block, for people: when, who to whom, what it is, how it begins.
+//!
+//! What is said of a frame is in `inspect/frame.rs`, of a row in `inspect/row.rs`. Not a dissector: of what lies behind the
+//! transport header it shows bytes. Scripts read `json`.
+
+mod frame;
+mod row;
+
+use crate::parts::lines::Lines;
+use crate::parts::printable::{dump, quoted};
+use filter::prelude::*;
+use packet::LinkType;
+use std::io::Write;
+
+/// What `inspect` is.
+pub static KIND: Kind = Kind::new("inspect", "prints one line for each block, for people to read", make)
+    .help(
+        "A frame or packet is shown with its time (UTC), VLANs, addresses, ports, what its transport header says, its length \
+         on the wire, and how its payload begins. A piece of a stream or message has the number of its connection and \
+         its direction (c>s is from client to server) in front, and says where bytes are missing; a record is shown as \
+         its fields. At most `bytes` bytes of payload are shown, as text; hex=yes shows that many bytes of the whole block \
+         below the line instead. Nothing from the traffic is printed that is not printable ASCII: the rest is escaped.\n\n\
+         The form of the lines may change from version to version; for scripts there is `json`.",
+    )
+    .params(PARAMS)
+    .sink();
+
+const PARAMS: &[Param] = &[
+    Param::new("bytes", ParamType::Size, "how many bytes to show of each block").default("60"),
+    Param::new("hex", ParamType::Flag, "show bytes in lines of hexadecimal digits and text").default("no"),
+    Param::new("file", ParamType::Path, "file to write to; standard output if not given, or if it is -"),
+];
+
+fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
+    let of = if Types::of(&[Type::Bytes, Type::Message]).has_all(env.input) {
+        Type::Bytes
+    } else {
+        let mut types = env.input.iter();
+        match (types.next(), types.next()) {
+            (Some(of), None) => of,
+            _ if Types::of(&[Type::Frame, Type::Packet]).has_all(env.input) => Type::Frame,
+            _ => {
+                let message = format!("{} come here, and cannot be told apart", env.input);
+                return Err(ParamError { key: None, message, help: None, system: false }
+                    .with_help("end each branch with its own inspect: { a | inspect + b | inspect }"));
+            }
+        }
+    };
+    let shown = params.number("bytes").unwrap_or(0).min(u64::from(u32::MAX)) as usize;
+    Ok(Instance::filter(Inspect {
+        lines: Lines::new(params, env),
+        env: env.clone(),
+        of,
+        shown,
+        hex: params.flag("hex"),
+    }))
+}
+
+struct Inspect {
+    lines: Lines,
+    env: Env,
+    of: Type,
+    /// Bytes to show of each block.
+    shown: usize,
+    hex: bool,
+}
+
+impl Inspect {
+    fn line(&mut self, block: &Descriptor, cx: &Context<'_>) {
+        let out = self.lines.buffer();
+        let bytes = cx.rings.bytes(block);
+        let payload = match self.of {
+            Type::Frame | Type::Packet => {
+                let link = cx.rings.link_type(block).map_or(LinkType::RAW, LinkType);
+                time(out, block.time);
+                frame::append(out, link, bytes, block)
+            }
+            Type::Bytes | Type::Message => {
+                time(out, block.time);
+                who(out, block, cx.streams.get(block.class));
+                if block.has(Flags::META) {
+                    row::append_meta(out, &self.env, bytes);
+                    return;
+                }
+                how_long(out, block);
+                bytes
+            }
+            Type::Record => {
+                row::append(out, &self.env, bytes);
+                return;
+            }
+        };
+        if self.hex {
+            dump(out, &bytes[..bytes.len().min(self.shown)]);
+        } else if !payload.is_empty() && self.shown > 0 {
+            out.push(b' ');
+            quoted(out, &payload[..payload.len().min(self.shown)]);
+            if payload.len() > self.shown {
+                out.extend_from_slice(b"...");
+            }
+        }
+    }
+}
+
+fn time(out: &mut Vec<u8>, ns: u64) {
+    out.extend_from_slice(&packet::time::rfc3339(ns));
+    out.push(b' ');
+}
+
+/// Appends formatted text; writing to a Vec cannot fail.
+fn say(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    out.write_fmt(text).unwrap_or_default();
+}
+
+/// The connection's number, the direction, and the addresses in that direction.
+fn who(out: &mut Vec<u8>, block: &Descriptor, facts: Option<&StreamFacts>) {
+    let direction = if block.class.direction() == 0 { "c>s" } else { "s>c" };
+    say(out, format_args!("#{} {direction} ", block.class.connection()));
+    if let Some(facts) = facts {
+        say(out, format_args!("{} ", facts.directed(block.class)));
+    }
+}
+
+/// Length, place in the stream or message, and what is missing.
+fn how_long(out: &mut Vec<u8>, block: &Descriptor) {
+    say(out, format_args!("{} bytes", block.len));
+    if block.gap() > 0 {
+        say(out, format_args!(" after {} missing", block.gap()));
+    }
+    for (flag, word) in [(Flags::FIRST, " first"), (Flags::LAST, " last"), (Flags::TRUNCATED, " cut")] {
+        if block.has(flag) {
+            out.extend_from_slice(word.as_bytes());
+        }
+    }
+}
+
+impl Filter for Inspect {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        for (_, block) in batch.iter() {
+            self.line(block, cx);
+            if self.lines.line_done()? == Status::Finished {
+                return Ok(Status::Finished);
+            }
+        }
+        self.lines.batch_done()
+    }
+
+    fn flush(&mut self, _cx: &mut Context<'_>) -> Made {
+        self.lines.write_out()
+    }
+
+    fn finish(&mut self, _cx: &mut Context<'_>) -> Made {
+        self.lines.write_out()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::count;
+    use crate::parts::handmade::{MESSAGES, Piece, block, facts, meta};
+    use proptest::prelude::*;
+    use testkit::{Chain, packets};
+
+    fn check(chain: Chain, given: &[(&str, &str)], expected: &[&str]) {
+        assert_eq!(chain.then(&KIND, given).run().stdout.lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn frames() {
+        let frames = [(1, packets::udp(packets::CLIENT, packets::SERVER, b"hello\x1b[31m\n"))];
+        let chain = || Chain::frames(1, &frames);
+        let line = "1970-01-01T00:00:00.000000001Z 10.0.0.1:40000 > 10.0.0.2:80 UDP len 11, 53 bytes";
+        check(chain(), &[], &[&format!(r#"{line} "hello\x1b[31m\n""#)]);
+        check(chain(), &[("bytes", "5")], &[&format!(r#"{line} "hello"..."#)]);
+        check(chain(), &[("bytes", "0")], &[line]);
+        let row = "    00000000  02 00 00 00 00 02 02 00  00 00 00 01 08 00 45 00  ..............E.";
+        check(chain(), &[("bytes", "16"), ("hex", "yes")], &[line, row]);
+    }
+
+    #[test]
+    fn streams_and_messages() {
+        let first = Flags::FIRST;
+        let pieces: Vec<Piece> = vec![
+            block(0, first, b"GET /", 0),
+            block(1, Flags::GAP_BEFORE, b"OK", 100),
+            block(1, Flags::LAST.with(Flags::TRUNCATED), b"", 0),
+            block(500, Flags::NONE, b"?", 0),
+        ];
+        let time = "1970-01-01T00:00:00.000000000Z";
+        check(
+            Chain::pieces(Type::Bytes, None, pieces).streams(&[facts(7, 6, 0)]),
+            &[],
+            &[
+                &format!(r#"{time} #0 c>s 10.0.0.1:7 > 10.0.0.2:80 5 bytes first "GET /""#),
+                &format!(r#"{time} #0 s>c 10.0.0.2:80 > 10.0.0.1:7 2 bytes after 100 missing "OK""#),
+                &format!("{time} #0 s>c 10.0.0.2:80 > 10.0.0.1:7 0 bytes last cut"),
+                &format!(r#"{time} #250 c>s 1 bytes "?""#),
+            ],
+        );
+        let pieces = vec![block(1, first.with(Flags::META), &meta("/a b\x1b", "text/html"), 0)];
+        let fields = r#"direction=response url="/a b\x1b" status=200 http_content_type=text/html"#;
+        check(
+            Chain::pieces(Type::Message, None, pieces).streams(&[facts(7, 6, 0)]).then(&MESSAGES, &[]),
+            &[],
+            &[&format!("{time} #0 s>c 10.0.0.2:80 > 10.0.0.1:7 http {fields}")],
+        );
+    }
+
+    #[test]
+    fn records() {
+        let frames = [(0, vec![0; 60])];
+        check(Chain::frames(1, &frames).then(&count::KIND, &[]), &[], &["count blocks=1 bytes=60 wire_bytes=60"]);
+        let strange = Chain::pieces(Type::Record, None, vec![block(0, Flags::NONE, b"abc", 0)]);
+        check(strange, &[], &["a record of no known schema, 3 bytes"]);
+    }
+
+    proptest! {
+        /// Whatever a frame holds, nothing of it can steer a terminal.
+        #[test]
+        fn only_printable_characters_are_printed(
+            link in prop_oneof![Just(1u16), Just(101), Just(113), Just(0), any::<u16>()],
+            head in prop_oneof![Just(Vec::new()), Just(packets::udp(packets::CLIENT, packets::SERVER, b""))],
+            tail in proptest::collection::vec(any::<u8>(), 0..80),
+            hex in any::<bool>(),
+        ) {
+            let frames = [(0, [head, tail].concat())];
+            let hex = if hex { "yes" } else { "no" };
+            let stdout = Chain::frames(link, &frames).then(&KIND, &[("hex", hex)]).run().stdout;
+            prop_assert!(stdout.chars().all(|one| one == '\n' || (' '..='~').contains(&one)), "{stdout:?}");
+            prop_assert!(stdout.lines().count() == 1 || hex == "yes");
+        }
+    }
+}

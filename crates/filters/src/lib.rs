@@ -1,0 +1,43 @@
+//! The library of filters: one file each, and one line below. The file's stem is the filter's name in requests.
+//!
+//! Read [`count`] first: every filter has its skeleton — what it is, its `KIND`, its state, what it does, its tests.
+//! `parts` holds what several filters share. Nothing here knows the engine, the control plane or the request language.
+
+#![forbid(unsafe_code)]
+
+mod parts;
+
+/// Declares one module for each filter and lists their kinds.
+macro_rules! filters {
+    ($($name:ident),* $(,)?) => {
+        $(pub mod $name;)*
+
+        /// Every filter there is.
+        pub static KINDS: &[&filter::Kind] = &[$(&$name::KIND),*];
+    };
+}
+
+filters! {
+    bpf,
+    count,
+    destport,
+    drop,
+    ether,
+    files,
+    head,
+    histogram,
+    host,
+    icmp,
+    inspect,
+    ip,
+    ip6,
+    json,
+    net,
+    pcap,
+    port,
+    proto,
+    r#match,
+    sample,
+    sourceport,
+    vlan,
+}

@@ -1,0 +1,451 @@
+//! Passes what contains a text or matches a regular expression: blocks, or pieces of streams, where a match may begin in
+//! one block and end in a later one.
+//!
+//! Tiers: frames and packets stand for themselves, and each is one search by the fastest searcher there is for what is
+//! looked for. Of a stream a session keeps where an automaton stands at the end of each block; see
+//! [`Matcher::advance`] for what that costs.
+//!
+//! Read next: `match/literals.rs`, `match/regex.rs`, which are the matchers.
+
+mod literals;
+mod regex;
+
+use crate::parts::select::are_streams;
+use filter::batch::places;
+use filter::kind::Example;
+use filter::prelude::*;
+
+/// What `match` is.
+pub static KIND: Kind = Kind::new("match", "passes what contains a text or matches a regular expression", make)
+    .help(
+        "`match TEXT` looks for these bytes, `match regex=EXPRESSION` for a regular expression in the syntax of Rust's \
+         regex crate, on bytes: classes such as `\\w` are ASCII, `.` is any byte but a line feed, `\\x00` is a byte, \
+         `(?s)`, `(?i)` and the like work, back references do not exist. Several texts and expressions mean any of them.\
+         \n\n\
+         Of frames and packets it looks at each alone, headers included; to look into payload only, put `udp` or `tcp` \
+         before it. Of streams and messages it looks across block boundaries, but never across bytes that are missing, \
+         and passes each block in which a match ends; a match is every place where one can end, not the longest. With \
+         `pass=rest` everything of a stream from its first such block on passes. What passes is a stream with gaps \
+         where blocks were left out: its first block is flagged as first, missing bytes are accounted for, and once \
+         anything has passed so does the stream's last block, without its bytes if it does not match. Metadata records \
+         of messages are neither looked at nor passed.\n\n\
+         With `$` or `\\b` a match at the very end of a block is known only with the next, which then passes. The events \
+         `matches` and `streams matched` count blocks in which a match ended and streams that had one.",
+    )
+    .params(&[
+        Param::new("text", ParamType::List, "bytes to look for").main(),
+        Param::new("regex", ParamType::List, "regular expression to look for"),
+        Param::new("ignore-case", ParamType::Flag, "take ASCII letters of either case as the same").default("no"),
+        Param::new("pass", ParamType::Choice(&["block", "rest"]), "what of a stream passes").default("block"),
+    ])
+    .takes(&[Type::Frame, Type::Packet, Type::Bytes, Type::Message])
+    .mode(Mode::Session(SessionKey::Class))
+    .parses_payload()
+    .examples(&[Example {
+        request: "pcap browse.pcap | match \"GET /\" | count",
+        output: "{\"blocks\":2,\"bytes\":1308,\"wire_bytes\":1308}\n",
+    }]);
+
+/// Bytes of all texts and expressions together.
+const PATTERN_BYTES: usize = 64 << 10;
+
+fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
+    let (texts, expressions) = (params.list("text"), params.list("regex"));
+    if texts.is_empty() && expressions.is_empty() {
+        return Err(ParamError::new("text", "there is nothing to look for").with_help("match TEXT or match regex=..."));
+    }
+    if texts.iter().chain(expressions).map(String::len).sum::<usize>() > PATTERN_BYTES {
+        return Err(ParamError::new("text", format!("more than {PATTERN_BYTES} bytes to look for")));
+    }
+    if texts.iter().any(String::is_empty) {
+        return Err(ParamError::new("text", "an empty text is in everything"));
+    }
+    let (ignore_case, rest) = (params.flag("ignore-case"), params.text("pass") == Some("rest"));
+    let streams = are_streams(env)?;
+    if rest && !streams {
+        return Err(ParamError::new("pass", format!("pass=rest is for streams, and {} comes", env.input))
+            .with_help("put tcp or udp before it"));
+    }
+    Ok(match (expressions, texts, streams) {
+        ([], [text], false) if !ignore_case => blocks(literals::One::new(text)),
+        ([], texts, false) => blocks(literals::Any::new(texts, ignore_case)?),
+        ([], [text], true) if !ignore_case => {
+            sessions(literals::Across::new(literals::One::new(text), texts, false)?, rest)
+        }
+        ([], texts, true) => {
+            sessions(literals::Across::new(literals::Any::new(texts, ignore_case)?, texts, ignore_case)?, rest)
+        }
+        (expressions, texts, false) => blocks(regex::Alone::new(expressions, texts, ignore_case)?),
+        (expressions, texts, true) => sessions(regex::Across::new(expressions, texts, ignore_case)?, rest),
+    })
+}
+
+/// Looks for something in bytes that stand for themselves.
+trait Search: Send {
+    /// Is it there?
+    fn is_in(&mut self, bytes: &[u8]) -> bool;
+}
+
+/// Looks for something in bytes that come piece by piece.
+trait Matcher: Send {
+    /// What has to be known of the bytes before: where an automaton stands.
+    type Place: Copy + Send;
+
+    /// At the beginning of a stream.
+    fn start(&self) -> Self::Place;
+
+    /// Behind bytes that are missing.
+    fn behind_gap(&self) -> Self::Place;
+
+    /// Goes on through `bytes`, behind which the stream ends where they are the `last`, and says whether a match ends in
+    /// them. Looks at each byte once or, where something faster than the automaton can say that a block has no match,
+    /// at the block's two ends only.
+    fn advance(&mut self, at: &mut Self::Place, bytes: &[u8], last: bool) -> bool;
+}
+
+fn blocks(search: impl Search + 'static) -> Instance {
+    Instance::filter(Blocks { search })
+}
+
+fn sessions<M: Matcher<Place: 'static> + 'static>(matcher: M, rest: bool) -> Instance {
+    Instance::session(SessionKey::Class, Streams { matcher, rest })
+}
+
+struct Blocks<S> {
+    search: S,
+}
+
+impl<S: Search> Filter for Blocks<S> {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        let rings = &*cx.rings;
+        batch.keep_if(|block| self.search.is_in(rings.bytes(block)));
+        cx.counters.events.add("matches", u64::from(batch.count()));
+        Ok(Status::Done)
+    }
+}
+
+struct Streams<M> {
+    matcher: M,
+    rest: bool,
+}
+
+/// What is kept of a stream.
+struct Stream<P> {
+    at: P,
+    /// Something of it has passed.
+    passed: bool,
+    /// Bytes since the last block that passed, or since the stream's beginning.
+    left_out: u64,
+}
+
+impl<M: Matcher<Place: 'static>> SessionFilter for Streams<M> {
+    type State = Stream<M::Place>;
+
+    fn open(&mut self, _class: Class, _cx: &mut Context<'_>) -> Self::State {
+        Stream { at: self.matcher.start(), passed: false, left_out: 0 }
+    }
+
+    fn run(&mut self, state: &mut Self::State, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        let mut kept = 0;
+        for place in places(batch.live()) {
+            let block = batch.block_mut(place);
+            if block.has(Flags::META) {
+                continue;
+            }
+            let found = if self.rest && state.passed {
+                false
+            } else {
+                if block.has(Flags::GAP_BEFORE) {
+                    state.at = self.matcher.behind_gap();
+                }
+                self.matcher.advance(&mut state.at, cx.rings.bytes(block), block.has(Flags::LAST))
+            };
+            if found {
+                cx.counters.events.add("matches", 1);
+                cx.counters.events.add("streams matched", u64::from(!state.passed));
+            }
+            kept |= u64::from(state.keeps(block, found, self.rest)) << place;
+        }
+        batch.keep(kept);
+        Ok(Status::Done)
+    }
+
+    fn close(
+        &mut self,
+        _state: Self::State,
+        _class: Class,
+        _why: Closed,
+        _cx: &mut Context<'_>,
+    ) -> Result<(), Box<Failure>> {
+        Ok(())
+    }
+}
+
+impl<P> Stream<P> {
+    /// Does the block pass? One that does is made part of the stream that passes: first, last, and what is missing.
+    fn keeps(&mut self, block: &mut Descriptor, found: bool, rest: bool) -> bool {
+        let gap = u64::from(block.gap());
+        let matches = found || rest && self.passed;
+        if !matches {
+            self.left_out = self.left_out.saturating_add(gap + u64::from(block.len));
+            if !block.has(Flags::LAST) || !self.passed {
+                return false;
+            }
+            block.pos += u64::from(block.len);
+            block.len = 0;
+        }
+        let missing = if matches { self.left_out.saturating_add(gap) } else { self.left_out };
+        if missing > 0 {
+            // More than the length on the wire can say is said as the most it can.
+            block.set_wire(u32::try_from(missing).unwrap_or(u32::MAX).saturating_add(block.len));
+            block.add_flags(Flags::GAP_BEFORE);
+        }
+        if !self.passed {
+            block.add_flags(Flags::FIRST);
+        }
+        (self.passed, self.left_out) = (true, 0);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packet::flow::Flow;
+    use proptest::prelude::*;
+    use std::net::{IpAddr, Ipv4Addr};
+    use testkit::{Chain, Outcome};
+
+    fn piece(class: u32, bytes: &[u8], flags: Flags) -> (Descriptor, Vec<u8>) {
+        let mut block = Descriptor { class: Class(class), ..Descriptor::default() };
+        block.set_flags(flags);
+        (block, bytes.to_vec())
+    }
+
+    fn gap(mut piece: (Descriptor, Vec<u8>), bytes: u32) -> (Descriptor, Vec<u8>) {
+        piece.0.add_flags(Flags::GAP_BEFORE);
+        piece.0.set_wire(piece.1.len() as u32 + bytes);
+        piece
+    }
+
+    /// One stream of these pieces, with its first and last flagged.
+    fn stream(pieces: &[&[u8]]) -> Vec<(Descriptor, Vec<u8>)> {
+        let end = pieces.len().saturating_sub(1);
+        let flags = |at| {
+            let first = if at == 0 { Flags::FIRST } else { Flags::NONE };
+            if at == end { first.with(Flags::LAST) } else { first }
+        };
+        pieces.iter().enumerate().map(|(at, bytes)| piece(0, bytes, flags(at))).collect()
+    }
+
+    fn run(of: Type, pieces: Vec<(Descriptor, Vec<u8>)>, given: &[(&str, &str)]) -> Outcome {
+        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let flow = Flow { source: address, target: address, source_port: 1, target_port: 2, protocol: 6 };
+        let facts = StreamFacts { flow, start: 0, reuse: 0, vlan: None, state: StreamState::Established };
+        Chain::pieces(of, Some(1), pieces).streams(&[facts; 2]).then(&KIND, given).run()
+    }
+
+    #[test]
+    fn frames_stand_for_themselves() {
+        let check = |given: &[(&str, &str)], frames: &[&[u8]], expected: &[&[u8]]| {
+            let pieces = frames.iter().map(|bytes| piece(0, bytes, Flags::NONE)).collect();
+            let outcome = run(Type::Frame, pieces, given);
+            assert_eq!(outcome.blocks.iter().map(|block| &block.bytes[..]).collect::<Vec<_>>(), expected, "{given:?}");
+            assert_eq!(outcome.counters("match").events.get("matches"), expected.len() as u64);
+        };
+        let frames: [&[u8]; 5] = [b"GET /a HTTP", b"get /b", b"G", b"ET /c", b""];
+        check(&[("text", "GET /")], &frames, &[b"GET /a HTTP"]);
+        check(&[("text", "GET /"), ("ignore-case", "yes")], &frames, &[b"GET /a HTTP", b"get /b"]);
+        check(&[("text", "GET /"), ("text", "/c")], &frames, &[b"GET /a HTTP", b"ET /c"]);
+        check(&[("regex", "(?-u)^[Gg].T? /")], &frames, &[b"GET /a HTTP"]);
+        check(&[("regex", "^et"), ("ignore-case", "yes")], &frames, &[b"ET /c"]);
+        check(&[("regex", "/b$"), ("text", "ET /")], &frames, &[b"GET /a HTTP", b"get /b", b"ET /c"]);
+        check(&[("regex", r"\x00\xff")], &[b"\x00\xff", b"\xc3\xbf"], &[b"\x00\xff"]);
+    }
+
+    /// A stream in these pieces: in which of them does a match end?
+    fn check_ends(given: &[(&str, &str)], pieces: &[&[u8]], expected: &[usize]) {
+        let mut pieces = stream(pieces);
+        // The end alone, so that no block has to pass for its flag.
+        pieces.iter_mut().for_each(|(block, _)| block.set_flags(block.flags().without(Flags::LAST)));
+        pieces.iter_mut().enumerate().for_each(|(at, (block, _))| block.time = at as u64);
+        let outcome = run(Type::Bytes, pieces, given);
+        let passed: Vec<_> = outcome.blocks.iter().map(|block| block.descriptor.time as usize).collect();
+        assert_eq!(passed, expected, "{given:?}");
+    }
+
+    #[test]
+    fn matches_cross_blocks() {
+        let text = |text| [("text", text)];
+        check_ends(&text("secret"), &[b"xsecretx", b"x"], &[0]);
+        check_ends(
+            &text("secret"),
+            &[b"xsec", b"retx", b"secret", b"s", b"e", b"c", b"r", b"e", b"t", b""],
+            &[1, 2, 8],
+        );
+        check_ends(&text("aaa"), &[b"aa", b"a", b"a", b"b", b"aa", b"aa"], &[1, 2, 5]);
+        check_ends(&text("x"), &[b"a", b"x", b"xa"], &[1, 2]);
+        check_ends(&[("text", "SeCret"), ("ignore-case", "yes")], &[b"sEC", b"rET"], &[1]);
+        check_ends(&[("text", "short"), ("text", "much longer")], &[b"much sho", b"rt much long", b"er"], &[1, 2]);
+        let regex = |regex| [("regex", regex)];
+        check_ends(&regex("sec+ret"), &[b"xsec", b"", b"cc", b"cretx", b"secret", b"secret"], &[3, 4, 5]);
+        check_ends(&regex("a.b"), &[b"a", b"\n", b"baxb"], &[2]);
+        check_ends(&regex("(?s)a.b"), &[b"a", b"\n", b"baxb"], &[2]);
+        check_ends(&regex("^ab"), &[b"a", b"b", b"ab"], &[1]);
+        check_ends(&regex("password=[^&]{3}"), &[b"user=x&pass", b"word=12", b"3&"], &[2]);
+        check_ends(&[("regex", "b+c"), ("text", "A.")], &[b"A", b".", b"Ab", b"c"], &[1, 3]);
+        // What stands behind a match matters: it is known one block later.
+        check_ends(&regex(r"\bend\b"), &[b"the end", b" of", b"endless", b" end."], &[1, 3]);
+    }
+
+    #[test]
+    fn the_end_of_a_stream_ends_a_match() {
+        let check = |pieces: &[&[u8]], expected: &[&[u8]]| {
+            let outcome = run(Type::Bytes, stream(pieces), &[("regex", "end$")]);
+            assert_eq!(outcome.blocks.iter().map(|block| &block.bytes[..]).collect::<Vec<_>>(), expected);
+        };
+        check(&[b"en", b"d"], &[b"d"]);
+        check(&[b"end", b""], &[b""]);
+        check(&[b"end", b"s"], &[]);
+    }
+
+    #[test]
+    fn nothing_matches_across_missing_bytes() {
+        for given in [("text", "secret"), ("regex", "s[e]cret")] {
+            let broken = vec![piece(0, b"sec", Flags::FIRST), gap(piece(0, b"ret", Flags::NONE), 5)];
+            assert_eq!(run(Type::Bytes, broken, &[given]).blocks.len(), 0);
+            let behind = vec![piece(0, b"sec", Flags::FIRST), gap(piece(0, b"secret", Flags::NONE), 5)];
+            assert_eq!(run(Type::Bytes, behind, &[given]).blocks.len(), 1);
+        }
+        let behind = vec![piece(0, b"x", Flags::FIRST), gap(piece(0, b"ab", Flags::NONE), 5)];
+        assert_eq!(run(Type::Bytes, behind, &[("regex", "^ab")]).blocks.len(), 0);
+    }
+
+    /// What comes out of streams, as (class, bytes, missing before them, first, last).
+    fn check_streams(
+        pieces: Vec<(Descriptor, Vec<u8>)>,
+        given: &[(&str, &str)],
+        expected: &[(u32, &[u8], u32, bool, bool)],
+    ) {
+        let outcome = run(Type::Message, pieces, given);
+        let passed = outcome.blocks.iter().map(|block| {
+            let d = &block.descriptor;
+            (d.class.0, &block.bytes[..], d.gap(), d.has(Flags::FIRST), d.has(Flags::LAST))
+        });
+        assert_eq!(passed.collect::<Vec<_>>(), expected, "{given:?}");
+    }
+
+    #[test]
+    fn what_passes_is_a_stream_with_gaps() {
+        let x = &[("text", "x")][..];
+        let rest = &[("text", "x"), ("pass", "rest")][..];
+        let five = || stream(&[b"aa", b"bx", b"cccc", b"dx", b"eee"]);
+        check_streams(five(), x, &[(0, b"bx", 2, true, false), (0, b"dx", 4, false, false), (0, b"", 3, false, true)]);
+        check_streams(
+            five(),
+            rest,
+            &[
+                (0, b"bx", 2, true, false),
+                (0, b"cccc", 0, false, false),
+                (0, b"dx", 0, false, false),
+                (0, b"eee", 0, false, true),
+            ],
+        );
+        check_streams(stream(&[b"aa", b"bb"]), x, &[]);
+        check_streams(stream(&[b"ax"]), x, &[(0, b"ax", 0, true, true)]);
+        check_streams(stream(&[b"x", b""]), x, &[(0, b"x", 0, true, false), (0, b"", 0, false, true)]);
+        let mut gaps = five();
+        gaps[2] = gap(gaps[2].clone(), 100);
+        gaps[3] = gap(gaps[3].clone(), 1000);
+        check_streams(gaps, x, &[(0, b"bx", 2, true, false), (0, b"dx", 1104, false, false), (0, b"", 3, false, true)]);
+        let mut long = five();
+        long[2] = gap(long[2].clone(), (1 << 24) - 5);
+        check_streams(
+            long,
+            x,
+            &[(0, b"bx", 2, true, false), (0, b"dx", (1 << 24) - 3, false, false), (0, b"", 3, false, true)],
+        );
+    }
+
+    #[test]
+    fn streams_do_not_meet_and_metadata_is_not_looked_at() {
+        let only = Flags::FIRST.with(Flags::LAST);
+        let pieces = vec![
+            piece(0, b"se", Flags::FIRST),
+            piece(1, b"cret", Flags::FIRST),
+            piece(0, b"cret", Flags::LAST),
+            piece(1, b"", Flags::LAST),
+            piece(2, b"secret", Flags::META.with(Flags::FIRST)),
+            piece(2, b"sec", Flags::NONE),
+            piece(2, b"ret", Flags::LAST),
+            // Datagrams of one flow.
+            piece(3, b"sec", only),
+            piece(3, b"ret", only),
+            piece(3, b"secret", only),
+        ];
+        check_streams(
+            pieces,
+            &[("text", "secret")],
+            &[(0, b"cret", 2, true, true), (2, b"ret", 3, true, true), (3, b"secret", 0, true, true)],
+        );
+    }
+
+    #[test]
+    fn events() {
+        let outcome = run(Type::Bytes, stream(&[b"x", b"xx", b"", b"x"]), &[("text", "x")]);
+        let events = &outcome.counters("match").events;
+        assert_eq!((events.get("matches"), events.get("streams matched")), (3, 1));
+    }
+
+    #[test]
+    fn refusals() {
+        let check = |of: Type, given: &[(&str, &str)], key: &str, message: &str| {
+            let error = Chain::pieces(of, Some(1), Vec::new()).then(&KIND, given).refusal().unwrap();
+            assert_eq!(error.key, Some(key));
+            assert!(error.message.contains(message), "{}", error.message);
+        };
+        check(Type::Frame, &[], "text", "nothing to look for");
+        check(Type::Frame, &[("text", "")], "text", "empty");
+        check(Type::Frame, &[("text", "a"), ("pass", "rest")], "pass", "frame comes");
+        check(Type::Bytes, &[("text", &"a".repeat(PATTERN_BYTES + 1))], "text", "65536");
+        for of in [Type::Packet, Type::Bytes] {
+            check(of, &[("regex", "a(b")], "regex", "`a(b` is no regular expression: unclosed group at byte 1");
+            check(of, &[("regex", "a*")], "regex", "empty text");
+            check(of, &[("regex", "((a{1000}){1000}){1000}")], "regex", "cannot be built");
+        }
+        check(Type::Bytes, &[("regex", "(a|b)*a(a|b){30}")], "regex", "cannot be built");
+    }
+
+    /// In which pieces of `text` a part ends that `is_match` takes, by trying them all.
+    fn ends(text: &[u8], cuts: &[usize], is_match: impl Fn(&[u8]) -> bool) -> Vec<usize> {
+        let ends = |end: &usize| (0..*end).any(|start| is_match(&text[start..*end]));
+        let ends: Vec<usize> = (1..=text.len()).filter(ends).collect();
+        let piece = |at: usize| (cuts[at], cuts[at + 1]);
+        (0..cuts.len() - 1).filter(|at| ends.iter().any(|end| piece(*at).0 < *end && *end <= piece(*at).1)).collect()
+    }
+
+    proptest! {
+        /// However a stream is cut, the same blocks pass as trying every part of it says.
+        #[test]
+        fn cuts_do_not_matter(
+            text in proptest::collection::vec(proptest::sample::select(b"abc".to_vec()), 0..40),
+            cuts in proptest::collection::vec(0usize..40, 0..12),
+            one in "[abc]{1,5}",
+            other in "[abc]{1,3}",
+            expression in proptest::sample::select(vec!["a+b", "ab|c{3}", "(?:abc)+", "[ab]c.a", "b.{2,4}b", "aabb"]),
+        ) {
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).chain([0, text.len()]).collect();
+            cuts.sort_unstable();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|cut| &text[cut[0]..cut[1]]).collect();
+            let is = |wanted: &str| { let wanted = wanted.as_bytes().to_vec(); move |part: &[u8]| part == wanted };
+            let whole = regex_automata::meta::Regex::new(&format!("^(?:{expression})$")).unwrap();
+            check_ends(&[("text", &one)], &pieces, &ends(&text, &cuts, is(&one)));
+            let (is_one, is_other) = (is(&one), is(&other));
+            let either = |part: &[u8]| is_one(part) || is_other(part);
+            check_ends(&[("text", &one), ("text", &other)], &pieces, &ends(&text, &cuts, either));
+            let upper = one.to_uppercase();
+            check_ends(&[("text", &upper), ("ignore-case", "yes")], &pieces, &ends(&text, &cuts, is(&one)));
+            check_ends(&[("regex", expression)], &pieces, &ends(&text, &cuts, |part| whole.is_match(part)));
+        }
+    }
+}

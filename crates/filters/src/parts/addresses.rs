@@ -1,0 +1,48 @@
+//! What `host` and `net` share: both ask whether either address of a packet is in a set.
+
+use crate::parts::networks::Networks;
+use crate::parts::select::{FrameTest, StreamTest, View};
+use filter::prelude::*;
+use packet::flow::Flow;
+use packet::malformed::Malformed;
+use packet::{arp, encapsulation, ethernet};
+use std::net::IpAddr;
+
+/// Reverse ARP (RFC 903).
+const RARP: u16 = 0x8035;
+
+/// Passes what comes from or goes to one of these.
+pub(crate) struct AddressTest {
+    /// The addresses wanted.
+    pub wanted: Networks,
+}
+
+impl FrameTest for AddressTest {
+    #[inline]
+    fn frame(&self, view: View<'_>, _class: &mut Class) -> Result<bool, Malformed> {
+        match view.parse() {
+            Ok(frame) => Ok(self.wanted.has(frame.source) | self.wanted.has(frame.target)),
+            Err(Malformed::NotIp) => self.address_resolution(view),
+            Err(why) => Err(why),
+        }
+    }
+}
+
+impl AddressTest {
+    /// ARP speaks of IPv4 addresses; whoever asks for a host means that, too, as with tcpdump.
+    #[cold]
+    fn address_resolution(&self, view: View<'_>) -> Result<bool, Malformed> {
+        let below = encapsulation::parse(view.link, view.bytes)?;
+        if below.ether_type != ethernet::ARP && below.ether_type != RARP {
+            return Ok(false);
+        }
+        let packet = arp::Packet::new_checked(view.bytes.get(below.network_offset as usize..).unwrap_or_default())?;
+        Ok([packet.sender().1, packet.target().1].into_iter().any(|address| self.wanted.has(IpAddr::V4(address))))
+    }
+}
+
+impl StreamTest for AddressTest {
+    fn stream(&self, flow: &Flow) -> bool {
+        self.wanted.has(flow.source) || self.wanted.has(flow.target)
+    }
+}

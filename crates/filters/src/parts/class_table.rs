@@ -1,0 +1,124 @@
+//! States by class, found by index: stream numbers are small, so nothing is hashed.
+//!
+//! For sinks that must keep a state until its stream or message really ends: unlike the engine's sessions, an entry here
+//! never ends for being silent. The filter above that made the class bounds how many there are.
+
+use base::id::Class;
+use base::limits::STREAMS;
+
+const NONE: u32 = u32::MAX;
+
+/// States by class.
+#[derive(Debug)]
+pub(crate) struct ClassTable<T> {
+    /// Place in `entries` by class; grows with the highest class met.
+    places: Vec<u32>,
+    entries: Vec<Option<(Class, T)>>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for ClassTable<T> {
+    fn default() -> Self {
+        ClassTable { places: Vec::new(), entries: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> ClassTable<T> {
+    /// Can this be the class of a stream? What is not has no place here.
+    #[inline]
+    pub(crate) fn is_stream(class: Class) -> bool {
+        (class.connection() as usize) < STREAMS
+    }
+
+    fn place(&self, class: Class) -> Option<usize> {
+        self.places.get(class.0 as usize).filter(|place| **place != NONE).map(|place| *place as usize)
+    }
+
+    /// The state of this class.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, class: Class) -> Option<&mut T> {
+        let place = self.place(class)?;
+        self.entries[place].as_mut().map(|(_, state)| state)
+    }
+
+    /// The state of this class, made if there is none; `None` where the class is not of a stream.
+    #[inline]
+    pub(crate) fn get_or_insert(&mut self, class: Class, make: impl FnOnce() -> T) -> Option<&mut T> {
+        if self.place(class).is_none() {
+            self.insert(class, make)?;
+        }
+        self.get_mut(class)
+    }
+
+    fn insert(&mut self, class: Class, make: impl FnOnce() -> T) -> Option<()> {
+        if !Self::is_stream(class) {
+            return None;
+        }
+        let number = class.0 as usize;
+        if self.places.len() <= number {
+            self.places.resize((number + 1).next_power_of_two(), NONE);
+        }
+        let entry = Some((class, make()));
+        self.places[number] = match self.free.pop() {
+            Some(place) => {
+                self.entries[place as usize] = entry;
+                place
+            }
+            None => {
+                self.entries.push(entry);
+                (self.entries.len() - 1) as u32
+            }
+        };
+        Some(())
+    }
+
+    /// Takes the state of this class out.
+    #[inline]
+    pub(crate) fn remove(&mut self, class: Class) -> Option<T> {
+        let place = self.place(class)?;
+        self.places[class.0 as usize] = NONE;
+        self.free.push(place as u32);
+        self.entries[place].take().map(|(_, state)| state)
+    }
+
+    /// Takes any state out: for emptying the table one by one.
+    pub(crate) fn pop(&mut self) -> Option<(Class, T)> {
+        while let Some(last) = self.entries.pop() {
+            if let Some((class, state)) = last {
+                self.places[class.0 as usize] = NONE;
+                return Some((class, state));
+            }
+        }
+        self.free.clear();
+        None
+    }
+
+    /// Every state there is.
+    pub(crate) fn states_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.entries.iter_mut().flatten().map(|(_, state)| state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_come_and_go() {
+        let mut table = ClassTable::default();
+        for class in [5, 0, 9] {
+            table.get_or_insert(Class(class), || class).unwrap();
+        }
+        assert_eq!(table.get_or_insert(Class(5), || 0), Some(&mut 5));
+        assert_eq!((table.remove(Class(0)), table.remove(Class(0))), (Some(0), None));
+        table.get_or_insert(Class(7), || 7).unwrap();
+        assert!(table.get_or_insert(Class(u32::MAX), || 1).is_none(), "no stream has that class");
+        assert_eq!(table.pop(), Some((Class(9), 9)));
+        assert_eq!(table.get_mut(Class(9)), None);
+        assert_eq!(table.remove(Class(7)), Some(7));
+        assert_eq!(table.pop(), Some((Class(5), 5)));
+        assert_eq!(table.pop(), None);
+        table.get_or_insert(Class(3), || 3).unwrap();
+        assert_eq!(table.pop(), Some((Class(3), 3)));
+    }
+}

@@ -1,0 +1,17 @@
+//! Pieces that several filters share; none of them is a filter.
+
+pub(crate) mod addresses;
+pub(crate) mod class_table;
+pub(crate) mod eve;
+#[cfg(test)]
+pub(crate) mod handmade;
+pub(crate) mod json_row;
+pub(crate) mod json_text;
+pub(crate) mod lines;
+pub(crate) mod networks;
+pub(crate) mod numbers;
+pub(crate) mod ports;
+pub(crate) mod select;
+pub(crate) mod system;
+pub(crate) mod version;
+pub(crate) mod printable;

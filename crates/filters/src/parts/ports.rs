@@ -1,0 +1,75 @@
+//! What `port`, `sourceport` and `destport` share: they differ in which ports they look at and what the class is.
+
+use crate::parts::numbers::{Meaning, Numbers};
+use crate::parts::select::{FrameTest, StreamTest, View, of_frames_or_streams};
+use filter::prelude::*;
+use packet::flow::{Flow, has_ports};
+use packet::frame::{Frame, protocol};
+use packet::malformed::Malformed;
+
+/// Which ports are looked at.
+#[derive(Clone, Copy)]
+pub(crate) enum Which {
+    Either,
+    Source,
+    Destination,
+}
+
+const PORT: Meaning = Meaning { what: "a port", max: 65_535, names: &[] };
+
+/// Makes one of the three; the ports wanted are the parameter `port`.
+pub(crate) fn make(which: Which, params: &Params, env: &Env) -> Result<Instance, ParamError> {
+    let wanted = Numbers::from_param(params, "port", PORT)?;
+    of_frames_or_streams(PortTest { which, wanted }, env)
+}
+
+struct PortTest {
+    which: Which,
+    wanted: Option<Numbers>,
+}
+
+impl PortTest {
+    #[inline]
+    fn wants(&self, source: u16, destination: u16) -> bool {
+        let Some(wanted) = &self.wanted else { return true };
+        let (source, destination) = (wanted.has(source.into()), wanted.has(destination.into()));
+        match self.which {
+            Which::Either => source | destination,
+            Which::Source => source,
+            Which::Destination => destination,
+        }
+    }
+}
+
+impl FrameTest for PortTest {
+    #[inline]
+    fn frame(&self, view: View<'_>, class: &mut Class) -> Result<bool, Malformed> {
+        let Some((source, destination)) = of(&view.parse()?, view.bytes)? else { return Ok(false) };
+        *class = Class(match self.which {
+            Which::Either => u32::from(source) << 16 | u32::from(destination),
+            Which::Source => source.into(),
+            Which::Destination => destination.into(),
+        });
+        Ok(self.wants(source, destination))
+    }
+}
+
+impl StreamTest for PortTest {
+    fn stream(&self, flow: &Flow) -> bool {
+        has_ports(flow.protocol) && self.wants(flow.source_port, flow.target_port)
+    }
+}
+
+/// Source and destination port of a frame; `None` where it has none, as a later fragment.
+#[inline]
+fn of(frame: &Frame, bytes: &[u8]) -> Result<Option<(u16, u16)>, Malformed> {
+    if !has_ports(frame.protocol) || frame.is_later_fragment() {
+        return Ok(None);
+    }
+    match *frame.payload_of(bytes) {
+        [a, b, c, d, ..] => Ok(Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))),
+        _ if frame.protocol == protocol::TCP => Err(Malformed::TruncatedTcp),
+        _ if frame.protocol == protocol::UDP => Err(Malformed::TruncatedUdp),
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,17 @@
+//! What `ip` and `ip6` share: packets of one version of IP, by the protocol they carry.
+
+use crate::parts::select::{FrameTest, View};
+use filter::prelude::*;
+use packet::malformed::Malformed;
+
+/// Passes packets of this version.
+pub(crate) struct VersionTest(pub u8);
+
+impl FrameTest for VersionTest {
+    #[inline]
+    fn frame(&self, view: View<'_>, class: &mut Class) -> Result<bool, Malformed> {
+        let frame = view.parse()?;
+        *class = Class(frame.protocol.into());
+        Ok(frame.version == self.0)
+    }
+}

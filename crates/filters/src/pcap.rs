@@ -1,0 +1,349 @@
+//! Reads capture files: pcap and pcapng, mapped where they can be and read where they cannot.
+//!
+//! - `pcap/files.rs` — which files a list of names means. `pcap/open.rs` — what a file is.
+//! - `pcap/mapped.rs`, `pcap/streamed.rs` — the two ways to a capture's bytes; `pcap/input.rs` below the second.
+//! - `pcap/scan.rs` — from bytes to descriptors: the hot loop.
+//!
+//! This file goes from one capture to the next and sorts out how they end.
+
+mod files;
+mod input;
+mod mapped;
+mod open;
+mod scan;
+mod streamed;
+#[cfg(test)]
+mod tests;
+
+use crate::parts::system::reason;
+use buffer::SegmentId;
+use files::{Candidate, Files, Place};
+use filter::prelude::*;
+use input::{Input, Pipe};
+use mapped::Mapped;
+use open::{Opened, Refusal};
+use packet::capture::{Cause, Damage};
+use std::time::Duration;
+use streamed::Streamed;
+
+/// What `pcap` is.
+pub static KIND: Kind = Kind::new("pcap", "reads captures from files", make)
+    .help(
+        "Reads pcap and pcapng files, also gzipped ones, in the order given. A folder stands for the captures in it and \
+         below it, sorted by path and recognised by their first bytes, not by their names; `*` and `?` in a name stand \
+         for any bytes and any one byte of it; `-` is standard input.\n\
+         \n\
+         A file is mapped and its frames are not copied; with map=no, from a pipe or from a gzipped file they are read \
+         in pieces of 256 KiB. Times are nanoseconds, whatever the unit in the file. Each interface of a pcapng file \
+         keeps its link type, name, description and snap length, and `save` writes them back.\n\
+         \n\
+         follow=yes goes on with the last file as it grows, as `tail -f` does, and reads what comes into a folder or \
+         begins to match a pattern; files whose names end in `.part` are left alone until they are renamed. Gzipped \
+         files are read to their end. It ends with Ctrl-C.\n\
+         \n\
+         A record cut at the end of a file is a warning. Damage inside a file, a file that is no capture and a file \
+         that was cut while it was read make the run fail with status 1, after everything readable in all files was \
+         given. A file that does not exist ends the run before it begins.",
+    )
+    .params(&[
+        Param::new("file", ParamType::List, "files, folders, patterns with * and ?, or - for standard input")
+            .required()
+            .main(),
+        Param::new("follow", ParamType::Flag, "read on as the last file grows and as files come into a folder")
+            .default("no"),
+        Param::new("map", ParamType::Flag, "map files; no reads them, as for files that others cut or that lie far away")
+            .default("yes"),
+    ])
+    .source(Type::Frame)
+    .runs_in(Spaces::APP);
+
+/// What a pull of one capture found.
+enum Step {
+    /// Perhaps frames, perhaps not: ask again.
+    Given,
+    /// Nothing now.
+    Waiting,
+    /// There will be no more; some frames may have been given.
+    End(Ending),
+}
+
+/// How a capture ended.
+enum Ending {
+    /// As it should.
+    Whole,
+    /// The capture itself is wrong here.
+    Damaged(Damage),
+    /// It ends early, which is what happens to captures.
+    Cut(String),
+    /// It cannot be read on.
+    Failed(String),
+    /// It is not what it should be.
+    Refused(Refusal),
+}
+
+/// The capture being read.
+struct Current {
+    candidate: Candidate,
+    reading: Reading,
+    /// It may still grow.
+    grows: bool,
+}
+
+enum Reading {
+    Mapped(Mapped),
+    Streamed(Streamed),
+}
+
+/// The source.
+struct Pcap {
+    files: Files,
+    current: Option<Current>,
+    /// Memory of the capture before: its last frames may be under way until the next pull.
+    before: Option<SegmentId>,
+    follow: bool,
+    map: bool,
+    /// What went wrong first, and how many files more.
+    failure: Option<String>,
+    failures: u64,
+    bytes_done: u64,
+    bytes_all: Option<u64>,
+    nap: Nap,
+}
+
+fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    Pcap::new(params).map(Instance::source)
+}
+
+impl Pcap {
+    fn new(params: &Params) -> Result<Pcap, ParamError> {
+        let (names, follow) = (params.list("file"), params.flag("follow"));
+        if names.iter().filter(|name| *name == "-").count() > 1 {
+            return Err(ParamError::new("file", "standard input can be read once only"));
+        }
+        let files = Files::find(names, follow).map_err(refused)?;
+        check_any(&files, names, follow)?;
+        let bytes_all = files.total_bytes().filter(|_| !follow);
+        Ok(Pcap {
+            files,
+            current: None,
+            before: None,
+            follow,
+            map: params.flag("map"),
+            failure: None,
+            failures: 0,
+            bytes_done: 0,
+            bytes_all,
+            nap: Nap::default(),
+        })
+    }
+}
+
+fn refused(refusal: Refusal) -> ParamError {
+    let error = ParamError::system(refusal.text);
+    match refusal.help {
+        Some(help) => error.with_help(help),
+        None => error,
+    }
+}
+
+/// Looks for one file that can be read: the others are met when their turn comes, and do not hide it.
+fn check_any(files: &Files, names: &[String], follow: bool) -> Result<(), ParamError> {
+    if follow && files.is_open_ended() {
+        return Ok(());
+    }
+    let mut first = None;
+    for candidate in files.left() {
+        let Place::Path(path) = &candidate.place else { return Ok(()) };
+        match open::open(path, follow) {
+            Ok(_) => return Ok(()),
+            Err(refusal) if candidate.named || !refusal.foreign => first = first.or(Some(refusal)),
+            Err(_) => {}
+        }
+    }
+    Err(refused(first.unwrap_or_else(|| Refusal::new(format!("no captures in {}", names.join(", "))))))
+}
+
+impl Source for Pcap {
+    fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
+        if let Some(segment) = self.before.take() {
+            cx.rings.recycle(segment);
+        }
+        let Some(current) = &mut self.current else { return self.begin(cx) };
+        let step = match &mut current.reading {
+            Reading::Mapped(mapped) => mapped.pull(current.grows, cx),
+            Reading::Streamed(streamed) => streamed.pull(current.grows, cx),
+        };
+        match step {
+            Step::Given => {
+                self.nap.wake();
+                Ok(Pull::Ready)
+            }
+            Step::Waiting => Ok(self.wait()),
+            Step::End(ending) => {
+                self.end(ending, cx);
+                Ok(Pull::Ready)
+            }
+        }
+    }
+
+    fn progress(&self) -> Option<(u64, u64)> {
+        let all = self.bytes_all?;
+        let here = self.current.as_ref().map_or(0, |current| current.reading.position());
+        Some(((self.bytes_done + here).min(all), all))
+    }
+}
+
+impl Reading {
+    fn position(&self) -> u64 {
+        match self {
+            Reading::Mapped(mapped) => mapped.position(),
+            Reading::Streamed(streamed) => streamed.position(),
+        }
+    }
+
+    fn segment(&self) -> SegmentId {
+        match self {
+            Reading::Mapped(mapped) => mapped.segment(),
+            Reading::Streamed(streamed) => streamed.segment(),
+        }
+    }
+}
+
+impl Pcap {
+    /// Goes on to the next file; after the last, says what went wrong.
+    fn begin(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
+        let Some(candidate) = self.files.next() else {
+            if self.follow && self.files.is_open_ended() {
+                return Ok(self.wait());
+            }
+            return match self.failure.take() {
+                None => Ok(Pull::End),
+                Some(text) if self.failures <= 1 => Err(Box::new(Failure::System(text))),
+                Some(text) => {
+                    let text = format!("{text}; {} more could not be read whole", files_in_words(self.failures - 1));
+                    Err(Box::new(Failure::System(text)))
+                }
+            };
+        };
+        let grows = self.follow && self.files.left().is_empty();
+        match self.open(&candidate, grows, cx) {
+            Ok((reading, grows)) => self.current = Some(Current { candidate, reading, grows }),
+            Err(refusal) => self.refuse(&candidate, &refusal, cx),
+        }
+        Ok(Pull::Ready)
+    }
+
+    /// Opens a file the best way there is; says whether it may grow.
+    fn open(&self, candidate: &Candidate, grows: bool, cx: &mut Context<'_>) -> Result<(Reading, bool), Refusal> {
+        let name = candidate.name();
+        let unread = |error: std::io::Error| Refusal::new(format!("cannot read {name}: {}", reason(&error)));
+        let (input, grows) = match &candidate.place {
+            Place::Stdin => (Input::Pipe(Pipe::stdin().map_err(unread)?), false),
+            Place::Path(path) => match open::open(path, grows)? {
+                Opened::Capture(file) if self.map => match Mapped::open(file, cx) {
+                    Ok(mapped) => return Ok((Reading::Mapped(mapped), grows)),
+                    // Too many maps, or a file system that has none.
+                    Err(_) => (Input::File(std::fs::File::open(path).map_err(unread)?), grows),
+                },
+                Opened::Capture(file) => (Input::File(file), grows),
+                Opened::Gzip(file) => (Input::File(file), false),
+                Opened::Pipe => (Input::Pipe(Pipe::path(path).map_err(unread)?), false),
+            },
+        };
+        let streamed = Streamed::open(name, input, cx);
+        let streamed = streamed.ok_or_else(|| Refusal::new("there are no views left to read with".into()))?;
+        Ok((Reading::Streamed(streamed), grows))
+    }
+
+    /// Nothing now: naps longer and longer, and looks for new files now and then.
+    fn wait(&mut self) -> Pull {
+        if self.follow && self.nap.looks_again() {
+            self.files.look_again();
+            if let (Some(current), false) = (&mut self.current, self.files.left().is_empty()) {
+                // Somebody began another file: this one is read once more to its end and left.
+                current.grows = false;
+            }
+        }
+        Pull::Idle(self.nap.next())
+    }
+
+    /// Closes the current capture and notes how it ended.
+    fn end(&mut self, ending: Ending, cx: &mut Context<'_>) {
+        let Some(Current { candidate, reading, .. }) = self.current.take() else { return };
+        cx.rings.retire(reading.segment());
+        self.before = Some(reading.segment());
+        self.bytes_done += candidate.bytes.unwrap_or(0);
+        let name = candidate.name();
+        match ending {
+            Ending::Whole => {}
+            Ending::Damaged(damage @ Damage { cause: Cause::EndsInRecord { .. }, .. }) => {
+                cx.count("captures cut at their end", 1);
+                cx.notice(format!("{name}: {damage}; what precedes it was read"));
+            }
+            Ending::Cut(text) => {
+                cx.count("captures cut at their end", 1);
+                cx.notice(format!("{name}: {text}; what precedes it was read"));
+            }
+            Ending::Damaged(damage) => {
+                cx.count("captures damaged", 1);
+                self.fail(format!("{name}: {damage}; what precedes it was read"), cx);
+            }
+            Ending::Failed(text) => {
+                cx.count("captures damaged", 1);
+                self.fail(format!("{name}: {text}"), cx);
+            }
+            Ending::Refused(refusal) => self.refuse(&candidate, &refusal, cx),
+        }
+    }
+
+    fn refuse(&mut self, candidate: &Candidate, refusal: &Refusal, cx: &mut Context<'_>) {
+        if candidate.named || !refusal.foreign {
+            return self.fail(refusal.to_string(), cx);
+        }
+        cx.count("files that are no captures", 1);
+        if open::is_packed(refusal) {
+            cx.notice(refusal.to_string());
+        }
+    }
+
+    /// Remembers the first failure for the end, and tells of the others.
+    fn fail(&mut self, text: String, cx: &mut Context<'_>) {
+        self.failures += 1;
+        match self.failure {
+            None => self.failure = Some(text),
+            Some(_) => cx.notice(text),
+        }
+    }
+}
+
+fn files_in_words(count: u64) -> String {
+    if count == 1 { "1 file".into() } else { format!("{count} files") }
+}
+
+/// How long to wait where there is nothing: twice as long each time, so that what comes soon is seen soon, and what does
+/// not come costs nothing.
+#[derive(Default)]
+struct Nap {
+    silent: u32,
+}
+
+impl Nap {
+    const SHORTEST: Duration = Duration::from_micros(50);
+    /// 50 µs doubled ten times.
+    const DOUBLED: u32 = 10;
+    /// Naps between two looks into folders: about half a second once the naps are long.
+    const LOOKS: u32 = 10;
+
+    fn wake(&mut self) {
+        self.silent = 0;
+    }
+
+    fn next(&mut self) -> Duration {
+        self.silent = self.silent.saturating_add(1);
+        Nap::SHORTEST * (1 << self.silent.min(Nap::DOUBLED))
+    }
+
+    fn looks_again(&self) -> bool {
+        self.silent % Nap::LOOKS == Nap::LOOKS - 1
+    }
+}

@@ -1,0 +1,261 @@
+//! Where bytes come from when a capture is read rather than mapped: a file, or a thread that reads what may stay silent.
+//!
+//! Reading here never waits for long: what has nothing now says [`io::ErrorKind::WouldBlock`]. Decompression stands on
+//! top and passes that on.
+
+use flate2::bufread::MultiGzDecoder;
+use std::fs::File;
+use std::io::{self, BufReader, Cursor, Read};
+use std::path::Path;
+use std::sync::mpsc::{self, Receiver, Sender, SyncSender, TryRecvError};
+
+/// Compressed bytes read at a time.
+const COMPRESSED_BYTES: usize = 64 << 10;
+
+/// Bytes a reading thread asks for at a time.
+const PIPE_BUFFER_BYTES: usize = 128 << 10;
+
+/// Buffers a reading thread fills ahead of the filters.
+const PIPE_BUFFERS: usize = 8;
+
+/// A byte stream.
+#[derive(Debug)]
+pub(super) enum Input {
+    /// A regular file.
+    File(File),
+    /// Anything that may stay silent.
+    Pipe(Pipe),
+}
+
+impl Read for Input {
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Input::File(file) => file.read(space),
+            Input::Pipe(pipe) => pipe.read(space),
+        }
+    }
+}
+
+/// A byte stream with its first bytes put back.
+pub(super) type Whole = io::Chain<Cursor<Vec<u8>>, Counted>;
+
+/// An input and how much was read of it.
+#[derive(Debug)]
+pub(super) struct Counted {
+    /// None where it was taken.
+    input: Option<Input>,
+    /// Bytes read.
+    pub(super) bytes: u64,
+}
+
+impl Counted {
+    pub(super) fn new(input: Input) -> Counted {
+        Counted { input: Some(input), bytes: 0 }
+    }
+
+    /// Takes the input out; what stays behind is at its end.
+    pub(super) fn take(&mut self) -> Counted {
+        Counted { input: self.input.take(), bytes: self.bytes }
+    }
+}
+
+impl Read for Counted {
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        let Some(input) = &mut self.input else { return Ok(0) };
+        let read = input.read(space)?;
+        self.bytes += read as u64;
+        Ok(read)
+    }
+}
+
+/// What a capture is read through.
+#[derive(Debug)]
+pub(super) enum Decoded {
+    /// As it is.
+    Plain(Whole),
+    /// gzip, of any number of members.
+    Gzip(Box<MultiGzDecoder<BufReader<Whole>>>),
+}
+
+impl Decoded {
+    /// Puts the first bytes back and decompresses where they say so.
+    pub(super) fn new(first: Vec<u8>, input: Counted, gzip: bool) -> Decoded {
+        let whole = Cursor::new(first).chain(input);
+        if gzip {
+            Decoded::Gzip(Box::new(MultiGzDecoder::new(BufReader::with_capacity(COMPRESSED_BYTES, whole))))
+        } else {
+            Decoded::Plain(whole)
+        }
+    }
+
+    /// Bytes read of the input, compressed where it is.
+    pub(super) fn position(&self) -> u64 {
+        match self {
+            Decoded::Plain(whole) => whole.get_ref().1.bytes,
+            Decoded::Gzip(decoder) => decoder.get_ref().get_ref().get_ref().1.bytes,
+        }
+    }
+}
+
+impl Read for Decoded {
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Decoded::Plain(whole) => whole.read(space),
+            Decoded::Gzip(decoder) => decoder.read(space),
+        }
+    }
+}
+
+/// A buffer and how many of its bytes were read into it.
+type Filled = io::Result<(Vec<u8>, usize)>;
+
+/// The near end of a thread that reads a pipe, a terminal or a socket: those can stay silent for ever, and a read that
+/// waits for them could not be told to stop. The thread ends with its input, or when nobody listens any more; one that
+/// waits for input at the end of the process ends with the process.
+#[derive(Debug)]
+pub(super) struct Pipe {
+    filled: Receiver<Filled>,
+    /// Buffers go back to be filled again.
+    empty: Sender<Vec<u8>>,
+    buffer: Vec<u8>,
+    at: usize,
+    end: usize,
+}
+
+impl Pipe {
+    /// Starts a thread that opens and reads an input.
+    pub(super) fn start<R: Read>(open: impl FnOnce() -> io::Result<R> + Send + 'static) -> io::Result<Pipe> {
+        // One more place than there are buffers, so that an error always has one.
+        let (to_reader, filled) = mpsc::sync_channel(PIPE_BUFFERS + 1);
+        let (empty, to_fill) = mpsc::channel();
+        for _ in 0..PIPE_BUFFERS {
+            // Nobody has dropped the other end yet.
+            let _ = empty.send(vec![0; PIPE_BUFFER_BYTES]);
+        }
+        std::thread::Builder::new().name("pcap input".into()).spawn(move || match open() {
+            Ok(input) => fill(input, &to_fill, &to_reader),
+            Err(error) => {
+                let _ = to_reader.send(Err(error));
+            }
+        })?;
+        Ok(Pipe { filled, empty, buffer: Vec::new(), at: 0, end: 0 })
+    }
+
+    /// Reads standard input.
+    pub(super) fn stdin() -> io::Result<Pipe> {
+        Pipe::start(|| Ok(io::stdin().lock()))
+    }
+
+    /// Reads what is no regular file; opening a named pipe waits for its writer, in the thread.
+    pub(super) fn path(path: &Path) -> io::Result<Pipe> {
+        let path = path.to_path_buf();
+        Pipe::start(move || File::open(path))
+    }
+}
+
+/// What the thread does: reads until the end, an error, or nobody listens.
+fn fill(mut input: impl Read, to_fill: &Receiver<Vec<u8>>, to_reader: &SyncSender<Filled>) {
+    while let Ok(mut buffer) = to_fill.recv() {
+        let filled = loop {
+            match input.read(&mut buffer) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(0) => return,
+                other => break other,
+            }
+        };
+        let failed = filled.is_err();
+        if to_reader.send(filled.map(|len| (buffer, len))).is_err() || failed {
+            return;
+        }
+    }
+}
+
+impl Read for Pipe {
+    fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        if self.at == self.end {
+            let (buffer, end) = match self.filled.try_recv() {
+                Ok(filled) => filled?,
+                Err(TryRecvError::Empty) => return Err(io::ErrorKind::WouldBlock.into()),
+                Err(TryRecvError::Disconnected) => return Ok(0),
+            };
+            let before = std::mem::replace(&mut self.buffer, buffer);
+            (self.at, self.end) = (0, end);
+            if !before.is_empty() {
+                // The thread may have ended already.
+                let _ = self.empty.send(before);
+            }
+        }
+        let len = space.len().min(self.end - self.at);
+        space[..len].copy_from_slice(&self.buffer[self.at..self.at + len]);
+        self.at += len;
+        Ok(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use std::io::Write;
+
+    /// Reads to the end, waiting where there is nothing now.
+    fn read_all(mut input: impl Read) -> io::Result<Vec<u8>> {
+        let mut all = Vec::new();
+        loop {
+            match input.read_to_end(&mut all) {
+                Ok(_) => return Ok(all),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn a_pipe_gives_everything_in_order_however_much() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        let bytes: Vec<u8> = (0..3_000_000u32).map(|n| (n / 7) as u8).collect();
+        let sent = bytes.clone();
+        let writing = std::thread::spawn(move || writer.write_all(&sent).unwrap());
+        assert_eq!(read_all(Pipe::start(|| Ok(reader)).unwrap()).unwrap(), bytes);
+        writing.join().unwrap();
+    }
+
+    #[test]
+    fn a_silent_pipe_does_not_wait() {
+        let (reader, writer) = io::pipe().unwrap();
+        let mut pipe = Pipe::start(|| Ok(reader)).unwrap();
+        assert_eq!(pipe.read(&mut [0; 10]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(writer);
+        assert_eq!(read_all(pipe).unwrap(), b"");
+    }
+
+    #[test]
+    fn what_cannot_be_opened_says_so() {
+        let pipe = Pipe::path(Path::new("/nonexistent/pipe")).unwrap();
+        assert_eq!(read_all(pipe).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn gzip_members_follow_each_other_across_silences() {
+        let (reader, mut writer) = io::pipe().unwrap();
+        let input = Counted::new(Input::Pipe(Pipe::start(|| Ok(reader)).unwrap()));
+        let members = [gzip(b"hello "), gzip(b""), gzip(&[7; 100_000])].concat();
+        let len = members.len() as u64;
+        let mut decoded = Decoded::new(members[..5].to_vec(), input, true);
+        assert_eq!(decoded.read(&mut [0; 10]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        let writing =
+            std::thread::spawn(move || members[5..].chunks(3).for_each(|part| writer.write_all(part).unwrap()));
+        let mut expected = b"hello ".to_vec();
+        expected.resize(100_006, 7);
+        assert_eq!(read_all(&mut decoded).unwrap(), expected);
+        assert_eq!(decoded.position(), len - 5);
+        writing.join().unwrap();
+    }
+}

@@ -1,0 +1,172 @@
+//! What a file is, found out before anything of it is given: by its first bytes, never by its name.
+
+use crate::parts::system::reason;
+use packet::capture::{Damage, Reader, Stop};
+use packet::pcap_file::Header;
+use packet::sniff::{FileKind, SNIFF_BYTES, sniff};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Bytes looked at: enough for the header of either format to be refused.
+const LOOK_BYTES: usize = Header::BYTES;
+
+const _: () = assert!(LOOK_BYTES >= SNIFF_BYTES);
+
+/// What a file turned out to be.
+#[derive(Debug)]
+pub(super) enum Opened {
+    /// A capture that can be mapped.
+    Capture(File),
+    /// A compressed file, which may hold one.
+    Gzip(File),
+    /// Not a regular file: it shows what it is when it is read, which may take for ever.
+    Pipe,
+}
+
+/// Why a file is not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    /// One line for people.
+    pub(super) text: String,
+    /// What would help.
+    pub(super) help: Option<String>,
+    /// Simply something else: in a folder that is no mistake.
+    pub(super) foreign: bool,
+}
+
+impl Refusal {
+    pub(super) fn new(text: String) -> Refusal {
+        Refusal { text, help: None, foreign: false }
+    }
+
+    /// The file cannot be opened or read.
+    pub(super) fn system(name: &str, error: &io::Error) -> Refusal {
+        Refusal::new(format!("cannot open {name}: {}", reason(error)))
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)?;
+        self.help.iter().try_for_each(|help| write!(f, " ({help})"))
+    }
+}
+
+/// Opens a file and looks at its first bytes. `may_grow` lets one pass that does not have them yet.
+pub(super) fn open(path: &Path, may_grow: bool) -> Result<Opened, Refusal> {
+    let name = path.display().to_string();
+    let system = |error: io::Error| Refusal::system(&name, &error);
+    if !fs::metadata(path).map_err(system)?.is_file() {
+        return Ok(Opened::Pipe);
+    }
+    let file = File::open(path).map_err(system)?;
+    let mut first = [0; LOOK_BYTES];
+    let first = look(&file, &mut first).map_err(system)?;
+    match Reader::open(first) {
+        Ok(_) => Ok(Opened::Capture(file)),
+        Err(Stop::More { .. }) if may_grow => Ok(Opened::Capture(file)),
+        Err(_) if sniff(first) == Some(FileKind::Gzip) => Ok(Opened::Gzip(file)),
+        Err(stop) => Err(refuse(&name, first, stop)),
+    }
+}
+
+/// The first bytes of a file, as many as there are.
+fn look<'a>(file: &File, space: &'a mut [u8]) -> io::Result<&'a [u8]> {
+    let mut len = 0;
+    while len < space.len() {
+        match file.read_at(&mut space[len..], len as u64) {
+            Ok(0) => break,
+            Ok(read) => len += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(&space[..len])
+}
+
+/// Why these first bytes are not read as a capture.
+pub(super) fn refuse(name: &str, first: &[u8], stop: Stop) -> Refusal {
+    let (kind, foreign) = (sniff(first), !matches!(sniff(first), Some(FileKind::Pcap | FileKind::Pcapng)));
+    if first.is_empty() {
+        return Refusal { text: format!("{name} is empty: not a capture"), help: None, foreign };
+    }
+    if !foreign {
+        let text = match stop {
+            Stop::More { .. } => format!("{name} is cut: it ends inside its header"),
+            Stop::Damaged(Damage { cause, .. }) => format!("{name} cannot be read: {cause}"),
+        };
+        return Refusal::new(text);
+    }
+    let begins = first.iter().take(8).map(|byte| format!(" {byte:02x}")).collect::<String>();
+    let looks = match kind {
+        Some(kind) => format!(", looks like {}", kind.name()),
+        None if first.iter().all(|byte| matches!(byte, b'\t' | b'\n' | b'\r' | b' '..=b'~')) => {
+            ", looks like text".into()
+        }
+        None => String::new(),
+    };
+    Refusal {
+        text: format!("{name} is not a capture: begins with{begins}{looks}"),
+        help: kind.and_then(unpacker).map(|tool| format!("`{tool} {name} | streamline run 'pcap - | ...'` reads it")),
+        foreign,
+    }
+}
+
+/// The command that writes what such a file holds to its standard output.
+fn unpacker(kind: FileKind) -> Option<&'static str> {
+    match kind {
+        FileKind::Gzip => Some("gzip -dc"),
+        FileKind::Zstd => Some("zstd -dc"),
+        FileKind::Xz => Some("xz -dc"),
+        FileKind::Bzip2 => Some("bzip2 -dc"),
+        FileKind::Lz4 => Some("lz4 -dc"),
+        FileKind::Zip => Some("unzip -p"),
+        _ => None,
+    }
+}
+
+/// Is this a packed file that may hold captures?
+pub(super) fn is_packed(refusal: &Refusal) -> bool {
+    refusal.help.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_what_a_file_looks_like() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        let check = |bytes: &[u8], expected: Result<&str, &str>| {
+            fs::write(&path, bytes).unwrap();
+            let opened = open(&path, false).map(|opened| match opened {
+                Opened::Capture(_) => "capture",
+                Opened::Gzip(_) => "gzip",
+                Opened::Pipe => "pipe",
+            });
+            let text = |refusal: Refusal| refusal.text.split_once("/x ").unwrap().1.to_string();
+            assert_eq!(opened.map_err(text), expected.map_err(str::to_string));
+        };
+        let mut header = Vec::new();
+        let link = packet::LinkType::ETHERNET;
+        packet::pcap_file::write_header(&mut header, link, 100, packet::pcap_file::Resolution::Nanoseconds);
+        check(&header, Ok("capture"));
+        check(&header[..23], Err("is cut: it ends inside its header"));
+        header[4] = 1;
+        check(&header, Err("cannot be read: archaic pcap format, before version 2"));
+        check(b"", Err("is empty: not a capture"));
+        check(b"\x1f\x8b\x08\0", Ok("gzip"));
+        check(
+            b"\x28\xb5\x2f\xfd\0\0\0\0\0",
+            Err("is not a capture: begins with 28 b5 2f fd 00 00 00 00, looks like zstd"),
+        );
+        check(b"hello\n", Err("is not a capture: begins with 68 65 6c 6c 6f 0a, looks like text"));
+        check(b"\x7fELF", Err("is not a capture: begins with 7f 45 4c 46"));
+        assert!(matches!(open(Path::new("/dev/null"), false), Ok(Opened::Pipe)));
+        let missing = open(&folder.path().join("y"), false).unwrap_err();
+        assert!(missing.text.ends_with("/y: No such file or directory"), "{}", missing.text);
+    }
+}

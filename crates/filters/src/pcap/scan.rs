@@ -1,0 +1,316 @@
+//! From the bytes of a capture to descriptors, up to a batch at a time. Not I/O: `mapped.rs` and `streamed.rs` show a
+//! window of the capture, this names the frames in it.
+//!
+//! Tiers, by how often they run:
+//! 1. *plain records* — classic pcap 2.4 of either byte order and resolution: one loop each, without a decision per
+//!    record beyond "is it odd" and "is it whole", nothing written but the descriptor;
+//! 2. *any records* — pcapng, Kuznetzov's and old versions of pcap: a call of `packet`'s reader for each;
+//! 3. *oddities* — empty frames, frames longer than a descriptor can say, absurd lengths: out of line.
+
+use base::limits::{BATCH_BLOCKS, BLOCK_BYTES};
+use buffer::{Descriptor, Flags, Interface, Rings, SegmentId, ViewId, WIRE_MAX};
+use filter::Counters;
+use packet::LinkType;
+use packet::capture::{ByteOrder, Cause, Damage, Reader, Record, Stop};
+use packet::pcap_file::{Header, RecordHeader, Resolution};
+use packet::pcapng::{Direction, direction};
+
+/// Why a scan ended.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// There is a whole batch.
+    Enough,
+    /// The window must hold this many bytes from where the scan ended.
+    More(usize),
+    /// This frame is of an interface without a view: see [`Scanner::name`].
+    Unnamed(Descriptor, u32),
+    /// Nothing further can be read.
+    Damaged(Damage),
+}
+
+/// What a scan did.
+#[derive(Debug)]
+pub(super) struct Scanned {
+    /// Bytes of the window that are done with.
+    pub(super) consumed: usize,
+    /// Some frame was empty, as all are where a mapped file was cut.
+    pub(super) empties: bool,
+    pub(super) next: Next,
+}
+
+/// Names the frames of one capture.
+#[derive(Debug)]
+pub(super) struct Scanner {
+    reader: Reader,
+    /// Where all records are plain: the first tier.
+    plain: Option<Header>,
+    /// Bytes from the start of the capture to the next window; kept for plain records, other readers know theirs.
+    offset: u64,
+    /// View of each interface, by its number.
+    views: Vec<Option<Named>>,
+}
+
+/// An interface that has a view.
+#[derive(Clone, Debug)]
+struct Named {
+    view: ViewId,
+    interface: Interface,
+    /// The section it was last described in.
+    section: u64,
+}
+
+impl Scanner {
+    /// Begins a capture; says how many bytes its header has.
+    pub(super) fn open(window: &[u8]) -> Result<(Scanner, usize), Stop> {
+        let (reader, consumed) = Reader::open(window)?;
+        let plain = match &reader {
+            Reader::Pcap(reader) => Some(*reader.header()).filter(Header::is_plain),
+            Reader::Pcapng(_) => None,
+        };
+        Ok((Scanner { reader, plain, offset: consumed as u64, views: Vec::new() }, consumed))
+    }
+
+    /// Gives the frames in `window` to `out` until there is a batch of them. The window begins where the last scan
+    /// ended, at position `base` of its ring.
+    pub(super) fn scan(
+        &mut self,
+        window: &[u8],
+        base: u64,
+        out: &mut Vec<Descriptor>,
+        counters: &mut Counters,
+    ) -> Scanned {
+        let named = self.views.first().and_then(Option::as_ref).map(|named| named.view);
+        let (Some(header), Some(view)) = (self.plain, named) else {
+            return self.scan_any(window, base, out, counters);
+        };
+        let mut plain = PlainScan { window, base, view, header, offset: self.offset, counters };
+        let scanned = match (header.order, header.resolution) {
+            (ByteOrder::Little, Resolution::Microseconds) => plain.scan::<false, 1_000>(out),
+            (ByteOrder::Little, Resolution::Nanoseconds) => plain.scan::<false, 1>(out),
+            (ByteOrder::Big, Resolution::Microseconds) => plain.scan::<true, 1_000>(out),
+            (ByteOrder::Big, Resolution::Nanoseconds) => plain.scan::<true, 1>(out),
+        };
+        self.offset += scanned.consumed as u64;
+        scanned
+    }
+
+    /// The second tier, and the first record of any capture: its interface has no view yet.
+    fn scan_any(&mut self, window: &[u8], base: u64, out: &mut Vec<Descriptor>, counters: &mut Counters) -> Scanned {
+        let (mut at, mut empties) = (0, false);
+        let next = loop {
+            if out.len() >= BATCH_BLOCKS {
+                break Next::Enough;
+            }
+            let rest = window.get(at..).unwrap_or_default();
+            let record = match self.reader.next(rest) {
+                Ok(record) => record,
+                Err(Stop::More { consumed, need }) => {
+                    at += consumed;
+                    break Next::More(need);
+                }
+                Err(Stop::Damaged(damage)) => break Next::Damaged(damage),
+            };
+            let outbound = self.is_outbound(&record, rest);
+            let pos = base + (at + record.data_offset) as u64;
+            let Record { time_ns, captured_len, wire_len, interface, .. } = record;
+            at += record.consumed;
+            empties |= captured_len == 0;
+            let mut block = describe(pos, time_ns, captured_len, wire_len, counters);
+            if outbound {
+                block.add_flags(Flags::OUTBOUND);
+            }
+            match self.view(interface) {
+                Some(view) => out.push(in_view(block, view)),
+                None => break Next::Unnamed(block, interface),
+            }
+        };
+        if self.plain.is_some() {
+            self.offset += at as u64;
+        }
+        Scanned { consumed: at, empties, next }
+    }
+
+    /// The view of an interface of the current section, where it has one.
+    #[inline]
+    fn view(&self, interface: u32) -> Option<ViewId> {
+        let named = self.views.get(interface as usize)?.as_ref()?;
+        (named.section == self.section()).then_some(named.view)
+    }
+
+    #[inline]
+    fn section(&self) -> u64 {
+        match &self.reader {
+            Reader::Pcap(_) => 0,
+            Reader::Pcapng(reader) => reader.sections(),
+        }
+    }
+
+    #[inline]
+    fn is_outbound(&self, record: &Record, rest: &[u8]) -> bool {
+        match &self.reader {
+            Reader::Pcapng(reader) if record.options_len > 0 => {
+                direction(record.options(rest), reader.order()) == Some(Direction::Outbound)
+            }
+            _ => false,
+        }
+    }
+
+    /// Puts the frame of [`Next::Unnamed`] into the view of its interface, which is made unless the section before had
+    /// the same interface under the same number. `None` where there are no views left.
+    #[cold]
+    pub(super) fn name(
+        &mut self,
+        block: Descriptor,
+        interface: u32,
+        segment: SegmentId,
+        rings: &mut Rings,
+    ) -> Option<Descriptor> {
+        let section = self.section();
+        let order = match &self.reader {
+            Reader::Pcap(reader) => reader.header().order,
+            Reader::Pcapng(reader) => reader.order(),
+        };
+        let interface_of_block = describe_interface(self.reader.interface(interface)?, order);
+        let place = interface as usize;
+        if self.views.len() <= place {
+            self.views.resize(place + 1, None);
+        }
+        let slot = &mut self.views[place];
+        let view = match slot.as_mut().filter(|named| named.interface == interface_of_block) {
+            Some(named) => {
+                named.section = section;
+                named.view
+            }
+            None => {
+                let view = rings.add_view(segment, interface_of_block.clone())?;
+                *slot = Some(Named { view, interface: interface_of_block, section });
+                view
+            }
+        };
+        Some(in_view(block, view))
+    }
+
+    /// Says whether the capture may end with `rest` left over.
+    pub(super) fn finish(&self, rest: &[u8]) -> Result<(), Damage> {
+        let Some(header) = self.plain.filter(|_| !rest.is_empty()) else { return self.reader.finish(rest) };
+        let record = rest.first_chunk().and_then(|bytes| header.record(bytes).ok());
+        let expected = header.record_header_bytes() as u64 + record.map_or(0, |record| u64::from(record.stored_len));
+        let cause = Cause::EndsInRecord { present: rest.len() as u64, expected };
+        Err(Damage { offset: self.offset, cause })
+    }
+}
+
+fn describe_interface(interface: &packet::capture::Interface, order: ByteOrder) -> Interface {
+    let link = match (interface.link.canonical(), order) {
+        // BSD loopback has a word in the writer's byte order; in big-endian it is what OpenBSD's always is. Below here
+        // nobody knows the file's order any more.
+        (LinkType::NULL, ByteOrder::Big) => LinkType::LOOP,
+        (link, _) => link,
+    };
+    Interface {
+        link_type: Some(link.0),
+        name: interface.name.clone(),
+        description: interface.description.clone(),
+        snap_len: interface.snap_len,
+    }
+}
+
+/// A frame, in no view yet. What a descriptor cannot say is cut and counted.
+#[inline]
+fn describe(pos: u64, time: u64, captured_len: u32, wire_len: u32, counters: &mut Counters) -> Descriptor {
+    let len = captured_len.min(BLOCK_BYTES as u32);
+    let mut block = Descriptor { pos, time, len, ..Descriptor::default() };
+    block.set_wire(wire_len);
+    if len < wire_len {
+        block.add_flags(Flags::TRUNCATED);
+    }
+    if captured_len > len {
+        counters.events.add("frames cut to 16 MiB", 1);
+    }
+    if wire_len > WIRE_MAX {
+        counters.events.add("lengths on the wire over 16 MiB", 1);
+    }
+    block
+}
+
+#[inline]
+fn in_view(block: Descriptor, view: ViewId) -> Descriptor {
+    Descriptor { ring: view.ring, generation: view.generation, ..block }
+}
+
+/// The first tier, with everything it looks at in one place.
+struct PlainScan<'a> {
+    window: &'a [u8],
+    base: u64,
+    view: ViewId,
+    header: Header,
+    offset: u64,
+    counters: &'a mut Counters,
+}
+
+impl PlainScan<'_> {
+    fn scan<const BIG_ENDIAN: bool, const FRACTION_NS: u64>(&mut self, out: &mut Vec<Descriptor>) -> Scanned {
+        const HEADER: usize = 16;
+        let PlainScan { window, base, view, header, .. } = *self;
+        let longest = header.link.maximum_snap_len().min(BLOCK_BYTES as u32);
+        let (mut at, mut empties) = (0, false);
+        let next = loop {
+            if out.len() >= BATCH_BLOCKS {
+                break Next::Enough;
+            }
+            let Some(bytes) = window.get(at..).and_then(<[u8]>::first_chunk::<HEADER>) else {
+                break Next::More(HEADER);
+            };
+            let word = |place: usize| {
+                let word = [bytes[place], bytes[place + 1], bytes[place + 2], bytes[place + 3]];
+                if BIG_ENDIAN { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) }
+            };
+            let (stored_len, wire_len) = (word(8), word(12));
+            let data = at + HEADER;
+            // One comparison for both ends: an empty frame wraps.
+            if stored_len.wrapping_sub(1) >= longest || wire_len > WIRE_MAX {
+                match self.odd(at, bytes) {
+                    Ok((block, consumed)) => {
+                        empties |= block.len == 0;
+                        out.push(block);
+                        at += consumed;
+                        continue;
+                    }
+                    Err(next) => break next,
+                }
+            }
+            let end = data + stored_len as usize;
+            if end > window.len() {
+                break Next::More(HEADER + stored_len as usize);
+            }
+            let len = stored_len.min(header.snap_len);
+            let flags = if len < wire_len { Flags::TRUNCATED } else { Flags::NONE };
+            out.push(Descriptor {
+                pos: base + data as u64,
+                time: u64::from(word(0)) * 1_000_000_000 + u64::from(word(4)) * FRACTION_NS,
+                len,
+                wire_and_flags: wire_len | u32::from(flags.0) << 24,
+                ring: view.ring,
+                generation: view.generation,
+                ..Descriptor::default()
+            });
+            at = end;
+        };
+        Scanned { consumed: at, empties, next }
+    }
+
+    /// A record that is empty, longer than a descriptor can say, or absurd.
+    #[cold]
+    fn odd(&mut self, at: usize, bytes: &[u8; 16]) -> Result<(Descriptor, usize), Next> {
+        let record = self.header.record(bytes);
+        let RecordHeader { time_ns, stored_len, captured_len, wire_len } =
+            record.map_err(|cause| Next::Damaged(Damage { offset: self.offset + at as u64, cause }))?;
+        let consumed = bytes.len() + stored_len as usize;
+        if self.window.len() - at < consumed {
+            return Err(Next::More(consumed));
+        }
+        let pos = self.base + (at + bytes.len()) as u64;
+        let block = describe(pos, time_ns, captured_len, wire_len, self.counters);
+        Ok((in_view(block, self.view), consumed))
+    }
+}

@@ -1,0 +1,233 @@
+//! A capture that is read: bytes go into an append ring a chunk at a time, frames are named where they lie there, and a
+//! record that is cut by a chunk's end is copied in front of the next.
+//!
+//! Memory is used again when the next chunk is read: everything named before has gone all the way down by then, and what
+//! somebody holds stays.
+
+use super::input::{Counted, Decoded, Input};
+use super::open::refuse;
+use super::scan::{Next, Scanner};
+use super::{Ending, Step};
+use crate::parts::system::reason;
+use base::limits::BLOCK_BYTES;
+use buffer::{Descriptor, Interface, SegmentId, ViewId};
+use filter::Context;
+use packet::capture::Stop;
+use packet::pcap_file::Header;
+use packet::sniff::{FileKind, SNIFF_BYTES, sniff};
+use std::io::{self, Read};
+
+/// Bytes read at a time.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// A capture being read.
+pub(super) struct Streamed {
+    /// As people know it.
+    name: String,
+    segment: SegmentId,
+    /// What chunks are appended through; frames have views of their own.
+    chunks: ViewId,
+    stage: Stage,
+    /// None before the header was read.
+    scanner: Option<Scanner>,
+    /// The chunk that is being scanned, and how far it is.
+    chunk: Descriptor,
+    at: u32,
+    /// The beginning of a record whose rest was not in the chunk.
+    carry: Vec<u8>,
+    /// Bytes the capture needs to go on.
+    need: usize,
+    /// Nothing comes after this chunk.
+    ended: bool,
+    /// Why not, where that is not the end of the input.
+    error: Option<io::Error>,
+}
+
+/// How much of the input is known.
+enum Stage {
+    /// Its first bytes are being gathered, to see whether they are compressed.
+    First(Vec<u8>, Counted),
+    /// What it is read through.
+    Known(Decoded),
+}
+
+impl Streamed {
+    /// Reads an input. `None` where there are no views left.
+    pub(super) fn open(name: String, input: Input, cx: &mut Context<'_>) -> Option<Streamed> {
+        let segment = cx.rings.add_append_ring();
+        let Some(chunks) = cx.rings.add_view(segment, Interface::default()) else {
+            cx.rings.retire(segment);
+            cx.rings.recycle(segment);
+            return None;
+        };
+        Some(Streamed {
+            name,
+            segment,
+            chunks,
+            stage: Stage::First(Vec::new(), Counted::new(input)),
+            scanner: None,
+            chunk: chunks.block(0, 0),
+            at: 0,
+            carry: Vec::new(),
+            need: 1,
+            ended: false,
+            error: None,
+        })
+    }
+
+    /// Bytes of the input that were read, compressed where it is.
+    pub(super) fn position(&self) -> u64 {
+        match &self.stage {
+            Stage::First(_, input) => input.bytes,
+            Stage::Known(decoded) => decoded.position(),
+        }
+    }
+
+    /// The memory of its frames.
+    pub(super) fn segment(&self) -> SegmentId {
+        self.segment
+    }
+
+    /// Gives up to a batch of frames. `follow` says that the input may still grow.
+    pub(super) fn pull(&mut self, follow: bool, cx: &mut Context<'_>) -> Step {
+        loop {
+            let window = cx.rings.bytes(&self.chunk).get(self.at as usize..).unwrap_or_default();
+            if window.len() < self.need {
+                if !cx.out.is_empty() {
+                    // The next chunk takes the place of this one.
+                    return Step::Given;
+                }
+                if self.ended {
+                    let rest = window.to_vec();
+                    return Step::End(self.ending(&rest));
+                }
+                return self.next_chunk(follow, cx);
+            }
+            let Some(scanner) = &mut self.scanner else {
+                match Scanner::open(window) {
+                    Ok((scanner, consumed)) => {
+                        self.scanner = Some(scanner);
+                        self.at += consumed as u32;
+                        self.need = 1;
+                    }
+                    Err(Stop::More { need, .. }) => self.need = need,
+                    Err(stop) => {
+                        let first = &window[..window.len().min(Header::BYTES)];
+                        return Step::End(Ending::Refused(refuse(&self.name, first, stop)));
+                    }
+                }
+                continue;
+            };
+            let base = self.chunk.pos + u64::from(self.at);
+            let scanned = scanner.scan(window, base, cx.out, cx.counters);
+            (self.at, self.need) = (self.at + scanned.consumed as u32, 1);
+            match scanned.next {
+                Next::Enough => return Step::Given,
+                Next::Unnamed(block, interface) => match scanner.name(block, interface, self.segment, cx.rings) {
+                    Some(block) => cx.out.push(block),
+                    None => return Step::End(Ending::Failed("it has more interfaces than there are views".into())),
+                },
+                Next::More(need) => self.need = need,
+                Next::Damaged(damage) => return Step::End(Ending::Damaged(damage)),
+            }
+        }
+    }
+
+    /// Reads on, one chunk. A record that needs many reads is gathered first, so that its bytes are copied twice at most,
+    /// however slowly they come.
+    fn next_chunk(&mut self, follow: bool, cx: &mut Context<'_>) -> Step {
+        if self.need > BLOCK_BYTES {
+            let text =
+                format!("a record of {} bytes is too long to be read as it comes; map a file instead", self.need);
+            return Step::End(Ending::Failed(text));
+        }
+        if let Some(step) = self.identify(follow) {
+            return step;
+        }
+        let Stage::Known(decoded) = &mut self.stage else { return Step::Waiting };
+        // What is compressed has its own end.
+        let follow = follow && matches!(decoded, Decoded::Plain(_));
+        self.carry.extend_from_slice(cx.rings.bytes(&self.chunk).get(self.at as usize..).unwrap_or_default());
+        (self.chunk.len, self.at) = (0, 0);
+        if !self.ended {
+            match gather(self.need, &mut self.carry, decoded) {
+                Gathered::Enough => {}
+                Gathered::Pause => return Step::Waiting,
+                Gathered::End if follow => return Step::Waiting,
+                Gathered::End => self.ended = true,
+                Gathered::Failed(error) => (self.ended, self.error) = (true, Some(error)),
+            }
+        }
+        // Everything named in the chunks before has gone all the way down.
+        cx.rings.recycle(self.segment);
+        let (ended, carry) = (self.ended, &self.carry);
+        let room = (carry.len() + CHUNK_BYTES).min(BLOCK_BYTES);
+        let appended = cx.rings.append(self.chunks, room, |space| {
+            let (front, space) = space.split_at_mut(carry.len());
+            front.copy_from_slice(carry);
+            let read = if ended { Ok(0) } else { decoded.read(space) };
+            (carry.len() + read.as_ref().map_or(0, |bytes| *bytes), read)
+        });
+        let Some((chunk, read)) = appended else { return Step::End(Ending::Failed("it has no ring".into())) };
+        self.chunk = chunk;
+        self.carry.clear();
+        match read {
+            // A file that is followed may have more later, and the next call sees any other end again.
+            Ok(_) => {}
+            Err(error) if is_pause(&error) => {}
+            Err(error) => (self.ended, self.error) = (true, Some(error)),
+        }
+        Step::Given
+    }
+
+    /// Gathers the first bytes and decides by them what the input is read through.
+    fn identify(&mut self, follow: bool) -> Option<Step> {
+        let Stage::First(first, input) = &mut self.stage else { return None };
+        match gather(SNIFF_BYTES, first, input) {
+            Gathered::Pause => return Some(Step::Waiting),
+            Gathered::End if follow => return Some(Step::Waiting),
+            Gathered::Enough | Gathered::End => {}
+            Gathered::Failed(error) => (self.ended, self.error) = (true, Some(error)),
+        }
+        let gzip = sniff(first) == Some(FileKind::Gzip);
+        let (first, input) = (std::mem::take(first), input.take());
+        self.stage = Stage::Known(Decoded::new(first, input, gzip));
+        None
+    }
+
+    /// How the capture ends, with `rest` left over.
+    fn ending(&mut self, rest: &[u8]) -> Ending {
+        match (self.error.take(), &self.scanner) {
+            (Some(error), Some(_)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Ending::Cut("its compressed data ends early".into())
+            }
+            (Some(error), _) => Ending::Failed(reason(&error)),
+            (None, Some(scanner)) => scanner.finish(rest).map_or_else(Ending::Damaged, |()| Ending::Whole),
+            (None, None) => Ending::Refused(refuse(&self.name, rest, Stop::More { consumed: 0, need: Header::BYTES })),
+        }
+    }
+}
+
+/// How gathering ended.
+enum Gathered {
+    Enough,
+    /// Nothing more for now.
+    Pause,
+    End,
+    Failed(io::Error),
+}
+
+/// Reads until there are `need` bytes in `into`, and not one more.
+fn gather(need: usize, into: &mut Vec<u8>, from: &mut impl Read) -> Gathered {
+    let missing = need.saturating_sub(into.len());
+    match from.take(missing as u64).read_to_end(into) {
+        Ok(_) if into.len() >= need => Gathered::Enough,
+        Ok(_) => Gathered::End,
+        Err(error) if is_pause(&error) => Gathered::Pause,
+        Err(error) => Gathered::Failed(error),
+    }
+}
+
+fn is_pause(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

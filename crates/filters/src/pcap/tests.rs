@@ -1,0 +1,508 @@
+//! `pcap` as its users see it: files in, frames and failures out.
+
+use super::*;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use packet::LinkType;
+use packet::capture::ByteOrder;
+use packet::pcap_file::{Resolution, write_header, write_record_header};
+use packet::pcapng::{self, Description, Direction, PacketBlock, Section};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::PathBuf;
+use testkit::{Chain, Outcome};
+
+/// A folder with one file.
+struct Given {
+    folder: tempfile::TempDir,
+    path: PathBuf,
+}
+
+fn given(bytes: &[u8]) -> Given {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.pcap");
+    fs::write(&path, bytes).unwrap();
+    Given { folder, path }
+}
+
+impl Given {
+    fn path(&self) -> &str {
+        self.path.to_str().unwrap()
+    }
+
+    fn add(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.folder.path().join(name), bytes).unwrap();
+    }
+
+    fn folder(&self) -> &str {
+        self.folder.path().to_str().unwrap()
+    }
+}
+
+fn read(params: &[(&str, &str)]) -> Outcome {
+    Chain::source(&KIND, params).run()
+}
+
+/// What of a frame is compared: time, bytes, length on the wire, flags, link type.
+type Seen = (u64, Vec<u8>, u32, Flags, Option<u16>);
+
+fn seen(outcome: &Outcome) -> Vec<Seen> {
+    let frames = outcome.blocks.iter();
+    frames
+        .map(|block| {
+            let interface = block.interface.as_ref().unwrap();
+            let Descriptor { time, .. } = block.descriptor;
+            (time, block.bytes.clone(), block.descriptor.wire(), block.descriptor.flags(), interface.link_type)
+        })
+        .collect()
+}
+
+const FRAMES: [(u64, &[u8], u32); 4] =
+    [(1_000_000_001, b"first", 5), (2_000_000_002, b"", 0), (3_999_999_999, b"third frame", 1500), (4, b"x", 1)];
+
+/// A classic capture of [`FRAMES`].
+fn classic(resolution: Resolution) -> Vec<u8> {
+    let mut file = Vec::new();
+    write_header(&mut file, LinkType::ETHERNET, 1000, resolution);
+    for (time, bytes, wire) in FRAMES {
+        write_record_header(&mut file, time, bytes.len() as u32, wire, resolution);
+        file.extend_from_slice(bytes);
+    }
+    file
+}
+
+/// Turns a classic capture's headers into big-endian ones.
+fn swapped(mut file: Vec<u8>) -> Vec<u8> {
+    let swap = |file: &mut Vec<u8>, at: usize, bytes: usize| file[at..at + bytes].reverse();
+    for (at, bytes) in [(0, 4), (4, 2), (6, 2), (8, 4), (12, 4), (16, 4), (20, 4)] {
+        swap(&mut file, at, bytes);
+    }
+    let mut at = 24;
+    for (_, bytes, _) in FRAMES {
+        (0..4).for_each(|word| swap(&mut file, at + 4 * word, 4));
+        at += 16 + bytes.len();
+    }
+    file
+}
+
+/// A pcapng capture of [`FRAMES`]: two interfaces, twice, in two sections.
+fn next_generation() -> Vec<u8> {
+    let mut file = Vec::new();
+    for section in 0..2 {
+        pcapng::write_section(&mut file, &Section { application: "test", ..Section::default() });
+        for (link, name) in [(LinkType::ETHERNET, "eth0"), (LinkType::RAW, if section == 0 { "tun0" } else { "tun1" })]
+        {
+            let interface = Description { link, snap_len: 96, name, description: "a cable", filter: "" };
+            pcapng::write_interface(&mut file, &interface);
+        }
+        for (index, (time_ns, data, wire_len)) in FRAMES.into_iter().enumerate() {
+            let direction = (index == 2).then_some(Direction::Outbound);
+            let interface = index as u32 % 2;
+            let packet = PacketBlock { interface, time_ns, wire_len, data, direction, ..PacketBlock::default() };
+            pcapng::write_packet(&mut file, &packet);
+        }
+    }
+    file
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Reads the same bytes in every way there is and checks that all see the same.
+fn check_every_way(bytes: &[u8], expected: &[Seen], failure: Option<&str>) {
+    let middle = bytes.len() / 2;
+    let members = [gzip(&bytes[..middle]), gzip(&bytes[middle..])].concat();
+    for (way, bytes, map) in [("map", bytes, "yes"), ("read", bytes, "no"), ("gzip", &members[..], "yes")] {
+        let file = given(bytes);
+        let outcome = read(&[("file", file.path()), ("map", map)]);
+        assert_eq!(seen(&outcome), expected, "{way}");
+        let text = outcome.failure.map(|failure| failure.to_string());
+        assert_eq!(text.as_deref().map(|text| text.split_once("/x.pcap: ").unwrap().1), failure, "{way}");
+    }
+}
+
+fn expected(fraction_ns: u64) -> Vec<Seen> {
+    let frame = |(time, bytes, wire): (u64, &[u8], u32)| {
+        let flags = if wire > bytes.len() as u32 { Flags::TRUNCATED } else { Flags::NONE };
+        (time / fraction_ns * fraction_ns, bytes.to_vec(), wire, flags, Some(1))
+    };
+    FRAMES.map(frame).to_vec()
+}
+
+#[test]
+fn classic_captures_of_every_sort() {
+    check_every_way(&classic(Resolution::Nanoseconds), &expected(1), None);
+    check_every_way(&classic(Resolution::Microseconds), &expected(1000), None);
+    check_every_way(&swapped(classic(Resolution::Nanoseconds)), &expected(1), None);
+    check_every_way(&swapped(classic(Resolution::Microseconds)), &expected(1000), None);
+}
+
+#[test]
+fn kuznetzovs_format() {
+    let plain = classic(Resolution::Microseconds);
+    let mut file = plain[..24].to_vec();
+    file[..4].copy_from_slice(&0xa1b2_cd34_u32.to_le_bytes());
+    let mut at = 24;
+    for (_, bytes, _) in FRAMES {
+        file.extend_from_slice(&plain[at..at + 16]);
+        file.extend_from_slice(&[9; 8]);
+        file.extend_from_slice(bytes);
+        at += 16 + bytes.len();
+    }
+    check_every_way(&file, &expected(1000), None);
+}
+
+#[test]
+fn pcapng_keeps_its_interfaces_apart() {
+    let file = given(&next_generation());
+    for map in ["yes", "no"] {
+        let outcome = read(&[("file", file.path()), ("map", map)]);
+        assert_eq!((outcome.blocks.len(), &outcome.failure), (8, &None));
+        let interfaces: Vec<_> = outcome.blocks.iter().map(|block| block.interface.as_ref().unwrap()).collect();
+        let rows: Vec<_> =
+            interfaces.iter().map(|one| (one.link_type.unwrap(), one.name.as_deref().unwrap())).collect();
+        let (eth0, tun0, tun1) = ((1, "eth0"), (101, "tun0"), (101, "tun1"));
+        assert_eq!(rows, [eth0, tun0, eth0, tun0, eth0, tun1, eth0, tun1]);
+        assert!(interfaces.iter().all(|one| one.snap_len == 96 && one.description.as_deref() == Some("a cable")));
+        assert_eq!(outcome.blocks[0].descriptor.ring, outcome.blocks[4].descriptor.ring, "described again, the same");
+        let outbound: Vec<_> = outcome.blocks.iter().map(|block| block.descriptor.has(Flags::OUTBOUND)).collect();
+        assert_eq!(outbound, [false, false, true, false, false, false, true, false]);
+    }
+}
+
+#[test]
+fn records_over_the_snap_length_are_cut_to_it() {
+    let mut file = Vec::new();
+    write_header(&mut file, LinkType::ETHERNET, 4, Resolution::Nanoseconds);
+    write_record_header(&mut file, 7, 6, 6, Resolution::Nanoseconds);
+    file.extend_from_slice(b"abcdef");
+    check_every_way(&file, &[(7, b"abcd".to_vec(), 6, Flags::TRUNCATED, Some(1))], None);
+}
+
+#[test]
+fn absurd_lengths_end_a_capture_with_a_failure() {
+    let mut file = classic(Resolution::Nanoseconds);
+    let third = 24 + 16 + 5 + 16;
+    file[third + 8..third + 12].copy_from_slice(&300_000_u32.to_le_bytes());
+    let failure = "byte 61: captured length 300000 is over the limit 262144; what precedes it was read";
+    check_every_way(&file, &expected(1)[..2], Some(failure));
+}
+
+#[test]
+fn lengths_that_a_descriptor_cannot_say_are_counted() {
+    let mut file = Vec::new();
+    // D-Bus messages may be long.
+    write_header(&mut file, LinkType(231), 0, Resolution::Nanoseconds);
+    write_record_header(&mut file, 1, 17 << 20, 17 << 20, Resolution::Nanoseconds);
+    file.resize(file.len() + (17 << 20), 5);
+    write_record_header(&mut file, 2, 1, u32::MAX, Resolution::Nanoseconds);
+    file.push(6);
+    let file = given(&file);
+    let outcome = read(&[("file", file.path())]);
+    let lengths: Vec<_> = outcome.blocks.iter().map(|block| (block.bytes.len(), block.descriptor.wire())).collect();
+    assert_eq!(lengths, [((1 << 24) - 1, (1 << 24) - 1), (1, (1 << 24) - 1)]);
+    let events = &outcome.counters("pcap").events;
+    assert_eq!((events.get("frames cut to 16 MiB"), events.get("lengths on the wire over 16 MiB")), (1, 2));
+    let streamed = read(&[("file", file.path()), ("map", "no")]);
+    assert!(streamed.failure.unwrap().to_string().contains("too long to be read as it comes"));
+}
+
+#[test]
+fn more_frames_than_a_batch_and_a_chunk_hold() {
+    let mut file = Vec::new();
+    write_header(&mut file, LinkType::ETHERNET, 0, Resolution::Nanoseconds);
+    let frames: Vec<Seen> = (0..2000u32)
+        .map(|n| {
+            let bytes = vec![n as u8; (n as usize * 7) % 1500];
+            write_record_header(&mut file, n.into(), bytes.len() as u32, bytes.len() as u32, Resolution::Nanoseconds);
+            file.extend_from_slice(&bytes);
+            let wire = bytes.len() as u32;
+            (n.into(), bytes, wire, Flags::NONE, Some(1))
+        })
+        .collect();
+    check_every_way(&file, &frames, None);
+}
+
+/// Cut anywhere, a capture gives what is whole before the cut, in every way of reading.
+#[test]
+fn cut_at_every_byte() {
+    for whole in [classic(Resolution::Nanoseconds), next_generation()] {
+        let all = seen(&read(&[("file", given(&whole).path())]));
+        let mut most = 0;
+        for len in 24..whole.len() {
+            let file = given(&whole[..len]);
+            let [mapped, streamed] = ["yes", "no"].map(|map| {
+                let outcome = read(&[("file", file.path()), ("map", map)]);
+                assert_eq!(outcome.failure, None, "{len}");
+                assert!(outcome.notices.iter().all(|text| text.contains("the file ends inside a record")), "{len}");
+                (seen(&outcome), outcome.notices)
+            });
+            assert_eq!(mapped, streamed, "{len}");
+            assert_eq!(mapped.0, all[..mapped.0.len()], "{len}");
+            assert!(mapped.0.len() >= most, "{len}");
+            most = mapped.0.len();
+        }
+        assert_eq!(most, all.len() - 1);
+    }
+}
+
+/// A changed byte anywhere gives frames or a failure, the same in every way of reading, and an end.
+#[test]
+fn every_byte_changed() {
+    for whole in [classic(Resolution::Microseconds), next_generation()] {
+        for at in 0..whole.len() {
+            for change in [0x01, 0x80, 0xff] {
+                let mut changed = whole.clone();
+                changed[at] ^= change;
+                let file = given(&changed);
+                let [mapped, streamed] = ["yes", "no"].map(|map| {
+                    let chain = Chain::source(&KIND, &[("file", file.path()), ("map", map)]);
+                    let refusal = chain.refusal().map(|error| error.message);
+                    let outcome = refusal.is_none().then(|| chain.run());
+                    (refusal, outcome.map(|outcome| (seen(&outcome), outcome.failure, outcome.notices)))
+                });
+                assert_eq!(mapped, streamed, "{at} {change}");
+            }
+        }
+    }
+}
+
+#[test]
+fn gzip_that_ends_early_is_a_warning_and_damaged_gzip_a_failure() {
+    let mut whole = Vec::new();
+    write_header(&mut whole, LinkType::ETHERNET, 0, Resolution::Nanoseconds);
+    for n in 0..5000u32 {
+        write_record_header(&mut whole, n.into(), 4, 4, Resolution::Nanoseconds);
+        whole.extend_from_slice(&n.wrapping_mul(2_654_435_761).to_le_bytes());
+    }
+    let packed = gzip(&whole);
+    let outcome = read(&[("file", given(&packed[..packed.len() / 2]).path())]);
+    assert!(outcome.blocks.len() > 100 && outcome.failure.is_none());
+    assert!(outcome.notices[0].ends_with("compressed data ends early; what precedes it was read"));
+    let mut damaged = packed.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle..middle + 40].fill(0xff);
+    assert!(read(&[("file", given(&damaged).path())]).failure.is_some());
+    let inside = given(&gzip(b"this is no capture"));
+    let failure = read(&[("file", inside.path())]).failure.unwrap().to_string();
+    assert!(failure.contains("x.pcap is not a capture: begins with 74 68 69 73"), "{failure}");
+}
+
+/// What is said before the run begins.
+#[test]
+fn refused_before_the_run() {
+    let check = |bytes: &[u8], expected: &str| {
+        let refusal = Chain::source(&KIND, &[("file", given(bytes).path())]).refusal().unwrap();
+        assert!(refusal.system && refusal.message.ends_with(expected), "{}", refusal.message);
+    };
+    check(b"", "/x.pcap is empty: not a capture");
+    check(b"\xfd7zXZ\0\0\0", "/x.pcap is not a capture: begins with fd 37 7a 58 5a 00 00 00, looks like xz");
+    let refusal = |name: &str| Chain::source(&KIND, &[("file", name)]).refusal().unwrap().message;
+    assert_eq!(refusal("/nonexistent/x.pcap"), "cannot open /nonexistent/x.pcap: No such file or directory");
+    assert_eq!(refusal("/nonexistent/*.pcap"), "no file matches /nonexistent/*.pcap");
+    let file = given(b"text");
+    assert_eq!(refusal(file.folder()), format!("no captures in {}", file.folder()));
+    let twice = Chain::source(&KIND, &[("file", "-"), ("file", "-")]).refusal().unwrap();
+    assert!(!twice.system && twice.key == Some("file"));
+}
+
+#[test]
+fn one_bad_file_does_not_hide_the_others() {
+    let file = given(b"not this");
+    file.add("a.pcap", &classic(Resolution::Nanoseconds));
+    file.add("z.pcap", &classic(Resolution::Nanoseconds)[..50]);
+    file.add("e.pcap", b"");
+    let pattern = format!("{}/*.pcap", file.folder());
+    let outcome = read(&[("file", &pattern)]);
+    assert_eq!(outcome.blocks.len(), 5);
+    let failure = outcome.failure.unwrap().to_string();
+    assert!(
+        failure.contains("/e.pcap is empty") && failure.ends_with("1 file more could not be read whole"),
+        "{failure}"
+    );
+    assert_eq!(outcome.notices.len(), 2);
+    // In a folder, what is no capture is passed over.
+    let outcome = read(&[("file", file.folder())]);
+    assert_eq!((outcome.blocks.len(), outcome.failure), (5, None));
+    let counters = outcome.report.nodes[0].counters.clone();
+    assert_eq!(counters.events.get("files that are no captures"), 2);
+    assert_eq!(counters.events.get("captures cut at their end"), 1);
+}
+
+/// A source whose pulls the test makes itself.
+struct Hand {
+    source: Pcap,
+    rings: buffer::Rings,
+    streams: StreamTable,
+    counters: filter::Counters,
+    out: Vec<Descriptor>,
+    notices: Vec<String>,
+    own: buffer::ViewId,
+}
+
+impl Hand {
+    fn new(params: &[(&str, &str)]) -> Hand {
+        let source = Pcap::new(&testkit::chain::params(&KIND, params)).unwrap();
+        let mut rings = buffer::Rings::new();
+        let segment = rings.add_append_ring();
+        let own = rings.add_view(segment, buffer::Interface::default()).unwrap();
+        Hand {
+            source,
+            rings,
+            streams: StreamTable::new(),
+            counters: filter::Counters::default(),
+            out: Vec::new(),
+            notices: Vec::new(),
+            own,
+        }
+    }
+
+    /// Pulls until there is nothing now; gives the bytes that came and how the last pull ended.
+    fn drain(&mut self) -> (Vec<Vec<u8>>, Result<Pull, String>) {
+        let mut all = Vec::new();
+        loop {
+            let pulled = self.source.pull(&mut Context {
+                rings: &mut self.rings,
+                streams: &mut self.streams,
+                out: &mut self.out,
+                counters: &mut self.counters,
+                own: self.own,
+                now: 0,
+                exclusive: true,
+                wake: &mut u64::MAX.clone(),
+                notices: &mut self.notices,
+            });
+            all.extend(self.out.drain(..).map(|block| self.rings.bytes(&block).to_vec()));
+            match pulled {
+                Ok(Pull::Ready) => {}
+                Ok(end) => return (all, Ok(end)),
+                Err(failure) => return (all, Err(failure.to_string())),
+            }
+        }
+    }
+
+    fn waits_after(&mut self, expected: &[&[u8]]) {
+        let (all, end) = self.drain();
+        assert_eq!(all, expected);
+        assert!(matches!(end, Ok(Pull::Idle(_))), "{end:?}");
+    }
+}
+
+#[test]
+fn follow_waits_for_headers_records_and_their_rests() {
+    for map in ["yes", "no"] {
+        let bytes = classic(Resolution::Nanoseconds);
+        let file = given(b"");
+        let mut growing = OpenOptions::new().append(true).open(&file.path).unwrap();
+        let mut hand = Hand::new(&[("file", file.path()), ("follow", "yes"), ("map", map)]);
+        hand.waits_after(&[]);
+        growing.write_all(&bytes[..10]).unwrap();
+        hand.waits_after(&[]);
+        growing.write_all(&bytes[10..50]).unwrap();
+        hand.waits_after(&[b"first"]);
+        hand.waits_after(&[]);
+        growing.write_all(&bytes[50..]).unwrap();
+        hand.waits_after(&[b"", b"third frame", b"x"]);
+    }
+}
+
+#[test]
+fn follow_goes_on_with_new_files_of_a_folder() {
+    let file = given(&classic(Resolution::Nanoseconds)[..45]);
+    let mut hand = Hand::new(&[("file", file.folder()), ("follow", "yes")]);
+    hand.waits_after(&[b"first"]);
+    file.add("y.pcap.part", &classic(Resolution::Nanoseconds));
+    for _ in 0..30 {
+        hand.waits_after(&[]);
+    }
+    fs::rename(file.folder.path().join("y.pcap.part"), file.folder.path().join("y.pcap")).unwrap();
+    let all: Vec<_> = (0..30).flat_map(|_| hand.drain().0).collect();
+    assert_eq!(all, [&b"first"[..], b"", b"third frame", b"x"]);
+    assert_eq!(hand.notices, [] as [&str; 0]);
+}
+
+#[test]
+fn a_file_cut_while_it_is_mapped_gives_no_frames_of_zeroes() {
+    let mut bytes = Vec::new();
+    write_header(&mut bytes, LinkType::ETHERNET, 0, Resolution::Nanoseconds);
+    for n in 0..1000u64 {
+        write_record_header(&mut bytes, n, 84, 84, Resolution::Nanoseconds);
+        bytes.extend_from_slice(&[7; 84]);
+    }
+    // Just behind what the first pull gives, on a page border, and between.
+    for cut in [24 + 64 * 100, 8192, 20_000, 10] {
+        let file = given(&bytes);
+        let mut hand = Hand::new(&[("file", file.path())]);
+        let mut shorten = Some(File::options().write(true).open(&file.path).unwrap());
+        let mut frames = Vec::new();
+        let end = loop {
+            let mut wake = u64::MAX;
+            let pulled = hand.source.pull(&mut Context {
+                rings: &mut hand.rings,
+                streams: &mut hand.streams,
+                out: &mut hand.out,
+                counters: &mut hand.counters,
+                own: hand.own,
+                now: 0,
+                exclusive: true,
+                wake: &mut wake,
+                notices: &mut hand.notices,
+            });
+            frames.append(&mut hand.out);
+            if let (64.., Some(file)) = (frames.len(), &shorten) {
+                file.set_len(cut).unwrap();
+                shorten = None;
+            }
+            match pulled {
+                Ok(Pull::Ready) => {}
+                end => break end,
+            }
+        };
+        let end = end.unwrap_err().to_string();
+        assert!(end.ends_with(&format!("it was cut at byte {cut} while it was read")), "{end}");
+        let whole = (cut.saturating_sub(24) / 100).max(64);
+        assert_eq!(frames.len() as u64, whole, "{cut}");
+        assert!(frames.iter().all(|block| block.len == 84));
+    }
+}
+
+#[test]
+fn progress_ends_at_the_whole() {
+    let file = given(&classic(Resolution::Nanoseconds));
+    file.add("y.pcap", &next_generation());
+    let mut hand = Hand::new(&[("file", file.folder())]);
+    let all = classic(Resolution::Nanoseconds).len() as u64 + next_generation().len() as u64;
+    assert_eq!(hand.source.progress(), Some((0, all)));
+    assert_eq!(hand.drain().1, Ok(Pull::End));
+    assert_eq!(hand.source.progress(), Some((all, all)));
+}
+
+#[test]
+fn a_named_pipe_is_read_to_its_end() {
+    let file = given(b"");
+    let pipe = file.folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    if !made.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: there is no mkfifo");
+        return;
+    }
+    let bytes = swapped(classic(Resolution::Nanoseconds));
+    let path = pipe.clone();
+    let writing = std::thread::spawn(move || {
+        let mut pipe = OpenOptions::new().write(true).open(path).unwrap();
+        bytes.chunks(7).for_each(|part| pipe.write_all(part).unwrap());
+    });
+    let outcome = read(&[("file", pipe.to_str().unwrap())]);
+    writing.join().unwrap();
+    assert_eq!((seen(&outcome), outcome.failure), (expected(1), None));
+}
+
+#[test]
+fn byte_orders_do_differ() {
+    let header = |bytes: &[u8]| packet::pcap_file::Header::parse(bytes).unwrap();
+    let plain = classic(Resolution::Nanoseconds);
+    assert_eq!((header(&plain).order, header(&swapped(plain.clone())).order), (ByteOrder::Little, ByteOrder::Big));
+}

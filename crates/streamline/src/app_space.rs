@@ -1,0 +1,84 @@
+//! The space `app`: filters run by function call in this process.
+//!
+//! In: steps of a transaction. Out: a [`Worker`] with everything that was prepared, connected and activated.
+
+use control::{Offer, Space, StepError};
+use engine::{Edge, Node, NodeId, Plan, Task, Worker};
+use filter::run::Instance;
+use filter::{Env, Kind, Params, Spaces};
+use std::collections::BTreeMap;
+
+/// The space `app`.
+pub(crate) struct AppSpace {
+    env: Env,
+    prepared: BTreeMap<NodeId, Option<Instance>>,
+    edges: usize,
+    active: usize,
+}
+
+impl AppSpace {
+    pub(crate) fn new(env: Env) -> AppSpace {
+        AppSpace { env, prepared: BTreeMap::new(), edges: 0, active: 0 }
+    }
+
+    /// A worker for a plan all of whose nodes run here.
+    ///
+    /// # Panics
+    /// When the plan was not carried out here as a whole.
+    pub(crate) fn into_worker(mut self, plan: &Plan) -> Worker {
+        let edges: usize = plan.nodes.iter().map(|node| node.edges.len()).sum();
+        assert_eq!((self.active, self.edges), (plan.nodes.len(), edges), "everything is connected and active");
+        let take = |index| self.prepared.remove(&NodeId(index as u32)).expect("every node was prepared");
+        Worker::new(plan, (0..plan.nodes.len()).map(take).collect())
+    }
+}
+
+impl Space for AppSpace {
+    fn name(&self) -> &str {
+        "app"
+    }
+
+    fn sort(&self) -> Spaces {
+        Spaces::APP
+    }
+
+    fn offer(&self, _kind: &Kind, _params: &Params) -> Result<Offer, String> {
+        // Every kind has an implementation here: a function call, a few nanoseconds a block.
+        Ok(Offer { cost: 5 })
+    }
+
+    fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError> {
+        let instance = match &node.task {
+            Task::Filter { kind, params } => {
+                let env = Env { input: node.input, ..self.env.clone() };
+                let made = (kind.make)(params, &env);
+                Some(made.map_err(|error| StepError { refused: false, error })?)
+            }
+            Task::Choose(_) => None,
+        };
+        self.prepared.insert(id, instance);
+        Ok(())
+    }
+
+    fn discard(&mut self, id: NodeId) {
+        self.prepared.remove(&id);
+    }
+
+    fn connect(&mut self, _from: NodeId, _edge: &Edge) -> Result<(), StepError> {
+        self.edges += 1;
+        Ok(())
+    }
+
+    fn disconnect(&mut self, _from: NodeId, _edge: &Edge) {
+        self.edges -= 1;
+    }
+
+    fn activate(&mut self, _id: NodeId) -> Result<(), StepError> {
+        self.active += 1;
+        Ok(())
+    }
+
+    fn deactivate(&mut self, _id: NodeId) {
+        self.active -= 1;
+    }
+}

@@ -1,0 +1,29 @@
+//! The facade: a request's text goes in, a data path runs. The only crate that names concrete filters.
+//!
+//! ```no_run
+//! use streamline::{Session, StopFlag};
+//!
+//! let session = Session::new();
+//! let job = session.prepare("pcap trace.pcap | http | files dir=out", &Default::default())?;
+//! let finished = job.run(&StopFlag::new(), &mut |_worker| {})?;
+//! println!("{} blocks read", finished.report.nodes[0].counters.blocks_made);
+//! # Ok::<(), streamline::Error>(())
+//! ```
+//!
+//! [`session`] is the way in; `app_space` is the space that runs filters in this process.
+
+#![forbid(unsafe_code)]
+
+mod app_space;
+pub mod session;
+
+pub use base::atomic::StopFlag;
+pub use control::explain;
+pub use engine::{End, Report, Worker};
+pub use filter::{Kind, Output};
+pub use session::{Error, Finished, Job, Session, registry};
+
+/// The request language.
+pub mod language {
+    pub use request::{Diagnostic, Span, Text, parse, print, print_paper};
+}

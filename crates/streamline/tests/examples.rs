@@ -1,0 +1,67 @@
+//! Every example in a filter's manual is a test: the request is run in a folder with the bundled captures, and prints
+//! exactly what the manual says.
+
+use std::path::Path;
+use std::sync::Mutex;
+use streamline::{Output, Session, StopFlag, registry};
+use testkit::chain::Captured;
+
+/// The current folder belongs to the process.
+static FOLDER: Mutex<()> = Mutex::new(());
+
+fn folder_with_captures() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let captures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../captures");
+    for entry in std::fs::read_dir(captures).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn examples_print_what_the_manual_says() {
+    let _guard = FOLDER.lock().unwrap();
+    let folder = folder_with_captures();
+    std::env::set_current_dir(folder.path()).unwrap();
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for kind in registry().kinds() {
+        for example in kind.examples {
+            count += 1;
+            let captured = Captured::default();
+            let session = Session::with_output(Output::new(Box::new(captured.clone()), false));
+            let outcome = session
+                .prepare(example.request, &Default::default())
+                .and_then(|job| job.run(&StopFlag::new(), &mut |_| {}));
+            match outcome {
+                Err(error) if error.to_string().contains("libpcap") => {
+                    eprintln!("skipped, no libpcap here: {}", example.request);
+                }
+                Err(error) => wrong.push(format!("{}\n  {error}", example.request)),
+                Ok(_) => {
+                    let found = captured.text();
+                    if found.trim_end() != example.output.trim_end() {
+                        wrong.push(format!("{}\nmanual:\n{}\nfound:\n{found}", example.request, example.output));
+                    }
+                }
+            }
+        }
+    }
+    std::env::set_current_dir("/").unwrap();
+    assert!(wrong.is_empty(), "{} of {count} examples:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(count > 10, "{count} examples");
+}
+
+/// What a kind wants before it is request text: it must be one that can be put in.
+#[test]
+fn what_kinds_want_can_be_put_in() {
+    let session = Session::new();
+    for kind in registry().kinds() {
+        if !kind.wants.iter().any(|(of, _)| *of == filter::Type::Frame) {
+            continue;
+        }
+        let request = format!("pcap x | {}", kind.name);
+        session.design(&request, &Default::default()).unwrap_or_else(|wrong| panic!("{request}: {wrong}"));
+    }
+}

@@ -1,0 +1,197 @@
+//! Damaged captures through everything that parses: no panic, no hang, no unbounded memory, and what was wrong is said or
+//! counted.
+//!
+//! `STREAMLINE_MUTATIONS=N` sets how many damaged copies are tried (`cargo xtask mutate N` runs it optimised); captures
+//! come from the shared collection where it is present, else the bundled ones are used.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use streamline::{Error, Output, Session, StopFlag};
+
+/// Memory the whole test may need at most, all captures and copies included.
+const MEMORY_MAX_KIB: u64 = 1_500_000;
+
+/// A damaged copy that takes longer than this is a hang.
+const HANG: Duration = Duration::from_secs(120);
+
+/// xorshift64*: the same copies every time.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound.max(1) as u64) as usize
+    }
+}
+
+/// Captures by size class: powers of four.
+fn captures() -> Vec<Vec<PathBuf>> {
+    let shared = std::env::var_os("STREAMLINE_SHARED")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"), PathBuf::from);
+    let shared = shared.join("data/captures");
+    let folder = if shared.is_dir() {
+        shared
+    } else {
+        eprintln!("the shared captures are not here; the bundled ones are used");
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../captures")
+    };
+    let mut classes: BTreeMap<u32, Vec<PathBuf>> = BTreeMap::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let size = path.metadata().unwrap().len();
+        if path.extension().is_none_or(|ending| ending != "md") {
+            classes.entry(size.max(1).ilog2() / 2).or_default().push(path);
+        }
+    }
+    classes
+        .into_values()
+        .map(|mut paths| {
+            paths.sort();
+            paths
+        })
+        .collect()
+}
+
+/// Offsets of the record bodies of a little-endian classic capture; empty for other files.
+fn bodies(bytes: &[u8]) -> Vec<(usize, usize)> {
+    let mut bodies = Vec::new();
+    if !bytes.starts_with(&[0xd4, 0xc3, 0xb2, 0xa1]) {
+        return bodies;
+    }
+    let mut at = 24;
+    while let Some(head) = bytes.get(at..at + 16) {
+        let len = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
+        if len > bytes.len() - at - 16 {
+            break;
+        }
+        bodies.push((at + 16, len));
+        at += 16 + len;
+    }
+    bodies
+}
+
+/// Damages a copy. Half of the time only inside records, so that the reader lets it through.
+fn damage(bytes: &mut Vec<u8>, random: &mut Random) {
+    let bodies = if random.below(2) == 0 { bodies(bytes) } else { Vec::new() };
+    for _ in 0..1 + random.below(20) {
+        let (start, len) = match bodies.get(random.below(bodies.len())) {
+            Some(body) => *body,
+            None => (0, bytes.len()),
+        };
+        // Headers stand first: damage is drawn towards the front.
+        let bound = if random.below(2) == 0 { len.min(80) } else { len };
+        if bound == 0 {
+            continue;
+        }
+        let at = start + random.below(bound);
+        match random.below(5) {
+            0 => bytes[at] = random.next() as u8,
+            1 => bytes[at] ^= 1 << random.below(8),
+            2 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][random.below(5)],
+            3 => {
+                let end = (at + 1 + random.below(8)).min(start + len);
+                bytes[at..end].fill([0, 0xff][random.below(2)]);
+            }
+            _ if bodies.is_empty() && random.below(3) == 0 => bytes.truncate(at),
+            _ => {
+                let from = start + random.below(len);
+                let run = (1 + random.below(16)).min(start + len - at).min(start + len - from);
+                bytes.copy_within(from..from + run, at);
+            }
+        }
+        if bytes.is_empty() {
+            return;
+        }
+    }
+}
+
+fn peak_memory_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok()).unwrap_or(0)
+}
+
+const REQUEST: &str = "pcap $file | { http | files dir=$bodies + tcp | files dir=$streams hash=no + dns | json + tls | json \
+                       + inspect + udp | match \"a\" | drop + port | { |80 count | drop + |! histogram | drop } }";
+
+#[test]
+fn damaged_captures_do_no_harm() {
+    let count: usize = std::env::var("STREAMLINE_MUTATIONS").ok().and_then(|n| n.parse().ok()).unwrap_or(150);
+    let classes = captures();
+    let folder = tempfile::tempdir().unwrap();
+    let (started, now_at) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+    let name = Arc::new(Mutex::new(String::new()));
+    watch(Arc::clone(&now_at), Arc::clone(&name), started);
+    let (mut failed, mut random) = (0, Random(0x5eed));
+    for number in 0..count {
+        let class = &classes[number % classes.len()];
+        let path = &class[random.below(class.len())];
+        let mut bytes = std::fs::read(path).unwrap();
+        damage(&mut bytes, &mut random);
+        let file = folder.path().join("damaged");
+        std::fs::write(&file, &bytes).unwrap();
+        *name.lock().unwrap() = format!("copy {number}, of {}", path.display());
+        now_at.store(started.elapsed().as_secs() + 1, Ordering::Relaxed);
+        let out = folder.path().join("out");
+        let outcome = std::panic::catch_unwind(|| run(&file, &out));
+        match outcome {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                failed += 1;
+                assert!(!error.to_string().trim().is_empty(), "an error says something");
+            }
+            Err(_) => {
+                let kept = std::env::temp_dir().join(format!("streamline-mutation-{number}"));
+                std::fs::write(&kept, &bytes).unwrap();
+                panic!("copy {number} of {} panicked; it is kept as {}", path.display(), kept.display());
+            }
+        }
+        _ = std::fs::remove_dir_all(&out);
+    }
+    now_at.store(0, Ordering::Relaxed);
+    let memory = peak_memory_kib();
+    eprintln!("{count} damaged copies, {failed} refused with an error, peak memory {memory} KiB");
+    assert!(memory < MEMORY_MAX_KIB, "{memory} KiB");
+}
+
+fn run(file: &Path, out: &Path) -> Result<(), Error> {
+    let text = |path: PathBuf| path.display().to_string();
+    let variables = BTreeMap::from([
+        ("file".to_string(), text(file.to_path_buf())),
+        ("bodies".to_string(), text(out.join("bodies"))),
+        ("streams".to_string(), text(out.join("streams"))),
+    ]);
+    let session = Session::with_output(Output::new(Box::new(std::io::sink()), false));
+    let mut job = session.prepare(REQUEST, &variables)?;
+    let (outcome, report) = job.run_to_end(&StopFlag::new(), &mut |worker| {
+        worker.take_notices();
+    });
+    if outcome.is_ok() {
+        report.check().unwrap_or_else(|wrong| panic!("counters: {wrong}"));
+    }
+    assert_eq!(report.traffic.faults, 0, "a descriptor named nothing");
+    outcome.map(|_| ())
+}
+
+/// Ends the process when one copy takes too long: a hang cannot be caught.
+fn watch(now_at: Arc<AtomicU64>, name: Arc<Mutex<String>>, started: Instant) {
+    std::thread::spawn(move || {
+        loop {
+            std::thread::sleep(Duration::from_secs(1));
+            let at = now_at.load(Ordering::Relaxed);
+            if at != 0 && started.elapsed().as_secs() > at + HANG.as_secs() {
+                eprintln!("hang: {}", name.lock().map(|name| name.clone()).unwrap_or_default());
+                std::process::abort();
+            }
+        }
+    });
+}
