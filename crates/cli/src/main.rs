@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 /// Builds the data path a request describes, and runs it.
 #[derive(Parser)]
-#[command(name = "streamline", version, about, after_help = AFTER_HELP, arg_required_else_help = true)]
+#[command(name = "streamline", version, after_help = AFTER_HELP, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -2,7 +2,7 @@
 //!
 //! A file holds cases. `%run ARGUMENTS` begins one: the arguments of `streamline`, in shell quotes. Then, as far as they
 //! matter: `%input` the text of standard input, `%stdout` and `%stderr` exactly what is printed (a line `...` stands for
-//! any number of lines), `%file NAME` what the file NAME holds afterwards, `%no-file NAME` that it does not exist,
+//! any number of lines, `...` at a line's end for the rest of it), `%file NAME` what the file NAME holds afterwards, `%no-file NAME` that it does not exist,
 //! `%status N` (0 unless said). Lines between `%` lines are the text. Each case runs in a fresh folder
 //! that holds the bundled captures. `%needs-libpcap` skips the case where no libpcap can be loaded.
 
@@ -93,20 +93,21 @@ fn matches(pattern: &[&str], text: &[&str]) -> bool {
     match pattern.split_first() {
         None => text.is_empty(),
         Some((&"...", rest)) => (0..=text.len()).any(|skip| matches(rest, &text[skip..])),
-        Some((line, rest)) => text.first() == Some(line) && matches(rest, &text[1..]),
+        Some((line, rest)) => {
+            let same = |found: &&str| match line.strip_suffix("...") {
+                Some(start) => found.starts_with(start),
+                None => found == line,
+            };
+            text.first().is_some_and(same) && matches(rest, &text[1..])
+        }
     }
 }
 
 fn compare(what: &str, expected: &str, found: &str, complaints: &mut String) {
     // Blank lines at the end of a section are there for the reader.
-    let lines = |text: &'_ str| text.trim_end().lines().map(str::to_string).collect::<Vec<_>>();
-    let (expected, found) = (lines(expected), lines(found));
-    let refs = |lines: &'_ [String]| lines.iter().map(String::as_str).map(str::to_string).collect::<Vec<_>>();
-    let (pattern, text) = (refs(&expected), refs(&found));
-    let pattern: Vec<&str> = pattern.iter().map(String::as_str).collect();
-    let text: Vec<&str> = text.iter().map(String::as_str).collect();
+    let (pattern, text): (Vec<_>, Vec<_>) = (expected.trim_end().lines().collect(), found.trim_end().lines().collect());
     if !matches(&pattern, &text) {
-        _ = writeln!(complaints, "{what} expected:\n{}\n{what} found:\n{}", expected.join("\n"), found.join("\n"));
+        _ = writeln!(complaints, "{what} expected:\n{}\n{what} found:\n{}", expected.trim_end(), found.trim_end());
     }
 }
 

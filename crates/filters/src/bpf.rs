@@ -1,8 +1,9 @@
-//! Passes packets that a tcpdump expression matches. The expression is compiled by the system's libpcap (behind a trait,
-//! see `program::compile`) and run by the interpreter of the `program` crate, one program for each link type that comes.
+//! Passes packets that a tcpdump expression matches. The expression is compiled by the system's libpcap (behind a
+//! trait, see `program::compile`) and run by the interpreter of the `program` crate, one program for each link type
+//! that comes.
 //!
-//! Tiers: a batch of one view is one call of the interpreter for up to 64 packets, and one word of live bits; a batch of
-//! several link types takes one such call for each; compiling happens once for each link type.
+//! Tiers: a batch of one view is one call of the interpreter for up to 64 packets, and one word of live bits; a batch
+//! of several link types takes one such call for each; compiling happens once for each link type.
 
 use base::limits::BATCH_BLOCKS;
 use filter::batch::places;
@@ -17,28 +18,26 @@ use std::sync::Arc;
 /// What `bpf` is.
 pub static KIND: Kind = Kind::new("bpf", "passes packets that a tcpdump expression matches", make)
     .help(
-        "The expression is what tcpdump and libpcap take, and means the same: see pcap-filter(7). So `port 80` does not see \
-         behind VLAN tags unless `vlan` stands before it in the expression; the filter `port` does. An empty expression \
-         passes everything. The expression is compiled for each link type of the input: one that cannot be asked of a link \
-         type that comes (`ether host` of raw IP) ends the run with an error. Needs the system's libpcap (Debian: \
-         libpcap0.8).",
+        "The expression is what tcpdump and libpcap take, and means the same: see pcap-filter(7). So `port 80` does \
+         not see behind VLAN tags unless `vlan` stands before it in the expression; the filter `port` does. An empty \
+         expression passes everything. The expression is compiled for each link type of the input: one that cannot \
+         be asked of a link type that comes (`ether host` of raw IP) ends the run with an error. Needs the system's \
+         libpcap (Debian: libpcap0.8).",
     )
     .params(&[Param::new("expr", ParamType::Text, "a tcpdump expression, in quotes").required().main()])
     .expression("expr")
     .takes(&[Type::Frame, Type::Packet])
     .selects()
-    .examples(&[
-        Example {
-            request: "pcap browse.pcap | bpf \"tcp[tcpflags] & tcp-syn != 0\" | count",
-            output: "{\"blocks\":2,\"bytes\":124,\"wire_bytes\":124}\n",
-        },
-    ]);
+    .examples(&[Example {
+        request: "pcap browse.pcap | bpf \"tcp[tcpflags] & tcp-syn != 0\" | count",
+        output: "{\"blocks\":2,\"bytes\":124,\"wire_bytes\":124}\n",
+    }]);
 
 /// What is compiled for: longer packets than any file holds, so that programs never crop.
 const SNAP_LEN: u32 = 262_144;
 
-/// Link types with keywords of their own: an expression that none of them takes is wrong for every other, too. 802.11,
-/// Linux cooked capture, PF log, SunATM, MTP2.
+/// Link types with keywords of their own: an expression that none of them takes is wrong for every other, too.
+/// 802.11, Linux cooked capture, PF log, SunATM, MTP2.
 const SPECIAL: [LinkType; 5] = [LinkType(127), LinkType::LINUX_SLL, LinkType(117), LinkType(123), LinkType(140)];
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
@@ -147,8 +146,8 @@ mod tests {
     use std::sync::Mutex;
     use testkit::Chain;
 
-    /// Knows `ip` for Ethernet and raw IP, `ether` for Ethernet alone, `wlan` for 802.11 alone, `long` for any; remembers
-    /// what it was asked.
+    /// Knows `ip` for Ethernet and raw IP, `ether` for Ethernet alone, `wlan` for 802.11 alone, `long` for any;
+    /// remembers what it was asked.
     #[derive(Default)]
     struct Compiler {
         asked: Mutex<Vec<u16>>,

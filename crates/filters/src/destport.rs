@@ -5,23 +5,19 @@ use filter::kind::Example;
 use filter::prelude::*;
 
 /// What `destport` is.
-pub static KIND: Kind = Kind::new(
-    "destport",
-    "passes packets with ports, or with a wanted destination port; class = destination port",
-    make,
-)
-.help(
-    "As `port`, for the destination port alone, which is also the class. Of streams and messages the destination \
-             is who the piece was sent to: the server in one direction, the client in the other.",
-)
-.params(&[Param::new("port", ParamType::Text, "a port, a range as 80:90, or a list as \"80,443\"").main()])
-.takes(&[Type::Frame, Type::Packet, Type::Bytes, Type::Message])
-.class(ClassUse::Sets("destination port"))
-.selects()
-.examples(&[Example {
-    request: "pcap browse.pcap | destport 53 | count",
-    output: "{\"blocks\":1,\"bytes\":89,\"wire_bytes\":89}\n",
-}]);
+pub static KIND: Kind = Kind::new("destport", "passes packets by destination port; class = that port", make)
+    .help(
+        "As `port`, for the destination port alone, which is also the class. Of streams and messages the destination \
+         is who the piece was sent to: the server in one direction, the client in the other.",
+    )
+    .params(&[Param::new("port", ParamType::Text, "a port, a range as 80:90, or a list as \"80,443\"").main()])
+    .takes(&[Type::Frame, Type::Packet, Type::Bytes, Type::Message])
+    .class(ClassUse::Sets("destination port"))
+    .selects()
+    .examples(&[Example {
+        request: "pcap browse.pcap | destport 53 | count",
+        output: "{\"blocks\":1,\"bytes\":89,\"wire_bytes\":89}\n",
+    }]);
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     ports::make(Which::Destination, params, env)

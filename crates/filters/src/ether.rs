@@ -9,24 +9,23 @@ use packet::malformed::Malformed;
 use packet::{encapsulation, ethernet};
 
 /// What `ether` is.
-pub static KIND: Kind = Kind::new("ether", "passes frames by ether type or Ethernet address; class = ether type", make)
+pub static KIND: Kind = Kind::new("ether", "passes frames by ether type or address; class = ether type", make)
     .help(
-        "Without a value it passes every frame that has an ether type and sets the class to it. It is the type of what lies \
-         behind VLAN tags, MPLS labels and PPPoE; links that number protocols in another way are translated, so that \
-         `ether 0x800` passes IPv4 over any link. With a type, as a number or one of the names arp, ip, ip6, mpls, pppoe, \
-         rarp and vlan, it passes frames with that type there or in the Ethernet header itself: `ether vlan`. With an \
-         address, `ether 02:00:00:00:00:01`, it passes Ethernet frames from or to it.",
+        "Without a value it passes every frame that has an ether type and sets the class to it. It is the type of \
+         what lies behind VLAN tags, MPLS labels and PPPoE; links that number protocols in another way are \
+         translated, so that `ether 0x800` passes IPv4 over any link. With a type, as a number or one of the names \
+         arp, ip, ip6, mpls, pppoe, rarp and vlan, it passes frames with that type there or in the Ethernet header \
+         itself: `ether vlan`. With an address, `ether 02:00:00:00:00:01`, it passes Ethernet frames from or to \
+         it.",
     )
-    .params(&[Param::new("value", ParamType::Text, "an ether type such as 0x806 or arp, or an Ethernet address").main()])
+    .params(&[Param::new("value", ParamType::Text, "an ether type such as 0x806 or arp, or an address").main()])
     .takes(&[Type::Frame, Type::Packet])
     .class(ClassUse::Sets("ether type"))
     .selects()
-    .examples(&[
-        Example {
-            request: "pcap browse.pcap | ether fe:ff:20:00:01:00 | count",
-            output: "{\"blocks\":43,\"bytes\":25091,\"wire_bytes\":25091}\n",
-        },
-    ]);
+    .examples(&[Example {
+        request: "pcap browse.pcap | ether fe:ff:20:00:01:00 | count",
+        output: "{\"blocks\":43,\"bytes\":25091,\"wire_bytes\":25091}\n",
+    }]);
 
 const TYPE: Meaning = Meaning {
     what: "an ether type or an Ethernet address",

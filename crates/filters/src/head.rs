@@ -6,9 +6,9 @@ use filter::prelude::*;
 /// What `head` is.
 pub static KIND: Kind = Kind::new("head", "passes the first blocks and stops", make)
     .help(
-        "Passes the first `count` blocks in the order they come, whatever they are: frames, pieces of streams, records. \
-         Then it wants no more, and a source whose blocks go nowhere else is not read any further. Streams and messages \
-         that are under way then end where they are, as they do when a capture ends.",
+        "Passes the first `count` blocks in the order they come, whatever they are: frames, pieces of streams, \
+         records. Then it wants no more, and a source whose blocks go nowhere else is not read any further. Streams \
+         and messages that are under way then end where they are, as they do when a capture ends.",
     )
     .params(&[Param::new("count", ParamType::Number, "how many blocks").default("10").main()])
     .mode(Mode::Serial)

@@ -1,4 +1,5 @@
-//! Counts blocks by their size or by the time since the block before, and gives one record for each bucket at the end.
+//! Counts blocks by their size or by the time since the block before, and gives one record for each bucket at the
+//! end.
 
 use filter::kind::Example;
 use filter::prelude::*;
@@ -16,14 +17,14 @@ static SCHEMA: Schema = Schema::new(
 );
 
 /// What `histogram` is.
-pub static KIND: Kind = Kind::new("histogram", "counts blocks by size or by time between them, records at the end", make)
+pub static KIND: Kind = Kind::new("histogram", "counts blocks by size or by time between them", make)
     .help(
-        "`of=size` counts blocks by their length on the wire in bytes, `of=gap` by the time since the block before in \
-         nanoseconds. Buckets are powers of two (0, 1, 2 to 3, 4 to 7 and so on) or, with `width`, equally wide. When the \
-         input ends there comes one record for each bucket that something fell into: `low` and `high`, both inclusive, \
-         `count`, and `fraction_ppm`, its share of all in millionths. There are at most 4096 buckets of one width: what \
-         lies beyond is in a last one without `high`. A block that is older than the one before it counts as a gap of 0, \
-         and as the event `time ran backwards`. Metadata blocks of messages are not counted.",
+        "`of=size` counts blocks by their length on the wire in bytes, `of=gap` by the time since the block before \
+         in nanoseconds. Buckets are powers of two (0, 1, 2 to 3, 4 to 7 and so on) or, with `width`, equally wide. \
+         When the input ends there comes one record for each bucket that something fell into: `low` and `high`, both \
+         inclusive, `count`, and `fraction_ppm`, its share of all in millionths. There are at most 4096 buckets of \
+         one width: what lies beyond is in a last one without `high`. A block that is older than the one before it \
+         counts as a gap of 0, and as the event `time ran backwards`. Metadata blocks of messages are not counted.",
     )
     .params(&[
         Param::new("of", ParamType::Choice(&["size", "gap"]), "what is looked at").default("size").main(),

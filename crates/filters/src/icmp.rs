@@ -9,23 +9,19 @@ use packet::icmp::Packet;
 use packet::malformed::Malformed;
 
 /// What `icmp` is.
-pub static KIND: Kind = Kind::new(
-    "icmp",
-    "passes ICMP and ICMPv6 packets, or those of a wanted type; class = type",
-    make,
-)
-.help(
-    "The types of ICMP and ICMPv6 are numbered differently: an echo request is 8 in IPv4 and 128 in IPv6. `icmp \
+pub static KIND: Kind = Kind::new("icmp", "passes ICMP and ICMPv6 packets, or those of a type; class = type", make)
+    .help(
+        "The types of ICMP and ICMPv6 are numbered differently: an echo request is 8 in IPv4 and 128 in IPv6. `icmp \
          \"8,128\"` passes both; `ip | icmp 8` those of IPv4 alone. Later fragments have no type and do not pass.",
-)
-.params(&[Param::new("type", ParamType::Text, "a type, a range as 0:127, or a list as \"8,128\"").main()])
-.takes(&[Type::Frame, Type::Packet])
-.class(ClassUse::Sets("ICMP type"))
-.selects()
-.examples(&[Example {
-    request: "pcap browse.pcap | not icmp | count",
-    output: "{\"blocks\":43,\"bytes\":25091,\"wire_bytes\":25091}\n",
-}]);
+    )
+    .params(&[Param::new("type", ParamType::Text, "a type, a range as 0:127, or a list as \"8,128\"").main()])
+    .takes(&[Type::Frame, Type::Packet])
+    .class(ClassUse::Sets("ICMP type"))
+    .selects()
+    .examples(&[Example {
+        request: "pcap browse.pcap | not icmp | count",
+        output: "{\"blocks\":43,\"bytes\":25091,\"wire_bytes\":25091}\n",
+    }]);
 
 const TYPE: Meaning = Meaning { what: "an ICMP type", max: 255, names: &[] };
 
@@ -40,13 +36,12 @@ struct IcmpTest {
 impl FrameTest for IcmpTest {
     #[inline]
     fn frame(&self, view: View<'_>, class: &mut Class) -> Result<bool, Malformed> {
-        let frame = view.parse()?;
-        if !matches!((frame.version, frame.protocol), (4, protocol::ICMP) | (6, protocol::ICMPV6))
-            || frame.is_later_fragment()
-        {
+        let packet = view.packet()?;
+        let carries = matches!((packet.version, packet.protocol), (4, protocol::ICMP) | (6, protocol::ICMPV6));
+        if !carries || packet.later_fragment {
             return Ok(false);
         }
-        let kind = u32::from(Packet::new_checked(frame.payload_of(view.bytes))?.kind());
+        let kind = u32::from(Packet::new_checked(packet.payload)?.kind());
         *class = Class(kind);
         Ok(self.wanted.as_ref().is_none_or(|wanted| wanted.has(kind)))
     }

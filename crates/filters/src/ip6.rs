@@ -8,18 +8,16 @@ use filter::prelude::*;
 /// What `ip6` is.
 pub static KIND: Kind = Kind::new("ip6", "passes IPv6 packets; class = protocol number", make)
     .help(
-        "The class is the number of the first protocol behind extension headers, so that `ip6 |6 x` leads TCP over IPv6 to \
-         x. VLAN tags, MPLS labels and PPPoE are looked through.",
+        "The class is the number of the first protocol behind extension headers, so that `ip6 |6 x` leads TCP over \
+         IPv6 to x. VLAN tags, MPLS labels and PPPoE are looked through.",
     )
     .takes(&[Type::Frame, Type::Packet])
     .class(ClassUse::Sets("protocol number"))
     .selects()
-    .examples(&[
-        Example {
-            request: "pcap browse.pcap | not ip6 | count",
-            output: "{\"blocks\":43,\"bytes\":25091,\"wire_bytes\":25091}\n",
-        },
-    ]);
+    .examples(&[Example {
+        request: "pcap browse.pcap | not ip6 | count",
+        output: "{\"blocks\":43,\"bytes\":25091,\"wire_bytes\":25091}\n",
+    }]);
 
 fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     Ok(of_frames(VersionTest(6)))

@@ -1,9 +1,9 @@
-//! Passes what contains a text or matches a regular expression: blocks, or pieces of streams, where a match may begin in
-//! one block and end in a later one.
+//! Passes what contains a text or matches a regular expression: blocks, or pieces of streams, where a match may begin
+//! in one block and end in a later one.
 //!
-//! Tiers: frames and packets stand for themselves, and each is one search by the fastest searcher there is for what is
-//! looked for. Of a stream a session keeps where an automaton stands at the end of each block; see
-//! [`Matcher::advance`] for what that costs.
+//! Tiers: frames and packets stand for themselves, and each is one search by the fastest searcher there is for what
+//! is looked for. Of a stream a session keeps where an automaton stands at the end of each block; see
+//! `Matcher::advance` for what that costs.
 //!
 //! Read next: `match/literals.rs`, `match/regex.rs`, which are the matchers.
 
@@ -18,19 +18,19 @@ use filter::prelude::*;
 /// What `match` is.
 pub static KIND: Kind = Kind::new("match", "passes what contains a text or matches a regular expression", make)
     .help(
-        "`match TEXT` looks for these bytes, `match regex=EXPRESSION` for a regular expression in the syntax of Rust's \
-         regex crate, on bytes: classes such as `\\w` are ASCII, `.` is any byte but a line feed, `\\x00` is a byte, \
-         `(?s)`, `(?i)` and the like work, back references do not exist. Several texts and expressions mean any of them.\
-         \n\n\
-         Of frames and packets it looks at each alone, headers included; to look into payload only, put `udp` or `tcp` \
-         before it. Of streams and messages it looks across block boundaries, but never across bytes that are missing, \
-         and passes each block in which a match ends; a match is every place where one can end, not the longest. With \
-         `pass=rest` everything of a stream from its first such block on passes. What passes is a stream with gaps \
-         where blocks were left out: its first block is flagged as first, missing bytes are accounted for, and once \
-         anything has passed so does the stream's last block, without its bytes if it does not match. Metadata records \
-         of messages are neither looked at nor passed.\n\n\
-         With `$` or `\\b` a match at the very end of a block is known only with the next, which then passes. The events \
-         `matches` and `streams matched` count blocks in which a match ended and streams that had one.",
+        "`match TEXT` looks for these bytes, `match regex=EXPRESSION` for a regular expression in the syntax of \
+         Rust's regex crate, on bytes: classes such as `\\w` are ASCII, `.` is any byte but a line feed, `\\x00` is \
+         a byte, `(?s)`, `(?i)` and the like work, back references do not exist. Several texts and expressions mean \
+         any of them.\n\n\
+         Of frames and packets it looks at each alone, headers included; to look into payload only, put `udp` or \
+         `tcp` before it. Of streams and messages it looks across block boundaries, but never across bytes that are \
+         missing, and passes each block in which a match ends; a match is every place where one can end, not the \
+         longest. With `pass=rest` everything of a stream from its first such block on passes. What passes is a \
+         stream with gaps where blocks were left out: its first block is flagged as first, missing bytes are \
+         accounted for, and once anything has passed so does the stream's last block, without its bytes if it does \
+         not match. Metadata records of messages are neither looked at nor passed.\n\n\
+         With `$` or `\\b` a match at the very end of a block is known only with the next, which then passes. The \
+         events `matches` and `streams matched` count blocks in which a match ended and streams that had one.",
     )
     .params(&[
         Param::new("text", ParamType::List, "bytes to look for").main(),
@@ -68,14 +68,15 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     }
     Ok(match (expressions, texts, streams) {
         ([], [text], false) if !ignore_case => blocks(literals::One::new(text)),
-        ([], texts, false) => blocks(literals::Any::new(texts, ignore_case)?),
         ([], [text], true) if !ignore_case => {
             sessions(literals::Across::new(literals::One::new(text), texts, false)?, rest)
         }
-        ([], texts, true) => {
-            sessions(literals::Across::new(literals::Any::new(texts, ignore_case)?, texts, ignore_case)?, rest)
-        }
         (expressions, texts, false) => blocks(regex::Alone::new(expressions, texts, ignore_case)?),
+        // Of several texts, too, that engine finds the fastest way.
+        ([], texts, true) => {
+            let search = regex::Alone::new(&[], texts, ignore_case)?;
+            sessions(literals::Across::new(search, texts, ignore_case)?, rest)
+        }
         (expressions, texts, true) => sessions(regex::Across::new(expressions, texts, ignore_case)?, rest),
     })
 }
@@ -97,9 +98,9 @@ trait Matcher: Send {
     /// Behind bytes that are missing.
     fn behind_gap(&self) -> Self::Place;
 
-    /// Goes on through `bytes`, behind which the stream ends where they are the `last`, and says whether a match ends in
-    /// them. Looks at each byte once or, where something faster than the automaton can say that a block has no match,
-    /// at the block's two ends only.
+    /// Goes on through `bytes`, behind which the stream ends where they are the `last`, and says whether a match ends
+    /// in them. Looks at each byte once or, where something faster than the automaton can say that a block has no
+    /// match, at the block's two ends only.
     fn advance(&mut self, at: &mut Self::Place, bytes: &[u8], last: bool) -> bool;
 }
 
@@ -388,6 +389,15 @@ mod tests {
             &[("text", "secret")],
             &[(0, b"cret", 2, true, true), (2, b"ret", 3, true, true), (3, b"secret", 0, true, true)],
         );
+    }
+
+    #[test]
+    fn the_longest_text_there_may_be() {
+        let text: String = (0..PATTERN_BYTES).map(|at| char::from(b'a' + (at * at % 23) as u8)).collect();
+        let (one, other) = text.as_bytes().split_at(PATTERN_BYTES / 3);
+        for ignore_case in ["no", "yes"] {
+            check_ends(&[("text", &text), ("ignore-case", ignore_case)], &[b"x", one, other], &[2]);
+        }
     }
 
     #[test]

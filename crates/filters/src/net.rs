@@ -9,18 +9,16 @@ use filter::prelude::*;
 /// What `net` is.
 pub static KIND: Kind = Kind::new("net", "passes packets from or to a network", make)
     .help(
-        "Either address of the packet must be in the network: `net 10.0.0.0/8`, `net 2001:db8::/32`, or in one of a list: \
-         `net \"10.0.0.0/8,192.168.0.0/16\"`. Otherwise as `host`.",
+        "Either address of the packet must be in the network: `net 10.0.0.0/8`, `net 2001:db8::/32`, or in one of a \
+         list: `net \"10.0.0.0/8,192.168.0.0/16\"`. Otherwise as `host`.",
     )
     .params(&[Param::new("network", ParamType::Text, "ADDRESS/BITS, or a list as \"a/8,b/16\"").required().main()])
     .takes(&[Type::Frame, Type::Packet, Type::Bytes, Type::Message])
     .selects()
-    .examples(&[
-        Example {
-            request: "pcap browse.pcap | net 216.0.0.0/8 | count",
-            output: "{\"blocks\":7,\"bytes\":4119,\"wire_bytes\":4119}\n",
-        },
-    ]);
+    .examples(&[Example {
+        request: "pcap browse.pcap | net 216.0.0.0/8 | count",
+        output: "{\"blocks\":7,\"bytes\":4119,\"wire_bytes\":4119}\n",
+    }]);
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     let wanted = Networks::of_networks(params.text("network").unwrap_or_default())

@@ -8,32 +8,28 @@ use packet::flow::Flow;
 use packet::malformed::Malformed;
 
 /// What `proto` is.
-pub static KIND: Kind = Kind::new(
-    "proto",
-    "passes IP packets, or those of a wanted protocol; class = protocol number",
-    make,
-)
-.help(
-    "Without a value it passes every IPv4 and IPv6 packet and sets the class to the number of the protocol that it \
+pub static KIND: Kind = Kind::new("proto", "passes IP packets, or those of a protocol; class = its number", make)
+    .help(
+        "Without a value it passes every IPv4 and IPv6 packet and sets the class to the number of the protocol that it \
          carries, behind extension headers. With a value it passes packets that carry a wanted protocol, by name or \
          number: `proto tcp`, `proto 47`, `proto \"tcp,udp\"`. An extension header is found where the IP header names \
          it as the first: `proto ah`, `proto 44`. Pieces of streams and messages pass by the protocol of their stream \
          and keep their class.",
-)
-.params(&[Param::new("protocol", ParamType::Text, "a name as tcp, a number, a range, or a list as \"tcp,udp\"").main()])
-.takes(&[Type::Frame, Type::Packet, Type::Bytes, Type::Message])
-.class(ClassUse::Sets("protocol number"))
-.selects()
-.examples(&[
-    Example {
-        request: "pcap browse.pcap | proto udp | count",
-        output: "{\"blocks\":2,\"bytes\":277,\"wire_bytes\":277}\n",
-    },
-    Example {
-        request: "pcap browse.pcap | proto |6 count",
-        output: "{\"blocks\":41,\"bytes\":24814,\"wire_bytes\":24814}\n",
-    },
-]);
+    )
+    .params(&[Param::new("protocol", ParamType::Text, "a name, a number, a range, or a list as \"tcp,udp\"").main()])
+    .takes(&[Type::Frame, Type::Packet, Type::Bytes, Type::Message])
+    .class(ClassUse::Sets("protocol number"))
+    .selects()
+    .examples(&[
+        Example {
+            request: "pcap browse.pcap | proto udp | count",
+            output: "{\"blocks\":2,\"bytes\":277,\"wire_bytes\":277}\n",
+        },
+        Example {
+            request: "pcap browse.pcap | proto |6 count",
+            output: "{\"blocks\":41,\"bytes\":24814,\"wire_bytes\":24814}\n",
+        },
+    ]);
 
 /// Names as /etc/protocols has them, in lower case, and tcpdump's where those differ.
 const PROTOCOL: Meaning = Meaning {
@@ -76,15 +72,10 @@ struct ProtocolTest {
 impl FrameTest for ProtocolTest {
     #[inline]
     fn frame(&self, view: View<'_>, class: &mut Class) -> Result<bool, Malformed> {
-        let frame = view.parse()?;
-        *class = Class(frame.protocol.into());
-        let Some(wanted) = &self.wanted else { return Ok(true) };
-        if wanted.has(frame.protocol.into()) {
-            return Ok(true);
-        }
-        // What the IP header itself names, where that is an extension header.
-        let place = frame.network_offset as usize + if frame.version == 4 { 9 } else { 6 };
-        Ok(view.bytes.get(place).is_some_and(|first| wanted.has((*first).into())))
+        let packet = view.packet()?;
+        *class = Class(packet.protocol.into());
+        let wants = |wanted: &Numbers| wanted.has(packet.protocol.into()) || wanted.has(packet.first_protocol.into());
+        Ok(self.wanted.as_ref().is_none_or(wants))
     }
 }
 

@@ -9,12 +9,12 @@ use packet::frame;
 /// What `sample` is.
 pub static KIND: Kind = Kind::new("sample", "passes one block in N, or one flow in N", make)
     .help(
-        "`sample 100` passes the first of each hundred blocks: the 1st, the 101st and so on. `sample 100 by=flow` passes \
-         every packet of about one flow in a hundred, both directions of it; which flows these are depends on addresses, \
-         ports and protocol alone, so that it is the same on every run and every host. Fragments count as flows without \
-         ports; frames without an IP packet have no flow and do not pass. Of streams and messages, to take single blocks \
-         out of which would damage them, it always passes one flow in N, whole. Both ways are as even as the traffic is: \
-         what is passed is 1/N of the blocks, or of the flows, not of the bytes.",
+        "`sample 100` passes the first of each hundred blocks: the 1st, the 101st and so on. `sample 100 by=flow` \
+         passes every packet of about one flow in a hundred, both directions of it; which flows these are depends on \
+         addresses, ports and protocol alone, so that it is the same on every run and every host. Fragments count as \
+         flows without ports; frames without an IP packet have no flow and do not pass. Of streams and messages, to \
+         take single blocks out of which would damage them, it always passes one flow in N, whole. Both ways are as \
+         even as the traffic is: what is passed is 1/N of the blocks, or of the flows, not of the bytes.",
     )
     .params(&[
         Param::new("every", ParamType::Number, "N: one in so many").required().main(),

@@ -8,22 +8,20 @@ use packet::encapsulation;
 use packet::malformed::Malformed;
 
 /// What `vlan` is.
-pub static KIND: Kind = Kind::new("vlan", "passes frames with a VLAN tag, or of a wanted VLAN; class = outermost VLAN id", make)
+pub static KIND: Kind = Kind::new("vlan", "passes frames with VLAN tags, or of a VLAN; class = outermost id", make)
     .help(
-        "Tags are those of IEEE 802.1Q and 802.1ad and their forerunners (types 0x8100, 0x88a8, 0x9100, 0x9200, 0x9300). \
-         Where a frame has several, the outermost counts. What stands behind `vlan` sees the whole frame: no filter needs \
-         to be told that there are tags, unlike in tcpdump's expressions.",
+        "Tags are those of IEEE 802.1Q and 802.1ad and their forerunners (types 0x8100, 0x88a8, 0x9100, 0x9200, \
+         0x9300). Where a frame has several, the outermost counts. What stands behind `vlan` sees the whole frame: \
+         no filter needs to be told that there are tags, unlike in tcpdump's expressions.",
     )
     .params(&[Param::new("id", ParamType::Text, "a VLAN id, a range as 100:199, or a list as \"10,20\"").main()])
     .takes(&[Type::Frame, Type::Packet])
     .class(ClassUse::Sets("outermost VLAN id"))
     .selects()
-    .examples(&[
-        Example {
-            request: "pcap browse.pcap | not vlan | count",
-            output: "{\"blocks\":43,\"bytes\":25091,\"wire_bytes\":25091}\n",
-        },
-    ]);
+    .examples(&[Example {
+        request: "pcap browse.pcap | not vlan | count",
+        output: "{\"blocks\":43,\"bytes\":25091,\"wire_bytes\":25091}\n",
+    }]);
 
 const ID: Meaning = Meaning { what: "a VLAN id", max: 4095, names: &[] };
 

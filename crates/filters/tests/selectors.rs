@@ -1,5 +1,5 @@
-//! The selectors over one set of frames: link types, both versions of IP, tags, labels, fragments, frames that are cut;
-//! over streams; over random bytes; and over the shared captures, where tcpdump's counts are known.
+//! The selectors over one set of frames: link types, both versions of IP, tags, labels, fragments, frames that are
+//! cut; over streams; over random bytes; and over the shared captures, where tcpdump's counts are known.
 
 use filter::prelude::*;
 use filters::{destport, ether, host, icmp, ip, ip6, net, port, proto, sourceport, vlan};
@@ -275,7 +275,11 @@ proptest! {
     fn any_bytes(
         link in prop_oneof![0u16..300, Just(1), Just(101), Just(113)],
         bytes in proptest::collection::vec(any::<u8>(), 0..120),
-        start in prop_oneof![Just(vec![]), Just([MACS, &[8, 0, 0x45]].concat()), Just([MACS, &[0x86, 0xdd, 0x60]].concat())],
+        start in prop_oneof![
+            Just(vec![]),
+            Just([MACS, &[8, 0, 0x45]].concat()),
+            Just([MACS, &[0x86, 0xdd, 0x60]].concat()),
+        ],
         extra in 0u32..2000,
     ) {
         let bytes = [start, bytes].concat();
@@ -356,8 +360,9 @@ fn as_selectors(expression: &str) -> Option<Vec<(&'static Kind, Option<&str>)>> 
     })
 }
 
-/// What makes selectors and tcpdump see different things, by design: tcpdump's expressions stop at tags, labels, PPPoE,
-/// LLC/SNAP, IPv6 extension headers and the authentication header, and guess at links that `packet` does not read.
+/// What makes selectors and tcpdump see different things, by design: tcpdump's expressions stop at tags, labels,
+/// PPPoE, LLC/SNAP, IPv6 extension headers and the authentication header, and guess at links that `packet` does not
+/// read.
 const SEEN_OTHERWISE: [&str; 12] =
     ["vlan1", "vlan2", "mpls", "mpls_pw", "pppoe", "cmd", "vntag", "llc", "ip6_ext", "frag6", "ah", "other_link"];
 

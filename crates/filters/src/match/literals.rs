@@ -1,9 +1,10 @@
-//! Texts as they are: one by memory search, several at once by Aho and Corasick.
+//! Texts as they are: one in a block by memory search; any number across the pieces of a stream with the help of the
+//! automaton of Aho and Corasick.
 
 use super::{Matcher, Search};
 use aho_corasick::automaton::{Automaton, StateID};
 use aho_corasick::nfa::contiguous::NFA;
-use aho_corasick::{AhoCorasick, Anchored, BuildError, MatchKind};
+use aho_corasick::{Anchored, MatchKind};
 use filter::prelude::*;
 use memchr::memmem::Finder;
 
@@ -25,32 +26,11 @@ impl Search for One {
     }
 }
 
-/// Any of several texts.
-pub(super) struct Any {
-    searcher: AhoCorasick,
-}
-
-impl Any {
-    pub fn new(texts: &[String], ignore_case: bool) -> Result<Any, ParamError> {
-        // Which of them it is does not matter, but this kind of match has the faster searchers.
-        let kind = MatchKind::LeftmostFirst;
-        let built = AhoCorasick::builder().match_kind(kind).ascii_case_insensitive(ignore_case).build(texts);
-        Ok(Any { searcher: built.map_err(too_large)? })
-    }
-}
-
-impl Search for Any {
-    #[inline]
-    fn is_in(&mut self, bytes: &[u8]) -> bool {
-        self.searcher.is_match(bytes)
-    }
-}
-
 /// Texts that may begin in one piece of a stream and end in a later one.
 ///
 /// All that the automaton can know at any byte is said by the last `reach` bytes before it, one less than the longest
-/// text has. So it walks the first `reach` bytes of a piece (where the piece before left something begun) and the last
-/// ones; the fast searcher does the whole piece.
+/// text has. So it walks the first `reach` bytes of a piece (where the piece before left something begun) and the
+/// last ones; the fast searcher does the whole piece.
 pub(super) struct Across<S> {
     search: S,
     automaton: NFA,
@@ -62,8 +42,9 @@ impl<S: Search> Across<S> {
     /// Looks for `texts`, which `search` finds in bytes that stand for themselves.
     pub fn new(search: S, texts: &[String], ignore_case: bool) -> Result<Across<S>, ParamError> {
         let built = NFA::builder().match_kind(MatchKind::Standard).ascii_case_insensitive(ignore_case).build(texts);
-        let automaton = built.map_err(too_large)?;
-        let start = automaton.start_state(Anchored::No).map_err(|error| ParamError::new("text", error.to_string()))?;
+        let wrong = |error: &dyn std::error::Error| ParamError::new("text", format!("too much to look for: {error}"));
+        let automaton = built.map_err(|error| wrong(&error))?;
+        let start = automaton.start_state(Anchored::No).map_err(|error| wrong(&error))?;
         let reach = automaton.max_pattern_len().saturating_sub(1);
         Ok(Across { search, automaton, start, reach })
     }
@@ -97,8 +78,4 @@ impl<S: Search> Matcher for Across<S> {
         self.walk(at, &bytes[tail..]);
         across || self.search.is_in(bytes)
     }
-}
-
-fn too_large(error: BuildError) -> ParamError {
-    ParamError::new("text", format!("too much to look for at once: {error}"))
 }

@@ -1,5 +1,5 @@
-//! Regular expressions on bytes. In blocks that stand for themselves whatever engine is fastest finds them; in streams a
-//! deterministic automaton does, whose state is all that has to be kept of a stream between two blocks.
+//! Regular expressions on bytes. In blocks that stand for themselves whatever engine is fastest finds them; in
+//! streams a deterministic automaton does, whose state is all that has to be kept of a stream between two blocks.
 
 use super::{Matcher, Search};
 use filter::prelude::*;
@@ -12,7 +12,7 @@ use regex_automata::{Anchored, Input, MatchKind, meta};
 use regex_syntax::hir::{Hir, Look, LookSet};
 
 /// Memory of the non-deterministic automaton that everything is made from, in bytes: what repetitions multiply into.
-const NFA_BYTES: usize = 4 << 20;
+const NFA_BYTES: usize = 8 << 20;
 /// Memory of a deterministic automaton, and of making it, in bytes.
 const DFA_BYTES: usize = 16 << 20;
 /// Memory for the states of an automaton that is made as it is used, in bytes.
@@ -49,8 +49,8 @@ impl Search for Alone {
 
 /// In bytes that come piece by piece.
 ///
-/// The automaton says that there was a match one byte after its end, for what stands behind an end can matter (`$`, `\b`).
-/// Where it does not matter it is asked at the end of each piece what it would say.
+/// The automaton says that there was a match one byte after its end, for what stands behind an end can matter (`$`,
+/// `\b`). Where it does not matter it is asked at the end of each piece what it would say.
 pub(super) struct Across {
     automaton: dense::DFA<Vec<u32>>,
     start: StateID,
@@ -159,6 +159,6 @@ fn wrong(pattern: &str, error: &regex_syntax::Error) -> ParamError {
 }
 
 fn too_large(error: impl std::fmt::Display) -> ParamError {
-    ParamError::new("regex", format!("the automaton cannot be built: {error}"))
+    ParamError::new("regex", format!("the automaton for what is looked for cannot be built: {error}"))
         .with_help("fewer or smaller repetitions; classes in ASCII, which is what they are without (?u)")
 }

@@ -20,8 +20,8 @@ pub(crate) struct AddressTest {
 impl FrameTest for AddressTest {
     #[inline]
     fn frame(&self, view: View<'_>, _class: &mut Class) -> Result<bool, Malformed> {
-        match view.parse() {
-            Ok(frame) => Ok(self.wanted.has(frame.source) | self.wanted.has(frame.target)),
+        match view.packet() {
+            Ok(packet) => Ok(self.wanted.has(packet.source) || self.wanted.has(packet.target)),
             Err(Malformed::NotIp) => self.address_resolution(view),
             Err(why) => Err(why),
         }

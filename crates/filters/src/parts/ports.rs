@@ -1,10 +1,10 @@
 //! What `port`, `sourceport` and `destport` share: they differ in which ports they look at and what the class is.
 
 use crate::parts::numbers::{Meaning, Numbers};
-use crate::parts::select::{FrameTest, StreamTest, View, of_frames_or_streams};
+use crate::parts::select::{FrameTest, Packet, StreamTest, View, of_frames_or_streams};
 use filter::prelude::*;
 use packet::flow::{Flow, has_ports};
-use packet::frame::{Frame, protocol};
+use packet::frame::protocol;
 use packet::malformed::Malformed;
 
 /// Which ports are looked at.
@@ -44,7 +44,7 @@ impl PortTest {
 impl FrameTest for PortTest {
     #[inline]
     fn frame(&self, view: View<'_>, class: &mut Class) -> Result<bool, Malformed> {
-        let Some((source, destination)) = of(&view.parse()?, view.bytes)? else { return Ok(false) };
+        let Some((source, destination)) = of(&view.packet()?)? else { return Ok(false) };
         *class = Class(match self.which {
             Which::Either => u32::from(source) << 16 | u32::from(destination),
             Which::Source => source.into(),
@@ -60,16 +60,16 @@ impl StreamTest for PortTest {
     }
 }
 
-/// Source and destination port of a frame; `None` where it has none, as a later fragment.
+/// Source and destination port of a packet; `None` where it has none, as a later fragment.
 #[inline]
-fn of(frame: &Frame, bytes: &[u8]) -> Result<Option<(u16, u16)>, Malformed> {
-    if !has_ports(frame.protocol) || frame.is_later_fragment() {
+fn of(packet: &Packet<'_>) -> Result<Option<(u16, u16)>, Malformed> {
+    if !has_ports(packet.protocol) || packet.later_fragment {
         return Ok(None);
     }
-    match *frame.payload_of(bytes) {
+    match *packet.payload {
         [a, b, c, d, ..] => Ok(Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))),
-        _ if frame.protocol == protocol::TCP => Err(Malformed::TruncatedTcp),
-        _ if frame.protocol == protocol::UDP => Err(Malformed::TruncatedUdp),
+        _ if packet.protocol == protocol::TCP => Err(Malformed::TruncatedTcp),
+        _ if packet.protocol == protocol::UDP => Err(Malformed::TruncatedUdp),
         _ => Ok(None),
     }
 }

@@ -1,18 +1,22 @@
-//! What all selectors share: the loop over a batch, with a test for each block. A selector's file holds the test alone.
+//! What all selectors share: the loop over a batch, with a test for each block. A selector's file holds the test
+//! alone.
 //!
 //! Frames are read where they lie. Of streams (`bytes`, `message`) nothing is read: the facts of the stream a block
 //! belongs to stand in the stream table, and its class stays what it is, for sessions below live by it.
 //!
-//! Tiers: a batch is of frames or of streams (decided when the instance is made); of frames, the link type is looked up
-//! when the view changes, which it hardly ever does within a batch; then comes one call of the test for each block.
+//! Tiers: a batch is of frames or of streams (decided when the instance is made); of frames, the link type is looked
+//! up when the view changes, which it hardly ever does within a batch; then comes one call of the test for each
+//! block, and most tests begin with [`View::packet`].
 
 use buffer::Rings;
 use filter::Counters;
 use filter::prelude::*;
 use packet::flow::Flow;
-use packet::frame::{self, Frame};
+use packet::ipv6::AUTHENTICATION;
 use packet::link::LinkType;
 use packet::malformed::Malformed;
+use packet::{ethernet, frame};
+use std::net::{IpAddr, Ipv4Addr};
 
 /// A frame to test.
 #[derive(Clone, Copy)]
@@ -25,11 +29,75 @@ pub(crate) struct View<'a> {
     pub wire_len: u32,
 }
 
-impl View<'_> {
-    /// Where the headers are up to the transport header.
-    #[inline]
-    pub fn parse(&self) -> Result<Frame, Malformed> {
-        frame::parse(self.link, self.bytes, self.wire_len)
+/// What selectors want to know of an IP packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Packet<'a> {
+    /// 4 or 6.
+    pub version: u8,
+    /// The protocol it carries, behind extension headers.
+    pub protocol: u8,
+    /// The protocol that the IP header itself names.
+    pub first_protocol: u8,
+    /// It does not begin with a transport header.
+    pub later_fragment: bool,
+    /// Source address.
+    pub source: IpAddr,
+    /// Destination address.
+    pub target: IpAddr,
+    /// What was captured of what it carries.
+    pub payload: &'a [u8],
+}
+
+impl<'a> View<'a> {
+    /// The IP packet in the frame: a few compares where it is IPv4 straight behind Ethernet, and else the whole walk.
+    #[inline(always)]
+    pub fn packet(&self) -> Result<Packet<'a>, Malformed> {
+        match self.plain_packet() {
+            Some(packet) => Ok(packet),
+            None => self.any_packet(),
+        }
+    }
+
+    /// Ethernet, IPv4 without options, not a fragment, nothing in front of the transport header.
+    #[inline(always)]
+    fn plain_packet(&self) -> Option<Packet<'a>> {
+        const MORE_FRAGMENTS_AND_OFFSET: u16 = 0x3fff;
+        const HEADER_BYTES: u16 = 20;
+        let (header, payload) = self.bytes.split_first_chunk::<{ 14 + HEADER_BYTES as usize }>()?;
+        let word = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+        let address = |at: usize| Ipv4Addr::new(header[at], header[at + 1], header[at + 2], header[at + 3]);
+        let (total, protocol) = (word(16), header[23]);
+        let plain = self.link == LinkType::ETHERNET
+            && word(12) == ethernet::IPV4
+            && header[14] == 0x45
+            && total >= HEADER_BYTES
+            && word(20) & MORE_FRAGMENTS_AND_OFFSET == 0
+            && protocol != AUTHENTICATION;
+        plain.then(|| Packet {
+            version: 4,
+            protocol,
+            first_protocol: protocol,
+            later_fragment: false,
+            source: IpAddr::V4(address(26)),
+            target: IpAddr::V4(address(30)),
+            payload: payload.get(..usize::from(total - HEADER_BYTES)).unwrap_or(payload),
+        })
+    }
+
+    #[inline(never)]
+    fn any_packet(&self) -> Result<Packet<'a>, Malformed> {
+        let frame = frame::parse(self.link, self.bytes, self.wire_len)?;
+        let protocol_offset = frame.network_offset as usize + if frame.version == 4 { 9 } else { 6 };
+        Ok(Packet {
+            version: frame.version,
+            protocol: frame.protocol,
+            // The header was read, so that it is there.
+            first_protocol: self.bytes.get(protocol_offset).copied().unwrap_or(frame.protocol),
+            later_fragment: frame.is_later_fragment(),
+            source: frame.source,
+            target: frame.target,
+            payload: frame.payload_of(self.bytes),
+        })
     }
 }
 
@@ -55,8 +123,8 @@ pub(crate) fn of_frames_or_streams(test: impl StreamTest + 'static, env: &Env) -
     Ok(if are_streams(env)? { Instance::filter(Streams { test }) } else { of_frames(test) })
 }
 
-/// Are the blocks that will come pieces of streams? An error where some are and some are frames: nothing in a block says
-/// which it is, for a piece of a stream lies in the frame it came in.
+/// Are the blocks that will come pieces of streams? An error where some are and some are frames: nothing in a block
+/// says which it is, for a piece of a stream lies in the frame it came in.
 pub(crate) fn are_streams(env: &Env) -> Result<bool, ParamError> {
     let streams = env.input.has(Type::Bytes) || env.input.has(Type::Message);
     let frames = env.input.has(Type::Frame) || env.input.has(Type::Packet);
@@ -136,6 +204,32 @@ impl Links {
                 let link = LinkType(rings.link_type(block)?);
                 self.last = Some((key, link));
                 Some(link)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// The short way and the long way say the same of every frame that the short way takes.
+        #[test]
+        fn plain_packets_are_as_the_whole_walk_says(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..80),
+            header in proptest::option::weighted(0.9, (0u16..80, 0u16..3, any::<u8>())),
+        ) {
+            if let (Some((total, fragment, protocol)), true) = (header, bytes.len() > 24) {
+                bytes[12..15].copy_from_slice(&[8, 0, 0x45]);
+                bytes[16..18].copy_from_slice(&total.to_be_bytes());
+                bytes[20..22].copy_from_slice(&(fragment << 13).to_be_bytes());
+                bytes[23] = protocol;
+            }
+            let view = View { link: LinkType::ETHERNET, bytes: &bytes, wire_len: 2000 };
+            if let Some(plain) = view.plain_packet() {
+                prop_assert_eq!(Ok(plain), view.any_packet());
             }
         }
     }

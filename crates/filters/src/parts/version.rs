@@ -10,8 +10,8 @@ pub(crate) struct VersionTest(pub u8);
 impl FrameTest for VersionTest {
     #[inline]
     fn frame(&self, view: View<'_>, class: &mut Class) -> Result<bool, Malformed> {
-        let frame = view.parse()?;
-        *class = Class(frame.protocol.into());
-        Ok(frame.version == self.0)
+        let packet = view.packet()?;
+        *class = Class(packet.protocol.into());
+        Ok(packet.version == self.0)
     }
 }

@@ -1,0 +1,96 @@
+//! HTTP/1.x messages out of byte streams: one message for each request and response, its body without chunking and
+//! content coding.
+//!
+//! Bodies are not copied: what is neither coded nor cut by chunks goes on as it lies in the capture, described anew. Decoded
+//! bytes go to the filter's own ring. HTTP/2 and 3 are not this filter's.
+//!
+//! - `session` — a connection: where messages begin, which response answers which request. Start reading there.
+//! - `head` — start line and fields; `asked` — requests that wait for their response; `row` — the record of a message.
+//! - `body` — framing and content of a body; `chunks` — the chunked coding; `decode` — gzip, deflate, brotli.
+//! - `exit` — where output goes and what connections share.
+
+mod asked;
+mod body;
+mod chunks;
+mod decode;
+mod exit;
+mod head;
+mod row;
+mod session;
+
+use exit::{Exit, Shared};
+use filter::prelude::*;
+use row::SCHEMA;
+use session::Session;
+
+/// What `http` is.
+pub static KIND: Kind = Kind::new("http", "takes HTTP/1 messages out of byte streams", make)
+    .help(
+        "Gives each request and each response as a message: a record of its head, then its body. The record has EVE's \
+         names: `http.direction` (request or response), `http.http_method`, `http.hostname`, `http.url`, \
+         `http.protocol`, `http.status`, `http.http_content_type`, `http.content_encoding`, `http.http_user_agent` and \
+         `http.http_refer`; a response has method, host name and URL of the request it answers, where that was seen. \
+         The host name is without its port, the content type without its parameters.\n\n\
+         Of the body chunking is undone, and so are the codings gzip, deflate and br, also several of them; `decode=no` \
+         leaves Content-Encoding as it is. Check sums of codings are not verified. Bodies that are not coded are not \
+         copied. A message whose end is missing, whose coding is damaged or which is longer than `decoded-max` is given \
+         as far as it goes and marked truncated. Bytes missing in the capture are missing in the body and marked, where \
+         its length is known from its head; elsewhere the search for the next message begins, and is counted.\n\n\
+         A connection that does not begin like HTTP is rejected from its first bytes on, one that becomes a tunnel \
+         (CONNECT, or an upgrade such as to WebSocket) from there. One that was joined midway is searched for a \
+         message for 64 KiB in each direction.",
+    )
+    .params(&[
+        Param::new("decode", ParamType::Flag, "undo Content-Encoding").default("yes"),
+        Param::new("decoded-max", ParamType::Size, "decoded bytes of one message at most").default("1G"),
+        Param::new(
+            "memory",
+            ParamType::Size,
+            "bytes kept at most for heads that span blocks, for requests without a response and for decoders, of all \
+             connections together",
+        )
+        .default("1G"),
+    ])
+    .takes(&[Type::Bytes])
+    .gives_messages(&SCHEMA)
+    .mode(Mode::Session(SessionKey::Connection))
+    .wants(&[(Type::Frame, "tcp"), (Type::Packet, "tcp")])
+    .parses_payload();
+
+struct Http {
+    shared: Shared,
+}
+
+fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    let memory = params.number("memory").unwrap_or(u64::MAX);
+    let shared = Shared::new(
+        params.flag("decode"),
+        params.number("decoded-max").unwrap_or(u64::MAX),
+        usize::try_from(memory).unwrap_or(usize::MAX),
+        RowWriter::new(&SCHEMA),
+    );
+    Ok(Instance::session(SessionKey::Connection, Http { shared }))
+}
+
+impl SessionFilter for Http {
+    type State = Session;
+
+    fn open(&mut self, _class: Class, _cx: &mut Context<'_>) -> Session {
+        Session::default()
+    }
+
+    fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        Ok(session.run(batch, &mut Exit::new(cx, &mut self.shared)))
+    }
+
+    fn close(
+        &mut self,
+        session: Session,
+        class: Class,
+        _why: Closed,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Box<Failure>> {
+        session.close(class, &mut Exit::new(cx, &mut self.shared));
+        Ok(())
+    }
+}

@@ -1,0 +1,193 @@
+//! The requests of a connection that wait for their response: what a response's meaning depends on (HEAD and CONNECT) and
+//! what its record says of the request. Matching is by order (RFC 9112 section 9.3.2).
+
+use base::limits::HTTP_ASKED_BYTES;
+use std::collections::VecDeque;
+
+/// What a response has to know of its request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Method {
+    /// The response has no body.
+    Head,
+    /// A response of success makes the connection a tunnel.
+    Connect,
+    /// Nothing special, or not known.
+    #[default]
+    Other,
+}
+
+impl Method {
+    pub(super) fn of(name: &[u8]) -> Method {
+        match name {
+            b"HEAD" => Method::Head,
+            b"CONNECT" => Method::Connect,
+            _ => Method::Other,
+        }
+    }
+}
+
+/// A request as its response's record shows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Question<'a> {
+    pub(super) kind: Method,
+    pub(super) method: Option<&'a [u8]>,
+    pub(super) host: Option<&'a [u8]>,
+    pub(super) url: Option<&'a [u8]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    kind: Method,
+    /// Lengths of the texts, which lie one after the other; `None` where there is none.
+    lengths: [Option<u32>; 3],
+}
+
+/// The queue.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    entries: VecDeque<Entry>,
+    /// Texts of all entries, in order, from `start` on.
+    text: Vec<u8>,
+    start: usize,
+    /// Responses that came before their request did.
+    ahead: u32,
+}
+
+/// A queue that is empty keeps this much memory for the next request.
+const KEPT_BYTES: usize = 4 << 10;
+
+impl Asked {
+    /// Bytes it takes, as far as a peer decides them.
+    pub(super) fn bytes(&self) -> usize {
+        self.entries.len() * size_of::<Entry>() + self.text.capacity()
+    }
+
+    /// Adds a request, copying its texts; says whether they were kept. One whose response came before it is done with.
+    pub(super) fn push_copy(&mut self, question: Question<'_>) -> bool {
+        if self.ahead > 0 {
+            self.ahead -= 1;
+            return true;
+        }
+        let texts = [question.method, question.host, question.url];
+        let length: usize = texts.iter().flatten().map(|text| text.len()).sum();
+        let held = self.text.len() - self.start + self.entries.len() * size_of::<Entry>();
+        let fits = held + length + size_of::<Entry>() <= HTTP_ASKED_BYTES;
+        // HEAD and CONNECT are remembered for longer than names: what follows them depends on it.
+        if !fits && self.entries.len() * size_of::<Entry>() >= 2 * HTTP_ASKED_BYTES {
+            self.forget();
+            return false;
+        }
+        if self.start > self.text.len() / 2 {
+            self.text.drain(..self.start);
+            self.start = 0;
+        }
+        let mut lengths = [None; 3];
+        if fits {
+            for (slot, text) in lengths.iter_mut().zip(texts) {
+                self.text.extend_from_slice(text.unwrap_or_default());
+                *slot = text.map(|text| text.len() as u32);
+            }
+        }
+        self.entries.push_back(Entry { kind: question.kind, lengths });
+        fits
+    }
+
+    /// The request that the next response answers.
+    pub(super) fn front(&self) -> Option<Question<'_>> {
+        let entry = self.entries.front()?;
+        let mut at = self.start;
+        let [method, host, url] = entry.lengths.map(|length| {
+            let from = at;
+            at += length? as usize;
+            self.text.get(from..at)
+        });
+        Some(Question { kind: entry.kind, method, host, url })
+    }
+
+    /// The response to the first request came. `in_order`: there was none before it that was not seen, so where there is
+    /// no request, it is still to come.
+    pub(super) fn pop(&mut self, in_order: bool) {
+        match self.entries.pop_front() {
+            Some(entry) => self.start += entry.lengths.iter().flatten().map(|length| *length as usize).sum::<usize>(),
+            None => self.ahead = self.ahead.saturating_add(u32::from(in_order)),
+        }
+        if self.entries.is_empty() {
+            self.clear_text();
+        }
+    }
+
+    /// Requests or responses are missing: what is left cannot be matched by order.
+    pub(super) fn forget(&mut self) {
+        self.entries.clear();
+        self.ahead = 0;
+        self.clear_text();
+    }
+
+    fn clear_text(&mut self) {
+        self.text.clear();
+        self.start = 0;
+        if self.text.capacity() > KEPT_BYTES {
+            self.text = Vec::new();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question<'a>(method: &'a str, host: Option<&'a str>, url: &'a str) -> Question<'a> {
+        Question {
+            kind: Method::of(method.as_bytes()),
+            method: Some(method.as_bytes()),
+            host: host.map(str::as_bytes),
+            url: Some(url.as_bytes()),
+        }
+    }
+
+    #[test]
+    fn answers_come_in_the_order_of_requests() {
+        let rows = [
+            question("GET", Some("a.example"), "/1"),
+            question("HEAD", None, "/2"),
+            question("CONNECT", Some(""), "b.example:443"),
+        ];
+        let mut asked = Asked::default();
+        for round in 0..100 {
+            for row in rows {
+                assert!(asked.push_copy(row));
+            }
+            for row in rows {
+                assert_eq!(asked.front(), Some(row), "round {round}");
+                asked.pop(true);
+            }
+            assert_eq!(asked.front(), None);
+        }
+    }
+
+    #[test]
+    fn a_response_may_overtake_its_request() {
+        let mut asked = Asked::default();
+        asked.pop(true);
+        assert!(asked.push_copy(question("GET", None, "/late")));
+        assert_eq!(asked.front(), None, "answered already");
+        asked.pop(false);
+        assert!(asked.push_copy(question("GET", None, "/next")));
+        assert_eq!(asked.front().unwrap().url, Some(&b"/next"[..]));
+        asked.forget();
+        assert_eq!(asked.front(), None);
+    }
+
+    #[test]
+    fn it_is_bounded() {
+        let mut asked = Asked::default();
+        let long = "x".repeat(1000);
+        for (requests, named) in [(1000, 60), (100_000, 1000)] {
+            let kept = (0..requests).filter(|_| asked.push_copy(question("GET", None, &long))).count();
+            assert!(kept >= named, "{kept} named");
+            assert!(asked.bytes() < 4 * HTTP_ASKED_BYTES, "{} bytes", asked.bytes());
+        }
+        asked.forget();
+        assert!(asked.bytes() <= KEPT_BYTES);
+    }
+}

@@ -1,0 +1,331 @@
+//! A body under way: where it ends (RFC 9112 section 6), what of it is data, and how that is coded.
+//!
+//! Tiers: *plain data* is described anew and not touched; *coded data* is decoded into the filter's own ring; data behind
+//! a place where decoding became impossible is read over.
+
+use super::chunks::{Chunks, Next};
+use super::decode::{Decoder, Then};
+use super::exit::Exit;
+use super::head::{Coding, Codings, Head};
+use base::limits::{DECODED_BLOCK_BYTES, HTTP_CODINGS};
+use buffer::descriptor::WIRE_MAX;
+use filter::prelude::*;
+
+/// Where a body ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// There is none.
+    None,
+    /// After so many bytes.
+    Length(u64),
+    /// Where its chunks say.
+    Chunked(Chunks),
+    /// With the stream.
+    Close,
+}
+
+impl Framing {
+    /// RFC 9112 section 6.3, rules 4 to 7, for messages that may have a body. Chunked wins over a length; a length that
+    /// is none is as if it were not there.
+    pub(super) fn of(head: &Head<'_>, request: bool) -> Framing {
+        match head.length {
+            _ if head.chunked => Framing::Chunked(Chunks::START),
+            Some(0) => Framing::None,
+            Some(length) => Framing::Length(length),
+            None if request => Framing::None,
+            None => Framing::Close,
+        }
+    }
+}
+
+/// How data is passed on.
+#[derive(Debug)]
+enum Content {
+    /// As it came.
+    Plain,
+    /// Decoded; the decoder is made when the first byte is there. In the order in which they are undone.
+    Coded([Option<Coding>; 2 * HTTP_CODINGS]),
+    /// Being decoded.
+    Decoding(Box<Decoder>),
+    /// Not at all.
+    Over,
+}
+
+/// Where a body stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// More is to come.
+    Open,
+    /// All of it came.
+    Whole,
+    /// What comes next cannot be told: its framing is damaged or missing.
+    Broken,
+}
+
+/// A body under way.
+#[derive(Debug)]
+pub(super) struct Body {
+    framing: Framing,
+    content: Content,
+    pub(super) end: End,
+    /// Bytes are missing at its end, or could not be decoded.
+    truncated: bool,
+    /// The block flagged LAST was given.
+    last_given: bool,
+    /// The decoder has more to give than was fetched.
+    pending: bool,
+    /// Bytes missing before the next block.
+    gap: u32,
+    decoded_bytes: u64,
+}
+
+impl Body {
+    /// A body that is framed like this. `undo` are the codings to undo.
+    pub(super) fn new(framing: Framing, head: &Head<'_>, exit: &mut Exit<'_>) -> Body {
+        let mut body = Body {
+            framing,
+            content: Content::Plain,
+            end: End::Open,
+            truncated: false,
+            last_given: false,
+            pending: false,
+            gap: 0,
+            decoded_bytes: 0,
+        };
+        // Transfer codings were applied last.
+        let content = if exit.shared.decode { head.content } else { Codings::default() };
+        let outermost_first = head.transfer.list().iter().rev().chain(content.list().iter().rev()).flatten();
+        let mut known = [None; 2 * HTTP_CODINGS];
+        for (slot, coding) in known.iter_mut().zip(outermost_first) {
+            if *coding == Coding::Unknown {
+                exit.count("bodies in a coding that is not known", 1);
+                break;
+            }
+            *slot = Some(*coding);
+        }
+        if known[0].is_some() {
+            body.content = Content::Coded(known);
+        }
+        body
+    }
+
+    /// Has the decoder more to give, without another byte?
+    pub(super) fn is_pending(&self) -> bool {
+        self.pending
+    }
+
+    /// Deals with the bytes of a block from `offset` on; gives where it stopped: at the block's end, at the body's end, or
+    /// where enough was given for once.
+    pub(super) fn take(&mut self, block: &Descriptor, bytes: &[u8], mut offset: usize, exit: &mut Exit<'_>) -> usize {
+        while self.end == End::Open && offset < bytes.len() && !self.pending && !exit.is_full() {
+            let rest = &bytes[offset..];
+            offset += match &mut self.framing {
+                Framing::Length(left) => {
+                    let len = rest.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                    let last = len as u64 == *left;
+                    let used = self.pass(block, offset, &rest[..len], last, exit);
+                    self.passed(used as u64);
+                    used
+                }
+                Framing::Close => self.pass(block, offset, rest, false, exit),
+                Framing::Chunked(chunks) => match chunks.next(rest) {
+                    Next::Framing(used) => used,
+                    Next::Data(0) => {
+                        let len = rest.len().min(usize::try_from(chunks.data_left()).unwrap_or(usize::MAX));
+                        let used = self.pass(block, offset, &rest[..len], false, exit);
+                        self.passed(used as u64);
+                        used
+                    }
+                    Next::Data(used) => used,
+                    Next::End(used) => {
+                        self.end = End::Whole;
+                        used
+                    }
+                    Next::Broken(used) => {
+                        exit.count("chunk sizes that are none", 1);
+                        (self.end, self.truncated) = (End::Broken, true);
+                        used
+                    }
+                },
+                Framing::None => {
+                    self.end = End::Whole;
+                    0
+                }
+            };
+        }
+        offset
+    }
+
+    /// So many bytes of data are dealt with, as far as framing goes.
+    fn passed(&mut self, bytes: u64) {
+        match &mut self.framing {
+            Framing::Length(left) => {
+                *left = left.saturating_sub(bytes);
+                if *left == 0 {
+                    self.end = End::Whole;
+                }
+            }
+            Framing::Chunked(chunks) => chunks.took(bytes),
+            Framing::None | Framing::Close => {}
+        }
+    }
+
+    /// Passes data on; gives how much of it was dealt with.
+    fn pass(&mut self, block: &Descriptor, offset: usize, data: &[u8], last: bool, exit: &mut Exit<'_>) -> usize {
+        if let Content::Coded(codings) = self.content {
+            self.begin_decoding(&codings, data, exit);
+        }
+        match &self.content {
+            Content::Plain => {
+                let part = block.part(offset as u32, data.len() as u32);
+                self.give(part, if last { Flags::LAST } else { Flags::NONE }, exit);
+                self.last_given = last;
+                data.len()
+            }
+            Content::Decoding(_) => self.decode(block, data, exit),
+            Content::Coded(_) | Content::Over => data.len(),
+        }
+    }
+
+    fn begin_decoding(&mut self, codings: &[Option<Coding>], data: &[u8], exit: &mut Exit<'_>) {
+        let Some(first) = data.first() else { return };
+        let mut known = [Coding::Unknown; 2 * HTTP_CODINGS];
+        let count = codings.iter().flatten().count();
+        known.iter_mut().zip(codings.iter().flatten()).for_each(|(slot, coding)| *slot = *coding);
+        let bytes = Decoder::memory_bytes(&known[..count], *first);
+        if exit.shared.charge(bytes) {
+            let decoder = Decoder::new(&known[..count], bytes, &mut exit.shared.inflaters);
+            self.content = Content::Decoding(Box::new(decoder));
+        } else {
+            exit.count("bodies not decoded for want of memory", 1);
+            (self.content, self.truncated) = (Content::Over, true);
+        }
+    }
+
+    /// Gives what the decoder still has.
+    pub(super) fn fetch(&mut self, block: &Descriptor, exit: &mut Exit<'_>) {
+        self.pending = false;
+        self.decode(block, &[], exit);
+    }
+
+    /// Decodes data; gives how much of it was dealt with.
+    fn decode(&mut self, block: &Descriptor, data: &[u8], exit: &mut Exit<'_>) -> usize {
+        let mut used = 0;
+        while let Content::Decoding(decoder) = &mut self.content {
+            if exit.is_full() {
+                self.pending = true;
+                return used;
+            }
+            let left = exit.shared.decoded_max.saturating_sub(self.decoded_bytes);
+            let room = DECODED_BLOCK_BYTES.min(usize::try_from(left).unwrap_or(usize::MAX));
+            if room == 0 {
+                exit.count("bodies cut at decoded-max", 1);
+                return self.stop_decoding(true, data, exit);
+            }
+            let step = exit.push_filled(block, room, |space| {
+                let step = decoder.run(&data[used..], space);
+                (step.made, step)
+            });
+            let Some(step) = step else { return self.stop_decoding(true, data, exit) };
+            used += step.used;
+            self.decoded_bytes += step.made as u64;
+            match step.then {
+                Then::Input => return data.len(),
+                Then::Room => {}
+                Then::End => return self.stop_decoding(false, data, exit),
+                Then::Damaged => {
+                    exit.count("bodies whose coding is damaged", 1);
+                    return self.stop_decoding(true, data, exit);
+                }
+            }
+        }
+        data.len()
+    }
+
+    /// Reads over the rest of the body.
+    fn stop_decoding(&mut self, truncated: bool, data: &[u8], exit: &mut Exit<'_>) -> usize {
+        self.truncated |= truncated;
+        self.dismiss(exit);
+        data.len()
+    }
+
+    fn dismiss(&mut self, exit: &mut Exit<'_>) {
+        if let Content::Decoding(decoder) = std::mem::replace(&mut self.content, Content::Over) {
+            exit.shared.dismiss_decoder(*decoder);
+        }
+    }
+
+    /// So many bytes are missing here; gives how many of them lie behind the body's end.
+    pub(super) fn miss(&mut self, bytes: u32, block: &Descriptor, exit: &mut Exit<'_>) -> u32 {
+        let inside = match self.framing {
+            Framing::None => 0,
+            Framing::Length(left) => u32::try_from(left).unwrap_or(u32::MAX).min(bytes),
+            Framing::Close => bytes,
+            Framing::Chunked(chunks) if u64::from(bytes) <= chunks.data_left() => bytes,
+            Framing::Chunked(chunks) => {
+                // Only where the trailer section is damaged is nothing lost.
+                let whole = chunks.has_all_data();
+                (self.end, self.truncated) = if whole { (End::Whole, false) } else { (End::Broken, true) };
+                return bytes;
+            }
+        };
+        self.passed(u64::from(inside));
+        match self.content {
+            Content::Plain => {
+                if inside > WIRE_MAX - self.gap {
+                    self.give(block.part(0, 0), Flags::NONE, exit);
+                }
+                self.gap += inside;
+            }
+            Content::Coded(_) | Content::Decoding(_) if inside > 0 => {
+                exit.count("coded bodies with bytes missing", 1);
+                self.truncated = true;
+                self.dismiss(exit);
+            }
+            _ => {}
+        }
+        bytes - inside
+    }
+
+    /// Gives a block of this body, with the gap before it.
+    fn give(&mut self, mut part: Descriptor, flags: Flags, exit: &mut Exit<'_>) {
+        let gap = std::mem::take(&mut self.gap);
+        if gap > 0 && gap > WIRE_MAX - part.len {
+            let mut empty = part.part(0, 0);
+            empty.set_wire(gap);
+            empty.set_flags(Flags::GAP_BEFORE);
+            exit.push(empty);
+        } else if gap > 0 {
+            part.set_wire(gap + part.len);
+            part.add_flags(Flags::GAP_BEFORE);
+        }
+        part.add_flags(flags);
+        exit.push(part);
+    }
+
+    /// The stream ends here; `seen` where that end was seen.
+    pub(super) fn stream_ends(&mut self, seen: bool) {
+        self.end = End::Whole;
+        self.truncated |= match self.framing {
+            Framing::None => false,
+            Framing::Length(left) => left > 0,
+            Framing::Chunked(chunks) => !chunks.has_all_data(),
+            Framing::Close => !seen,
+        };
+    }
+
+    /// Gives the last block, if it was not given, made of nothing at `at`.
+    pub(super) fn finish(&mut self, at: &Descriptor, exit: &mut Exit<'_>) {
+        if let Content::Decoding(decoder) = &self.content
+            && !decoder.is_complete()
+        {
+            self.truncated = true;
+        }
+        self.dismiss(exit);
+        if !self.last_given {
+            let flags = if self.truncated { Flags::LAST.with(Flags::TRUNCATED) } else { Flags::LAST };
+            self.give(at.part(0, 0), flags, exit);
+            self.last_given = true;
+        }
+    }
+}

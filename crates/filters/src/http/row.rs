@@ -1,0 +1,70 @@
+//! The record a message begins with: its head, under the names EVE has.
+
+use super::asked::Question;
+use super::exit::Exit;
+use super::head::{Head, StartLine, media_type};
+use crate::parts::eve::{begin_row, eve_fields};
+use filter::prelude::*;
+
+/// What stands in a message's first block.
+pub(super) static SCHEMA: Schema = Schema::new(
+    "http",
+    &eve_fields![
+        Field::new("http.direction", FieldType::Text),
+        Field::new("http.http_method", FieldType::Text),
+        Field::new("http.hostname", FieldType::Text),
+        Field::new("http.url", FieldType::Text),
+        Field::new("http.protocol", FieldType::Text),
+        Field::new("http.status", FieldType::Number),
+        Field::new("http.http_content_type", FieldType::Text),
+        Field::new("http.content_encoding", FieldType::Text),
+        Field::new("http.http_user_agent", FieldType::Text),
+        Field::new("http.http_refer", FieldType::Text),
+    ],
+);
+
+/// Gives the record of a message. For a response `question` is what it answers, as far as that is known.
+pub(super) fn give_row(
+    head: &Head<'_>,
+    question: Question<'_>,
+    time: u64,
+    class: Class,
+    flags: Flags,
+    exit: &mut Exit<'_>,
+) {
+    let facts = exit.streams.get(class);
+    let row = &mut exit.shared.row;
+    begin_row(row, time, class, facts);
+    let (direction, protocol, status) = match head.start {
+        StartLine::Request { protocol, .. } => ("request", protocol, None),
+        StartLine::Response { protocol, status } => ("response", protocol, status),
+    };
+    let mut text = |name: &str, value: Option<&[u8]>| {
+        if let Some(value) = value {
+            unfolded(row, name, value);
+        }
+    };
+    text("http.direction", Some(direction.as_bytes()));
+    text("http.http_method", question.method);
+    text("http.hostname", question.host);
+    text("http.url", question.url);
+    text("http.protocol", Some(protocol));
+    text("http.http_content_type", head.content_type.map(media_type));
+    text("http.content_encoding", head.content_encoding);
+    text("http.http_user_agent", head.user_agent);
+    text("http.http_refer", head.referer);
+    if let Some(status) = status {
+        row.number("http.status", u64::from(status));
+    }
+    exit.push_row(time, class, flags);
+}
+
+/// Sets a text in which line breaks of folding are a space each (RFC 9112 section 5.2).
+fn unfolded(row: &mut RowWriter, name: &str, value: &[u8]) {
+    if memchr::memchr(b'\n', value).is_none() {
+        row.text(name, value);
+        return;
+    }
+    let lines = value.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    row.text(name, lines.collect::<Vec<_>>().join(&b' '));
+}

@@ -1,0 +1,483 @@
+//! A connection: where messages begin on either side, and which response answers which request.
+//!
+//! Each side is read by itself; of the other one only matters that a request was HEAD or CONNECT, and that somebody spoke
+//! HTTP at all. A side that does not begin like HTTP is rejected from its first bytes on. One that did, or that was joined
+//! midway, is searched for the next start line where bytes are missing or make no sense.
+//!
+//! Tiers: a head that lies whole in its block is parsed there; one that spans blocks is copied together first; bodies are
+//! `body`'s.
+
+use super::asked::{Asked, Method, Question};
+use super::body::{Body, End, Framing};
+use super::exit::Exit;
+use super::head::{EmptyLine, Head, StartLine, host_name, may_begin, start_line};
+use super::row::give_row;
+use base::limits::{HTTP_HEAD_BYTES, HTTP_SEEK_BYTES};
+use filter::prelude::*;
+use memchr::memchr;
+
+/// Both directions of a connection.
+#[derive(Debug, Default)]
+pub(super) struct Session {
+    sides: [Side; 2],
+    asked: Asked,
+    /// What `asked` was charged with.
+    asked_bytes: usize,
+    /// Where the last call stopped, if before its batch's end.
+    stopped: Option<Place>,
+}
+
+/// A place in a batch.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    block: usize,
+    offset: usize,
+    /// The block's flags were looked at.
+    begun: bool,
+    /// Its direction was of no interest before it came.
+    unwanted: bool,
+    /// Something in it was part of a message.
+    used: bool,
+}
+
+/// One direction.
+#[derive(Debug)]
+struct Side {
+    phase: Phase,
+    /// The beginning of a head that spans blocks.
+    head: Vec<u8>,
+    /// Its first line is whole, and a start line.
+    line_whole: bool,
+    empty_line: EmptyLine,
+    /// When the head's first byte came.
+    head_time: u64,
+    /// A block came.
+    begun: bool,
+    /// A head came.
+    confirmed: bool,
+    /// Bytes are missing, or make no sense: what comes may be the middle of something.
+    lost: bool,
+    /// The last request was CONNECT.
+    after_connect: bool,
+    /// Bytes that may still be searched for the first start line.
+    seek_bytes_left: usize,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// A start line should come, or the head in `head` goes on.
+    Start,
+    /// What comes up to the end of the line is no start line.
+    Skip,
+    /// In a body.
+    Body(Body),
+    /// Not HTTP, or not any more.
+    Gone,
+}
+
+impl Default for Side {
+    fn default() -> Side {
+        Side {
+            phase: Phase::Start,
+            head: Vec::new(),
+            line_whole: false,
+            empty_line: EmptyLine::START,
+            head_time: 0,
+            begun: false,
+            confirmed: false,
+            lost: false,
+            after_connect: false,
+            seek_bytes_left: HTTP_SEEK_BYTES,
+        }
+    }
+}
+
+impl Side {
+    fn drop_head(&mut self, exit: &mut Exit<'_>) {
+        exit.shared.dismiss_head(std::mem::take(&mut self.head));
+        self.line_whole = false;
+    }
+
+    fn gone(&mut self, exit: &mut Exit<'_>) {
+        self.drop_head(exit);
+        self.phase = Phase::Gone;
+    }
+
+    /// Goes on behind the current line, within what may be searched.
+    fn seek(&mut self, bytes: usize, exit: &mut Exit<'_>) {
+        if self.confirmed {
+            exit.count("bytes read over in search of a start line", bytes as u64);
+            return;
+        }
+        self.seek_bytes_left = self.seek_bytes_left.saturating_sub(bytes);
+        if self.seek_bytes_left == 0 {
+            self.gone(exit);
+        }
+    }
+}
+
+impl Session {
+    /// Deals with blocks of either direction, in order.
+    pub(super) fn run(&mut self, batch: &Batch<'_>, exit: &mut Exit<'_>) -> Status {
+        let from = self.stopped.take();
+        for (index, block) in batch.iter() {
+            let mut place = match from {
+                Some(from) if index < from.block => continue,
+                Some(from) if index == from.block => from,
+                _ => Place { block: index, ..Place::default() },
+            };
+            if exit.is_full() || !self.block(block, &mut place, exit) {
+                self.stopped = Some(place);
+                return Status::More;
+            }
+        }
+        Status::Done
+    }
+
+    /// The connection is over.
+    pub(super) fn close(mut self, class: Class, exit: &mut Exit<'_>) {
+        for direction in [0, 1] {
+            let class = Class::of_stream(class.connection(), direction);
+            self.stream_ends(class, &exit.nothing(class), false, exit);
+        }
+        self.asked.forget();
+        exit.shared.give_back(self.asked_bytes);
+    }
+
+    /// Deals with one block; says whether that is all of it.
+    fn block(&mut self, block: &Descriptor, place: &mut Place, exit: &mut Exit<'_>) -> bool {
+        let class = block.class;
+        let side = usize::from(class.direction());
+        if !place.begun {
+            place.begun = true;
+            self.begin_block(block, place, exit);
+        }
+        let rings = exit.rings;
+        let bytes = rings.bytes(block);
+        loop {
+            let offset = place.offset;
+            if let Phase::Body(body) = &mut self.sides[side].phase
+                && body.end != End::Open
+                && !body.is_pending()
+            {
+                self.finish_body(side, &block.part(offset as u32, 0), exit);
+                continue;
+            }
+            let this = &mut self.sides[side];
+            match &mut this.phase {
+                Phase::Gone => break,
+                _ if exit.is_full() => return false,
+                Phase::Body(body) if body.is_pending() => body.fetch(block, exit),
+                _ if offset >= bytes.len() => break,
+                Phase::Body(body) => {
+                    place.offset = body.take(block, bytes, offset, exit);
+                    place.used = true;
+                }
+                Phase::Skip => {
+                    let end = memchr(b'\n', &bytes[offset..]);
+                    let len = end.map_or(bytes.len() - offset, |end| end + 1);
+                    if end.is_some() {
+                        this.phase = Phase::Start;
+                    }
+                    place.offset += len;
+                    this.seek(len, exit);
+                }
+                Phase::Start => {
+                    let before = self.sides[side].confirmed;
+                    place.offset += self.start(block, &bytes[offset..], exit);
+                    let this = &self.sides[side];
+                    place.used |= !this.head.is_empty() || this.confirmed && (!before || place.offset > offset);
+                }
+            }
+        }
+        self.end_block(block, place, exit);
+        true
+    }
+
+    fn begin_block(&mut self, block: &Descriptor, place: &mut Place, exit: &mut Exit<'_>) {
+        let side = usize::from(block.class.direction());
+        if block.has(Flags::FIRST) && self.sides[side].begun {
+            self.stream_ends(block.class, &block.part(0, 0), false, exit);
+            self.sides[side] = Side::default();
+        }
+        self.sides[side].begun = true;
+        place.unwanted = matches!(self.sides[side].phase, Phase::Gone);
+        if block.gap() > 0 {
+            place.used |= self.miss(block, block.gap(), exit);
+        }
+    }
+
+    fn end_block(&mut self, block: &Descriptor, place: &Place, exit: &mut Exit<'_>) {
+        let side = &self.sides[usize::from(block.class.direction())];
+        let gone = matches!(side.phase, Phase::Gone);
+        if place.unwanted || gone && !place.used {
+            exit.reject_block();
+        } else if block.len > 0 && !place.used {
+            if side.confirmed { exit.drop_block("no start line found") } else { exit.reject_block() }
+        }
+        if block.has(Flags::LAST) {
+            self.stream_ends(block.class, &block.part(block.len, 0), !block.has(Flags::TRUNCATED), exit);
+        }
+    }
+
+    /// A direction is over; `seen` where its end was seen. `at` is an empty block of it.
+    fn stream_ends(&mut self, class: Class, at: &Descriptor, seen: bool, exit: &mut Exit<'_>) {
+        let side = usize::from(class.direction());
+        if let Phase::Body(body) = &mut self.sides[side].phase {
+            body.stream_ends(seen);
+            body.finish(at, exit);
+        }
+        self.cut_head(class, exit);
+        self.sides[side].gone(exit);
+    }
+
+    /// Bytes are missing; says whether that is known of a body.
+    fn miss(&mut self, block: &Descriptor, bytes: u32, exit: &mut Exit<'_>) -> bool {
+        let side = usize::from(block.class.direction());
+        let in_body = match &mut self.sides[side].phase {
+            Phase::Gone => return false,
+            Phase::Body(body) => {
+                let behind = body.miss(bytes, block, exit);
+                if behind == 0 {
+                    return true;
+                }
+                self.finish_body(side, &block.part(0, 0), exit);
+                true
+            }
+            Phase::Start | Phase::Skip => false,
+        };
+        exit.count("gaps outside of bodies", 1);
+        self.cut_head(block.class, exit);
+        self.asked.forget();
+        self.settle(exit);
+        let this = &mut self.sides[side];
+        // The next byte may begin a message as well as any line's first.
+        (this.lost, this.phase) = (true, Phase::Start);
+        in_body
+    }
+
+    fn finish_body(&mut self, side: usize, at: &Descriptor, exit: &mut Exit<'_>) {
+        let this = &mut self.sides[side];
+        let Phase::Body(mut body) = std::mem::replace(&mut this.phase, Phase::Start) else { return };
+        if body.end == End::Broken {
+            (this.lost, this.phase) = (true, Phase::Skip);
+        }
+        body.finish(at, exit);
+    }
+
+    /// Reads a head, or more of one; gives how many bytes that took.
+    fn start(&mut self, block: &Descriptor, bytes: &[u8], exit: &mut Exit<'_>) -> usize {
+        let side = usize::from(block.class.direction());
+        let this = &mut self.sides[side];
+        if !this.head.is_empty() {
+            return self.continue_head_copy(block, bytes, exit);
+        }
+        // RFC 9112 section 2.2.
+        let blank = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+        if blank > 0 {
+            return blank;
+        }
+        let bytes = &bytes[..bytes.len().min(HTTP_HEAD_BYTES)];
+        if !may_begin(bytes) {
+            self.no_start(block.class, exit);
+            return 0;
+        }
+        let line = memchr(b'\n', bytes);
+        if line.map_or(bytes.len() == HTTP_HEAD_BYTES, |end| start_line(&bytes[..end]).is_none()) {
+            self.no_start(block.class, exit);
+            return 0;
+        }
+        this.empty_line = EmptyLine::START;
+        if line.is_some()
+            && let Some(end) = this.empty_line.find(bytes)
+        {
+            self.message(&bytes[..end], block.time, block.class, true, exit);
+            return end;
+        }
+        (this.line_whole, this.head_time) = (line.is_some(), block.time);
+        if self.append_head_copy(block.class, bytes, exit) {
+            self.bound_head(block.class, exit);
+        }
+        bytes.len()
+    }
+
+    /// More bytes for the head in `head`; gives how many it took.
+    fn continue_head_copy(&mut self, block: &Descriptor, bytes: &[u8], exit: &mut Exit<'_>) -> usize {
+        let side = usize::from(block.class.direction());
+        let this = &mut self.sides[side];
+        let bytes = &bytes[..bytes.len().min(HTTP_HEAD_BYTES - this.head.len())];
+        let end = if this.line_whole { this.empty_line.find(bytes) } else { memchr(b'\n', bytes).map(|end| end + 1) };
+        let bytes = &bytes[..end.unwrap_or(bytes.len())];
+        if !self.append_head_copy(block.class, bytes, exit) {
+            return bytes.len();
+        }
+        let this = &mut self.sides[side];
+        let fits = if end.is_some() { start_line(&this.head).is_some() } else { may_begin(&this.head) };
+        if !this.line_whole && !fits {
+            let len = this.head.len();
+            this.drop_head(exit);
+            self.no_start(block.class, exit);
+            let this = &mut self.sides[side];
+            if end.is_some() && matches!(this.phase, Phase::Skip) {
+                this.phase = Phase::Start;
+                this.seek(len, exit);
+            }
+        } else if this.line_whole && end.is_some() {
+            let (head, time) = (std::mem::take(&mut this.head), this.head_time);
+            this.line_whole = false;
+            self.message(&head, time, block.class, true, exit);
+            exit.shared.dismiss_head(head);
+        } else {
+            if end.is_some() {
+                (this.line_whole, this.empty_line) = (true, EmptyLine::START);
+            }
+            self.bound_head(block.class, exit);
+        }
+        bytes.len()
+    }
+
+    /// Copies bytes behind those in `head`; says whether there was memory for them.
+    fn append_head_copy(&mut self, class: Class, bytes: &[u8], exit: &mut Exit<'_>) -> bool {
+        if !exit.shared.charge(bytes.len()) {
+            exit.count("heads not read for want of memory", 1);
+            self.give_up_head(class, exit);
+            return false;
+        }
+        let head = &mut self.sides[usize::from(class.direction())].head;
+        if head.is_empty() {
+            *head = exit.shared.head_buffer();
+        }
+        head.extend_from_slice(bytes);
+        true
+    }
+
+    fn bound_head(&mut self, class: Class, exit: &mut Exit<'_>) {
+        let this = &mut self.sides[usize::from(class.direction())];
+        if this.head.len() < HTTP_HEAD_BYTES {
+            return;
+        }
+        if this.line_whole {
+            exit.count("heads too long", 1);
+            self.give_up_head(class, exit);
+        } else {
+            this.drop_head(exit);
+            self.no_start(class, exit);
+        }
+    }
+
+    /// Goes on behind a head that is not read to its end.
+    fn give_up_head(&mut self, class: Class, exit: &mut Exit<'_>) {
+        self.cut_head(class, exit);
+        let this = &mut self.sides[usize::from(class.direction())];
+        (this.confirmed, this.lost, this.phase) = (true, true, Phase::Skip);
+    }
+
+    /// The head under way ends before its end: gives what is known of the message.
+    fn cut_head(&mut self, class: Class, exit: &mut Exit<'_>) {
+        let this = &mut self.sides[usize::from(class.direction())];
+        if this.head.is_empty() {
+            return;
+        }
+        let (head, time) = (std::mem::take(&mut this.head), this.head_time);
+        if std::mem::take(&mut this.line_whole) {
+            exit.count("heads cut", 1);
+            self.message(&head, time, class, false, exit);
+        }
+        exit.shared.dismiss_head(head);
+    }
+
+    /// What comes is no start line: is it worth searching for one?
+    fn no_start(&mut self, class: Class, exit: &mut Exit<'_>) {
+        let side = usize::from(class.direction());
+        let [this, peer] = match &mut self.sides {
+            [client, server] if side == 0 => [client, server],
+            [client, server] => [server, client],
+        };
+        let midstream = || exit.streams.get(class).is_some_and(|facts| facts.state == StreamState::Midstream);
+        if this.after_connect {
+            // The response was not seen, but this is what it allowed.
+            this.gone(exit);
+        } else if this.confirmed || this.lost || peer.confirmed || midstream() {
+            if this.confirmed && !this.lost {
+                exit.count("places where a start line should be", 1);
+            }
+            (this.lost, this.phase) = (true, Phase::Skip);
+        } else {
+            this.gone(exit);
+        }
+    }
+
+    /// A head, whole or as far as it came: gives its record and goes on with its body.
+    fn message(&mut self, bytes: &[u8], time: u64, class: Class, whole: bool, exit: &mut Exit<'_>) {
+        let Some(head) = Head::parse(bytes) else { return };
+        let side = usize::from(class.direction());
+        if head.bad_lengths > 0 {
+            exit.count("lengths that contradict each other or are none", u64::from(head.bad_lengths));
+        }
+        let (framing, question, tunnel) = match head.start {
+            StartLine::Request { method, target, .. } => {
+                let host = host_name(target, head.host);
+                let kind = Method::of(method);
+                let question = Question { kind, method: Some(method), host, url: Some(target) };
+                if !self.asked.push_copy(question) {
+                    exit.count("requests not kept for their response", 1);
+                }
+                (Framing::of(&head, true), question, false)
+            }
+            StartLine::Response { status, .. } => {
+                let question = self.asked.front().unwrap_or_default();
+                let success = matches!(status, Some(200..=299));
+                let tunnel = status == Some(101) || question.kind == Method::Connect && success;
+                // RFC 9112 section 6.3, rules 1 and 2.
+                let none = tunnel || question.kind == Method::Head || matches!(status, Some(100..=199 | 204 | 304));
+                (if none { Framing::None } else { Framing::of(&head, false) }, question, tunnel)
+            }
+        };
+        let flags = match framing {
+            _ if !whole => Flags::LAST.with(Flags::TRUNCATED),
+            Framing::None => Flags::LAST,
+            _ => Flags::NONE,
+        };
+        give_row(&head, question, time, class, flags, exit);
+        let is_connect = question.kind == Method::Connect;
+        let phase = match framing {
+            _ if !whole => Phase::Start,
+            Framing::None => Phase::Start,
+            framing => Phase::Body(Body::new(framing, &head, exit)),
+        };
+        match head.start {
+            StartLine::Request { .. } | StartLine::Response { status: Some(100 | 102..=199), .. } => {}
+            StartLine::Response { .. } => {
+                let facts = exit.streams.get(class);
+                let seen_from_start = facts.is_some_and(|facts| facts.state != StreamState::Midstream);
+                let in_order = seen_from_start && !self.sides.iter().any(|side| side.lost);
+                self.asked.pop(in_order);
+            }
+        }
+        self.settle(exit);
+        let this = &mut self.sides[side];
+        (this.confirmed, this.lost, this.phase) = (true, false, phase);
+        this.after_connect = is_connect && matches!(head.start, StartLine::Request { .. });
+        if tunnel {
+            exit.count("connections that became tunnels", 1);
+            self.sides.iter_mut().for_each(|side| side.gone(exit));
+            self.asked.forget();
+            self.settle(exit);
+        }
+    }
+
+    /// Charges or gives back what the queue of requests grew or shrank by.
+    fn settle(&mut self, exit: &mut Exit<'_>) {
+        let bytes = self.asked.bytes();
+        if bytes <= self.asked_bytes {
+            exit.shared.give_back(self.asked_bytes - bytes);
+        } else if !exit.shared.charge(bytes - self.asked_bytes) {
+            exit.count("requests not kept for want of memory", 1);
+            exit.shared.give_back(self.asked_bytes);
+            self.asked = Asked::default();
+            self.asked_bytes = 0;
+            return;
+        }
+        self.asked_bytes = bytes;
+    }
+}

@@ -1,0 +1,571 @@
+//! What `http` gives for conversations, however their bytes are cut into blocks.
+
+use filter::prelude::*;
+use packet::flow::Flow;
+use proptest::prelude::*;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use testkit::{Chain, Outcome};
+
+/// One piece of a conversation.
+#[derive(Clone, Debug)]
+enum Turn {
+    /// Bytes from the client (0) or the server (1).
+    Say(u8, Vec<u8>),
+    /// So many bytes are missing there.
+    Gap(u8, u32),
+}
+
+fn client(text: impl AsRef<[u8]>) -> Turn {
+    Turn::Say(0, text.as_ref().to_vec())
+}
+
+fn server(text: impl AsRef<[u8]>) -> Turn {
+    Turn::Say(1, text.as_ref().to_vec())
+}
+
+/// Turns as blocks; the bytes of each turn are cut at `cuts` (which repeat).
+fn blocks(turns: &[Turn], cuts: &[usize], ended: bool) -> Vec<(Descriptor, Vec<u8>)> {
+    let mut cuts = cuts.iter().copied().cycle();
+    let mut blocks = Vec::new();
+    let mut begun = [false; 2];
+    let mut push = |direction: u8, bytes: &[u8], gap: u32, mut flags: Flags| {
+        if !std::mem::replace(&mut begun[usize::from(direction)], true) {
+            flags = flags.with(Flags::FIRST);
+        }
+        let mut block = Descriptor { class: Class::of_stream(0, direction), time: 1_000, ..Descriptor::default() };
+        block.set_wire(gap + bytes.len() as u32);
+        block.set_flags(if gap > 0 { flags.with(Flags::GAP_BEFORE) } else { flags });
+        blocks.push((block, bytes.to_vec()));
+    };
+    for turn in turns {
+        match turn {
+            Turn::Gap(direction, gap) => push(*direction, b"", *gap, Flags::NONE),
+            Turn::Say(direction, bytes) => {
+                let mut rest = &bytes[..];
+                while !rest.is_empty() {
+                    let (now, later) = rest.split_at(cuts.next().unwrap_or(usize::MAX).clamp(1, rest.len()));
+                    push(*direction, now, 0, Flags::NONE);
+                    rest = later;
+                }
+            }
+        }
+    }
+    for direction in [0, 1] {
+        push(direction, b"", 0, if ended { Flags::LAST } else { Flags::LAST.with(Flags::TRUNCATED) });
+    }
+    blocks
+}
+
+fn facts(state: StreamState) -> StreamFacts {
+    let [source, target] = [1, 2].map(|last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)));
+    let flow = Flow { source, target, source_port: 40_000, target_port: 80, protocol: 6 };
+    StreamFacts { flow, start: 0, reuse: 0, vlan: None, state }
+}
+
+fn run(blocks: Vec<(Descriptor, Vec<u8>)>, state: StreamState, params: &[(&str, &str)]) -> Outcome {
+    Chain::pieces(Type::Bytes, Some(1), blocks).streams(&[facts(state)]).then(&filters::http::KIND, params).run()
+}
+
+/// A message as it came out: `method url` or `status method url`, the body, bytes missing in it, whether its end is missing.
+type Message = (String, Body, u32, bool);
+
+/// A body, printed short.
+#[derive(Clone, Default, PartialEq)]
+struct Body(Vec<u8>);
+
+impl std::fmt::Debug for Body {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes {:?}", self.0.len(), self.0[..self.0.len().min(40)].escape_ascii().to_string())
+    }
+}
+
+fn messages(outcome: &Outcome) -> Vec<Message> {
+    let mut messages: Vec<Message> = Vec::new();
+    let mut open: [Option<usize>; 2] = [None; 2];
+    for block in &outcome.blocks {
+        let direction = usize::from(block.descriptor.class.direction());
+        if block.descriptor.has(Flags::META) {
+            assert!(block.descriptor.has(Flags::FIRST) && open[direction].is_none(), "a message begins in another");
+            let row = Row::new(filters::http::KIND.schema.unwrap(), &block.bytes).expect("a row");
+            let text = |name: &str| String::from_utf8_lossy(row.text(name).unwrap_or(b"?")).into_owned();
+            assert_eq!(row.number("src_port"), Some(if direction == 0 { 40_000 } else { 80 }));
+            let mut name = format!("{} {}", text("http.http_method"), text("http.url"));
+            if text("http.direction") == "response" {
+                name = format!("{} {name}", row.number("http.status").unwrap_or(0));
+            }
+            open[direction] = Some(messages.len());
+            messages.push((name, Body::default(), 0, false));
+        }
+        let message = &mut messages[open[direction].expect("a block outside of a message")];
+        if !block.descriptor.has(Flags::META) {
+            message.1.0.extend_from_slice(&block.bytes);
+            message.2 += block.descriptor.gap();
+        }
+        if block.descriptor.has(Flags::LAST) {
+            message.3 = block.descriptor.has(Flags::TRUNCATED);
+            open[direction] = None;
+        }
+    }
+    assert_eq!(open, [None; 2], "a message without an end");
+    messages
+}
+
+fn expected(rows: &[(&str, &[u8], u32, bool)]) -> Vec<Message> {
+    rows.iter().map(|(name, body, gap, cut)| (name.to_string(), Body(body.to_vec()), *gap, *cut)).collect()
+}
+
+/// Every block whole, byte by byte, and cut in two everywhere.
+fn check(turns: &[Turn], rows: &[(&str, &[u8], u32, bool)]) {
+    check_with(turns, StreamState::Established, &[], rows);
+}
+
+fn check_with(turns: &[Turn], state: StreamState, params: &[(&str, &str)], rows: &[(&str, &[u8], u32, bool)]) {
+    let longest = turns.iter().map(|turn| if let Turn::Say(_, bytes) = turn { bytes.len() } else { 0 }).max();
+    let longest = longest.unwrap_or(0);
+    let step = (longest / 300).max(1);
+    for cut in (0..longest).step_by(step) {
+        let cuts = [if cut == 0 { usize::MAX } else { cut }, usize::MAX];
+        let outcome = run(blocks(turns, &cuts, true), state, params);
+        assert_eq!(messages(&outcome), expected(rows), "cut at {cut}");
+    }
+    for size in [1, 7] {
+        let outcome = run(blocks(turns, &[size], true), state, params);
+        assert_eq!(messages(&outcome), expected(rows), "blocks of {size}");
+    }
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zlib(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn deflate(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// Brotli with uncompressed metablocks (RFC 7932 section 9.2), of at most 16 KiB each.
+fn brotli(bytes: &[u8]) -> Vec<u8> {
+    let mut coded = Vec::new();
+    // WBITS 16 is one bit 0; then ISLAST 0, MNIBBLES 00 (four), MLEN - 1 in 16 bits, ISUNCOMPRESSED 1, padding.
+    for (index, piece) in bytes.chunks(1 << 14).enumerate() {
+        let shift = u32::from(index == 0);
+        let head = ((piece.len() as u32 - 1) << 3 | 1 << 19) << shift;
+        coded.extend_from_slice(&head.to_le_bytes()[..3]);
+        coded.extend_from_slice(piece);
+    }
+    // ISLAST 1, ISLASTEMPTY 1 (behind WBITS where nothing came before).
+    coded.push(if bytes.is_empty() { 0b110 } else { 0b11 });
+    coded
+}
+
+fn chunked(bytes: &[u8], size: usize) -> Vec<u8> {
+    let mut text = Vec::new();
+    for chunk in bytes.chunks(size) {
+        text.extend_from_slice(format!("{:x}\r\n", chunk.len()).as_bytes());
+        text.extend_from_slice(chunk);
+        text.extend_from_slice(b"\r\n");
+    }
+    text.extend_from_slice(b"0\r\n\r\n");
+    text
+}
+
+fn response(fields: &str, body: &[u8]) -> Vec<u8> {
+    [format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n").as_bytes(), body].concat()
+}
+
+const GET: &str = "GET /a HTTP/1.1\r\nHost: a.example\r\n\r\n";
+
+#[test]
+fn requests_and_responses() {
+    check(
+        &[
+            client("POST /form HTTP/1.1\r\nHost: a.example\r\nContent-Length: 5\r\n\r\na=b&c"),
+            server("HTTP/1.1 100 Continue\r\n\r\n"),
+            server("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"),
+            client("\r\nHEAD /x HTTP/1.1\r\n\r\nGET /y HTTP/1.1\r\n\r\nGET /z HTTP/1.0\r\n\r\n"),
+            server(
+                "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nHTTP/1.1 304 Not Modified\r\nContent-Length: 9\r\n\r\n",
+            ),
+            server("HTTP/1.0 200 OK\r\n\r\nup to the end"),
+        ],
+        &[
+            ("POST /form", b"a=b&c", 0, false),
+            ("100 POST /form", b"", 0, false),
+            ("200 POST /form", b"hello", 0, false),
+            ("HEAD /x", b"", 0, false),
+            ("GET /y", b"", 0, false),
+            ("GET /z", b"", 0, false),
+            ("200 HEAD /x", b"", 0, false),
+            ("304 GET /y", b"", 0, false),
+            ("200 GET /z", b"up to the end", 0, false),
+        ],
+    );
+}
+
+#[test]
+fn heads_as_they_are_met() {
+    let rows = [
+        "HTTP/1.1 200 OK\nContent-Length: 2\n\nok",
+        "HTTP/1.1 200 OK\r\nContent-Length:\r\n 2\r\n\r\nok",
+        "HTTP/1.1 200 OK\r\nContent-Length : 2\r\nContent-Length: 2\r\n\r\nok",
+        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding:\r\n\tchunked\r\n\r\n1;x=y\no\n1\nk\n0\nX-Trailer: y\n\n",
+        "HTTP/1.0 200 OK\r\nTransfer-Encoding: identity, Chunked ; q=1\r\n\r\n02\r\nok\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nok",
+        "HTTP/1.1 200 OK\r\nContent-Length: two\r\n\r\nok",
+        "SIP/2.0 200 ok\r\nHTTP/1.1 200 ok\r\nContent-Length: 2\r\n\r\nok",
+    ];
+    for row in rows {
+        check(&[client(GET), server(row)], &[("GET /a", b"", 0, false), ("200 GET /a", b"ok", 0, false)]);
+    }
+}
+
+#[test]
+fn codings() {
+    let text: Vec<u8> = (0..2000u32).flat_map(|n| format!("line {}\n", n % 37).into_bytes()).collect();
+    let crooked = {
+        // Extra field, name, comment and check sum of the header, then a second member and something behind it.
+        let plain = gzip(&text[..500]);
+        let mut coded = vec![0x1f, 0x8b, 8, 2 | 4 | 8 | 16, 0, 0, 0, 0, 0, 3, 3, 0, 1, 2, 3];
+        coded.extend_from_slice(b"name\0comment\0hc");
+        coded.extend_from_slice(&plain[10..]);
+        coded.extend_from_slice(&gzip(&text[500..]));
+        coded.extend_from_slice(b"behind");
+        coded
+    };
+    let rows: [(&str, Vec<u8>); 12] = [
+        ("Content-Encoding: gzip", gzip(&text)),
+        ("Content-Encoding: X-GZip", crooked),
+        ("Content-Encoding: deflate", zlib(&text)),
+        ("Content-Encoding: deflate", deflate(&text)),
+        ("Content-Encoding: br", brotli(&text)),
+        ("Content-Encoding: gzip, br", brotli(&gzip(&text))),
+        ("Content-Encoding: br\r\nContent-Encoding: deflate", zlib(&brotli(&text))),
+        ("Content-Encoding: gzip, gzip, deflate", deflate(&gzip(&gzip(&text)))),
+        ("Content-Encoding: gzip", text.clone()),
+        ("Content-Encoding: gzip, gzip", gzip(&text)),
+        ("Content-Encoding: identity", text.clone()),
+        ("Content-Encoding: unheard-of, gzip", gzip(&text)),
+    ];
+    let answer: &[(&str, &[u8], u32, bool)] = &[("GET /a", b"", 0, false), ("200 GET /a", &text, 0, false)];
+    for (fields, coded) in rows {
+        let length = format!("{fields}\r\nContent-Length: {}", coded.len());
+        check(&[client(GET), server(response(&length, &coded))], answer);
+        let chunks = format!("{fields}\r\nTransfer-Encoding: chunked");
+        check(&[client(GET), server(response(&chunks, &chunked(&coded, 61)))], answer);
+        check(&[client(GET), server(response(fields, &coded))], answer);
+    }
+    let both = "Content-Encoding: br\r\nTransfer-Encoding: gzip, chunked";
+    check(&[client(GET), server(response(both, &chunked(&gzip(&brotli(&text)), 1000)))], answer);
+    let coded = gzip(&text);
+    check_with(
+        &[client(GET), server(response(both, &chunked(&gzip(&coded), 1000)))],
+        StreamState::Established,
+        &[("decode", "no")],
+        &[("GET /a", b"", 0, false), ("200 GET /a", &coded, 0, false)],
+    );
+}
+
+#[test]
+fn coded_bytes_that_end_early() {
+    let text: Vec<u8> = (0..5000u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    for (name, coded) in [("gzip", gzip(&text)), ("deflate", zlib(&text)), ("br", brotli(&text))] {
+        let head = format!("Content-Encoding: {name}\r\nContent-Length: {}", coded.len());
+        let half = response(&head, &coded[..coded.len() / 2]);
+        let found =
+            messages(&run(blocks(&[client(GET), server(&half)], &[usize::MAX], true), StreamState::Established, &[]));
+        let (_, Body(body), _, cut) = &found[1];
+        assert!(*cut && body.len() > text.len() / 4 && text.starts_with(body), "{name}: {} bytes", body.len());
+        let mut damaged = response(&head, &coded);
+        let middle = damaged.len() / 2;
+        damaged[middle..middle + 64].fill(0xff);
+        let found = messages(&run(
+            blocks(&[client(GET), server(&damaged)], &[usize::MAX], true),
+            StreamState::Established,
+            &[],
+        ));
+        assert_eq!(found.len(), 2, "{name}");
+    }
+}
+
+#[test]
+fn ends_that_are_missing() {
+    let get: (&str, &[u8], u32, bool) = ("GET /a", b"", 0, false);
+    let rows: [(&str, &[u8], bool); 6] = [
+        ("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort", b"short", true),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nshort", b"short", true),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n", b"short", true),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\n0\r\n", b"short", false),
+        ("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nshort\r\nwrong", b"short", true),
+        ("HTTP/1.1 200 OK\r\nContent-Le", b"", true),
+    ];
+    for (text, body, cut) in rows {
+        check(&[client(GET), server(text)], &[get, ("200 GET /a", body, 0, cut)]);
+    }
+    let open = [client(GET), server("HTTP/1.1 200 OK\r\n\r\nno end")];
+    let found = messages(&run(blocks(&open, &[usize::MAX], false), StreamState::Established, &[]));
+    assert_eq!(found, expected(&[get, ("200 GET /a", b"no end", 0, true)]));
+    // The same where not even the block flagged LAST comes.
+    let mut unended = blocks(&open, &[usize::MAX], false);
+    unended.truncate(unended.len() - 2);
+    let found = messages(&run(unended, StreamState::Established, &[]));
+    assert_eq!(found, expected(&[get, ("200 GET /a", b"no end", 0, true)]));
+}
+
+#[test]
+fn what_cannot_be_framed_is_searched_for_the_next_message() {
+    check(
+        &[
+            client(
+                "POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n10000000000000000\r\n\r\nGET /b HTTP/1.1\r\n\r\n",
+            ),
+            client("POST /c HTTP/1.1\r\nContent-Length: -1\r\n\r\nGET /d HTTP/1.1\r\n\r\n\0\0\0\0"),
+        ],
+        &[("POST /a", b"", 0, true), ("GET /b", b"", 0, false), ("POST /c", b"", 0, false), ("GET /d", b"", 0, false)],
+    );
+}
+
+#[test]
+fn gaps() {
+    let get: (&str, &[u8], u32, bool) = ("GET /a", b"", 0, false);
+    let next: (&str, &[u8], u32, bool) = ("200 ? ?", b"ok", 0, false);
+    let again = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    let length = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n0123";
+    // Inside a body of known length, at its end, beyond it.
+    let inside = [client(GET), server(length), Turn::Gap(1, 4), server("89"), server(again)];
+    check(&inside, &[get, ("200 GET /a", b"012389", 4, false), next]);
+    let at_end = [client(GET), server(length), Turn::Gap(1, 6), server(again)];
+    check(&at_end, &[get, ("200 GET /a", b"0123", 6, false), next]);
+    let beyond = [client(GET), server(length), Turn::Gap(1, 60), server("lost\r\n"), server(again)];
+    check(&beyond, &[get, ("200 GET /a", b"0123", 6, false), next]);
+    // In chunks, and between them.
+    let chunks = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nA\r\n0123";
+    let inside = [client(GET), server(chunks), Turn::Gap(1, 4), server("89\r\n0\r\n\r\n"), server(again)];
+    check(&inside, &[get, ("200 GET /a", b"012389", 4, false), next]);
+    let beyond = [client(GET), server(chunks), Turn::Gap(1, 9), server("\r\n0\r\n\r\n"), server(again)];
+    check(&beyond, &[get, ("200 GET /a", b"0123", 0, true), next]);
+    // In a head, before the first, and in a coded body.
+    let head =
+        [client(GET), server("HTTP/1.1 200 OK\r\nContent-Le"), Turn::Gap(1, 4), server(": 2\r\n\r\nxx"), server(again)];
+    let found = messages(&run(blocks(&head, &[usize::MAX], true), StreamState::Established, &[]));
+    assert_eq!(found, expected(&[get, ("200 GET /a", b"", 0, true)]), "the next begins within a line");
+    let first = [Turn::Gap(1, 4), server("t of it\r\n\r\n"), server(again)];
+    check(&first, &[next]);
+    let coded = response("Content-Encoding: gzip\r\nContent-Length: 1000", &gzip(b"text"));
+    let left = 1000 - gzip(b"text").len() as u32;
+    check(
+        &[client(GET), server(coded), Turn::Gap(1, left), server(again)],
+        &[get, ("200 GET /a", b"text", 0, true), next],
+    );
+    // Longer than one block can say.
+    let long = "HTTP/1.1 200 OK\r\nContent-Length: 33554434\r\n\r\na";
+    let turns = [
+        client(GET),
+        server(long),
+        Turn::Gap(1, (1 << 24) - 1),
+        Turn::Gap(1, (1 << 24) - 1),
+        Turn::Gap(1, 2),
+        server("z"),
+    ];
+    check(&turns, &[get, ("200 GET /a", b"az", 1 << 25, false)]);
+}
+
+#[test]
+fn one_side_only() {
+    let response = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    check(&[server(response), server(response)], &[("200 ? ?", b"ok", 0, false), ("200 ? ?", b"ok", 0, false)]);
+    check(&[client(GET), client(GET)], &[("GET /a", b"", 0, false), ("GET /a", b"", 0, false)]);
+    // A response that overtakes its request does not answer the next one.
+    let turns = [server(response), client(GET), client("GET /b HTTP/1.1\r\n\r\n"), server(response)];
+    let rows: &[(&str, &[u8], u32, bool)] = &[
+        ("200 ? ?", b"ok", 0, false),
+        ("GET /a", b"", 0, false),
+        ("GET /b", b"", 0, false),
+        ("200 GET /b", b"ok", 0, false),
+    ];
+    check(&turns, rows);
+    // One whose request came before the capture began is not one.
+    let turns = [server(response), client(GET), server(response)];
+    let rows: &[(&str, &[u8], u32, bool)] =
+        &[("200 ? ?", b"ok", 0, false), ("GET /a", b"", 0, false), ("200 GET /a", b"ok", 0, false)];
+    check_with(&turns, StreamState::Midstream, &[], rows);
+}
+
+#[test]
+fn tunnels_and_upgrades() {
+    check(
+        &[
+            client("CONNECT b.example:443 HTTP/1.1\r\n\r\n"),
+            server("HTTP/1.1 407 Authenticate\r\nContent-Length: 2\r\n\r\nno"),
+            client("CONNECT b.example:443 HTTP/1.1\r\n\r\n"),
+            server("HTTP/1.1 200 Established\r\n\r\n"),
+            client("\x16\x03\x01GET /inside HTTP/1.1\r\n\r\n"),
+            server("HTTP/1.1 200 OK\r\n\r\ninside"),
+        ],
+        &[
+            ("CONNECT b.example:443", b"", 0, false),
+            ("407 CONNECT b.example:443", b"no", 0, false),
+            ("CONNECT b.example:443", b"", 0, false),
+            ("200 CONNECT b.example:443", b"", 0, false),
+        ],
+    );
+    check(
+        &[
+            client("GET /chat HTTP/1.1\r\nUpgrade: websocket\r\n\r\n"),
+            server("HTTP/1.1 101 Switching Protocols\r\n\r\n\x01\x05hello"),
+            client(b"\x81\x85GET / HTTP/1.1\r\n\r\n"),
+        ],
+        &[("GET /chat", b"", 0, false), ("101 GET /chat", b"", 0, false)],
+    );
+}
+
+#[test]
+fn what_is_not_http_is_rejected() {
+    let rows: [&[u8]; 7] = [
+        b"\x16\x03\x01\x02\x00\x01",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"EHLO a.example\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"INVITE sip:a@b SIP/2.0\r\nHost: x\r\n\r\n",
+        b"GET /\r\n",
+        b"220 ready\r\nGET / HTTP/1.1\r\n\r\n",
+    ];
+    for bytes in rows {
+        let turns = [client(bytes), server("HTTPS?"), client("GET / HTTP/1.1\r\n\r\n"), server(vec![0; 5000])];
+        let outcome = run(blocks(&turns, &[usize::MAX], true), StreamState::Established, &[]);
+        assert_eq!(messages(&outcome), [], "{bytes:?}");
+        let counters = outcome.counters("http");
+        assert_eq!((counters.blocks_in, counters.blocks_rejected), (6, 6), "{bytes:?}");
+    }
+    // Joined midway, the next start line is found, if it is not far.
+    let found = [("GET /a", &b""[..], 0, false)];
+    check_with(&[client("dle of it\r\n"), client(GET)], StreamState::Midstream, &[], &found);
+    let far = [client(vec![b'x'; 100_000]), client("\r\n"), client(GET)];
+    assert_eq!(messages(&run(blocks(&far, &[usize::MAX], true), StreamState::Midstream, &[])), []);
+}
+
+#[test]
+fn bodies_are_not_copied() {
+    let body = vec![7; 100_000];
+    let plain = response("Content-Length: 100000", &body);
+    let chunks = response("Transfer-Encoding: chunked", &chunked(&body, 5000));
+    let turns = [client(GET), client(GET), server(plain), server(chunks)];
+    let outcome = run(blocks(&turns, &[1460], true), StreamState::Established, &[]);
+    assert_eq!(
+        messages(&outcome).iter().map(|message| message.1.0.len()).collect::<Vec<_>>(),
+        [0, 0, 100_000, 100_000]
+    );
+    let bodies = outcome.blocks.iter().filter(|block| !block.descriptor.has(Flags::META));
+    assert!(bodies.into_iter().all(|block| block.from_source));
+}
+
+#[test]
+fn limits_are_counted() {
+    let zeros = vec![0; 4 << 20];
+    let events = |turns: &[Turn], params: &[(&str, &str)], event: &str| {
+        let outcome = run(blocks(turns, &[60_000], true), StreamState::Established, params);
+        (messages(&outcome), outcome.counters("http").events.get(event))
+    };
+    let bomb = gzip(&gzip(&zeros));
+    let bomb = [client(GET), server(response("Content-Encoding: gzip, gzip", &bomb))];
+    let (found, count) = events(&bomb, &[("decoded-max", "1M")], "bodies cut at decoded-max");
+    assert_eq!((found[1].1.0.len(), found[1].3, count), (1 << 20, true, 1));
+    assert_eq!(events(&bomb, &[], "").0[1].1.0.len(), 4 << 20);
+
+    let (found, count) = events(&bomb, &[("memory", "1k")], "bodies not decoded for want of memory");
+    assert_eq!((found[1].1.0.len(), found[1].3, count), (0, true, 1));
+
+    let long = format!("GET /long HTTP/1.1\r\nX: {}\r\n\r\n", "y".repeat(200_000));
+    let (found, count) = events(&[client(&long), client(GET)], &[], "heads too long");
+    assert_eq!((found, count), (expected(&[("GET /long", b"", 0, true), ("GET /a", b"", 0, false)]), 1));
+    let (found, count) =
+        events(&[client(&long), client(GET)], &[("memory", "20k")], "heads not read for want of memory");
+    assert_eq!((found.len(), count), (1, 1));
+}
+
+#[test]
+fn a_bomb_is_sent_on_in_pieces() {
+    let bomb = response("Content-Encoding: gzip", &gzip(&vec![0; 32 << 20]));
+    let outcome = run(blocks(&[client(GET), server(bomb)], &[usize::MAX], true), StreamState::Established, &[]);
+    assert_eq!(messages(&outcome)[1].1.0.len(), 32 << 20);
+    assert!(outcome.blocks.iter().all(|block| block.bytes.len() <= 64 << 10));
+}
+
+/// A conversation of random messages, and what comes out of it.
+fn conversation() -> impl Strategy<Value = (Vec<Turn>, Vec<Message>)> {
+    let one = (0usize..7, proptest::collection::vec(any::<u8>(), 0..600), 1usize..90);
+    proptest::collection::vec(one, 1..6).prop_map(|all| {
+        let (mut turns, mut messages) = (Vec::new(), Vec::new());
+        for (index, (how, body, size)) in all.iter().enumerate() {
+            turns.push(client(format!("GET /{index} HTTP/1.1\r\n\r\n")));
+            messages.push((format!("GET /{index}"), Body::default(), 0, false));
+            let chunks = |coding: &str, coded: &[u8]| {
+                response(&format!("{coding}Transfer-Encoding: chunked"), &chunked(coded, *size))
+            };
+            let length =
+                |coding: &str, coded: &[u8]| response(&format!("{coding}Content-Length: {}", coded.len()), coded);
+            turns.push(server(match how {
+                0 | 1 => length("", body),
+                2 => chunks("", body),
+                3 => length("Content-Encoding: gzip\r\n", &gzip(body)),
+                4 => chunks("Content-Encoding: deflate\r\n", &zlib(body)),
+                5 => chunks("Content-Encoding: br\r\n", &brotli(body)),
+                _ => chunks("Content-Encoding: gzip, deflate\r\n", &deflate(&gzip(body))),
+            }));
+            messages.push((format!("200 GET /{index}"), Body(body.clone()), 0, false));
+        }
+        (turns, messages)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_split_gives_the_same((turns, expected) in conversation(), cuts in proptest::collection::vec(1usize..700, 1..20)) {
+        let outcome = run(blocks(&turns, &cuts, true), StreamState::Established, &[]);
+        prop_assert_eq!(messages(&outcome), expected);
+    }
+
+    /// Damaged anywhere, with gaps anywhere: it ends, messages are whole, and what came in has an end.
+    #[test]
+    fn damage_is_survived(
+        (mut turns, _) in conversation(),
+        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u8>()), 0..8),
+        gaps in proptest::collection::vec((any::<prop::sample::Index>(), 0u8..2, 1u32..2000), 0..4),
+        cuts in proptest::collection::vec(1usize..700, 1..20),
+    ) {
+        for (turn, at, byte) in damage {
+            let turn = turn.index(turns.len());
+            if let Turn::Say(_, bytes) = &mut turns[turn] {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+        }
+        for (at, direction, gap) in gaps {
+            let at = at.index(turns.len());
+            turns.insert(at, Turn::Gap(direction, gap));
+        }
+        let pieces = blocks(&turns, &cuts, true);
+        let outcome = run(pieces.clone(), StreamState::Established, &[]);
+        let found = messages(&outcome);
+        prop_assert!(found.len() <= 4000);
+    }
+
+    #[test]
+    fn noise_is_survived(noise in proptest::collection::vec((0u8..2, proptest::collection::vec(any::<u8>(), 0..300)), 0..20)) {
+        let mut turns = vec![client(GET), server("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")];
+        turns.extend(noise.into_iter().map(|(direction, bytes)| Turn::Say(direction, bytes)));
+        messages(&run(blocks(&turns, &[97], true), StreamState::Established, &[]));
+    }
+}
