@@ -20,7 +20,8 @@ use filter::run::AnySessionFilter;
 use filter::{Batch, Closed, Context, Failure, Status};
 use std::sync::Arc;
 
-type Outcome = Result<(), Box<Failure>>;
+/// Why blocks end at a filter that cannot go on.
+const FAILED: &str = "the filter failed";
 
 /// A run of descriptors to work on while another batch of the same blocks goes elsewhere.
 pub(crate) type Spare = Box<[Descriptor; BATCH_BLOCKS]>;
@@ -44,8 +45,9 @@ macro_rules! context {
 pub(crate) use context;
 
 impl Worker {
-    /// Takes the live blocks into node `at` and all the way down.
-    pub(crate) fn walk(&mut self, mut at: usize, blocks: &mut [Descriptor], live: u64) -> Outcome {
+    /// Takes the live blocks into node `at` and all the way down. A filter that fails ends the run after this batch, but
+    /// what is under way goes everywhere else as it should.
+    pub(crate) fn walk(&mut self, mut at: usize, blocks: &mut [Descriptor], live: u64) {
         let mut batch = Batch::with_live(blocks, live);
         loop {
             let node = &mut self.nodes[at];
@@ -54,19 +56,19 @@ impl Worker {
             node.counters.bytes_in += batch.bytes();
             if !node.wanted {
                 node.counters.blocks_rejected += count;
-                return Ok(());
+                return;
             }
             if !node.in_place {
                 return self.run_maker(at, &mut batch);
             }
-            self.run_in_place(at, &mut batch)?;
+            self.run_in_place(at, &mut batch);
             let node = &mut self.nodes[at];
             match &mut node.edges[..] {
-                _ if batch.is_empty() => return Ok(()),
+                _ if batch.is_empty() => return,
                 [edge] => {
                     edge.admit(&mut batch);
                     if batch.is_empty() {
-                        return Ok(());
+                        return;
                     }
                     at = edge.to;
                 }
@@ -79,7 +81,7 @@ impl Worker {
     }
 
     /// Sends blocks along every edge of a node.
-    fn pass_on(&mut self, from: usize, blocks: &mut [Descriptor], live: u64) -> Outcome {
+    fn pass_on(&mut self, from: usize, blocks: &mut [Descriptor], live: u64) {
         let last = self.nodes[from].edges.len().saturating_sub(1);
         for index in 0..self.nodes[from].edges.len() {
             let edge = &mut self.nodes[from].edges[index];
@@ -94,44 +96,37 @@ impl Worker {
             }
             let mut copy = self.spares.pop().unwrap_or_else(|| Box::new([Descriptor::default(); BATCH_BLOCKS]));
             copy[..blocks.len()].copy_from_slice(blocks);
-            let outcome = self.walk(to, &mut copy[..blocks.len()], live);
+            self.walk(to, &mut copy[..blocks.len()], live);
             self.spares.push(copy);
-            outcome?;
         }
-        Ok(())
     }
 
     /// Sends what a node gave along its edges and lets it use its ring's memory again.
-    pub(crate) fn drain(&mut self, from: usize) -> Outcome {
+    pub(crate) fn drain(&mut self, from: usize) {
         let node = &mut self.nodes[from];
         if node.out.is_empty() {
-            return Ok(());
+            return;
         }
         let mut out = std::mem::take(&mut node.out);
         node.counters.blocks_made += out.len() as u64;
         node.counters.bytes_made += out.iter().map(|block| u64::from(block.len)).sum::<u64>();
-        let mut outcome = Ok(());
         for blocks in out.chunks_mut(BATCH_BLOCKS) {
             let live = full(blocks.len());
-            outcome = self.pass_on(from, blocks, live);
-            if outcome.is_err() {
-                break;
-            }
+            self.pass_on(from, blocks, live);
         }
         out.clear();
         let node = &mut self.nodes[from];
         node.out = out;
         // Everybody below has returned, so nothing but holds refers to what this node made.
         self.shared.rings.recycle(node.own_segment);
-        outcome
     }
 
     /// Runs a filter that gives new blocks, or a sink, for as long as it has more to give.
-    fn run_maker(&mut self, at: usize, batch: &mut Batch<'_>) -> Outcome {
+    fn run_maker(&mut self, at: usize, batch: &mut Batch<'_>) {
         let count = u64::from(batch.count());
         let before = self.nodes[at].ended_otherwise();
         let mut place = SessionPlace::new(batch.live());
-        let outcome = loop {
+        let status = loop {
             let Worker { nodes, shared, .. } = self;
             let node = &mut nodes[at];
             let status = match &mut node.runner {
@@ -143,23 +138,23 @@ impl Worker {
             };
             self.note_wake(at);
             // What was given before a failure still goes down.
-            match (status, self.drain(at)) {
-                (Err(failure), _) | (Ok(_), Err(failure)) => break Err(failure),
-                (Ok(Status::More), Ok(())) => {}
-                (Ok(Status::Done), Ok(())) => break Ok(()),
-                (Ok(Status::Finished), Ok(())) => {
-                    self.finished(at);
-                    break Ok(());
-                }
+            self.drain(at);
+            if status != Ok(Status::More) {
+                break status;
             }
         };
         let node = &mut self.nodes[at];
-        node.counters.blocks_taken += count.saturating_sub(node.ended_otherwise() - before);
-        outcome
+        let left = count.saturating_sub(node.ended_otherwise() - before);
+        if status.is_ok() {
+            node.counters.blocks_taken += left;
+        } else {
+            node.counters.drops.add(FAILED, left);
+        }
+        self.settle(at, status);
     }
 
     /// Runs a filter that works on the batch itself.
-    fn run_in_place(&mut self, at: usize, batch: &mut Batch<'_>) -> Outcome {
+    fn run_in_place(&mut self, at: usize, batch: &mut Batch<'_>) {
         let count = u64::from(batch.count());
         let Worker { nodes, shared, .. } = self;
         let node = &mut nodes[at];
@@ -179,7 +174,7 @@ impl Worker {
             }
             Runner::Choice(choice) => {
                 let choice = Arc::clone(choice);
-                let live = self.choose(&choice, batch)?;
+                let live = self.choose(&choice, batch);
                 batch.keep(live);
                 Ok(Status::Done)
             }
@@ -189,17 +184,32 @@ impl Worker {
         let node = &mut self.nodes[at];
         let passed = u64::from(batch.count());
         let dropped = node.counters.drops.total() - before;
-        node.counters.blocks_passed += passed;
-        node.counters.bytes_passed += batch.bytes();
         node.counters.blocks_rejected += count - passed - dropped;
-        if status? == Status::Finished {
-            self.finished(at);
+        if status.is_ok() {
+            node.counters.blocks_passed += passed;
+            node.counters.bytes_passed += batch.bytes();
+        } else {
+            node.counters.drops.add(FAILED, passed);
+            batch.keep(0);
         }
-        Ok(())
+        self.settle(at, status);
+    }
+
+    /// What follows from what a filter said: one that failed or wants no more gets no more, and a failure ends the run.
+    #[inline]
+    pub(crate) fn settle(&mut self, at: usize, status: Result<Status, Box<Failure>>) {
+        match status {
+            Ok(Status::Done | Status::More) => {}
+            Ok(Status::Finished) => self.finished(at),
+            Err(failure) => {
+                self.failure.get_or_insert(failure);
+                self.finished(at);
+            }
+        }
     }
 
     /// Which of the batch's live blocks a choice passes.
-    fn choose(&mut self, choice: &Choice, batch: &mut Batch<'_>) -> Result<u64, Box<Failure>> {
+    fn choose(&mut self, choice: &Choice, batch: &mut Batch<'_>) -> u64 {
         match choice {
             Choice::Filter(id) => {
                 let node = &mut self.nodes[id.index()];
@@ -207,13 +217,13 @@ impl Worker {
                 node.counters.bytes_in += batch.bytes();
                 let live = batch.live();
                 let mut part = batch.narrowed(live);
-                self.run_in_place(id.index(), &mut part)?;
-                Ok(part.live())
+                self.run_in_place(id.index(), &mut part);
+                part.live()
             }
             Choice::Class(select) => {
                 let mut part = batch.narrowed(batch.live());
                 part.keep_if(|block| select.accepts(block.class));
-                Ok(part.live())
+                part.live()
             }
             Choice::All(parts) => {
                 let mut live = batch.live();
@@ -221,9 +231,9 @@ impl Worker {
                     if live == 0 {
                         break;
                     }
-                    live = self.choose(part, &mut batch.narrowed(live))?;
+                    live = self.choose(part, &mut batch.narrowed(live));
                 }
-                Ok(live)
+                live
             }
             Choice::Any(parts) => {
                 let mut live = 0;
@@ -232,20 +242,20 @@ impl Worker {
                     if left == 0 {
                         break;
                     }
-                    live |= self.choose(part, &mut batch.narrowed(left))?;
+                    live |= self.choose(part, &mut batch.narrowed(left));
                 }
-                Ok(live)
+                live
             }
             Choice::Not(part) => {
                 let all = batch.live();
-                Ok(all & !self.choose(part, &mut batch.narrowed(all))?)
+                all & !self.choose(part, &mut batch.narrowed(all))
             }
             Choice::KeepClass(part) => {
                 let mut classes = [Class::default(); BATCH_BLOCKS];
                 classes.iter_mut().zip(batch.blocks()).for_each(|(class, block)| *class = block.class);
-                let live = self.choose(part, batch)?;
+                let live = self.choose(part, batch);
                 batch.blocks_mut().iter_mut().zip(classes).for_each(|(block, class)| block.class = class);
-                Ok(live)
+                live
             }
         }
     }

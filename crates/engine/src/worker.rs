@@ -70,6 +70,8 @@ pub struct Worker {
     /// Descriptors to copy batches into, kept from use to use.
     pub(crate) spares: Vec<Spare>,
     pub(crate) next_wake: u64,
+    /// The first failure: the run ends after the batch it came in.
+    pub(crate) failure: Option<Box<Failure>>,
     notices_lost: u64,
 }
 
@@ -132,7 +134,7 @@ impl Worker {
         let is_source = |node: &Node| matches!(node.runner, Runner::Source(_));
         let sources = (0..nodes.len()).filter(|&index| is_source(&nodes[index])).collect();
         let shared = Shared { rings, streams: StreamTable::new(), now: 0, notices: Vec::new() };
-        Worker { nodes, sources, shared, spares: Vec::new(), next_wake: u64::MAX, notices_lost: 0 }
+        Worker { nodes, sources, shared, spares: Vec::new(), next_wake: u64::MAX, failure: None, notices_lost: 0 }
     }
 
     /// Runs until the input ends, nobody wants more or `stop` is set, then finishes every filter. `look` is called now
@@ -141,24 +143,22 @@ impl Worker {
     /// A failure ends the run; filters are finished all the same, so that what was written is whole.
     pub fn run(&mut self, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> Result<End, Box<Failure>> {
         let end = self.run_sources(stop, look);
-        let finished = self.finish();
+        self.finish();
         look(self);
-        let end = end?;
-        finished?;
-        Ok(end)
+        self.failure.take().map_or(Ok(end), Err)
     }
 
-    fn run_sources(&mut self, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> Result<End, Box<Failure>> {
+    fn run_sources(&mut self, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> End {
         let mut left = self.sources.clone();
         let mut batches = 0;
         while !left.is_empty() {
             let mut idle = Some(NAP);
             let mut index = 0;
             while index < left.len() {
-                if stop.is_set() {
-                    return Ok(End::Stopped);
+                if stop.is_set() || self.failure.is_some() {
+                    return End::Stopped;
                 }
-                match self.pull(left[index])? {
+                match self.pull(left[index]) {
                     None | Some(Pull::End) => {
                         left.remove(index);
                         idle = None;
@@ -174,65 +174,52 @@ impl Worker {
                 look(self);
             }
             if let Some(nap) = idle.filter(|_| !left.is_empty()) {
-                self.flush()?;
+                self.flush();
                 std::thread::sleep(nap);
             }
         }
         let wanted = self.sources.iter().all(|source| self.nodes[*source].wanted);
-        Ok(if wanted { End::Input } else { End::Enough })
+        if wanted { End::Input } else { End::Enough }
     }
 
     /// One batch from one source, all the way down; `None` where nobody wants anything of it any more.
-    fn pull(&mut self, at: usize) -> Result<Option<Pull>, Box<Failure>> {
+    fn pull(&mut self, at: usize) -> Option<Pull> {
         let Worker { nodes, shared, .. } = self;
         let node = &mut nodes[at];
         if !node.wanted {
-            return Ok(None);
+            return None;
         }
-        let Runner::Source(source) = &mut node.runner else { return Ok(None) };
+        let Runner::Source(source) = &mut node.runner else { return None };
         let pulled = source.pull(&mut context!(node, shared));
         if let Some(latest) = node.out.last() {
             shared.now = latest.time;
         }
         // What was read before a failure still goes down.
-        self.drain(at)?;
-        self.tend()?;
-        pulled.map(Some)
+        self.drain(at);
+        self.tend();
+        pulled.map_err(|failure| self.settle(at, Err(failure))).ok()
     }
 
     /// Between batches: timers that are due, sessions that are silent for too long, memory that nothing names any more.
-    fn tend(&mut self) -> Result<(), Box<Failure>> {
+    fn tend(&mut self) {
         self.shared.streams.sweep();
         self.bound_notices();
         if self.shared.now < self.next_wake {
-            return Ok(());
+            return;
         }
         for at in 0..self.nodes.len() {
             if self.nodes[at].wake > self.shared.now {
                 continue;
             }
             self.nodes[at].wake = u64::MAX;
-            loop {
-                let Worker { nodes, shared, .. } = self;
-                let node = &mut nodes[at];
-                let status = match &mut node.runner {
-                    Runner::Filter(filter) => filter.timer(&mut context!(node, shared)),
-                    Runner::Session(filter, sessions) => {
-                        let expired = sessions.expire_one(filter.as_mut(), &mut context!(node, shared));
-                        expired.map(|expired| if expired { Status::More } else { Status::Done })
-                    }
-                    Runner::Source(_) | Runner::Choice(_) => Ok(Status::Done),
-                };
-                self.drain(at)?;
-                match status? {
-                    Status::More => {}
-                    Status::Done => break,
-                    Status::Finished => {
-                        self.finished(at);
-                        break;
-                    }
+            self.call(at, |runner, cx| match runner {
+                Runner::Filter(filter) => filter.timer(cx),
+                Runner::Session(filter, sessions) => {
+                    let expired = sessions.expire_one(filter.as_mut(), cx)?;
+                    Ok(if expired { Status::More } else { Status::Done })
                 }
-            }
+                Runner::Source(_) | Runner::Choice(_) => Ok(Status::Done),
+            });
         }
         self.shared.streams.sweep();
         self.shared.rings.recycle_held();
@@ -244,62 +231,52 @@ impl Worker {
         // Once a second at the soonest, so that a filter that always wants the next moment costs little.
         let soonest = self.shared.now.saturating_add(SECOND_NS / 10);
         self.next_wake = self.nodes.iter().map(|node| node.wake).min().unwrap_or(u64::MAX).max(soonest);
-        Ok(())
+    }
+
+    /// Calls a node's filter for as long as it has more to give, and sends on what it gives.
+    fn call(&mut self, at: usize, mut how: impl FnMut(&mut Runner, &mut Context<'_>) -> Result<Status, Box<Failure>>) {
+        loop {
+            let Worker { nodes, shared, .. } = self;
+            let node = &mut nodes[at];
+            let status = how(&mut node.runner, &mut context!(node, shared));
+            self.drain(at);
+            if status != Ok(Status::More) {
+                return self.settle(at, status);
+            }
+        }
     }
 
     /// The input pauses: lets every filter write out what it only holds for speed.
-    fn flush(&mut self) -> Result<(), Box<Failure>> {
+    fn flush(&mut self) {
         for at in 0..self.nodes.len() {
-            let Worker { nodes, shared, .. } = self;
-            let node = &mut nodes[at];
-            let status = match &mut node.runner {
-                _ if !node.wanted => Ok(Status::Done),
-                Runner::Filter(filter) => filter.flush(&mut context!(node, shared)),
-                Runner::Session(filter, _) => filter.flush(&mut context!(node, shared)),
-                Runner::Source(_) | Runner::Choice(_) => Ok(Status::Done),
-            };
-            self.drain(at)?;
-            if status? == Status::Finished {
-                self.finished(at);
+            if self.nodes[at].wanted {
+                self.call(at, |runner, cx| match runner {
+                    Runner::Filter(filter) => filter.flush(cx),
+                    Runner::Session(filter, _) => filter.flush(cx),
+                    Runner::Source(_) | Runner::Choice(_) => Ok(Status::Done),
+                });
             }
         }
-        Ok(())
     }
 
-    /// Finishes every filter, from the sources down: nodes stand in topological order. Goes on after a failure, for the
-    /// others' sake, and gives the first.
-    fn finish(&mut self) -> Result<(), Box<Failure>> {
-        let mut first = Ok(());
+    /// Finishes every filter, from the sources down: nodes stand in topological order. A filter that fails does not keep
+    /// the others from being finished.
+    fn finish(&mut self) {
         for at in 0..self.nodes.len() {
-            let outcome = self.finish_node(at);
-            first = first.and(outcome);
+            self.call(at, |runner, cx| match runner {
+                Runner::Filter(filter) => filter.finish(cx),
+                Runner::Session(filter, sessions) => {
+                    if sessions.finish_one(filter.as_mut(), cx)? {
+                        return Ok(Status::More);
+                    }
+                    filter.finish(cx)
+                }
+                Runner::Source(_) | Runner::Choice(_) => Ok(Status::Done),
+            });
         }
         self.shared.streams.sweep();
         self.shared.rings.recycle_held();
         self.bound_notices();
-        first
-    }
-
-    fn finish_node(&mut self, at: usize) -> Result<(), Box<Failure>> {
-        loop {
-            let Worker { nodes, shared, .. } = self;
-            let node = &mut nodes[at];
-            let status = match &mut node.runner {
-                Runner::Filter(filter) => filter.finish(&mut context!(node, shared)),
-                Runner::Session(filter, sessions) => {
-                    match sessions.finish_one(filter.as_mut(), &mut context!(node, shared)) {
-                        Ok(true) => Ok(Status::More),
-                        Ok(false) => filter.finish(&mut context!(node, shared)),
-                        Err(failure) => Err(failure),
-                    }
-                }
-                Runner::Source(_) | Runner::Choice(_) => Ok(Status::Done),
-            };
-            self.drain(at)?;
-            if status? != Status::More {
-                return Ok(());
-            }
-        }
     }
 
     /// A filter wants no more blocks: neither, then, do those that only led to it.
