@@ -1,0 +1,142 @@
+//! `cargo xtask TASK`: what developers and CI run on this repository. Not part of the product: no crate depends on it, and
+//! it depends on none of them, so that it runs while they do not compile.
+//!
+//! The tasks are listed below, one file each; `tidy` has a folder with one file for each check. Read `ci` first.
+
+#![forbid(unsafe_code)]
+
+mod bench;
+mod ci;
+mod counts;
+mod files;
+mod fmt;
+mod fuzz;
+mod markdown;
+mod mutate;
+mod process;
+mod tidy;
+mod workspace;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Something `cargo xtask` does.
+struct Task {
+    name: &'static str,
+    /// Its arguments, as the manual writes them.
+    usage: &'static str,
+    summary: &'static str,
+    /// Gets the folder of the repository and the arguments after the name.
+    run: fn(&Path, &[String]) -> Outcome,
+}
+
+const TASKS: &[Task] = &[
+    Task { name: "ci", usage: "", summary: "all that must hold before a change goes in", run: ci::run },
+    Task {
+        name: "fmt",
+        usage: "[--check]",
+        summary: "format every Rust file, or name those that are not",
+        run: fmt::run,
+    },
+    Task { name: "tidy", usage: "", summary: "check what the compiler does not: arrows, rooms, links", run: tidy::run },
+    Task { name: "fuzz", usage: "[TARGET] [--seconds N]", summary: "fuzz one parser, or each in turn", run: fuzz::run },
+    Task { name: "mutate", usage: "[N]", summary: "run requests over N damaged captures", run: mutate::run },
+    Task {
+        name: "bench",
+        usage: "NAME [OPTION...]",
+        summary: "measure against a peer; `list` names them",
+        run: bench::run,
+    },
+];
+
+/// How a task ends.
+type Outcome = Result<(), Failure>;
+
+/// Why a task did not do what it was asked to.
+#[derive(Debug, PartialEq, Eq)]
+enum Failure {
+    /// The command line is wrong.
+    Usage(String),
+    /// What was checked or run failed, or could not be run; the text says what to do.
+    Failed(String),
+    /// As above, and the task has said so.
+    Reported,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match start(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Usage(message)) => {
+            eprintln!("error: {message}\n\n{}", manual());
+            ExitCode::from(2)
+        }
+        Err(Failure::Failed(message)) => {
+            eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+        Err(Failure::Reported) => ExitCode::FAILURE,
+    }
+}
+
+fn start(arguments: &[String]) -> Outcome {
+    let Some((name, rest)) = arguments.split_first() else {
+        return Err(Failure::Usage("which task?".into()));
+    };
+    if matches!(name.as_str(), "help" | "--help" | "-h") {
+        println!("{}", manual());
+        return Ok(());
+    }
+    let task = TASKS.iter().find(|task| task.name == name);
+    let task = task.ok_or_else(|| Failure::Usage(format!("there is no task `{name}`")))?;
+    (task.run)(&root()?, rest)
+}
+
+/// The folder of the repository: two above that of this crate, which cargo tells.
+fn root() -> Result<PathBuf, Failure> {
+    let crate_folder = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let root = crate_folder.as_deref().and_then(|folder| folder.ancestors().nth(2));
+    root.map(Path::to_path_buf).ok_or_else(|| Failure::Failed("run this as `cargo xtask`".into()))
+}
+
+fn manual() -> String {
+    let heads: Vec<String> = TASKS.iter().map(|task| format!("cargo xtask {} {}", task.name, task.usage)).collect();
+    let width = heads.iter().map(String::len).max().unwrap_or(0);
+    let lines: Vec<String> =
+        heads.iter().zip(TASKS).map(|(head, task)| format!("  {head:width$}  {}", task.summary)).collect();
+    format!("tasks:\n{}", lines.join("\n"))
+}
+
+/// The error for arguments given to a task that takes none.
+fn no_arguments(task: &str, arguments: &[String]) -> Outcome {
+    match arguments.first() {
+        None => Ok(()),
+        Some(first) => Err(Failure::Usage(format!("`{task}` takes no arguments, not `{first}`"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_command_line_is_an_error_of_usage() {
+        let rows: [(&[&str], &str); 4] = [
+            (&[], "which task?"),
+            (&["tidi"], "there is no task `tidi`"),
+            (&["tidy", "now"], "`tidy` takes no arguments, not `now`"),
+            (&["ci", "--fast"], "`ci` takes no arguments, not `--fast`"),
+        ];
+        for (arguments, message) in rows {
+            let arguments: Vec<String> = arguments.iter().map(|text| text.to_string()).collect();
+            assert_eq!(start(&arguments), Err(Failure::Usage(message.into())));
+        }
+    }
+
+    #[test]
+    fn the_manual_names_every_task() {
+        for task in TASKS {
+            assert!(manual().contains(&format!("cargo xtask {} {}", task.name, task.usage)));
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Running other programs: cargo, rustfmt, git. Says what to install where one is absent.
+
+use crate::{Failure, Outcome};
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::Command;
+
+/// The cargo that runs this program, in the repository's folder.
+pub(crate) fn cargo(root: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root).args(arguments);
+    command
+}
+
+/// Another program, in the repository's folder.
+pub(crate) fn program(root: &Path, name: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(name);
+    command.current_dir(root).args(arguments);
+    command
+}
+
+/// Runs it to its end; what it prints goes where ours does.
+pub(crate) fn run(command: &mut Command) -> Outcome {
+    let status = command.status().map_err(|error| absent(command, &error))?;
+    if status.success() { Ok(()) } else { Err(Failure::Failed(format!("`{}` failed: {status}", text(command)))) }
+}
+
+/// Runs it to its end and gives what it wrote to standard output.
+pub(crate) fn output(command: &mut Command) -> Result<String, Failure> {
+    let output = command.output().map_err(|error| absent(command, &error))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(Failure::Failed(format!("`{}` failed: {}\n{}", text(command), output.status, said.trim_end())));
+    }
+    String::from_utf8(output.stdout)
+        .map_err(|_| Failure::Failed(format!("what `{}` printed is not UTF-8", text(command))))
+}
+
+/// The command as one would type it. Of the program's path only the name is shown.
+pub(crate) fn text(command: &Command) -> String {
+    let program = Path::new(command.get_program());
+    let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy();
+    let arguments = command.get_args().map(|argument| argument.to_string_lossy());
+    std::iter::once(name).chain(arguments).collect::<Vec<_>>().join(" ")
+}
+
+/// The failure for a program that could not be started.
+pub(crate) fn absent(command: &Command, error: &std::io::Error) -> Failure {
+    let name = text(command);
+    let name = name.split(' ').next().unwrap_or_default();
+    let install = match name {
+        "rustfmt" => "install it with `rustup component add rustfmt`",
+        "rustup" => "it is needed to choose a compiler; see https://rustup.rs",
+        "git" => "install it with `apt-get install git`",
+        _ => "see whether it is installed and in PATH",
+    };
+    match error.kind() {
+        ErrorKind::NotFound => Failure::Failed(format!("`{name}` is not there; {install}")),
+        _ => Failure::Failed(format!("cannot run `{name}`: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_absent_program_ends_in_what_to_install() {
+        let rows = [
+            ("rustfmt", "`rustfmt` is not there; install it with `rustup component add rustfmt`"),
+            ("git", "`git` is not there; install it with `apt-get install git`"),
+        ];
+        for (name, message) in rows {
+            let command = program(Path::new("."), name, &["--version"]);
+            let failure = absent(&command, &ErrorKind::NotFound.into());
+            assert_eq!(failure, Failure::Failed(message.into()));
+        }
+    }
+
+    #[test]
+    fn a_failure_names_the_command_and_repeats_what_it_said() {
+        let result = output(&mut program(Path::new("."), "sh", &["-c", "echo why >&2; exit 3"]));
+        let Err(Failure::Failed(message)) = result else { panic!("it fails") };
+        assert!(message.starts_with("`sh -c echo why >&2; exit 3` failed: exit status: 3"), "{message}");
+        assert!(message.ends_with("why"), "{message}");
+        assert_eq!(output(&mut program(Path::new("."), "sh", &["-c", "echo x"])), Ok("x\n".into()));
+    }
+}

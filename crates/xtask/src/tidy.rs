@@ -1,0 +1,93 @@
+//! `cargo xtask tidy`: checks what the compiler does not. Each check is one file in `tidy/` and one line below; it gets the
+//! files and the crates and gives what it found, each as `file:line: what, and what to do`.
+//!
+//! Not a checker of taste: what cannot be decided by looking at the text stands in ARCHITECTURE.md as prose.
+
+mod arrows;
+mod commands;
+mod filters;
+mod length;
+mod links;
+mod machine_paths;
+mod opening;
+mod permissions;
+mod rooms;
+mod unsafe_code;
+mod white_space;
+mod words;
+
+use crate::files::Files;
+use crate::workspace::Workspace;
+use crate::{Failure, Outcome, no_arguments};
+use std::fmt;
+use std::path::Path;
+
+/// What the checks look at.
+#[derive(Debug, Default)]
+struct Tree {
+    files: Files,
+    workspace: Workspace,
+}
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Finding {
+    path: String,
+    line: usize,
+    /// What is wrong, and what to do.
+    message: String,
+}
+
+impl Finding {
+    fn new(path: &str, line: usize, message: impl Into<String>) -> Finding {
+        Finding { path: path.into(), line, message: message.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.path, self.line, self.message)
+    }
+}
+
+type Check = fn(&Tree) -> Vec<Finding>;
+
+const CHECKS: &[Check] = &[
+    arrows::check,
+    unsafe_code::check,
+    filters::check,
+    rooms::check,
+    length::check,
+    words::check,
+    opening::check,
+    white_space::check,
+    links::check,
+    commands::check,
+    machine_paths::check,
+];
+
+/// Runs every check and prints what they found.
+pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
+    no_arguments("tidy", arguments)?;
+    let tree = Tree { files: Files::read(root)?, workspace: Workspace::read(root, "Cargo.toml")? };
+    let mut findings: Vec<Finding> = CHECKS.iter().flat_map(|check| check(&tree)).collect();
+    findings.sort();
+    for finding in &findings {
+        eprintln!("{finding}");
+    }
+    match findings.len() {
+        0 => {
+            eprintln!("tidy: {} checks of {} files found nothing", CHECKS.len(), tree.files.paths.len());
+            Ok(())
+        }
+        1 => Err(Failure::Failed("tidy found the line above".into())),
+        count => Err(Failure::Failed(format!("tidy found the {count} lines above"))),
+    }
+}
+
+/// What a check finds in made-up files, as `file:line: message`.
+#[cfg(test)]
+fn found(check: Check, files: &[(&str, &str)]) -> Vec<String> {
+    let tree = Tree { files: Files::made_up(files), ..Tree::default() };
+    check(&tree).iter().map(Finding::to_string).collect()
+}

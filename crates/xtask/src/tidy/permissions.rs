@@ -1,0 +1,104 @@
+//! The table in ARCHITECTURE.md that says which crate may use which, and which may hold `unsafe`. Read here for the checks
+//! `arrows` and `unsafe_code`.
+
+use super::{Finding, Tree};
+use crate::markdown;
+
+/// Where the table stands.
+pub(super) const FILE: &str = "ARCHITECTURE.md";
+/// The heading above it.
+pub(super) const HEADING: &str = "Who may depend on whom";
+/// What the head of the table says.
+const COLUMNS: [&str; 3] = ["crate", "may use", "unsafe"];
+
+/// A row: what one crate may do.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Permission {
+    /// The number of its line.
+    pub line: usize,
+    /// The crate.
+    pub name: String,
+    /// The crates it may use.
+    pub may_use: Vec<String>,
+    /// May it hold `unsafe`?
+    pub may_be_unsafe: bool,
+}
+
+/// Reads the table. Where it cannot be read, says why.
+pub(super) fn read(tree: &Tree) -> Result<Vec<Permission>, Vec<Finding>> {
+    let one = |line, message: String| vec![Finding::new(FILE, line, message)];
+    let columns = format!("| {} |", COLUMNS.join(" | "));
+    let file = tree.files.get(FILE);
+    let file = file.ok_or_else(|| one(1, format!("there is no such file; write it, with a table {columns} in it")))?;
+    let (head, rows) = markdown::table(&file.text, HEADING).map_err(|heading| match heading {
+        None => one(1, format!("there is no heading `## {HEADING}`; add it, and the table {columns} under it")),
+        Some(line) => one(line, format!("no table follows this heading; add one with the columns {columns}")),
+    })?;
+    if head.cells != COLUMNS {
+        return Err(one(head.line, format!("these are not the columns {columns}; name them so")));
+    }
+    let (mut permissions, mut findings) = (Vec::<Permission>::new(), Vec::new());
+    for row in rows {
+        let [name, may_use, unsafe_code] = &row.cells[..] else {
+            findings.extend(one(row.line, format!("this row has {} cells; give it three", row.cells.len())));
+            continue;
+        };
+        if permissions.iter().any(|other| other.name == *name) {
+            findings.extend(one(row.line, format!("`{name}` has a row above; leave one")));
+        }
+        let may_be_unsafe = match unsafe_code.as_str() {
+            "yes" => true,
+            "no" => false,
+            other => {
+                findings
+                    .extend(one(row.line, format!("`{other}` in the column `unsafe` is neither yes nor no; say one")));
+                continue;
+            }
+        };
+        let may_use = may_use.split(',').map(str::trim).filter(|name| !matches!(*name, "-" | "")).map(str::to_string);
+        permissions.push(Permission { line: row.line, name: name.clone(), may_use: may_use.collect(), may_be_unsafe });
+    }
+    if findings.is_empty() { Ok(permissions) } else { Err(findings) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::Files;
+
+    fn read_text(text: &str) -> Result<Vec<Permission>, String> {
+        let tree = Tree { files: Files::made_up(&[(FILE, text)]), ..Tree::default() };
+        read(&tree).map_err(|findings| findings.iter().map(Finding::to_string).collect::<Vec<_>>().join("\n"))
+    }
+
+    #[test]
+    fn rows_are_read() {
+        let text = "## Who may depend on whom\n\n| crate | may use | unsafe |\n|---|---|---|\n| `a` | - | yes |\n| b | `a`, c | no |\n";
+        let row = |line, name: &str, may_use: &[&str], may_be_unsafe| Permission {
+            line,
+            name: name.into(),
+            may_use: may_use.iter().map(|name| name.to_string()).collect(),
+            may_be_unsafe,
+        };
+        assert_eq!(read_text(text), Ok(vec![row(5, "a", &[], true), row(6, "b", &["a", "c"], false)]));
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let head = "## Who may depend on whom\n| crate | may use | unsafe |\n|---|---|---|\n";
+        let rows = [
+            ("# Other\n".to_string(), "ARCHITECTURE.md:1: there is no heading `## Who may depend on whom`; "),
+            ("x\n## Who may depend on whom\n".into(), "ARCHITECTURE.md:2: no table follows this heading; "),
+            ("## Who may depend on whom\n| crate | uses |\n".into(), "ARCHITECTURE.md:2: these are not the columns "),
+            (format!("{head}| a | - |\n"), "ARCHITECTURE.md:4: this row has 2 cells; "),
+            (format!("{head}| a | - | maybe |\n"), "ARCHITECTURE.md:4: `maybe` in the column `unsafe` is neither "),
+            (format!("{head}| a | - | no |\n| a | - | no |\n"), "ARCHITECTURE.md:5: `a` has a row above; "),
+        ];
+        for (text, message) in rows {
+            let error = read_text(&text).unwrap_err();
+            assert!(error.starts_with(message), "{error}");
+        }
+        let findings = read(&Tree::default()).unwrap_err();
+        assert!(findings[0].message.starts_with("there is no such file; "), "{findings:?}");
+    }
+}
