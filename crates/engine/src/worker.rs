@@ -72,6 +72,8 @@ pub struct Worker {
     pub(crate) next_wake: u64,
     /// The first failure: the run ends after the batch it came in.
     pub(crate) failure: Option<Box<Failure>>,
+    /// The first failure of a source: the others are read to their ends, and the run fails then.
+    source_failure: Option<Box<Failure>>,
     notices_lost: u64,
 }
 
@@ -134,18 +136,19 @@ impl Worker {
         let is_source = |node: &Node| matches!(node.runner, Runner::Source(_));
         let sources = (0..nodes.len()).filter(|&index| is_source(&nodes[index])).collect();
         let shared = Shared { rings, streams: StreamTable::new(), now: 0, notices: Vec::new() };
-        Worker { nodes, sources, shared, spares: Vec::new(), next_wake: u64::MAX, failure: None, notices_lost: 0 }
+        Worker { nodes, sources, shared, spares: Vec::new(), next_wake: u64::MAX, failure: None, source_failure: None, notices_lost: 0 }
     }
 
     /// Runs until the input ends, nobody wants more or `stop` is set, then finishes every filter. `look` is called now
     /// and then, between batches, and in the end.
     ///
-    /// A failure ends the run; filters are finished all the same, so that what was written is whole.
+    /// A failure ends the run, that of a source only its own input; filters are finished all the same, so that what was
+    /// written is whole.
     pub fn run(&mut self, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> Result<End, Box<Failure>> {
         let end = self.run_sources(stop, look);
         self.finish();
         look(self);
-        self.failure.take().map_or(Ok(end), Err)
+        self.failure.take().or(self.source_failure.take()).map_or(Ok(end), Err)
     }
 
     fn run_sources(&mut self, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> End {
@@ -182,7 +185,7 @@ impl Worker {
         if wanted { End::Input } else { End::Enough }
     }
 
-    /// One batch from one source, all the way down; `None` where nobody wants anything of it any more.
+    /// One batch from one source, all the way down; `None` where nobody wants anything of it any more, or it failed.
     fn pull(&mut self, at: usize) -> Option<Pull> {
         let Worker { nodes, shared, .. } = self;
         let node = &mut nodes[at];
@@ -197,7 +200,13 @@ impl Worker {
         // What was read before a failure still goes down.
         self.drain(at);
         self.tend();
-        pulled.map_err(|failure| self.settle(at, Err(failure))).ok()
+        match pulled {
+            Ok(pulled) => Some(pulled),
+            Err(failure) => {
+                self.source_failure.get_or_insert(failure);
+                None
+            }
+        }
     }
 
     /// Between batches: timers that are due, sessions that are silent for too long, memory that nothing names any more.

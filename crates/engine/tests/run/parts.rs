@@ -53,6 +53,11 @@ impl Graph {
         self.filter("source", &SOURCE, Instance::source(Blocks { blocks, at: 0, made: false }))
     }
 
+    /// A source of its own kind.
+    pub fn broken_source(&mut self, source: impl Source + 'static) -> NodeId {
+        self.filter("broken", &SOURCE, Instance::source(source))
+    }
+
     /// A filter that works in place.
     pub fn in_place(&mut self, label: &str, filter: impl Filter + 'static) -> NodeId {
         self.filter(label, &IN_PLACE, Instance::filter(filter))

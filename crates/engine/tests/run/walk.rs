@@ -212,3 +212,32 @@ fn a_failure_ends_the_run_and_others_are_finished_all_the_same() {
     assert_eq!(texts(&seen, "sink"), ["the end"]);
     assert_eq!(texts(&seen, "other").len(), 64);
 }
+
+/// A source that gives one block and fails.
+struct Broken(bool);
+
+impl Source for Broken {
+    fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
+        if std::mem::replace(&mut self.0, true) {
+            return Err(Box::new(Failure::System("cut".into())));
+        }
+        let block = cx.rings.append_copy(cx.own, &[b"half"]).unwrap();
+        cx.emit(block);
+        Ok(Pull::Ready)
+    }
+}
+
+#[test]
+fn a_source_that_fails_does_not_end_the_others() {
+    let block: (u32, &[u8]) = (0, b"x");
+    let mut graph = Graph::default();
+    let broken = graph.broken_source(Broken(false));
+    let whole = graph.source(&vec![block; 200]);
+    let sink = graph.sink("sink");
+    graph.edge(broken, sink);
+    graph.edge(whole, sink);
+    let seen = graph.seen.clone();
+    let (end, _) = graph.run();
+    assert_eq!(end, Err(Box::new(Failure::System("cut".into()))));
+    assert_eq!(texts(&seen, "sink").len(), 201);
+}
