@@ -32,6 +32,48 @@ pub const SESSIONS: usize = STREAMS;
 /// A session without a block for this long (packet time) is closed.
 pub const SESSION_IDLE_NS: u64 = 600 * SECOND_NS;
 
+/// Connections `tcp` knows at a time, ended ones that it still remembers included; the one longest silent makes room.
+pub const TCP_CONNECTIONS: usize = STREAMS / 2;
+
+/// Ended connections that `tcp` remembers, so that late packets and new connections between the same ports are known
+/// for what they are.
+pub const TCP_REMEMBERED: usize = 1 << 16;
+
+/// A connection without a packet for this long (packet time) is over, if the request does not say otherwise.
+pub const TCP_IDLE_NS: u64 = 600 * SECOND_NS;
+
+/// A connection of which only SYNs were seen is over after this long without a packet.
+pub const TCP_OPENING_IDLE_NS: u64 = 130 * SECOND_NS;
+
+/// A connection that was reset, or ended without the last acknowledgement, is over after this long without a packet.
+pub const TCP_CLOSING_IDLE_NS: u64 = 5 * SECOND_NS;
+
+/// Packets without SYN that come this long after the end of a connection, at most, are late ones of that connection
+/// (twice the maximum segment lifetime, RFC 9293, 3.4.2).
+pub const TCP_LINGER_NS: u64 = 240 * SECOND_NS;
+
+/// Missing bytes that the receiver has acknowledged are given up on after this long (packet time).
+pub const TCP_GAP_WAIT_NS: u64 = SECOND_NS;
+
+/// Out-of-order segments held for one direction of a connection.
+pub const TCP_HELD_BLOCKS_PER_DIRECTION: usize = 1 << 14;
+
+/// Out-of-order segments held for all connections of one `tcp`: about 120 bytes each.
+pub const TCP_HELD_BLOCKS: usize = 1 << 18;
+
+/// Bytes of out-of-order segments held, if the request does not say otherwise.
+pub const TCP_HELD_BYTES: u64 = 256 << 20;
+
+/// Bytes ahead of what is expected within which a segment belongs to a connection: the largest window there is
+/// (RFC 7323, 2.3).
+pub const TCP_WINDOW_BYTES: u32 = 1 << 30;
+
+/// Flows `udp` knows at a time; the one longest silent makes room.
+pub const UDP_FLOWS: usize = STREAMS / 2;
+
+/// A flow without a datagram for this long (packet time) is over, if the request does not say otherwise.
+pub const UDP_IDLE_NS: u64 = 60 * SECOND_NS;
+
 /// One second of packet time.
 pub const SECOND_NS: u64 = 1_000_000_000;
 
@@ -41,7 +83,84 @@ pub const PLAN_NODES: usize = 4096;
 /// Notices (warnings for people) kept of one run; more are counted.
 pub const NOTICES: usize = 64;
 
+/// Files that `files` keeps open between two writes; others are opened again for each.
+pub const FILES_OPEN: usize = 64;
+
+/// Blocks of one file held until they are written: as many as one vectored write takes on Linux.
+pub const FILE_PENDING_BLOCKS: usize = 1024;
+
+/// Bytes of one file held until they are written.
+pub const FILE_PENDING_BYTES: u64 = 1 << 20;
+
+/// Blocks of all files of one `files` held until they are written: 16 bytes each.
+pub const FILES_PENDING_BLOCKS: usize = 1 << 18;
+
+/// Bytes of all files of one `files` held until they are written.
+pub const FILES_PENDING_BYTES: u64 = 64 << 20;
+
+/// Gaps of one file that the index lists.
+pub const FILE_GAPS: usize = 1000;
+
+/// The head of an HTTP message: start line, header fields and the empty line after them. Servers take 8 to 64 KiB.
+pub const HTTP_HEAD_BYTES: usize = 128 << 10;
+
+/// The name of an HTTP method.
+pub const HTTP_METHOD_BYTES: usize = 24;
+
+/// Bytes `http` looks through for a start line in a direction that has shown none yet.
+pub const HTTP_SEEK_BYTES: usize = 64 << 10;
+
+/// Codings of one HTTP message, one on top of the other; further ones are left as they are.
+pub const HTTP_CODINGS: usize = 4;
+
+/// Kept of an HTTP connection's requests that have no response yet; further ones are answered namelessly.
+pub const HTTP_ASKED_BYTES: usize = 64 << 10;
+
+/// Decoded bytes of one block at most.
+pub const DECODED_BLOCK_BYTES: usize = 64 << 10;
+
+/// Decoded bytes given by one call before they are sent on.
+pub const DECODED_TURN_BYTES: usize = 4 * DECODED_BLOCK_BYTES;
+
+/// Blocks `http` gives in one call before they are sent on.
+pub const HTTP_TURN_BLOCKS: usize = 8 * BATCH_BLOCKS;
+
+/// Bytes between two codings of one message, one on top of the other.
+pub const CODING_STAGE_BYTES: usize = 16 << 10;
+
+/// What one inflating decoder takes: its window, its tables and its output that is not fetched yet.
+pub const INFLATE_BYTES: usize = 48 << 10;
+
+/// What one brotli decoder takes beside its window: three groups of up to 256 prefix codes (RFC 7932 section 10).
+pub const BROTLI_TABLES_BYTES: usize = 4 << 20;
+
+/// The largest window of brotli (RFC 7932 section 9.1; larger ones are refused).
+pub const BROTLI_WINDOW_BYTES: usize = 1 << 24;
+
+/// Decoders and buffers `http` keeps for the next message that needs one.
+pub const HTTP_SPARES: usize = 16;
+
+/// Questions, answers or authorities of one DNS message that its record lists.
+pub const DNS_ROWS: usize = 256;
+
+/// Bytes of DNS record data without a text form that are shown.
+pub const DNS_RDATA_BYTES: usize = 256;
+
+/// Bytes that one `dns` keeps of messages whose rest has not come, over all TCP streams.
+pub const DNS_BUFFERED_BYTES: usize = 64 << 20;
+
+/// Bytes that one `tls` keeps of hellos whose rest has not come, over all streams.
+pub const TLS_BUFFERED_BYTES: usize = 64 << 20;
+
+/// Bytes of plain text at the beginning of a stream within which `tls` looks for a hello (STARTTLS, proxies).
+pub const TLS_PREAMBLE_BYTES: u64 = 16 << 10;
+
 const _: () = assert!(BATCH_BLOCKS == u64::BITS as usize);
 const _: () = assert!(APPEND_REGION_BYTES.is_power_of_two());
 const _: () = assert!(SESSIONS >= STREAMS, "a filter can follow every stream there is");
 const _: () = assert!(STREAMS < (u32::MAX / 2) as usize, "a class is connection * 2 + direction");
+const _: () = assert!(FILES_PENDING_BLOCKS >= FILE_PENDING_BLOCKS && FILES_PENDING_BYTES >= FILE_PENDING_BYTES);
+const _: () = assert!(DECODED_TURN_BYTES + DECODED_BLOCK_BYTES <= APPEND_REGION_BYTES);
+const _: () = assert!(HTTP_METHOD_BYTES < HTTP_HEAD_BYTES && HTTP_SEEK_BYTES <= HTTP_HEAD_BYTES);
+const _: () = assert!(TCP_CONNECTIONS + UDP_FLOWS <= STREAMS, "both can have all they may have");
+const _: () = assert!(TCP_REMEMBERED < TCP_CONNECTIONS && TCP_HELD_BLOCKS_PER_DIRECTION < TCP_HELD_BLOCKS);

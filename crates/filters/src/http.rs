@@ -4,7 +4,8 @@
 //! Bodies are not copied: what is neither coded nor cut by chunks goes on as it lies in the capture, described anew. Decoded
 //! bytes go to the filter's own ring. HTTP/2 and 3 are not this filter's.
 //!
-//! - `session` — a connection: where messages begin, which response answers which request. Start reading there.
+//! - `session` — a connection: where messages begin, which response answers which request. Start reading
+//!   there; `side` — what is known of one direction.
 //! - `head` — start line and fields; `asked` — requests that wait for their response; `row` — the record of a message.
 //! - `body` — framing and content of a body; `chunks` — the chunked coding; `decode` — gzip, deflate, brotli.
 //! - `exit` — where output goes and what connections share.
@@ -17,6 +18,7 @@ mod exit;
 mod head;
 mod row;
 mod session;
+mod side;
 
 use exit::{Exit, Shared};
 use filter::prelude::*;

@@ -102,9 +102,10 @@ struct Pcap {
     before: Option<SegmentId>,
     follow: bool,
     map: bool,
-    /// What went wrong first, and how many files more.
-    failure: Option<String>,
+    /// Files that could not be read whole.
     failures: u64,
+    /// What was wrong with the last of all; of the others people were told.
+    failure: Option<String>,
     bytes_done: u64,
     bytes_all: Option<u64>,
     nap: Nap,
@@ -216,14 +217,15 @@ impl Pcap {
             if self.follow && self.files.is_open_ended() {
                 return Ok(self.wait());
             }
-            return match self.failure.take() {
-                None => Ok(Pull::End),
-                Some(text) if self.failures <= 1 => Err(Box::new(Failure::System(text))),
-                Some(text) => {
-                    let text = format!("{text}; {} more could not be read whole", files_in_words(self.failures - 1));
-                    Err(Box::new(Failure::System(text)))
+            let text = match (self.failures, self.failure.take()) {
+                (0, _) => return Ok(Pull::End),
+                (1, Some(text)) => text,
+                (count, Some(text)) => {
+                    format!("{text}; {} before it could not be read whole", files_in_words(count - 1))
                 }
+                (count, None) => format!("{} could not be read whole", files_in_words(count)),
             };
+            return Err(Box::new(Failure::System(text)));
         };
         let grows = self.follow && self.files.left().is_empty();
         match self.open(&candidate, grows, cx) {
@@ -306,12 +308,13 @@ impl Pcap {
         }
     }
 
-    /// Remembers the first failure for the end, and tells of the others.
+    /// Tells of a failure now or, where the run ends with it, in the end.
     fn fail(&mut self, text: String, cx: &mut Context<'_>) {
         self.failures += 1;
-        match self.failure {
-            None => self.failure = Some(text),
-            Some(_) => cx.notice(text),
+        if self.files.left().is_empty() && !self.follow {
+            self.failure = Some(text);
+        } else {
+            cx.notice(text);
         }
     }
 }

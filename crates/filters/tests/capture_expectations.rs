@@ -1,17 +1,11 @@
 //! Every shared capture against what tcpdump, tshark, capinfos and an independent reader counted in it: mapped and read.
 
+mod shared_captures;
+
 use filters::{count, pcap};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 use testkit::Chain;
-
-/// The folder of shared captures, where there is one.
-fn shared() -> Option<PathBuf> {
-    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let folder = std::env::var_os("STREAMLINE_SHARED").map_or_else(beside, PathBuf::from).join("data");
-    folder.is_dir().then_some(folder)
-}
 
 /// What all peers counted, where every one of them read the whole file (capinfos does not know some link types).
 fn agreed(expected: &Value) -> Option<u64> {
@@ -42,15 +36,10 @@ fn expected_bytes(expected: &Value) -> Option<u64> {
 
 #[test]
 fn packet_counts_of_every_shared_capture() {
-    let Some(folder) = shared() else {
-        eprintln!("skipped: no shared captures; set STREAMLINE_SHARED to their folder");
-        return;
-    };
+    let Some(folder) = shared_captures::folder() else { return };
     let mut checked = 0;
     let mut wrong = Vec::new();
-    let mut files: Vec<_> = folder.join("expected").read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    for file in files {
+    for file in shared_captures::sorted(&folder.join("expected")) {
         let expected: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
         let capture = folder.join("captures").join(file.file_stem().unwrap());
         for map in ["yes", "no"] {

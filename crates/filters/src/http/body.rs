@@ -290,7 +290,7 @@ impl Body {
     /// Gives a block of this body, with the gap before it.
     fn give(&mut self, mut part: Descriptor, flags: Flags, exit: &mut Exit<'_>) {
         let gap = std::mem::take(&mut self.gap);
-        if gap > 0 && gap > WIRE_MAX - part.len {
+        if gap > 0 && gap > WIRE_MAX.saturating_sub(part.len) {
             let mut empty = part.part(0, 0);
             empty.set_wire(gap);
             empty.set_flags(Flags::GAP_BEFORE);

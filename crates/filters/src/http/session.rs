@@ -12,7 +12,8 @@ use super::body::{Body, End, Framing};
 use super::exit::Exit;
 use super::head::{EmptyLine, Head, StartLine, host_name, may_begin, start_line};
 use super::row::give_row;
-use base::limits::{HTTP_HEAD_BYTES, HTTP_SEEK_BYTES};
+use super::side::{Phase, Side};
+use base::limits::HTTP_HEAD_BYTES;
 use filter::prelude::*;
 use memchr::memchr;
 
@@ -27,6 +28,8 @@ pub(super) struct Session {
     stopped: Option<Place>,
 }
 
+const _: () = assert!(size_of::<Session>() <= 512, "there may be a million of them");
+
 /// A place in a batch.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
@@ -38,82 +41,6 @@ struct Place {
     unwanted: bool,
     /// Something in it was part of a message.
     used: bool,
-}
-
-/// One direction.
-#[derive(Debug)]
-struct Side {
-    phase: Phase,
-    /// The beginning of a head that spans blocks.
-    head: Vec<u8>,
-    /// Its first line is whole, and a start line.
-    line_whole: bool,
-    empty_line: EmptyLine,
-    /// When the head's first byte came.
-    head_time: u64,
-    /// A block came.
-    begun: bool,
-    /// A head came.
-    confirmed: bool,
-    /// Bytes are missing, or make no sense: what comes may be the middle of something.
-    lost: bool,
-    /// The last request was CONNECT.
-    after_connect: bool,
-    /// Bytes that may still be searched for the first start line.
-    seek_bytes_left: usize,
-}
-
-#[derive(Debug)]
-enum Phase {
-    /// A start line should come, or the head in `head` goes on.
-    Start,
-    /// What comes up to the end of the line is no start line.
-    Skip,
-    /// In a body.
-    Body(Body),
-    /// Not HTTP, or not any more.
-    Gone,
-}
-
-impl Default for Side {
-    fn default() -> Side {
-        Side {
-            phase: Phase::Start,
-            head: Vec::new(),
-            line_whole: false,
-            empty_line: EmptyLine::START,
-            head_time: 0,
-            begun: false,
-            confirmed: false,
-            lost: false,
-            after_connect: false,
-            seek_bytes_left: HTTP_SEEK_BYTES,
-        }
-    }
-}
-
-impl Side {
-    fn drop_head(&mut self, exit: &mut Exit<'_>) {
-        exit.shared.dismiss_head(std::mem::take(&mut self.head));
-        self.line_whole = false;
-    }
-
-    fn gone(&mut self, exit: &mut Exit<'_>) {
-        self.drop_head(exit);
-        self.phase = Phase::Gone;
-    }
-
-    /// Goes on behind the current line, within what may be searched.
-    fn seek(&mut self, bytes: usize, exit: &mut Exit<'_>) {
-        if self.confirmed {
-            exit.count("bytes read over in search of a start line", bytes as u64);
-            return;
-        }
-        self.seek_bytes_left = self.seek_bytes_left.saturating_sub(bytes);
-        if self.seek_bytes_left == 0 {
-            self.gone(exit);
-        }
-    }
 }
 
 impl Session {
@@ -200,7 +127,10 @@ impl Session {
             self.stream_ends(block.class, &block.part(0, 0), false, exit);
             self.sides[side] = Side::default();
         }
-        self.sides[side].begun = true;
+        let this = &mut self.sides[side];
+        // A stream whose session was closed for being silent goes on in the middle of something.
+        this.lost |= !this.begun && !block.has(Flags::FIRST);
+        this.begun = true;
         place.unwanted = matches!(self.sides[side].phase, Phase::Gone);
         if block.gap() > 0 {
             place.used |= self.miss(block, block.gap(), exit);
@@ -246,7 +176,9 @@ impl Session {
             }
             Phase::Start | Phase::Skip => false,
         };
-        exit.count("gaps outside of bodies", 1);
+        if self.sides[side].confirmed {
+            exit.count("gaps outside of bodies", 1);
+        }
         self.cut_head(block.class, exit);
         self.asked.forget();
         self.settle(exit);

@@ -3,6 +3,7 @@
 pub(crate) mod addresses;
 pub(crate) mod class_table;
 pub(crate) mod eve;
+pub(crate) mod flow_table;
 #[cfg(test)]
 pub(crate) mod handmade;
 pub(crate) mod json_row;
@@ -12,6 +13,8 @@ pub(crate) mod networks;
 pub(crate) mod numbers;
 pub(crate) mod ports;
 pub(crate) mod select;
+pub(crate) mod steady_clock;
 pub(crate) mod system;
+pub(crate) mod transport;
 pub(crate) mod version;
 pub(crate) mod printable;

@@ -11,8 +11,8 @@ use packet::capture::{Cause, Damage, Stop};
 use std::fs::File;
 use std::io;
 
-/// Bytes brought into the page table at a time, ahead of the scan. Page faults one by one cost more than the scan; much
-/// larger steps cost cache. Measured, see the numbers in the commit.
+/// Bytes brought into the page table at a time, ahead of the scan: 5 to 10 % faster than page faults from 2 MiB on, and
+/// from 8 MiB on no better; steps of a page take half as long again.
 const POPULATE_BYTES: usize = 2 << 20;
 
 /// A mapped capture being read.

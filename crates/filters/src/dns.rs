@@ -1,0 +1,230 @@
+//! DNS messages as records: one for each message, with its first question and the records that answer it.
+//!
+//! The message itself is read by `packet::dns`; here is where messages come from — datagrams, or TCP streams in which
+//! each has its length in front (RFC 1035, 4.2.2) — and what a record says (`dns/row.rs`).
+
+mod row;
+#[cfg(test)]
+mod tests;
+
+use base::limits::{DNS_BUFFERED_BYTES, DNS_ROWS};
+use buffer::{Rings, ViewId};
+use filter::Counters;
+use filter::prelude::*;
+use packet::dns::{PORTS, is_plausible, split_tcp};
+use packet::frame::protocol;
+use row::{MessageRow, SCHEMA};
+
+/// What `dns` is.
+pub static KIND: Kind = Kind::new("dns", "reads DNS messages and gives a record of each", make)
+    .help(
+        "Reads DNS, multicast DNS and LLMNR (ports 53, 5353, 5355) over UDP and TCP. Each message becomes one record: \
+         `dns.type` is request or response, `dns.rrname` and `dns.rrtype` are the name and type of its first question \
+         (`dns.queries` lists all of them where there are more), `dns.rcode` the result, and `dns.answers` and \
+         `dns.authorities` the records of those sections, with `rrname`, `rrtype`, `ttl` in seconds and `rdata`. Bytes of \
+         names that are not printable are written as \\DDD. Record data of types without a common text form is written \
+         as \\# LENGTH HEX (RFC 3597).\n\n\
+         What does not look like DNS is passed over. In a TCP stream with missing bytes, reading goes on at the next \
+         segment that begins with a message. Of a message that was cut, what is there is shown. At most 256 records of a \
+         section are listed.",
+    )
+    .takes(&[Type::Bytes, Type::Message])
+    .gives_records(&SCHEMA)
+    .mode(Mode::Session(SessionKey::Class))
+    .wants(&[(Type::Frame, "{ udp + tcp }"), (Type::Packet, "{ udp + tcp }")])
+    .parses_payload();
+
+const _: () = assert!(DNS_ROWS == 256, "the manual says so");
+
+fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    Ok(Instance::session(SessionKey::Class, Dns { row: MessageRow::new(), buffered_bytes: 0 }))
+}
+
+struct Dns {
+    row: MessageRow,
+    /// Copied parts of messages, of all streams.
+    buffered_bytes: usize,
+}
+
+/// What is kept of one direction of a connection or flow.
+enum Session {
+    /// Another port.
+    Unwanted,
+    /// Each block is a message.
+    Datagrams,
+    Stream(Stream),
+}
+
+#[derive(Default)]
+struct Stream {
+    /// A copy of the beginning of a message that goes on in the next block, with its length in front.
+    part: Vec<u8>,
+    /// Where messages begin is not known; a block may begin with one.
+    lost: bool,
+}
+
+/// Length in front of each message.
+const LENGTH_BYTES: usize = 2;
+
+const TOO_MANY: &str = "too many unfinished dns messages";
+
+/// A message's header.
+const HEADER_BYTES: usize = 12;
+
+impl SessionFilter for Dns {
+    type State = Session;
+
+    fn open(&mut self, class: Class, cx: &mut Context<'_>) -> Session {
+        match cx.streams.get(class).map(|facts| facts.flow) {
+            Some(flow) if !PORTS.contains(&flow.source_port) && !PORTS.contains(&flow.target_port) => Session::Unwanted,
+            Some(flow) if flow.protocol == protocol::UDP => Session::Datagrams,
+            Some(_) => Session::Stream(Stream::default()),
+            None => Session::Unwanted,
+        }
+    }
+
+    fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        for (_, block) in batch.iter() {
+            self.block(session, block, cx);
+        }
+        Ok(Status::Done)
+    }
+
+    fn close(&mut self, session: Session, _: Class, _: Closed, cx: &mut Context<'_>) -> Result<(), Box<Failure>> {
+        if let Session::Stream(mut stream) = session {
+            self.forget(&mut stream, cx);
+        }
+        Ok(())
+    }
+}
+
+/// Where a record goes: a context without the bytes of the block that is looked at.
+struct Outlet<'a> {
+    rings: &'a Rings,
+    facts: Option<&'a StreamFacts>,
+    own: ViewId,
+    out: &'a mut Vec<Descriptor>,
+    counters: &'a mut Counters,
+}
+
+impl Outlet<'_> {
+    fn drop_block(&mut self, reason: &'static str) {
+        self.counters.drops.add(reason, 1);
+    }
+}
+
+impl Dns {
+    fn block(&mut self, session: &mut Session, block: &Descriptor, cx: &mut Context<'_>) {
+        if let Session::Stream(stream) = session
+            && block.gap() > 0
+        {
+            self.forget(stream, cx);
+            stream.lost = true;
+        }
+        let Context { rings, streams, out, counters, own, .. } = cx;
+        let facts = streams.get(block.class);
+        let mut outlet = Outlet { rings, facts, own: *own, out, counters };
+        let bytes = outlet.rings.bytes(block);
+        match session {
+            Session::Datagrams if is_plausible(bytes, block.wire()) => self.give(bytes, block, &mut outlet),
+            Session::Stream(stream) => self.segment(stream, block, bytes, &mut outlet),
+            Session::Datagrams | Session::Unwanted => outlet.counters.blocks_rejected += 1,
+        }
+    }
+
+    /// Gives the record of a message.
+    fn give(&mut self, message: &[u8], block: &Descriptor, outlet: &mut Outlet<'_>) {
+        let (fault, left_out) = self.row.fill(message, block, outlet.facts);
+        if let Some(fault) = fault {
+            outlet.counters.events.add(fault.reason(), 1);
+        }
+        if left_out > 0 {
+            outlet.counters.events.add("dns records not listed", left_out);
+        }
+        if let Some(mut record) = outlet.rings.append_copy(outlet.own, &[self.row.bytes()]) {
+            (record.time, record.class) = (block.time, block.class);
+            outlet.out.push(record);
+        }
+    }
+
+    /// A piece of a stream: the rest of a message that began before, whole messages, the beginning of one that goes on.
+    fn segment(&mut self, stream: &mut Stream, block: &Descriptor, bytes: &[u8], outlet: &mut Outlet<'_>) {
+        let mut rest = bytes;
+        while !stream.part.is_empty() && !rest.is_empty() {
+            // The part is short of a message, else it would not be kept.
+            let need = split_tcp(&stream.part).err().unwrap_or(0);
+            let (more, behind) = rest.split_at(need.saturating_sub(stream.part.len()).min(rest.len()));
+            if !self.keep_copy(stream, more) {
+                return outlet.drop_block(TOO_MANY);
+            }
+            rest = behind;
+            let part = std::mem::take(&mut stream.part);
+            match split_tcp(&part) {
+                Err(need) if may_begin(&part, need, stream.lost) => stream.part = part,
+                whole => {
+                    self.buffered_bytes -= part.len();
+                    let message = whole.ok().map(|(message, _)| message);
+                    let message = message.filter(|message| is_plausible(message, message.len() as u32));
+                    stream.lost = message.is_none();
+                    if let Some(message) = message {
+                        self.give(message, block, outlet);
+                    }
+                }
+            }
+        }
+        while !rest.is_empty() {
+            match split_tcp(rest) {
+                Ok((message, behind)) if is_plausible(message, message.len() as u32) => {
+                    self.give(message, block, outlet);
+                    stream.lost = false;
+                    rest = behind;
+                }
+                Err(need) if may_begin(rest, need, stream.lost) => {
+                    if !self.keep_copy(stream, rest) {
+                        outlet.drop_block(TOO_MANY);
+                    }
+                    return;
+                }
+                _ => {
+                    stream.lost = true;
+                    outlet.counters.blocks_rejected += 1;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Copies bytes behind what is kept of a message; says no where too much is kept already, of all streams.
+    fn keep_copy(&mut self, stream: &mut Stream, bytes: &[u8]) -> bool {
+        if self.buffered_bytes + bytes.len() > DNS_BUFFERED_BYTES {
+            self.clear(stream);
+            stream.lost = true;
+            return false;
+        }
+        self.buffered_bytes += bytes.len();
+        stream.part.extend_from_slice(bytes);
+        true
+    }
+
+    fn clear(&mut self, stream: &mut Stream) {
+        self.buffered_bytes -= stream.part.len();
+        stream.part = Vec::new();
+    }
+
+    /// The rest of a message will not come.
+    fn forget(&mut self, stream: &mut Stream, cx: &mut Context<'_>) {
+        if !stream.part.is_empty() {
+            cx.count("dns messages whose rest is missing", 1);
+        }
+        self.clear(stream);
+    }
+}
+
+/// Can a message of which `need - 2` bytes are announced begin with `bytes`? If where messages begin is not known, only
+/// a header says so.
+fn may_begin(bytes: &[u8], need: usize, lost: bool) -> bool {
+    match bytes.get(LENGTH_BYTES..) {
+        Some(message) if message.len() >= HEADER_BYTES => is_plausible(message, (need - LENGTH_BYTES) as u32),
+        _ => !lost && (need == LENGTH_BYTES || need >= LENGTH_BYTES + HEADER_BYTES),
+    }
+}

@@ -1,0 +1,262 @@
+//! What the record of a DNS message says. Names are those of Suricata's EVE, version 3.
+
+use crate::parts::eve::{begin_row, eve_fields};
+use crate::parts::json_text;
+use base::limits::{DNS_RDATA_BYTES, DNS_ROWS};
+use filter::prelude::*;
+use filter::record::list_push;
+use packet::dns::{Data, Fault, Message, Section, response_code_name, type_name};
+use std::io::Write;
+
+/// The records of `dns`.
+pub(super) static SCHEMA: Schema = Schema::new(
+    "dns",
+    &eve_fields![
+        Field::new("dns.type", FieldType::Text),
+        Field::new("dns.id", FieldType::Number),
+        Field::new("dns.flags", FieldType::Text),
+        Field::new("dns.aa", FieldType::Flag),
+        Field::new("dns.tc", FieldType::Flag),
+        Field::new("dns.rd", FieldType::Flag),
+        Field::new("dns.ra", FieldType::Flag),
+        Field::new("dns.opcode", FieldType::Number),
+        Field::new("dns.rcode", FieldType::Text),
+        Field::new("dns.rrname", FieldType::Text),
+        Field::new("dns.rrtype", FieldType::Text),
+        Field::new("dns.queries", FieldType::Rows(&QUERY)),
+        Field::new("dns.answers", FieldType::Rows(&ANSWER)),
+        Field::new("dns.authorities", FieldType::Rows(&ANSWER)),
+    ],
+);
+
+static QUERY: Schema =
+    Schema::new("query", &[Field::new("rrname", FieldType::Text), Field::new("rrtype", FieldType::Text)]);
+
+static ANSWER: Schema = Schema::new(
+    "answer",
+    &[
+        Field::new("rrname", FieldType::Text),
+        Field::new("rrtype", FieldType::Text),
+        Field::new("ttl", FieldType::Number),
+        Field::new("rdata", FieldType::Text),
+    ],
+);
+
+/// Writes records; its buffers are kept from one to the next.
+pub(super) struct MessageRow {
+    row: RowWriter,
+    query: RowWriter,
+    answer: RowWriter,
+    queries: Vec<u8>,
+    /// Answers and authorities.
+    sections: [Vec<u8>; 2],
+    text: Vec<u8>,
+}
+
+impl MessageRow {
+    pub(super) fn new() -> MessageRow {
+        MessageRow {
+            row: RowWriter::new(&SCHEMA),
+            query: RowWriter::new(&QUERY),
+            answer: RowWriter::new(&ANSWER),
+            queries: Vec::new(),
+            sections: Default::default(),
+            text: Vec::new(),
+        }
+    }
+
+    /// The record of a message that came with (or ended in) this block. Gives also what of the message could not be
+    /// read, and how many of its questions and records were not listed.
+    pub(super) fn fill(
+        &mut self,
+        message: &[u8],
+        block: &Descriptor,
+        facts: Option<&StreamFacts>,
+    ) -> (Option<Fault>, u64) {
+        begin_row(&mut self.row, block.time, block.class, facts);
+        let flags = message.get(2..4).unwrap_or_default();
+        let message = match Message::new_checked(message) {
+            Ok(message) => message,
+            Err(fault) => return (Some(fault), 0),
+        };
+        self.header(&message, flags);
+        let (query_fault, queries_left_out) = self.questions(&message);
+        let (record_fault, records_left_out) = self.records(&message);
+        (query_fault.or(record_fault), queries_left_out + records_left_out)
+    }
+
+    /// The record.
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.row.row()
+    }
+
+    fn header(&mut self, message: &Message<'_>, flags: &[u8]) {
+        self.row.text("dns.type", if message.is_response() { "response" } else { "request" });
+        self.row.number("dns.id", u64::from(message.id()));
+        self.text.clear();
+        json_text::hex(&mut self.text, flags);
+        self.row.text("dns.flags", &self.text);
+        // As EVE has it: a flag that is not set is not there.
+        for (name, is_set) in [
+            ("dns.aa", message.is_authoritative()),
+            ("dns.tc", message.is_truncated()),
+            ("dns.rd", message.recursion_desired()),
+            ("dns.ra", message.recursion_available()),
+        ] {
+            if is_set {
+                self.row.flag(name, true);
+            }
+        }
+        self.row.number("dns.opcode", u64::from(message.opcode()));
+        if message.is_response() {
+            let code = message.response_code();
+            match response_code_name(code) {
+                Some(name) => self.row.text("dns.rcode", name),
+                None => self.row.text("dns.rcode", itoa::Buffer::new().format(code)),
+            };
+        }
+    }
+
+    fn questions(&mut self, message: &Message<'_>) -> (Option<Fault>, u64) {
+        let mut found = None;
+        let mut list = List::new(&mut self.queries);
+        for question in message.questions() {
+            let question = match question {
+                Ok(question) => question,
+                Err(fault) => {
+                    found = Some(fault);
+                    break;
+                }
+            };
+            if !list.has_room() {
+                continue;
+            }
+            self.query.begin();
+            self.text.clear();
+            found = found.or(question.name.append_to(&mut self.text).err());
+            self.query.text("rrname", &self.text);
+            if list.count == 0 {
+                self.row.text("dns.rrname", &self.text);
+            }
+            let first = list.count == 0;
+            self.text.clear();
+            print(&mut self.text, format_args!("{}", type_name(question.kind)));
+            self.query.text("rrtype", &self.text);
+            if first {
+                self.row.text("dns.rrtype", &self.text);
+            }
+            list.push(self.query.row());
+        }
+        let (count, left_out) = (list.count, list.left_out);
+        if count > 1 {
+            self.row.rows("dns.queries", &self.queries);
+        }
+        (found, left_out)
+    }
+
+    fn records(&mut self, message: &Message<'_>) -> (Option<Fault>, u64) {
+        let mut found = None;
+        let [answers, authorities] = &mut self.sections;
+        let (mut answers, mut authorities) = (List::new(answers), List::new(authorities));
+        for record in message.records() {
+            let record = match record {
+                Ok(record) => record,
+                Err(fault) => {
+                    found = Some(fault);
+                    break;
+                }
+            };
+            let list = match record.section {
+                Section::Answer => &mut answers,
+                Section::Authority => &mut authorities,
+                Section::Additional => break,
+            };
+            if !list.has_room() {
+                continue;
+            }
+            self.answer.begin();
+            self.text.clear();
+            found = found.or(record.name.append_to(&mut self.text).err());
+            self.answer.text("rrname", &self.text);
+            self.text.clear();
+            print(&mut self.text, format_args!("{}", type_name(record.kind)));
+            self.answer.text("rrtype", &self.text).number("ttl", u64::from(record.time_to_live_s));
+            self.text.clear();
+            found = found.or(append_data(&mut self.text, record.data).err());
+            self.answer.text("rdata", &self.text);
+            list.push(self.answer.row());
+        }
+        let left_out = answers.left_out + authorities.left_out;
+        let some = [answers.count, authorities.count].map(|count| count > 0);
+        for ((name, list), some) in ["dns.answers", "dns.authorities"].into_iter().zip(&self.sections).zip(some) {
+            if some {
+                self.row.rows(name, list);
+            }
+        }
+        (found, left_out)
+    }
+}
+
+/// A bounded list of rows.
+struct List<'a> {
+    bytes: &'a mut Vec<u8>,
+    count: usize,
+    left_out: u64,
+}
+
+impl List<'_> {
+    fn new(bytes: &mut Vec<u8>) -> List<'_> {
+        bytes.clear();
+        List { bytes, count: 0, left_out: 0 }
+    }
+
+    /// Is there room for one more? Counts where there is none.
+    fn has_room(&mut self) -> bool {
+        let room = self.count < DNS_ROWS;
+        self.left_out += u64::from(!room);
+        room
+    }
+
+    fn push(&mut self, row: &[u8]) {
+        list_push(self.bytes, row);
+        self.count += 1;
+    }
+}
+
+/// Appends formatted text; writing to a Vec cannot fail.
+fn print(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
+    out.write_fmt(text).unwrap_or_default();
+}
+
+/// Appends what a record says, as zone files write it (RFC 1035, 5.1; RFC 3597, 5).
+fn append_data(out: &mut Vec<u8>, data: Data<'_>) -> Result<(), Fault> {
+    match data {
+        Data::A(address) => print(out, format_args!("{address}")),
+        Data::Aaaa(address) => print(out, format_args!("{address}")),
+        Data::Name(name) => name.append_to(out)?,
+        Data::Mx { preference, exchange } => {
+            print(out, format_args!("{preference} "));
+            exchange.append_to(out)?;
+        }
+        // The strings of a record are one text, cut every 255 bytes (RFC 7208, 3.3).
+        Data::Txt(strings) => strings.for_each(|string| out.extend_from_slice(string)),
+        Data::Soa { server, mailbox, serial, minimum_s: _ } => {
+            server.append_to(out)?;
+            out.push(b' ');
+            mailbox.append_to(out)?;
+            print(out, format_args!(" {serial}"));
+        }
+        Data::Srv { priority, weight, port, target } => {
+            print(out, format_args!("{priority} {weight} {port} "));
+            target.append_to(out)?;
+        }
+        Data::Other(bytes) => {
+            print(out, format_args!("\\# {}", bytes.len()));
+            if !bytes.is_empty() {
+                out.push(b' ');
+                json_text::hex(out, &bytes[..bytes.len().min(DNS_RDATA_BYTES)]);
+            }
+        }
+    }
+    Ok(())
+}

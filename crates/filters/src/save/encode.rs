@@ -1,0 +1,261 @@
+//! Frames and their interfaces as the bytes of a capture, classic or pcapng, appended to a buffer. Not I/O.
+
+use buffer::{Descriptor, Flags, Interface};
+use filter::{Counters, Failure};
+use packet::LinkType;
+use packet::pcap_file::{Resolution, write_header, write_record_header};
+use packet::pcapng::{
+    Description, Direction, INTERFACE_LIMIT, PACKET_LIMIT, PacketBlock, Section, Statistics, write_interface,
+    write_packet, write_section, write_statistics,
+};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Where the snap length stands in a classic capture's header.
+pub(super) const SNAP_LEN_OFFSET: u64 = 16;
+
+/// What to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// Classic pcap.
+    Classic(Resolution),
+    /// pcapng.
+    Pcapng,
+}
+
+/// Writes one capture after the other.
+#[derive(Debug)]
+pub(super) enum Encoder {
+    Classic(Classic),
+    Pcapng(Pcapng),
+}
+
+impl Encoder {
+    pub(super) fn new(format: Format) -> Encoder {
+        match format {
+            Format::Classic(resolution) => Encoder::Classic(Classic {
+                resolution,
+                link: None,
+                snap_len: 0,
+                may_be_longer: false,
+                longer_snap_len: None,
+            }),
+            Format::Pcapng => Encoder::Pcapng(Pcapng::default()),
+        }
+    }
+
+    /// Forgets the capture before. `patched` says that [`take_longer_snap_len`](Encoder::take_longer_snap_len) will be
+    /// asked for and written.
+    pub(super) fn begin(&mut self, patched: bool) {
+        match self {
+            Encoder::Classic(classic) => {
+                let Classic { resolution, .. } = *classic;
+                *classic =
+                    Classic { resolution, link: None, snap_len: 0, may_be_longer: patched, longer_snap_len: None };
+            }
+            Encoder::Pcapng(pcapng) => *pcapng = Pcapng::default(),
+        }
+    }
+
+    /// Appends a copy of a frame, and before it what must be said of its interface.
+    #[inline]
+    pub(super) fn copy_frame(
+        &mut self,
+        out: &mut Vec<u8>,
+        block: &Descriptor,
+        bytes: &[u8],
+        interface: &Arc<Interface>,
+        counters: &mut Counters,
+    ) -> Result<(), Box<Failure>> {
+        match self {
+            Encoder::Classic(classic) => classic.copy_frame(out, block, bytes, interface, counters),
+            Encoder::Pcapng(pcapng) => {
+                pcapng.copy_frame(out, block, bytes, interface, counters);
+                Ok(())
+            }
+        }
+    }
+
+    /// The snap length that must stand in the header instead, where a frame was longer than what stands there.
+    #[inline]
+    pub(super) fn take_longer_snap_len(&mut self) -> Option<[u8; 4]> {
+        match self {
+            Encoder::Classic(classic) => classic.longer_snap_len.take().map(u32::to_le_bytes),
+            Encoder::Pcapng(_) => None,
+        }
+    }
+
+    /// Appends what stands at the end of a capture.
+    pub(super) fn end(&mut self, out: &mut Vec<u8>) {
+        match self {
+            Encoder::Classic(classic) if classic.link.is_none() => {
+                // There was no frame to say of what link; Ethernet is as good as any.
+                let link = LinkType::ETHERNET;
+                write_header(out, link, link.maximum_snap_len(), classic.resolution);
+            }
+            Encoder::Classic(_) => {}
+            Encoder::Pcapng(pcapng) => pcapng.end(out),
+        }
+    }
+}
+
+/// A classic capture.
+#[derive(Debug)]
+pub(super) struct Classic {
+    resolution: Resolution,
+    /// Of the first frame, and so of all.
+    link: Option<LinkType>,
+    /// As it stands in the header: readers cut what is longer.
+    snap_len: u32,
+    /// The header can be changed later.
+    may_be_longer: bool,
+    longer_snap_len: Option<u32>,
+}
+
+impl Classic {
+    #[inline]
+    fn copy_frame(
+        &mut self,
+        out: &mut Vec<u8>,
+        block: &Descriptor,
+        bytes: &[u8],
+        interface: &Interface,
+        counters: &mut Counters,
+    ) -> Result<(), Box<Failure>> {
+        let link = link_of(interface);
+        let limit = link.maximum_snap_len();
+        match self.link {
+            Some(first) if first == link => {}
+            Some(first) => return Err(Box::new(two_link_types(first, link))),
+            None => {
+                self.link = Some(link);
+                let given = interface.snap_len.min(limit);
+                self.snap_len = if self.may_be_longer && given > 0 { given } else { limit };
+                write_header(out, link, self.snap_len, self.resolution);
+            }
+        }
+        let bytes = cut(bytes, limit as usize, counters);
+        let len = bytes.len() as u32;
+        if len > self.snap_len {
+            self.snap_len = limit;
+            self.longer_snap_len = Some(limit);
+        }
+        write_record_header(out, block.time, len, block.wire(), self.resolution);
+        out.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+#[cold]
+fn two_link_types(first: LinkType, second: LinkType) -> Failure {
+    Failure::Request(format!(
+        "a classic pcap file has one link type, but frames of {first} and of {second} came; use format=pcapng"
+    ))
+}
+
+/// A pcapng capture.
+#[derive(Debug, Default)]
+pub(super) struct Pcapng {
+    /// The section header was written.
+    begun: bool,
+    /// Number of each interface in this section, by what is said of it.
+    numbers: HashMap<(u16, u32, Option<String>, Option<String>), u32>,
+    /// The same by the ring field of descriptors; right only where it is the same interface still.
+    by_ring: Vec<Option<(Arc<Interface>, u32)>>,
+    /// Frames of each interface.
+    frames: Vec<u64>,
+    newest: u64,
+}
+
+impl Pcapng {
+    #[inline]
+    fn copy_frame(
+        &mut self,
+        out: &mut Vec<u8>,
+        block: &Descriptor,
+        bytes: &[u8],
+        interface: &Arc<Interface>,
+        counters: &mut Counters,
+    ) {
+        let number = match self.by_ring.get(usize::from(block.ring.0)) {
+            Some(Some((known, number))) if Arc::ptr_eq(known, interface) => *number,
+            _ => self.describe(out, block, interface),
+        };
+        self.newest = self.newest.max(block.time);
+        self.frames[number as usize] += 1;
+        let packet = PacketBlock {
+            interface: number,
+            time_ns: block.time,
+            wire_len: block.wire(),
+            data: cut(bytes, PACKET_LIMIT, counters),
+            direction: block.has(Flags::OUTBOUND).then_some(Direction::Outbound),
+            ..PacketBlock::default()
+        };
+        write_packet(out, &packet);
+    }
+
+    /// The number of an interface, which is described where it was not yet.
+    #[cold]
+    fn describe(&mut self, out: &mut Vec<u8>, block: &Descriptor, interface: &Arc<Interface>) -> u32 {
+        if self.frames.len() >= INTERFACE_LIMIT {
+            self.end(out);
+            *self = Pcapng::default();
+        }
+        self.begin(out);
+        let Interface { name, description, snap_len, .. } = &**interface;
+        let link = link_of(interface);
+        let key = (link.0, *snap_len, name.clone(), description.clone());
+        let next = self.frames.len() as u32;
+        let number = *self.numbers.entry(key).or_insert(next);
+        if number == next {
+            self.frames.push(0);
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            let (name, description) = (text(name), text(description));
+            let described =
+                Description { link, snap_len: *snap_len, name: &name, description: &description, filter: "" };
+            write_interface(out, &described);
+        }
+        let place = usize::from(block.ring.0);
+        if self.by_ring.len() <= place {
+            self.by_ring.resize(place + 1, None);
+        }
+        self.by_ring[place] = Some((Arc::clone(interface), number));
+        number
+    }
+
+    fn begin(&mut self, out: &mut Vec<u8>) {
+        if !self.begun {
+            self.begun = true;
+            let section = Section {
+                hardware: std::env::consts::ARCH,
+                system: std::env::consts::OS,
+                application: concat!("streamline ", env!("CARGO_PKG_VERSION")),
+            };
+            write_section(out, &section);
+        }
+    }
+
+    fn end(&mut self, out: &mut Vec<u8>) {
+        self.begin(out);
+        for (interface, frames) in self.frames.iter().enumerate() {
+            let interface = interface as u32;
+            let delivered = Some(*frames);
+            write_statistics(out, &Statistics { interface, time_ns: self.newest, delivered, ..Statistics::default() });
+        }
+    }
+}
+
+fn link_of(interface: &Interface) -> LinkType {
+    // Callers have made sure that there is one.
+    interface.link_type.map_or(LinkType::RAW, LinkType)
+}
+
+/// What readers of a format take of a frame.
+#[inline]
+fn cut<'a>(bytes: &'a [u8], limit: usize, counters: &mut Counters) -> &'a [u8] {
+    if bytes.len() <= limit {
+        return bytes;
+    }
+    counters.events.add("frames cut to what the format can hold", 1);
+    &bytes[..limit]
+}

@@ -1,0 +1,96 @@
+//! A series of files: when the next begins, what it is called, and which old one goes. Pure: it touches no file.
+
+use filter::{ParamError, Params};
+use packet::time::rfc3339;
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// When a file is followed by the next.
+#[derive(Debug, Default)]
+pub(super) struct Rotation {
+    bytes: Option<u64>,
+    every_ns: Option<u64>,
+    keep: Option<u64>,
+    /// Files begun.
+    count: u64,
+    /// Which multiple of `every_ns` the current file is for.
+    period: u64,
+    /// Files of this run that still exist, oldest first.
+    kept: VecDeque<PathBuf>,
+}
+
+impl Rotation {
+    pub(super) fn new(params: &Params) -> Result<Rotation, ParamError> {
+        let [bytes, every_ns, keep] = ["rotate-size", "rotate-time", "rotate-keep"].map(|key| params.number(key));
+        for (key, value) in [("rotate-size", bytes), ("rotate-time", every_ns), ("rotate-keep", keep)] {
+            if value == Some(0) {
+                return Err(ParamError::new(key, format!("{key} must be more than 0")));
+            }
+        }
+        if keep.is_some() && bytes.is_none() && every_ns.is_none() {
+            return Err(ParamError::new("rotate-keep", "there is only one file without rotate-size or rotate-time"));
+        }
+        Ok(Rotation { bytes, every_ns, keep, ..Rotation::default() })
+    }
+
+    /// Is there to be a series?
+    pub(super) fn is_wanted(&self) -> bool {
+        self.bytes.is_some() || self.every_ns.is_some()
+    }
+
+    /// Does a frame of this time belong into the next file, where this one has so many bytes?
+    #[inline]
+    pub(super) fn is_due(&self, time: u64, bytes: u64) -> bool {
+        // Times may run backwards; files do not.
+        self.bytes.is_some_and(|limit| bytes >= limit) || self.every_ns.is_some_and(|every| time / every > self.period)
+    }
+
+    /// Begins a file with a frame of this time; gives its path.
+    pub(super) fn begin(&mut self, path: &Path, time: u64) -> PathBuf {
+        self.count += 1;
+        self.period = self.every_ns.map_or(0, |every| time / every);
+        if !self.is_wanted() {
+            return path.to_path_buf();
+        }
+        let path = numbered(path, self.count, time);
+        if self.keep.is_some() {
+            self.kept.push_back(path.clone());
+        }
+        path
+    }
+
+    /// The oldest file, where there is one too many.
+    pub(super) fn too_old(&mut self) -> Option<PathBuf> {
+        let too_many = self.keep.is_some_and(|keep| self.kept.len() as u64 > keep);
+        if too_many { self.kept.pop_front() } else { None }
+    }
+}
+
+/// `x.pcapng` with a number and a time: `x_00001_20260102030405.pcapng`.
+fn numbered(path: &Path, count: u64, time: u64) -> PathBuf {
+    let text = rfc3339(time);
+    let digits: String = text[..19].iter().filter(|byte| byte.is_ascii_digit()).map(|byte| char::from(*byte)).collect();
+    let mut name = OsString::from(path.file_stem().unwrap_or_default());
+    name.push(format!("_{count:05}_{digits}"));
+    if let Some(ending) = path.extension() {
+        name.push(".");
+        name.push(ending);
+    }
+    path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        let check = |path: &str, expected: &str| {
+            assert_eq!(numbered(Path::new(path), 7, 1_767_323_045_999_999_999), Path::new(expected));
+        };
+        check("x.pcapng", "x_00007_20260102030405.pcapng");
+        check("dir/x.y.pcap", "dir/x.y_00007_20260102030405.pcap");
+        check("/dir.d/x", "/dir.d/x_00007_20260102030405");
+    }
+}

@@ -1,0 +1,281 @@
+//! `save` as its users see it: frames in, files out, read back with `pcap`.
+
+use super::*;
+use crate::pcap;
+use packet::LinkType;
+use packet::pcap_file::{write_header, write_record_header};
+use packet::pcapng::{Description, Direction, PacketBlock, Section, write_interface, write_packet, write_section};
+use std::fs;
+use testkit::{Chain, Outcome};
+
+/// What of a frame is compared.
+type Seen = (u64, Vec<u8>, u32, Flags, buffer::Interface);
+
+fn seen(outcome: &Outcome) -> Vec<Seen> {
+    let frames = outcome.blocks.iter();
+    frames
+        .map(|block| {
+            let interface = block.interface.as_ref().unwrap();
+            let (time, wire, flags) = (block.descriptor.time, block.descriptor.wire(), block.descriptor.flags());
+            (time, block.bytes.clone(), wire, flags, (**interface).clone())
+        })
+        .collect()
+}
+
+fn read(path: &Path) -> Vec<Seen> {
+    let outcome = Chain::source(&pcap::KIND, &[("file", path.to_str().unwrap())]).run();
+    assert_eq!((&outcome.failure, outcome.notices.is_empty()), (&None, true));
+    seen(&outcome)
+}
+
+/// Names in a folder, sorted.
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        folder.read_dir().unwrap().map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Frames of 100 bytes, one each of these seconds.
+fn frames(seconds: &[u64]) -> Vec<(u64, Vec<u8>)> {
+    seconds.iter().map(|second| (second * 1_000_000_000, vec![*second as u8; 100])).collect()
+}
+
+fn save(seconds: &[u64], file: &Path, params: &[(&str, &str)]) -> Outcome {
+    let params = [&[("file", file.to_str().unwrap())], params].concat();
+    Chain::frames(1, &frames(seconds)).then(&KIND, &params).run()
+}
+
+fn refusal(params: &[(&str, &str)]) -> ParamError {
+    Chain::frames(1, &[]).then(&KIND, params).refusal().unwrap()
+}
+
+#[test]
+fn the_name_decides_the_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |name: &str, params: &[(&str, &str)], magic: u32| {
+        let path = folder.path().join(name);
+        assert_eq!(save(&[1, 2], &path, params).failure, None);
+        assert_eq!(fs::read(&path).unwrap()[..4], magic.to_le_bytes(), "{name}");
+        assert_eq!(read(&path).len(), 2, "{name}");
+        fs::remove_file(path).unwrap();
+    };
+    check("a.pcap", &[], 0xa1b2_3c4d);
+    check("a.CAP", &[("precision", "us")], 0xa1b2_c3d4);
+    check("a.pcapng", &[], 0x0a0d_0d0a);
+    check("a.ntar", &[], 0x0a0d_0d0a);
+    check("a", &[], 0x0a0d_0d0a);
+    check("a", &[("format", "pcap")], 0xa1b2_3c4d);
+    check("a.pcap", &[("format", "pcapng")], 0x0a0d_0d0a);
+}
+
+/// Two interfaces, a snap length, a direction and times to the nanosecond.
+fn rich_capture() -> Vec<u8> {
+    let mut file = Vec::new();
+    write_section(&mut file, &Section::default());
+    for (link, name, description, snap_len) in
+        [(LinkType::ETHERNET, "eth0", "the uplink", 96), (LinkType::LINUX_SLL2, "", "", 0)]
+    {
+        write_interface(&mut file, &Description { link, snap_len, name, description, filter: "" });
+    }
+    for n in 0..300u32 {
+        let packet = PacketBlock {
+            interface: n % 2,
+            time_ns: 1_700_000_000_123_456_789 + u64::from(n),
+            wire_len: n * 2,
+            data: &vec![n as u8; n as usize % 97],
+            direction: (n % 3 == 0).then_some(Direction::Outbound),
+            ..PacketBlock::default()
+        };
+        write_packet(&mut file, &packet);
+    }
+    file
+}
+
+#[test]
+fn pcapng_keeps_everything() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two, three) = (folder.path().join("1"), folder.path().join("2"), folder.path().join("3"));
+    fs::write(&one, rich_capture()).unwrap();
+    for (from, to) in [(&one, &two), (&two, &three)] {
+        let params = [("file", to.to_str().unwrap())];
+        let outcome = Chain::source(&pcap::KIND, &[("file", from.to_str().unwrap())]).then(&KIND, &params).run();
+        assert_eq!((outcome.counters("save").blocks_taken, outcome.failure), (300, None));
+    }
+    assert_eq!(read(&one), read(&two));
+    assert_eq!(fs::read(&two).unwrap(), fs::read(&three).unwrap(), "written again, it is the same to the byte");
+    // The last two blocks are statistics: 150 frames of each interface.
+    let bytes = fs::read(&two).unwrap();
+    for (interface, block) in bytes[bytes.len() - 80..].chunks(40).enumerate() {
+        let word = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().unwrap());
+        assert_eq!([word(0), word(4), word(8), word(20), word(24)], [5, 40, interface as u32, 8 | 8 << 16, 150]);
+    }
+}
+
+#[test]
+fn standard_output_gets_what_a_file_gets() {
+    let folder = tempfile::tempdir().unwrap();
+    for (params, name) in [(&[][..], "a.pcap"), (&[("format", "pcapng")], "a.pcapng")] {
+        let path = folder.path().join(name);
+        assert_eq!(save(&[1, 2, 3], &path, &[]).failure, None);
+        let outcome = save(&[1, 2, 3], Path::new("-"), params);
+        assert_eq!(outcome.stdout_bytes, fs::read(path).unwrap());
+    }
+}
+
+#[test]
+fn no_frames_make_an_empty_capture() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a.pcap", "a.pcapng"] {
+        let path = folder.path().join(name);
+        assert_eq!(save(&[], &path, &[]).failure, None);
+        assert_eq!(read(&path), []);
+    }
+    assert_eq!(save(&[], &folder.path().join("b"), &[("rotate-size", "1k")]).failure, None);
+    assert_eq!(names(folder.path()), ["a.pcap", "a.pcapng"]);
+}
+
+#[test]
+fn refused_before_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    fs::write(path("there"), b"precious").unwrap();
+    let check = |params: &[(&str, &str)], system: bool, expected: &str| {
+        let error = refusal(params);
+        assert!(error.system == system && error.message.contains(expected), "{}", error.message);
+    };
+    check(&[("file", &path("there"))], true, "/there exists");
+    check(&[("file", &path(""))], false, " is a folder");
+    check(&[("file", &path("no/x"))], true, "/no/x: No such file or directory");
+    check(&[("file", &path("there/x"))], true, "/there is no folder");
+    check(&[("file", &path("x.pcap.gz"))], false, "does not compress");
+    check(&[("file", &path("x")), ("precision", "us")], false, "precision is for format=pcap");
+    check(&[("file", "-"), ("rotate-size", "1M")], false, "a series");
+    check(&[("file", &path("x")), ("rotate-keep", "3")], false, "only one file");
+    check(&[("file", &path("x")), ("rotate-time", "0")], false, "more than 0");
+    assert_eq!(fs::read(path("there")).unwrap(), b"precious");
+}
+
+#[test]
+fn what_exists_is_replaced_only_when_asked_and_only_when_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pcap");
+    fs::write(&path, b"old").unwrap();
+    assert_eq!(save(&[1], &path, &[("overwrite", "yes")]).failure, None);
+    assert_eq!(read(&path).len(), 1);
+    // Read and replaced in one run: the old file is whole until the new one is.
+    let params = [("file", path.to_str().unwrap()), ("overwrite", "yes")];
+    assert_eq!(Chain::source(&pcap::KIND, &params[..1]).then(&KIND, &params).run().failure, None);
+    assert_eq!(read(&path).len(), 1);
+    let half = folder.path().join("b.pcap.part");
+    fs::write(&half, b"half").unwrap();
+    let failure = save(&[1], &folder.path().join("b.pcap"), &[]).failure.unwrap().to_string();
+    assert!(failure.contains("b.pcap.part exists"), "{failure}");
+    assert_eq!(fs::read(half).unwrap(), b"half");
+}
+
+#[test]
+fn a_full_disk_is_one_clear_line() {
+    let failure = save(&[1, 2], Path::new("/dev/full"), &[]).failure;
+    assert_eq!(failure, Some(Failure::System("cannot write /dev/full: No space left on device".into())));
+}
+
+#[test]
+fn devices_and_pipes_are_written_as_they_are() {
+    assert_eq!(save(&[1, 2], Path::new("/dev/null"), &[]).failure, None);
+    assert!(!Path::new("/dev/null.part").exists());
+}
+
+#[test]
+fn classic_pcap_has_one_link_type() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (folder.path().join("from"), folder.path().join("to.pcap"));
+    fs::write(&from, rich_capture()).unwrap();
+    let params = [("file", to.to_str().unwrap())];
+    let outcome = Chain::source(&pcap::KIND, &[("file", from.to_str().unwrap())]).then(&KIND, &params).run();
+    let Some(Failure::Request(text)) = outcome.failure else { panic!("{:?}", outcome.failure) };
+    assert!(text.contains("EN10MB") && text.contains("use format=pcapng"), "{text}");
+    assert_eq!(names(folder.path()), ["from"], "nothing is left that would stand in the way of a better try");
+}
+
+/// A second file's frames may be longer than the first one's snap length, which is in the header by then, or still in
+/// the buffer.
+#[test]
+fn the_snap_length_grows_with_the_frames() {
+    for short_frames in [1, 5000] {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, snap_len, count) in [("1", 96, short_frames), ("2", 1000, 1)] {
+            let mut file = Vec::new();
+            write_header(&mut file, LinkType::ETHERNET, snap_len, Resolution::Nanoseconds);
+            for _ in 0..count {
+                write_record_header(&mut file, 5, snap_len, 1500, Resolution::Nanoseconds);
+                file.resize(file.len() + snap_len as usize, 7);
+            }
+            fs::write(folder.path().join(name), file).unwrap();
+        }
+        let out = tempfile::tempdir().unwrap();
+        let path = out.path().join("out.pcap");
+        let source = Chain::source(&pcap::KIND, &[("file", folder.path().to_str().unwrap())]);
+        let outcome = source.then(&KIND, &[("file", path.to_str().unwrap())]).run();
+        assert_eq!(outcome.failure, None);
+        let lengths: Vec<_> = read(&path).iter().map(|frame| frame.1.len()).collect();
+        assert_eq!((lengths.len(), lengths[0], lengths.last()), (short_frames + 1, 96, Some(&1000)));
+    }
+}
+
+/// Seconds of the frames in each file of a series, in the order of their names.
+fn series(seconds: &[u64], params: &[(&str, &str)], expected: &[(&str, &[u64])]) {
+    let folder = tempfile::tempdir().unwrap();
+    let outcome = save(seconds, &folder.path().join("x.pcap"), params);
+    assert_eq!((outcome.failure, outcome.notices), (None, Vec::new()));
+    let found: Vec<_> = names(folder.path())
+        .into_iter()
+        .map(|name| {
+            let frames = read(&folder.path().join(&name));
+            (name, frames.iter().map(|frame| frame.0 / 1_000_000_000).collect::<Vec<_>>())
+        })
+        .collect();
+    let found: Vec<_> = found.iter().map(|(name, seconds)| (&name[..], &seconds[..])).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn series_of_files() {
+    series(
+        &[1, 2, 3, 4, 5],
+        // 24 + 116 + 116 bytes are enough.
+        &[("rotate-size", "256")],
+        &[
+            ("x_00001_19700101000001.pcap", &[1, 2]),
+            ("x_00002_19700101000003.pcap", &[3, 4]),
+            ("x_00003_19700101000005.pcap", &[5]),
+        ],
+    );
+    series(
+        &[58, 59, 60, 61, 59, 125, 300],
+        &[("rotate-time", "1min")],
+        &[
+            ("x_00001_19700101000058.pcap", &[58, 59]),
+            ("x_00002_19700101000100.pcap", &[60, 61, 59]),
+            ("x_00003_19700101000205.pcap", &[125]),
+            ("x_00004_19700101000500.pcap", &[300]),
+        ],
+    );
+    series(
+        &[1, 2, 3, 4],
+        &[("rotate-size", "1"), ("rotate-time", "1h"), ("rotate-keep", "2")],
+        &[("x_00003_19700101000003.pcap", &[3]), ("x_00004_19700101000004.pcap", &[4])],
+    );
+}
+
+#[test]
+fn a_series_does_not_overwrite() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x");
+    fs::write(folder.path().join("x_00002_19700101000002"), b"precious").unwrap();
+    let failure = save(&[1, 2, 3], &path, &[("rotate-size", "1")]).failure.unwrap().to_string();
+    assert!(failure.ends_with("x_00002_19700101000002 exists; overwrite=yes replaces it"), "{failure}");
+    assert_eq!(names(folder.path()), ["x_00001_19700101000001", "x_00002_19700101000002"]);
+    assert_eq!(save(&[1, 2], &path, &[("rotate-size", "1"), ("overwrite", "yes")]).failure, None);
+    assert_eq!(read(&folder.path().join("x_00002_19700101000002")).len(), 1);
+}

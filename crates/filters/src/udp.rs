@@ -1,0 +1,289 @@
+//! Makes flows of UDP datagrams: each datagram becomes one message, which is a crop of its frame; nothing is copied.
+//!
+//! Not protocols on top of UDP, and not datagrams that came in fragments: those are dropped and counted.
+//!
+//! Tiers: a datagram of a known flow is one parse, one lookup and one new descriptor; the first one of a flow makes an
+//! entry and takes a stream number; flows that are silent for too long are closed by a timer.
+
+use crate::parts::flow_table::{FlowTable, Slot, Way};
+use crate::parts::select::Links;
+use crate::parts::steady_clock::SteadyClock;
+use crate::parts::transport::{self, Refusal};
+use base::limits::{UDP_FLOWS, UDP_IDLE_NS};
+use filter::kind::Example;
+use filter::prelude::*;
+use packet::flow::Flow;
+use packet::frame::protocol;
+use packet::link::LinkType;
+use packet::malformed::Malformed;
+
+/// What `udp` is.
+pub static KIND: Kind = Kind::new("udp", "gives each UDP datagram as a message, by flow", make)
+    .help(
+        "Takes frames or packets and gives one message for each UDP datagram: its payload, not copied. Datagrams between \
+         the same two addresses and ports, in either direction, make a flow; class = flow * 2 + direction, where 0 is the \
+         direction of the flow's first datagram. A flow ends when no datagram came for `timeout` of packet time, or when \
+         there are more than 524288 and it is the longest silent. A datagram that the capture cut is flagged as truncated. \
+         Frames without UDP are rejected; fragments and malformed headers are dropped and counted by reason. To select \
+         UDP packets and keep them as they are, use `proto udp`.",
+    )
+    .params(&[Param::new("timeout", ParamType::Duration, "end a flow after this long without a datagram").default("60s")])
+    .takes(&[Type::Frame, Type::Packet])
+    .gives(Type::Message)
+    .class(ClassUse::Sets("flow * 2 + direction"))
+    .mode(Mode::Serial)
+    .parses_payload()
+    .examples(&[Example {
+        request: "pcap browse.pcap | udp | count",
+        output: "{\"blocks\":2,\"bytes\":193,\"wire_bytes\":193}\n",
+    }]);
+
+fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    let idle = params.number("timeout").unwrap_or(UDP_IDLE_NS);
+    Ok(Instance::filter(Udp { table: FlowTable::new(), idle, clock: SteadyClock::default() }))
+}
+
+/// What is kept of a flow.
+struct State {
+    /// Its stream number.
+    number: u32,
+    last_seen: u64,
+}
+
+struct Udp {
+    table: FlowTable<State, 1>,
+    /// Silence after which a flow ends, ns.
+    idle: u64,
+    clock: SteadyClock,
+}
+
+/// A datagram in its frame.
+struct Datagram {
+    flow: Flow,
+    vlan: Option<u16>,
+    offset: u32,
+    len: u32,
+    wire: u32,
+}
+
+#[inline]
+fn read(link: LinkType, bytes: &[u8], frame_wire: u32) -> Result<Datagram, Refusal> {
+    let frame = transport::read(link, bytes, frame_wire, protocol::UDP)?;
+    let packet = frame.udp(bytes)?;
+    let offset = frame.transport_offset + HEADER_BYTES;
+    let len = packet.payload().len() as u32;
+    Ok(Datagram {
+        flow: Flow {
+            source: frame.source,
+            target: frame.target,
+            source_port: packet.source_port(),
+            target_port: packet.target_port(),
+            protocol: protocol::UDP,
+        },
+        vlan: transport::vlan_of(&frame),
+        offset,
+        len,
+        // No more than the frame had on the wire, whatever the IP header says.
+        wire: packet.payload_wire_len().min(frame_wire.saturating_sub(offset)).max(len),
+    })
+}
+
+const HEADER_BYTES: u32 = packet::udp::Packet::HEADER_BYTES as u32;
+
+impl Udp {
+    /// The class of a datagram; `None` where no number is free for a new flow.
+    #[inline]
+    fn class_of(&mut self, datagram: &Datagram, time: u64, cx: &mut Context<'_>) -> Option<Class> {
+        if let Some((slot, way)) = self.table.find(&datagram.flow) {
+            self.table.touch(slot);
+            let state = self.table.get_mut(slot)?;
+            state.last_seen = time;
+            return Some(Class::of_stream(state.number, u8::from(way == Way::Back)));
+        }
+        self.begin(datagram, time, cx)
+    }
+
+    #[cold]
+    fn begin(&mut self, datagram: &Datagram, time: u64, cx: &mut Context<'_>) -> Option<Class> {
+        if self.table.len() >= UDP_FLOWS
+            && let Some(oldest) = self.table.oldest(0)
+        {
+            cx.count("flows evicted", 1);
+            self.end(oldest, cx);
+        }
+        let Datagram { flow, vlan, .. } = *datagram;
+        let facts = StreamFacts { flow, start: time, reuse: 0, vlan, state: StreamState::Established };
+        let number = cx.streams.open(facts)?;
+        self.table.insert(flow, 0, State { number, last_seen: time });
+        Some(Class::of_stream(number, 0))
+    }
+
+    fn end(&mut self, slot: Slot, cx: &mut Context<'_>) {
+        if let Some(state) = self.table.remove(slot) {
+            cx.streams.close(state.number);
+        }
+    }
+
+    /// When the longest silent flow is to be looked at.
+    fn next_due(&self) -> u64 {
+        let oldest = self.table.oldest(0).and_then(|slot| self.table.get(slot));
+        oldest.map_or(u64::MAX, |state| state.last_seen.saturating_add(self.idle).saturating_add(1))
+    }
+}
+
+impl Filter for Udp {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        self.clock.at(cx.now);
+        let mut links = Links::default();
+        for (_, block) in batch.iter() {
+            let Some(link) = links.of(cx.rings, block) else {
+                cx.drop(1, Malformed::UnsupportedLink.reason());
+                continue;
+            };
+            let datagram = match read(link, cx.rings.bytes(block), block.wire()) {
+                Ok(datagram) => datagram,
+                Err(Refusal::Other) => {
+                    cx.reject(1);
+                    continue;
+                }
+                Err(Refusal::Dropped(reason)) => {
+                    cx.drop(1, reason);
+                    continue;
+                }
+            };
+            let Some(class) = self.class_of(&datagram, block.time, cx) else {
+                cx.drop(1, "no stream number free");
+                continue;
+            };
+            let mut message = block.part(datagram.offset, datagram.len);
+            message.class = class;
+            message.set_wire(datagram.wire);
+            let cut = if datagram.len < datagram.wire { Flags::TRUNCATED } else { Flags::NONE };
+            message.set_flags(Flags::FIRST.with(Flags::LAST).with(cut));
+            cx.emit(message);
+        }
+        cx.wake_at(self.next_due());
+        Ok(Status::Done)
+    }
+
+    fn timer(&mut self, cx: &mut Context<'_>) -> Made {
+        let now = self.clock.at(cx.now);
+        while self.next_due() <= now
+            && let Some(oldest) = self.table.oldest(0)
+        {
+            cx.count("flows idle", 1);
+            self.end(oldest, cx);
+        }
+        cx.wake_at(self.next_due());
+        Ok(Status::Done)
+    }
+
+    fn finish(&mut self, cx: &mut Context<'_>) -> Made {
+        while let Some(oldest) = self.table.oldest(0) {
+            self.end(oldest, cx);
+        }
+        Ok(Status::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::packets::{CLIENT, SERVER, ipv4, tcp, udp};
+    use testkit::{Chain, Outcome};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn run(frames: &[(u64, Vec<u8>)]) -> Outcome {
+        Chain::frames(1, frames).then(&KIND, &[]).run()
+    }
+
+    /// Class, bytes and reuse of what came out.
+    fn check(frames: &[(u64, Vec<u8>)], expected: &[(u32, &[u8])]) -> Outcome {
+        let outcome = run(frames);
+        let found: Vec<_> =
+            outcome.blocks.iter().map(|block| (block.descriptor.class.0, block.bytes.as_slice())).collect();
+        assert_eq!(found, expected);
+        for block in &outcome.blocks {
+            assert!(block.from_source, "copied");
+            assert!(block.descriptor.has(Flags::FIRST.with(Flags::LAST)));
+            assert_eq!(block.stream.unwrap().flow.protocol, protocol::UDP);
+        }
+        outcome
+    }
+
+    #[test]
+    fn datagrams_are_messages_of_their_flow() {
+        let other = (CLIENT.0, CLIENT.1 + 1);
+        let outcome = check(
+            &[
+                (1, udp(CLIENT, SERVER, b"question")),
+                (2, udp(other, SERVER, b"another")),
+                (3, udp(SERVER, CLIENT, b"answer")),
+                (4, udp(SERVER, other, b"")),
+                (5, udp(CLIENT, SERVER, b"again")),
+            ],
+            &[(0, b"question"), (2, b"another"), (1, b"answer"), (3, b""), (0, b"again")],
+        );
+        let facts = outcome.blocks[2].stream.unwrap();
+        assert_eq!((facts.start, facts.flow.source_port, facts.state), (1, CLIENT.1, StreamState::Established));
+    }
+
+    #[test]
+    fn what_is_not_a_whole_datagram_is_counted() {
+        let mut fragment = udp(CLIENT, SERVER, b"part");
+        fragment[20] = 0x20;
+        let mut short = udp(CLIENT, SERVER, b"");
+        short[39] = 7;
+        let outcome = check(
+            &[
+                (1, fragment),
+                (2, short),
+                (3, tcp(CLIENT, SERVER, 1, 1, 16, b"no")),
+                (4, ipv4(CLIENT.0, SERVER.0, 1, b"ping....")),
+                (5, [&[0; 12][..], &[8, 6], &[0; 28]].concat()),
+                (6, vec![0; 5]),
+            ],
+            &[],
+        );
+        let counters = outcome.counters("udp");
+        assert_eq!(counters.blocks_rejected, 3);
+        let drops: Vec<_> = counters.drops.iter().collect();
+        assert_eq!(drops, [("fragment", 1), ("udp length below 8", 1), ("truncated link header", 1)]);
+    }
+
+    #[test]
+    fn a_cut_datagram_says_so() {
+        let mut frame = udp(CLIENT, SERVER, b"0123456789");
+        let wire = frame.len() as u32;
+        frame.truncate(frame.len() - 4);
+        let mut block = Descriptor::default();
+        block.set_wire(wire);
+        let outcome = Chain::pieces(Type::Frame, Some(1), vec![(block, frame)]).then(&KIND, &[]).run();
+        let [block] = &outcome.blocks[..] else { panic!("one block") };
+        assert_eq!((block.bytes.as_slice(), block.descriptor.wire()), (&b"012345"[..], 10));
+        assert!(block.descriptor.has(Flags::TRUNCATED));
+    }
+
+    #[test]
+    fn a_silent_flow_ends() {
+        let at = |seconds: u64, payload: &[u8]| (seconds * SECOND, udp(CLIENT, SERVER, payload));
+        let mut frames: Vec<_> = (0..64).map(|_| at(1, b"a")).collect();
+        // Other traffic lets time pass, batch by batch.
+        frames.extend((0..128).map(|n| (100 * SECOND + n, ipv4(CLIENT.0, SERVER.0, 1, b"ping"))));
+        frames.push(at(101, b"b"));
+        let outcome = run(&frames);
+        assert_eq!(outcome.counters("udp").events.get("flows idle"), 1);
+        let classes: Vec<_> = outcome.blocks.iter().map(|block| block.descriptor.class.0).collect();
+        assert_eq!((classes[0], classes[63], classes[64]), (0, 0, 2));
+    }
+
+    #[test]
+    fn one_frame_from_the_future_ends_nothing() {
+        let mut frames: Vec<_> = (0..200).map(|n| (SECOND + n, udp(CLIENT, SERVER, b"a"))).collect();
+        frames[63].0 = u64::MAX;
+        let outcome = run(&frames);
+        assert_eq!(outcome.counters("udp").events.get("flows idle"), 0);
+        assert!(outcome.blocks.iter().all(|block| block.descriptor.class.0 == 0));
+    }
+}
