@@ -74,6 +74,10 @@ pub const UDP_FLOWS: usize = STREAMS / 2;
 /// A flow without a datagram for this long (packet time) is over, if the request does not say otherwise.
 pub const UDP_IDLE_NS: u64 = 60 * SECOND_NS;
 
+/// Packet time goes on by this much at most from one batch to the next: captures merged from several, or with a frame whose
+/// time is wrong, do not make everything look idle at once.
+pub const CLOCK_STEP_NS: u64 = SECOND_NS;
+
 /// One second of packet time.
 pub const SECOND_NS: u64 = 1_000_000_000;
 

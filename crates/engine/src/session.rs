@@ -69,7 +69,7 @@ impl Sessions {
         if let Some(slot) = self.slot_of(block.class) {
             let begins_anew = self.key == SessionKey::Class && block.has(Flags::FIRST);
             if !begins_anew {
-                self.touch(slot);
+                self.touch(slot, cx.now);
                 return Ok(Slot(slot));
             }
             self.close(slot, Closed::Replaced, filter, cx)?;
@@ -84,7 +84,7 @@ impl Sessions {
             self.slots.resize((number + 1).next_power_of_two(), NONE);
         }
         self.slots[number] = slot.0;
-        let open = Open { class: block.class, last_seen: block.time, older: NONE, newer: NONE, ended: 0 };
+        let open = Open { class: block.class, last_seen: cx.now, older: NONE, newer: NONE, ended: 0 };
         if self.open.len() <= slot.0 as usize {
             self.open.resize(slot.0 as usize + 1, open);
         }
@@ -158,14 +158,9 @@ impl Sessions {
         self.open[self.oldest as usize].last_seen.saturating_add(SESSION_IDLE_NS + 1)
     }
 
-    /// Notes the time of a session's latest block.
     #[inline]
-    pub(crate) fn saw(&mut self, slot: Slot, time: u64) {
-        self.open[slot.0 as usize].last_seen = time;
-    }
-
-    #[inline]
-    fn touch(&mut self, slot: u32) {
+    fn touch(&mut self, slot: u32, now: u64) {
+        self.open[slot as usize].last_seen = now;
         if self.latest != slot {
             self.unlink(slot);
             self.append(slot);

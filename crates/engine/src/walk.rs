@@ -351,7 +351,6 @@ impl SessionPlace {
             self.left &= !run;
             self.kept |= kept;
             let last = *batch.block(63 - run.leading_zeros() as usize);
-            sessions.saw(slot, last.time);
             if last.has(Flags::LAST) && sessions.ends_with(slot, &last) {
                 sessions.close(slot.0, Closed::Ended, filter, cx)?;
             }

@@ -8,7 +8,7 @@ use crate::report::{EdgeReport, NodeReport, Report};
 use crate::session::Sessions;
 use crate::walk::{Arrow, Spare, context};
 use base::atomic::StopFlag;
-use base::limits::{NOTICES, SECOND_NS};
+use base::limits::{CLOCK_STEP_NS, NOTICES, SECOND_NS};
 use buffer::{Descriptor, Interface, Rings, SegmentId, ViewId};
 use filter::run::{AnySessionFilter, Instance};
 use filter::{Context, Counters, Failure, Filter, Gives, Pull, Source, Status, StreamTable};
@@ -47,7 +47,10 @@ pub(crate) enum Runner {
 pub(crate) struct Shared {
     pub(crate) rings: Rings,
     pub(crate) streams: StreamTable,
+    /// See [`Context::now`].
     pub(crate) now: u64,
+    /// Time of the last block a source gave.
+    latest: Option<u64>,
     pub(crate) notices: Vec<String>,
 }
 
@@ -135,8 +138,17 @@ impl Worker {
         }
         let is_source = |node: &Node| matches!(node.runner, Runner::Source(_));
         let sources = (0..nodes.len()).filter(|&index| is_source(&nodes[index])).collect();
-        let shared = Shared { rings, streams: StreamTable::new(), now: 0, notices: Vec::new() };
-        Worker { nodes, sources, shared, spares: Vec::new(), next_wake: u64::MAX, failure: None, source_failure: None, notices_lost: 0 }
+        let shared = Shared { rings, streams: StreamTable::new(), now: 0, latest: None, notices: Vec::new() };
+        Worker {
+            nodes,
+            sources,
+            shared,
+            spares: Vec::new(),
+            next_wake: u64::MAX,
+            failure: None,
+            source_failure: None,
+            notices_lost: 0,
+        }
     }
 
     /// Runs until the input ends, nobody wants more or `stop` is set, then finishes every filter. `look` is called now
@@ -194,8 +206,12 @@ impl Worker {
         }
         let Runner::Source(source) = &mut node.runner else { return None };
         let pulled = source.pull(&mut context!(node, shared));
-        if let Some(latest) = node.out.last() {
-            shared.now = latest.time;
+        if let Some((first, last)) = node.out.first().zip(node.out.last()) {
+            let before = shared.latest.replace(last.time).unwrap_or_else(|| {
+                shared.now = first.time;
+                first.time
+            });
+            shared.now = shared.now.saturating_add(last.time.saturating_sub(before).min(CLOCK_STEP_NS));
         }
         // What was read before a failure still goes down.
         self.drain(at);

@@ -19,7 +19,9 @@ pub struct Context<'a> {
     pub counters: &'a mut Counters,
     /// The append ring of this filter: `cx.rings.append_copy(cx.own, &[...])`.
     pub own: ViewId,
-    /// Time of the newest block seen, ns since 1970 UTC: with files this is packet time.
+    /// The clock, in ns: begins at the first block's time and follows the blocks' times, but never goes back and never
+    /// leaps ([`CLOCK_STEP_NS`](base::limits::CLOCK_STEP_NS) a batch at most). For timers and silence; when something
+    /// happened stands in its block.
     pub now: u64,
     /// Nobody else sees the blocks this filter gets; see [`Context::edit`].
     pub exclusive: bool,

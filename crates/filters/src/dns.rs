@@ -7,40 +7,53 @@ mod row;
 #[cfg(test)]
 mod tests;
 
+use crate::parts::numbers::{Meaning, Numbers};
 use base::limits::{DNS_BUFFERED_BYTES, DNS_ROWS};
 use buffer::{Rings, ViewId};
 use filter::Counters;
+use filter::kind::Example;
 use filter::prelude::*;
-use packet::dns::{PORTS, is_plausible, split_tcp};
+use packet::dns::{is_plausible, split_tcp};
 use packet::frame::protocol;
 use row::{MessageRow, SCHEMA};
 
 /// What `dns` is.
 pub static KIND: Kind = Kind::new("dns", "reads DNS messages and gives a record of each", make)
     .help(
-        "Reads DNS, multicast DNS and LLMNR (ports 53, 5353, 5355) over UDP and TCP. Each message becomes one record: \
+        "Reads DNS over UDP and TCP: what goes from or to port 53, or 5353 (multicast DNS), or others if `ports` says so; \
+         \"53,5353,5355\" adds LLMNR. Each message becomes one record: \
          `dns.type` is request or response, `dns.rrname` and `dns.rrtype` are the name and type of its first question \
          (`dns.queries` lists all of them where there are more), `dns.rcode` the result, and `dns.answers` and \
-         `dns.authorities` the records of those sections, with `rrname`, `rrtype`, `ttl` in seconds and `rdata`. Bytes of \
-         names that are not printable are written as \\DDD. Record data of types without a common text form is written \
+         `dns.authorities` the records of those sections, with `name`, `rrtype`, `ttl` in seconds and `rdata`. Bytes of \
+         names that are not printable are written as \\DDD; a dot may also be part of a label. Record data of types without a common text form is written \
          as \\# LENGTH HEX (RFC 3597).\n\n\
          What does not look like DNS is passed over. In a TCP stream with missing bytes, reading goes on at the next \
          segment that begins with a message. Of a message that was cut, what is there is shown. At most 256 records of a \
          section are listed.",
     )
+    .params(&[Param::new("ports", ParamType::Text, "a port, a range, or a list in quotes").default("53,5353")])
     .takes(&[Type::Bytes, Type::Message])
     .gives_records(&SCHEMA)
     .mode(Mode::Session(SessionKey::Class))
     .wants(&[(Type::Frame, "{ udp + tcp }"), (Type::Packet, "{ udp + tcp }")])
-    .parses_payload();
+    .parses_payload()
+    .examples(&[Example { request: "pcap dns.pcap | udp | dns", output: UDP_MESSAGES }]);
+
+const UDP_MESSAGES: &str = r#"{"timestamp":"2022-02-08T18:47:25.872520000Z","flow_id":7519411823625972,"event_type":"dns","src_ip":"10.16.1.11","src_port":38550,"dest_ip":"8.8.8.8","dest_port":53,"proto":"UDP","dns":{"type":"request","id":53980,"flags":"120","rd":true,"opcode":0,"rrname":"suricata.io","rrtype":"A"}}
+{"timestamp":"2022-02-08T18:47:25.940949000Z","flow_id":7519411823625972,"event_type":"dns","src_ip":"8.8.8.8","src_port":53,"dest_ip":"10.16.1.11","dest_port":38550,"proto":"UDP","dns":{"type":"response","id":53980,"flags":"8180","rd":true,"ra":true,"opcode":0,"rcode":"NOERROR","rrname":"suricata.io","rrtype":"A","answers":[{"name":"suricata.io","rrtype":"A","ttl":600,"rdata":"35.209.168.153"}]}}
+"#;
 
 const _: () = assert!(DNS_ROWS == 256, "the manual says so");
 
-fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
-    Ok(Instance::session(SessionKey::Class, Dns { row: MessageRow::new(), buffered_bytes: 0 }))
+const PORT: Meaning = Meaning { what: "a port", max: 65_535, names: &[] };
+
+fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    let ports = Numbers::from_param(params, "ports", PORT)?;
+    Ok(Instance::session(SessionKey::Class, Dns { ports, row: MessageRow::new(), buffered_bytes: 0 }))
 }
 
 struct Dns {
+    ports: Option<Numbers>,
     row: MessageRow,
     /// Copied parts of messages, of all streams.
     buffered_bytes: usize,
@@ -75,8 +88,9 @@ impl SessionFilter for Dns {
     type State = Session;
 
     fn open(&mut self, class: Class, cx: &mut Context<'_>) -> Session {
+        let wanted = |port: u16| self.ports.as_ref().is_none_or(|ports| ports.has(port.into()));
         match cx.streams.get(class).map(|facts| facts.flow) {
-            Some(flow) if !PORTS.contains(&flow.source_port) && !PORTS.contains(&flow.target_port) => Session::Unwanted,
+            Some(flow) if !wanted(flow.source_port) && !wanted(flow.target_port) => Session::Unwanted,
             Some(flow) if flow.protocol == protocol::UDP => Session::Datagrams,
             Some(_) => Session::Stream(Stream::default()),
             None => Session::Unwanted,

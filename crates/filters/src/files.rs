@@ -17,6 +17,7 @@ mod title;
 use crate::parts::class_table::ClassTable;
 use crate::parts::json_row::RowShapes;
 use disk::Disk;
+use filter::kind::Example;
 use filter::prelude::*;
 use folder::Folder;
 use outgoing::Outgoing;
@@ -45,7 +46,11 @@ pub static KIND: Kind = Kind::new("files", "writes each stream or message to a f
          At most 64 files are open at a time, however many streams there are.",
     )
     .params(PARAMS)
-    .sink();
+    .sink()
+    .examples(&[
+        Example { request: "pcap web.pcap | tcp | files streams", output: "" },
+        Example { request: "pcap web.pcap | http | files bodies hash=no", output: "" },
+    ]);
 
 const PARAMS: &[Param] = &[
     Param::new("dir", ParamType::Path, "folder to write to; it is made if it does not exist").required().main(),

@@ -8,6 +8,7 @@ mod row;
 
 use crate::parts::lines::Lines;
 use crate::parts::printable::{dump, quoted};
+use filter::kind::Example;
 use filter::prelude::*;
 use packet::LinkType;
 use std::io::Write;
@@ -23,7 +24,12 @@ pub static KIND: Kind = Kind::new("inspect", "prints one line for each block, fo
          The form of the lines may change from version to version; for scripts there is `json`.",
     )
     .params(PARAMS)
-    .sink();
+    .sink()
+    .examples(&[Example { request: "pcap dns.pcap | proto udp | inspect bytes=14", output: UDP_LINES }]);
+
+const UDP_LINES: &str = r#"2022-02-08T18:47:25.872520000Z 10.16.1.11:38550 > 8.8.8.8:53 UDP len 52, 94 bytes "\xd2\xdc\x01 \x00\x01\x00\x00\x00\x00\x00\x01\x08s"...
+2022-02-08T18:47:25.940949000Z 8.8.8.8:53 > 10.16.1.11:38550 UDP len 56, 98 bytes "\xd2\xdc\x81\x80\x00\x01\x00\x01\x00\x00\x00\x01\x08s"...
+"#;
 
 const PARAMS: &[Param] = &[
     Param::new("bytes", ParamType::Size, "how many bytes to show of each block").default("60"),

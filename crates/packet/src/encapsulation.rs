@@ -27,6 +27,9 @@ pub struct Encapsulation {
     pub mpls_count: u8,
     /// VLAN identifiers of the two outermost tags, outermost first; 0 where there is none.
     pub vlan_ids: [u16; 2],
+    /// One past the last byte of the network packet, where a header in front of it says (PPPoE): what is behind is
+    /// padding, whatever the packet itself says.
+    pub limit: Option<u32>,
 }
 
 /// What stands at the current offset.
@@ -198,8 +201,9 @@ fn walk(bytes: &[u8], mut offset: usize, mut layer: Layer) -> Result<Encapsulati
             },
             Layer::Pppoe => {
                 // RFC 2516, 4: version and type 1, code 0 for session data, session, length.
-                let [version_type, code, ..] = *chunk_at::<6>(bytes, offset).ok_or(CUT)?;
+                let [version_type, code, _, _, high, low] = *chunk_at(bytes, offset).ok_or(CUT)?;
                 offset += 6;
+                found.limit = Some((offset as u32).saturating_add(u32::from(u16::from_be_bytes([high, low]))));
                 if (version_type, code) == (0x11, 0) { Layer::Ppp } else { Layer::Other }
             }
             Layer::Ppp => {

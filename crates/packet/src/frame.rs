@@ -130,6 +130,7 @@ fn parse_ipv4(bytes: &[u8], below: Encapsulation, wire_len: u32) -> Result<Frame
         0 => wire_len.max(captured),
         total => below.network_offset.saturating_add(u32::from(total)),
     };
+    let end = below.limit.map_or(end, |limit| end.min(limit).max(start));
     let (more, offset) = (header.more_fragments(), header.fragment_offset());
     let fragment = (more || offset != 0).then(|| Fragment {
         offset,
@@ -172,6 +173,7 @@ fn parse_ipv6(bytes: &[u8], below: Encapsulation, wire_len: u32) -> Result<Frame
         (0, None) => wire_len.max(captured),
         (payload, _) => start.saturating_add(u32::from(payload)),
     };
+    let end = below.limit.map_or(end, |limit| end.min(limit).max(start));
     let mut frame = Frame {
         network_offset: below.network_offset,
         transport_offset: start,
@@ -286,6 +288,17 @@ mod tests {
         parse(link, bytes, bytes.len() as u32)
     }
 
+    /// A PPPoE length shorter than what the IP header claims: the rest is padding.
+    #[test]
+    fn pppoe_length_bounds_the_packet() {
+        for (packet, header) in [(packet_4(), [0, 31, 0, 0x21]), (packet_6(), [0, 51, 0, 0x57])] {
+            let bytes = [ADDRESSES, &[0x88, 0x64, 0x11, 0, 0, 1], &header, &packet].concat();
+            let frame = read(LinkType::ETHERNET, &bytes).unwrap();
+            assert_eq!(frame.udp(&bytes).unwrap().payload(), b"d");
+            assert!(!frame.is_cut());
+        }
+    }
+
     /// Each row: a link type and what stands before the packet.
     #[test]
     fn links() {
@@ -314,7 +327,7 @@ mod tests {
         check(LinkType::ETHERNET, &[ADDRESSES, &[0, 40, 0xaa, 0xaa, 3, 0, 0, 0, 8, 0]], &v4);
         check(LinkType::ETHERNET, &[ADDRESSES, &[0, 40, 6, 6, 3]], &v4);
         check(LinkType::ETHERNET, &[ADDRESSES, &[0x88, 0x64, 0x11, 0, 0, 1, 0, 34, 0, 0x21]], &v4);
-        check(LinkType::ETHERNET, &[ADDRESSES, &[0x88, 0x64, 0x11, 0, 0, 1, 0, 33, 0x57]], &v6);
+        check(LinkType::ETHERNET, &[ADDRESSES, &[0x88, 0x64, 0x11, 0, 0, 1, 0, 53, 0x57]], &v6);
         check(LinkType::ETHERNET, &[ADDRESSES, &[0x89, 9, 1, 1, 0, 1, 0, 2, 8, 0]], &v4);
         check(LinkType::ETHERNET, &[ADDRESSES, &[0x89, 0x26, 0, 0, 0, 0, 8, 0]], &v4);
         check(LinkType::ETHERNET, &[ADDRESSES, &[0x89, 0x3f, 0, 0, 0, 0, 0, 0, 8, 0]], &v4);

@@ -2,7 +2,7 @@
 
 use crate::parts::{Graph, texts};
 use base::id::Class;
-use base::limits::SESSION_IDLE_NS;
+use base::limits::{SECOND_NS, SESSION_IDLE_NS};
 use buffer::Descriptor;
 use filter::prelude::*;
 
@@ -89,24 +89,39 @@ fn a_connection_ends_when_both_directions_have() {
     );
 }
 
-#[test]
-fn a_silent_session_is_closed_by_packet_time() {
-    let late = SESSION_IDLE_NS + 1_000_000_000;
-    let mut blocks = vec![(0, 4, FIRST, "quiet"), (0, 6, FIRST, "a")];
-    // Batches are where time is looked at: fill some.
-    blocks.extend((0..200).map(|step| (late + step, 6, PLAIN, "b")));
-    let expected_tail = format!("6:unfinished:a{}", "b".repeat(200));
+/// Blocks of class 6 for `seconds`, a batch of 64 a second, after one of class 4.
+fn a_quiet_and_a_busy_one(seconds: u64) -> Vec<(u64, u32, Flags, Vec<u8>)> {
+    let busy = (0..seconds * 64).map(|step| (step / 64 * SECOND_NS, 6, PLAIN, b"b".to_vec()));
+    std::iter::once((0, 4, FIRST, b"quiet".to_vec())).chain(busy).collect()
+}
+
+fn ends_of(blocks: Vec<(u64, u32, Flags, Vec<u8>)>) -> Vec<String> {
     let mut graph = Graph::default();
-    let timed = blocks.iter().map(|(time, class, flags, text)| (*time, *class, *flags, text.as_bytes().to_vec()));
-    let source = graph.timed_source(timed.collect());
+    let source = graph.timed_source(blocks);
     let collect = graph.maker("collect", Instance::session(SessionKey::Class, Collect));
     let sink = graph.sink("sink");
     graph.edge(source, collect);
     graph.edge(collect, sink);
     let seen = graph.seen.clone();
-    let (_, report) = graph.run();
-    assert_eq!(texts(&seen, "sink"), ["4:idle:quiet", &expected_tail]);
-    assert_eq!(report.nodes[1].counters.events.get("sessions idle"), 1);
+    graph.run().0.unwrap();
+    texts(&seen, "sink").iter().map(|text| text.trim_end_matches('b').to_string()).collect()
+}
+
+#[test]
+fn a_silent_session_is_closed_by_packet_time() {
+    let idle_s = SESSION_IDLE_NS / SECOND_NS;
+    assert_eq!(ends_of(a_quiet_and_a_busy_one(idle_s - 2)), ["4:unfinished:quiet", "6:unfinished:"]);
+    assert_eq!(ends_of(a_quiet_and_a_busy_one(idle_s + 3)), ["4:idle:quiet", "6:unfinished:"]);
+}
+
+#[test]
+fn a_leap_in_time_closes_nothing() {
+    let mut blocks = a_quiet_and_a_busy_one(100);
+    for (index, block) in blocks.iter_mut().enumerate().skip(1000) {
+        // Two captures from different years, frame by frame.
+        block.0 += (index as u64 % 2) * 40_000_000 * SECOND_NS;
+    }
+    assert_eq!(ends_of(blocks), ["4:unfinished:quiet", "6:unfinished:"]);
 }
 
 #[test]
@@ -143,9 +158,9 @@ impl Filter for Alarm {
 
 #[test]
 fn timers_go_by_packet_time() {
-    // One batch of 64 blocks each 10 s: the alarm set by a batch goes off with the next.
+    // A batch of 64 blocks each second: the alarm set by a batch goes off with the next.
     let mut graph = Graph::default();
-    let blocks = (0..256u64).map(|index| (index / 64 * 10_000_000_000, 0, PLAIN, b"x".to_vec()));
+    let blocks = (0..256u64).map(|index| ((10 + index / 64) * SECOND_NS, 0, PLAIN, b"x".to_vec()));
     let source = graph.timed_source(blocks.collect());
     let alarm = graph.maker("alarm", Instance::filter(Alarm));
     let sink = graph.sink("sink");
@@ -153,5 +168,5 @@ fn timers_go_by_packet_time() {
     graph.edge(alarm, sink);
     let seen = graph.seen.clone();
     graph.run().0.unwrap();
-    assert_eq!(texts(&seen, "sink"), ["10", "20", "30"]);
+    assert_eq!(texts(&seen, "sink"), ["11", "12", "13"]);
 }

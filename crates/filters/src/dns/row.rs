@@ -5,7 +5,7 @@ use crate::parts::json_text;
 use base::limits::{DNS_RDATA_BYTES, DNS_ROWS};
 use filter::prelude::*;
 use filter::record::list_push;
-use packet::dns::{Data, Fault, Message, Section, response_code_name, type_name};
+use packet::dns::{Data, Fault, Message, Name, Section, response_code_name, type_name};
 use std::io::Write;
 
 /// The records of `dns`.
@@ -32,10 +32,11 @@ pub(super) static SCHEMA: Schema = Schema::new(
 static QUERY: Schema =
     Schema::new("query", &[Field::new("rrname", FieldType::Text), Field::new("rrtype", FieldType::Text)]);
 
+/// Here the name is `name`, so that everything under `rrname` is a name that somebody asked for.
 static ANSWER: Schema = Schema::new(
     "answer",
     &[
-        Field::new("rrname", FieldType::Text),
+        Field::new("name", FieldType::Text),
         Field::new("rrtype", FieldType::Text),
         Field::new("ttl", FieldType::Number),
         Field::new("rdata", FieldType::Text),
@@ -74,7 +75,7 @@ impl MessageRow {
         facts: Option<&StreamFacts>,
     ) -> (Option<Fault>, u64) {
         begin_row(&mut self.row, block.time, block.class, facts);
-        let flags = message.get(2..4).unwrap_or_default();
+        let flags = message.get(2..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u16::from_be_bytes(*bytes));
         let message = match Message::new_checked(message) {
             Ok(message) => message,
             Err(fault) => return (Some(fault), 0),
@@ -90,11 +91,11 @@ impl MessageRow {
         self.row.row()
     }
 
-    fn header(&mut self, message: &Message<'_>, flags: &[u8]) {
+    fn header(&mut self, message: &Message<'_>, flags: u16) {
         self.row.text("dns.type", if message.is_response() { "response" } else { "request" });
         self.row.number("dns.id", u64::from(message.id()));
         self.text.clear();
-        json_text::hex(&mut self.text, flags);
+        print(&mut self.text, format_args!("{flags:x}"));
         self.row.text("dns.flags", &self.text);
         // As EVE has it: a flag that is not set is not there.
         for (name, is_set) in [
@@ -133,7 +134,7 @@ impl MessageRow {
             }
             self.query.begin();
             self.text.clear();
-            found = found.or(question.name.append_to(&mut self.text).err());
+            found = found.or(append_name(&mut self.text, question.name).err());
             self.query.text("rrname", &self.text);
             if list.count == 0 {
                 self.row.text("dns.rrname", &self.text);
@@ -176,8 +177,8 @@ impl MessageRow {
             }
             self.answer.begin();
             self.text.clear();
-            found = found.or(record.name.append_to(&mut self.text).err());
-            self.answer.text("rrname", &self.text);
+            found = found.or(append_name(&mut self.text, record.name).err());
+            self.answer.text("name", &self.text);
             self.text.clear();
             print(&mut self.text, format_args!("{}", type_name(record.kind)));
             self.answer.text("rrtype", &self.text).number("ttl", u64::from(record.time_to_live_s));
@@ -228,27 +229,44 @@ fn print(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     out.write_fmt(text).unwrap_or_default();
 }
 
+/// Appends a name, a dot between labels; the root is `.`. A dot inside a label gets no backslash: the names of services
+/// have such dots (RFC 6763, 4.3), and Suricata and tshark show them so.
+fn append_name(out: &mut Vec<u8>, name: Name<'_>) -> Result<(), Fault> {
+    let start = out.len();
+    for label in name.labels() {
+        let label = label?;
+        if out.len() > start {
+            out.push(b'.');
+        }
+        packet::tls::append_name(out, label);
+    }
+    if out.len() == start {
+        out.push(b'.');
+    }
+    Ok(())
+}
+
 /// Appends what a record says, as zone files write it (RFC 1035, 5.1; RFC 3597, 5).
 fn append_data(out: &mut Vec<u8>, data: Data<'_>) -> Result<(), Fault> {
     match data {
         Data::A(address) => print(out, format_args!("{address}")),
         Data::Aaaa(address) => print(out, format_args!("{address}")),
-        Data::Name(name) => name.append_to(out)?,
+        Data::Name(name) => append_name(out, name)?,
         Data::Mx { preference, exchange } => {
             print(out, format_args!("{preference} "));
-            exchange.append_to(out)?;
+            append_name(out, exchange)?;
         }
         // The strings of a record are one text, cut every 255 bytes (RFC 7208, 3.3).
         Data::Txt(strings) => strings.for_each(|string| out.extend_from_slice(string)),
         Data::Soa { server, mailbox, serial, minimum_s: _ } => {
-            server.append_to(out)?;
+            append_name(out, server)?;
             out.push(b' ');
-            mailbox.append_to(out)?;
+            append_name(out, mailbox)?;
             print(out, format_args!(" {serial}"));
         }
         Data::Srv { priority, weight, port, target } => {
             print(out, format_args!("{priority} {weight} {port} "));
-            target.append_to(out)?;
+            append_name(out, target)?;
         }
         Data::Other(bytes) => {
             print(out, format_args!("\\# {}", bytes.len()));

@@ -38,10 +38,14 @@ fn query(text: &str) -> Vec<u8> {
 }
 
 fn chain(pieces: Vec<Piece>, protocol: u8, ports: [u16; 2]) -> Outcome {
+    chain_of(&[], pieces, protocol, ports)
+}
+
+fn chain_of(given: &[(&str, &str)], pieces: Vec<Piece>, protocol: u8, ports: [u16; 2]) -> Outcome {
     let mut facts = facts(1, protocol, 0);
     facts.flow = Flow { source_port: ports[0], target_port: ports[1], ..facts.flow };
     let of = if protocol == protocol::UDP { Type::Message } else { Type::Bytes };
-    Chain::pieces(of, None, pieces).streams(&[facts]).then(&KIND, &[]).then(&json::KIND, &[]).run()
+    Chain::pieces(of, None, pieces).streams(&[facts]).then(&KIND, given).then(&json::KIND, &[]).run()
 }
 
 fn records(outcome: &Outcome) -> Vec<Value> {
@@ -60,13 +64,19 @@ fn check(message: &[u8], expected: Value) {
 fn messages() {
     check(
         &query("www.example.org"),
-        json!({"type": "request", "id": 7, "flags": "0100", "rd": true, "opcode": 0, "rrname": "www.example.org", "rrtype": "A"}),
+        json!({"type": "request", "id": 7, "flags": "100", "rd": true, "opcode": 0, "rrname": "www.example.org", "rrtype": "A"}),
+    );
+    // Labels may hold anything, dots and control characters too.
+    let label = [header(0, [1, 0, 0, 0]), vec![6], b"a.b\\\x1b ".to_vec(), name("x"), vec![0, 16, 0, 1]].concat();
+    check(
+        &label,
+        json!({"type": "request", "id": 7, "flags": "0", "opcode": 0, "rrname": "a.b\\\\\\027 .x", "rrtype": "TXT"}),
     );
     let two = [header(0, [2, 0, 0, 0]), question("a.local", 12), question("b.local", 28)].concat();
     let queries = json!([{"rrname": "a.local", "rrtype": "PTR"}, {"rrname": "b.local", "rrtype": "AAAA"}]);
     check(
         &two,
-        json!({"type": "request", "id": 7, "flags": "0000", "opcode": 0, "rrname": "a.local", "rrtype": "PTR", "queries": queries}),
+        json!({"type": "request", "id": 7, "flags": "0", "opcode": 0, "rrname": "a.local", "rrtype": "PTR", "queries": queries}),
     );
     let answers = [
         record(1, &[192, 0, 2, 1]),
@@ -79,7 +89,7 @@ fn messages() {
     ];
     let authority = record(6, &[name("ns.x"), name("me.x"), vec![0, 0, 0, 9], vec![0; 16]].concat());
     let response = [header(0x8783, [1, 7, 1, 0]), question("www.x", 1), answers.concat(), authority].concat();
-    let answer = |kind: &str, data: &str| json!({"rrname": "www.x", "rrtype": kind, "ttl": 300, "rdata": data});
+    let answer = |kind: &str, data: &str| json!({"name": "www.x", "rrtype": kind, "ttl": 300, "rdata": data});
     check(
         &response,
         json!({
@@ -118,9 +128,12 @@ fn what_is_not_dns_is_rejected() {
         assert_eq!(records(&outcome).len(), records_expected, "{bytes:?} {ports:?}");
         assert_eq!(outcome.counters("dns").blocks_rejected, 1 - records_expected as u64);
     };
-    for (ports, expected) in [([53, 4000], 1), ([4000, 5353], 1), ([5355, 5355], 1), ([4000, 54], 0)] {
+    for (ports, expected) in [([53, 4000], 1), ([4000, 5353], 1), ([5355, 5355], 0), ([4000, 54], 0)] {
         check(&query("x"), ports, expected);
     }
+    let pieces = vec![block(0, Flags::FIRST.with(Flags::LAST), &query("x"), 0)];
+    let outcome = chain_of(&[("ports", "53,5355:5400")], pieces, protocol::UDP, [5360, 80]);
+    assert_eq!(records(&outcome).len(), 1);
     check(b"", [4000, 53], 0);
     check(b"not a message at all", [4000, 53], 0);
     check(&query("x")[..11], [4000, 53], 0);

@@ -1,0 +1,98 @@
+//! A case: what is compared with what, and how good it has to be. Data, and one function that sets the two sides up.
+
+use crate::measure::{self, Clock, Figure, Side, estimate};
+use crate::process::{Memory, Program};
+use crate::setting::Setting;
+use crate::table::{Found, Goal, Row, Touched};
+use std::path::Path;
+
+/// One comparison.
+pub struct Case {
+    /// What is done.
+    pub about: &'static str,
+    /// What it is compared with.
+    pub against: &'static str,
+    /// How good it has to be.
+    pub goal: Goal,
+    /// What the work touches.
+    pub touched: Touched,
+    /// How it is measured.
+    pub how: How,
+}
+
+/// How a case is measured.
+pub enum How {
+    /// By time.
+    Time(Clock, Figure, fn(&Setting) -> Result<Sides<'_>, Trouble>),
+    /// By the highest memory of two programs, each of which writes into the folder it is given.
+    Memory(fn(&Setting) -> Result<[IntoFolder<'_>; 2], Trouble>),
+}
+
+/// Two things to compare by time.
+pub struct Sides<'a> {
+    /// Ours.
+    pub ours: Side<'a>,
+    /// The peer.
+    pub peer: Side<'a>,
+}
+
+/// A program, given the folder it writes into.
+pub type IntoFolder<'a> = Box<dyn Fn(&Path) -> Program + 'a>;
+
+/// Why there is no figure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// The peer is not installed; how to install it.
+    Missing(String),
+    /// It went wrong.
+    Failed(String),
+}
+
+impl From<String> for Trouble {
+    fn from(why: String) -> Trouble {
+        Trouble::Failed(why)
+    }
+}
+
+/// Runs of each program whose memory is compared.
+const MEMORY_RUNS: usize = 5;
+
+impl Case {
+    /// Measures it.
+    pub fn run(&self, setting: &Setting) -> Row {
+        let found = match &self.how {
+            How::Time(clock, figure, sides) => sides(setting).and_then(|Sides { mut ours, mut peer }| {
+                let outcome = measure::compare(&mut ours, &mut peer, *clock, *figure, setting.effort)?;
+                Ok(Found::Times(outcome, *figure))
+            }),
+            How::Memory(programs) => programs(setting).and_then(|programs| compare_memory(setting, &programs)),
+        };
+        let found = found.unwrap_or_else(|trouble| match trouble {
+            Trouble::Missing(how) => Found::Missing(how),
+            Trouble::Failed(why) => Found::Failed(why),
+        });
+        let Case { about, against, goal, touched, .. } = self;
+        Row { case: (*about).to_owned(), against: (*against).to_owned(), goal: *goal, touched: *touched, found }
+    }
+}
+
+fn compare_memory(setting: &Setting, programs: &[IntoFolder<'_>; 2]) -> Result<Found, Trouble> {
+    let mut peaks: [Vec<Memory>; 2] = Default::default();
+    for _ in 0..MEMORY_RUNS {
+        for (program, peaks) in programs.iter().zip(&mut peaks) {
+            let folder = setting.output()?;
+            peaks.push(program(&folder.path().join("out")).peak_memory()?);
+        }
+    }
+    let [ours, peer] = &peaks;
+    let shares: Vec<f64> = ours.iter().zip(peer).map(|(ours, peer)| ours.own as f64 / peer.own as f64).collect();
+    let middle = |peaks: &[Memory], of: fn(&Memory) -> u64| {
+        let numbers: Vec<f64> = peaks.iter().map(|peak| of(peak) as f64).collect();
+        measure::median(&numbers) as u64
+    };
+    Ok(Found::Memory {
+        share: estimate(&shares),
+        own: [middle(ours, |peak| peak.own), middle(peer, |peak| peak.own)],
+        mapped_files: [middle(ours, |peak| peak.mapped_files), middle(peer, |peak| peak.mapped_files)],
+    })
+}

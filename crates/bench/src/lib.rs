@@ -1,0 +1,43 @@
+//! Measures Streamline: against the tools people use today, and against the barest code that could do the same work.
+//!
+//! - [`first_light`] — a comparison: what is measured against what, and how good it has to be. Start reading here.
+//! - [`case`] — what a comparison is made of; [`setting`] — what every case needs.
+//! - [`measure`] — how two things are compared: interleaved blocks, ratios, intervals.
+//! - [`process`], [`in_process`] — running programs, and requests in this process, and what they cost.
+//! - [`floors`], [`memory`], [`stages`] — work by hand, work over memory, work with pipes between.
+//! - [`packets`], [`captures`] — the captures that are measured with.
+//! - [`table`], [`machine`] — what is printed. [`random`] — numbers that are the same everywhere.
+
+#![forbid(unsafe_code)]
+
+pub mod captures;
+pub mod case;
+pub mod first_light;
+pub mod floors;
+pub mod in_process;
+pub mod machine;
+pub mod measure;
+pub mod memory;
+pub mod packets;
+pub mod process;
+pub mod random;
+pub mod setting;
+pub mod stages;
+pub mod table;
+
+/// Cases that are measured and printed together.
+pub struct Comparison {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// One line for `bench list`.
+    pub about: &'static str,
+    /// Its cases, in the order of the table.
+    pub cases: &'static [case::Case],
+}
+
+/// Every comparison there is.
+pub static COMPARISONS: &[Comparison] = &[Comparison {
+    name: "first-light",
+    about: "capture files in, counts, streams and HTTP bodies out, in one process",
+    cases: first_light::CASES,
+}];

@@ -1,0 +1,116 @@
+//! What the figures were measured on and with: processor, kernel, and the versions of the peers.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A program that ours is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its name.
+    pub program: &'static str,
+    /// The Debian package it comes in.
+    pub package: &'static str,
+}
+
+/// The peers of the comparisons there are.
+pub const PEERS: [Peer; 3] = [TCPDUMP, TSHARK, TCPFLOW];
+/// Prints, filters and stores packets.
+pub const TCPDUMP: Peer = Peer { program: "tcpdump", package: "tcpdump" };
+/// Dissects packets.
+pub const TSHARK: Peer = Peer { program: "tshark", package: "tshark" };
+/// Puts TCP streams in order and stores them.
+pub const TCPFLOW: Peer = Peer { program: "tcpflow", package: "tcpflow" };
+
+impl Peer {
+    /// Where it is installed, or how to install it.
+    pub fn find(self) -> Result<PathBuf, String> {
+        let folders = std::env::var_os("PATH").unwrap_or_default();
+        // Debian keeps tcpdump where only an administrator's path leads.
+        let further = ["/usr/sbin", "/usr/bin"].map(PathBuf::from);
+        let mut folders = std::env::split_paths(&folders).chain(further);
+        let found = folders.find_map(|folder| Some(folder.join(self.program)).filter(|path| path.is_file()));
+        found.ok_or_else(|| format!("peer missing: apt-get install {}", self.package))
+    }
+
+    /// The first line it says of its version.
+    fn version(self) -> String {
+        match self.find() {
+            Ok(path) => version_of(&path),
+            Err(missing) => format!("{}: {missing}", self.program),
+        }
+    }
+}
+
+/// Lines that say what was measured on and with.
+pub fn description(streamline: &Path) -> Vec<String> {
+    let mut lines = vec![
+        format!("{}, {} processors, {}", processor(), processors(), caches()),
+        format!("Linux {}, {}", read("/proc/sys/kernel/osrelease"), read("/proc/sys/kernel/version")),
+        version_of(Path::new("rustc")),
+        version_of(streamline),
+    ];
+    lines.extend(PEERS.map(Peer::version));
+    lines
+}
+
+fn version_of(program: &Path) -> String {
+    // Some say it and exit with 1.
+    match Command::new(program).arg("--version").stdin(Stdio::null()).output() {
+        Ok(output) => {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            text.lines().next().unwrap_or_default().trim_end_matches('.').to_owned()
+        }
+        Err(error) => format!("{}: {error}", program.display()),
+    }
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned())
+}
+
+fn processor() -> String {
+    let text = read("/proc/cpuinfo");
+    let field = |key: &str| {
+        let line = text.lines().find(|line| line.split(':').next().is_some_and(|name| name.trim() == key))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let [name, family, model] = ["model name", "cpu family", "model"].map(|key| field(key).unwrap_or("unknown".into()));
+    format!("{name} (family {family}, model {model})")
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn caches() -> String {
+    let mut found = Vec::new();
+    for index in 0..8 {
+        let folder = format!("/sys/devices/system/cpu/cpu0/cache/index{index}");
+        if !Path::new(&folder).exists() {
+            break;
+        }
+        let [level, kind, size] = ["level", "type", "size"].map(|name| read(&format!("{folder}/{name}")));
+        if kind != "Instruction" {
+            found.push(format!("L{level} {size}"));
+        }
+    }
+    found.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_installed_says_how_to_get_it() {
+        let peer = Peer { program: "no-such-program", package: "nothing" };
+        assert_eq!(peer.find().unwrap_err(), "peer missing: apt-get install nothing");
+        assert!(peer.version().contains("apt-get install nothing"));
+    }
+
+    #[test]
+    fn the_machine_has_a_processor() {
+        assert!(processors() > 0);
+        assert!(description(Path::new("/bin/sh")).len() >= 4);
+    }
+}

@@ -1,0 +1,95 @@
+//! The program `bench`: one comparison, one table. See BENCHMARKS.md for what came of it and how to read it.
+
+#![forbid(unsafe_code)]
+
+use bench::COMPARISONS;
+use bench::machine;
+use bench::measure::Effort;
+use bench::setting::Setting;
+use bench::stages;
+use bench::table::Table;
+use clap::Parser;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Measures Streamline against other tools and against loops by hand.
+#[derive(Parser)]
+struct Args {
+    /// The comparison, or `list`
+    name: String,
+
+    /// Write the table as JSON, too
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+
+    /// 5 pairs of blocks for each case instead of 15: to see whether it works
+    #[arg(long, conflicts_with = "quoted")]
+    quick: bool,
+
+    /// 31 pairs of blocks for each case: for figures that are quoted
+    #[arg(long)]
+    quoted: bool,
+
+    /// Only cases whose text, or what they are compared with, contains this
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+
+    /// Where captures are kept; beside the build's output if not given
+    #[arg(long, value_name = "FOLDER")]
+    captures: Option<PathBuf>,
+
+    /// The program to measure; built first if not given
+    #[arg(long, value_name = "FILE")]
+    streamline: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    // A stage of a pipeline that is measured: nothing for people, so not among what help shows.
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let outcome = match words.split_first() {
+        Some((first, rest)) if first == "stage" => stages::run(rest).map(|()| true),
+        _ => run(&Args::parse()),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs a comparison; false where a case of it failed.
+fn run(args: &Args) -> Result<bool, String> {
+    if args.name == "list" {
+        COMPARISONS.iter().for_each(|comparison| println!("{:12} {}", comparison.name, comparison.about));
+        return Ok(true);
+    }
+    let comparison = COMPARISONS.iter().find(|comparison| comparison.name == args.name);
+    let comparison = comparison.ok_or_else(|| format!("there is no comparison {}; see `bench list`", args.name))?;
+    let effort = match args {
+        Args { quick: true, .. } => Effort::Quick,
+        Args { quoted: true, .. } => Effort::Quoted,
+        _ => Effort::Usual,
+    };
+    let setting = Setting::new(effort, args.captures.as_deref(), args.streamline.as_deref())?;
+    let mut table = Table { machine: machine::description(&setting.streamline), rows: Vec::new() };
+    for case in comparison.cases {
+        let texts = [case.about, case.against];
+        if args.only.as_ref().is_some_and(|only| !texts.iter().any(|text| text.contains(only))) {
+            continue;
+        }
+        eprintln!("{}, against {}", case.about, case.against);
+        table.rows.push(case.run(&setting));
+    }
+    print!("{}", table.text());
+    if let Some(path) = &args.json {
+        let text = format!("{:#}\n", table.json());
+        std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    for (case, why) in table.failures() {
+        eprintln!("error: {case}: {why}");
+    }
+    Ok(!table.has_failed())
+}

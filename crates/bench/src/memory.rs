@@ -1,0 +1,201 @@
+//! Descriptors in memory and filters that do next to nothing: what the engine itself costs. The plan is made by hand, the
+//! engine that runs it is the real one.
+
+use crate::process::{Cost, Stopwatch};
+use base::limits::BATCH_BLOCKS;
+use buffer::{Interface, MappedFile, ViewId};
+use engine::{Edge, Node, NodeId, Plan, Task, Worker};
+use filter::prelude::*;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use streamline::StopFlag;
+
+static SOURCE: Kind = Kind::new("memory", "blocks in memory", by_hand).source(Type::Bytes);
+static NOTHING: Kind = Kind::new("nothing", "does nothing", by_hand);
+static TOUCH: Kind = Kind::new("touch", "reads the first byte of each block", by_hand).mode(Mode::Serial);
+
+fn by_hand(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    Err(ParamError::system("made by hand, with its plan"))
+}
+
+/// Blocks in a file that is mapped and wholly present.
+#[derive(Clone, Debug)]
+pub struct Blocks {
+    /// The file.
+    pub path: PathBuf,
+    /// Bytes of it that are used.
+    pub bytes: u64,
+    /// Bytes of each block.
+    pub block_bytes: u32,
+    /// How often the file is gone through.
+    pub passes: u64,
+}
+
+impl Blocks {
+    /// The first `bytes` of a file, in blocks of so many bytes, so often.
+    pub fn new(path: &Path, bytes: u64, block_bytes: u32, passes: u64) -> Blocks {
+        Blocks { path: path.to_owned(), bytes, block_bytes, passes }
+    }
+
+    /// Blocks in all.
+    pub fn count(&self) -> u64 {
+        self.bytes / u64::from(self.block_bytes) * self.passes
+    }
+
+    /// What it costs to take them through this many filters that do nothing.
+    pub fn through_nothing(&self, filters: usize) -> Result<Cost, String> {
+        let filters = (0..filters).map(|_| (&NOTHING, Instance::filter(Nothing))).collect();
+        self.through(filters)
+    }
+
+    /// What it costs to read one byte of each in a filter, and the sum of those bytes.
+    pub fn through_touch(&self) -> Result<(Cost, u64), String> {
+        let total = Arc::new(Mutex::new(0));
+        let touch = Touch { sum: 0, total: Arc::clone(&total) };
+        let cost = self.through(vec![(&TOUCH, Instance::filter(touch))])?;
+        let total = *total.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok((cost, total))
+    }
+
+    /// The same in a loop by hand.
+    pub fn touch_by_hand(&self) -> Result<(Cost, u64), String> {
+        let file = present(&self.path)?;
+        let used = file.bytes().get(..self.bytes as usize).ok_or("the file is too short")?;
+        let watch = Stopwatch::start_here()?;
+        let mut sum = 0;
+        for _ in 0..self.passes {
+            // The passes must not be made one by the compiler.
+            let blocks = std::hint::black_box(used).chunks_exact(self.block_bytes as usize);
+            sum += blocks.map(|block| u64::from(block[0])).sum::<u64>();
+        }
+        Ok((watch.stop()?, sum))
+    }
+
+    fn through(&self, filters: Vec<(&'static Kind, Instance)>) -> Result<Cost, String> {
+        let begun = Arc::new(Mutex::new(None));
+        let source = Memory { blocks: self.clone(), place: None, left: self.count(), begun: Arc::clone(&begun) };
+        let mut chain = vec![(&SOURCE, Instance::source(source))];
+        chain.extend(filters);
+        let mut plan = Plan::default();
+        let mut instances = Vec::new();
+        let last = chain.len() - 1;
+        for (index, (kind, instance)) in chain.into_iter().enumerate() {
+            let next = Edge { to: NodeId(index as u32 + 1), select: None, cut: false };
+            plan.nodes.push(Node {
+                label: kind.name.to_owned(),
+                task: Task::Filter { kind, params: Params::new() },
+                space: "app".to_owned(),
+                input: if index == 0 { Types::NONE } else { Types::of(&[Type::Bytes]) },
+                edges: if index == last { Vec::new() } else { vec![next] },
+            });
+            instances.push(Some(instance));
+        }
+        let mut worker = Worker::new(&plan, instances);
+        worker.run(&StopFlag::new(), &mut |_| {}).map_err(|failure| failure.to_string())?;
+        let begun = begun.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let cost = begun.ok_or("the source was never asked")?.stop()?;
+        let report = worker.report();
+        report.check()?;
+        if report.nodes[last].counters.blocks_in != self.count() && last > 0 {
+            return Err(format!("{} blocks of {} arrived", report.nodes[last].counters.blocks_in, self.count()));
+        }
+        Ok(cost)
+    }
+}
+
+/// Maps a file and brings all of it into the page table.
+fn present(path: &Path) -> Result<MappedFile, String> {
+    let file = crate::floors::map(path)?;
+    file.populate(0, file.len());
+    Ok(file)
+}
+
+/// Publishes descriptors of blocks that are there.
+struct Memory {
+    blocks: Blocks,
+    place: Option<Place>,
+    left: u64,
+    /// Started when everything is in place.
+    begun: Arc<Mutex<Option<Stopwatch>>>,
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    view: ViewId,
+    next: u64,
+}
+
+impl Source for Memory {
+    fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
+        let Some(place) = &mut self.place else {
+            let failed = |text: String| Box::new(Failure::System(text));
+            let file = present(&self.blocks.path).map_err(failed)?;
+            if (file.len() as u64) < self.blocks.bytes {
+                return Err(failed("the file is too short".to_owned()));
+            }
+            let segment = cx.rings.add_file(file);
+            let view = cx.rings.add_view(segment, Interface::default());
+            let view = view.ok_or_else(|| failed("no ring is free".to_owned()))?;
+            self.place = Some(Place { view, next: 0 });
+            *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(Stopwatch::start_here().map_err(failed)?);
+            return Ok(Pull::Ready);
+        };
+        let block_bytes = u64::from(self.blocks.block_bytes);
+        let end = self.blocks.bytes - self.blocks.bytes % block_bytes;
+        let count = self.left.min(BATCH_BLOCKS as u64).min((end - place.next) / block_bytes);
+        let (view, first) = (place.view, place.next);
+        cx.out.extend((0..count).map(|index| view.block(first + index * block_bytes, self.blocks.block_bytes)));
+        place.next += count * block_bytes;
+        if place.next == end {
+            place.next = 0;
+        }
+        self.left -= count;
+        Ok(if self.left == 0 { Pull::End } else { Pull::Ready })
+    }
+}
+
+struct Nothing;
+
+impl Filter for Nothing {
+    fn run(&mut self, _batch: &mut Batch<'_>, _cx: &mut Context<'_>) -> Made {
+        Ok(Status::Done)
+    }
+}
+
+struct Touch {
+    sum: u64,
+    total: Arc<Mutex<u64>>,
+}
+
+impl Filter for Touch {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        for (_, block) in batch.iter() {
+            self.sum += cx.rings.bytes(block).first().map_or(0, |byte| u64::from(*byte));
+        }
+        Ok(Status::Done)
+    }
+
+    fn finish(&mut self, _cx: &mut Context<'_>) -> Made {
+        *self.total.lock().unwrap_or_else(PoisonError::into_inner) = self.sum;
+        Ok(Status::Done)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::captures::Store;
+
+    #[test]
+    fn every_block_arrives() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = Store::new(folder.path()).unwrap().noise(100_000).unwrap();
+        for (bytes, block_bytes, passes) in [(100_000, 1024, 3), (65_536, 1024, 1), (1024, 1024, 100)] {
+            let blocks = Blocks::new(&path, bytes, block_bytes, passes);
+            blocks.through_nothing(0).unwrap();
+            blocks.through_nothing(8).unwrap();
+            assert_eq!(blocks.through_touch().unwrap().1, blocks.touch_by_hand().unwrap().1);
+        }
+        assert!(Blocks::new(&path, 200_000, 1024, 1).through_nothing(1).is_err(), "too short");
+    }
+}

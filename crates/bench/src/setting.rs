@@ -1,0 +1,98 @@
+//! What every case needs: where captures are kept, which program is ours, how much is measured.
+
+use crate::captures::Store;
+use crate::measure::Effort;
+use crate::process::{Cost, Program, Stopwatch};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// Handed to every case.
+pub struct Setting {
+    /// How much is measured.
+    pub effort: Effort,
+    /// The captures.
+    pub store: Store,
+    /// The program `streamline`.
+    pub streamline: PathBuf,
+    /// This program, for stages of pipelines.
+    pub bench: PathBuf,
+    /// Where output goes: memory, so that no disk is measured.
+    scratch: TempDir,
+}
+
+impl Setting {
+    /// Captures beside the build's output unless told otherwise; `streamline` built beside this program unless given.
+    pub fn new(effort: Effort, captures: Option<&Path>, streamline: Option<&Path>) -> Result<Setting, String> {
+        let bench = std::env::current_exe().map_err(|error| format!("where is this program? {error}"))?;
+        let built = bench.parent().ok_or("this program lies nowhere")?;
+        let captures = captures.map_or_else(|| built.with_file_name("bench-captures"), Path::to_owned);
+        let streamline = match streamline {
+            Some(path) => path.to_owned(),
+            None => build(built)?,
+        };
+        let memory = Path::new("/dev/shm");
+        let scratch = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+        let scratch = scratch.map_err(|error| format!("no room for output: {error}"))?;
+        Ok(Setting { effort, store: Store::new(&captures)?, streamline, bench, scratch })
+    }
+
+    /// Our program with a request.
+    pub fn ours(&self, request: &str) -> Program {
+        Program::new(&self.streamline).args(["run", "--quiet", "--stats", "none", request])
+    }
+
+    /// An empty folder for output, gone when it is dropped.
+    pub fn output(&self) -> Result<TempDir, String> {
+        tempfile::tempdir_in(self.scratch.path()).map_err(|error| format!("no room for output: {error}"))
+    }
+
+    /// What it costs to run a program that writes into a folder; `check` looks at the folder afterwards, unmeasured.
+    pub fn run_into(
+        &self,
+        program: impl FnOnce(&Path) -> Program,
+        check: impl FnOnce(&Path) -> Result<(), String>,
+    ) -> Result<Cost, String> {
+        let folder = self.output()?;
+        let out = folder.path().join("out");
+        let cost = program(&out).run()?.cost;
+        check(&out)?;
+        Ok(cost)
+    }
+
+    /// The same for work that is done in this process.
+    pub fn do_into(
+        &self,
+        work: impl FnOnce(&Path) -> Result<(), String>,
+        check: impl FnOnce(&Path) -> Result<(), String>,
+    ) -> Result<Cost, String> {
+        let folder = self.output()?;
+        let watch = Stopwatch::start_here()?;
+        work(folder.path())?;
+        let cost = watch.stop()?;
+        check(folder.path())?;
+        Ok(cost)
+    }
+}
+
+/// Builds `streamline` where this program was built; what is up to date stays as it is.
+fn build(built: &Path) -> Result<PathBuf, String> {
+    let streamline = built.join("streamline");
+    // Set by `cargo run`; without it the program was started by itself and takes what lies beside it.
+    if let (Some(cargo), Some(target)) = (std::env::var_os("CARGO"), built.parent()) {
+        let profile = if built.ends_with("release") { &["--release"][..] } else { &[] };
+        let mut command = Command::new(cargo);
+        command.args(["build", "--quiet", "-p", "cli", "--bin", "streamline"]).args(profile);
+        let status = command.arg("--target-dir").arg(target).status();
+        match status {
+            Ok(status) if status.success() => {}
+            Ok(status) => return Err(format!("building `streamline`: {status}")),
+            Err(error) => return Err(format!("building `streamline`: {error}")),
+        }
+    }
+    if streamline.is_file() {
+        Ok(streamline)
+    } else {
+        Err(format!("{} is not there: cargo build --release -p cli", streamline.display()))
+    }
+}

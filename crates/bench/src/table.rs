@@ -1,0 +1,320 @@
+//! What was measured, as a table for people (which is also Markdown) and as JSON.
+
+use crate::measure::{Estimate, Figure, Outcome};
+use crate::process::Cost;
+use serde_json::{Value, json};
+
+/// How good a figure has to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Goal {
+    /// At most: what must be, and what is aimed at.
+    AtMost(f64, f64),
+    /// At least.
+    AtLeast(f64, f64),
+    /// Between these: the same thing under two names, which shows how steady the machine is.
+    Within(f64, f64),
+    /// None: the figure is reported.
+    Reported,
+}
+
+/// What of the payload the compared work reads or moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touched {
+    /// Nothing: descriptors only.
+    None,
+    /// Headers.
+    Header,
+    /// Every byte is read.
+    Sum,
+    /// Every byte is copied, by the kernel or by the program.
+    Copy,
+}
+
+impl Touched {
+    const fn name(self) -> &'static str {
+        match self {
+            Touched::None => "none",
+            Touched::Header => "header",
+            Touched::Sum => "sum",
+            Touched::Copy => "copy",
+        }
+    }
+}
+
+impl Goal {
+    /// The unfavourable bound decides.
+    pub fn verdict(self, figure: Estimate) -> &'static str {
+        let (must, target) = match self {
+            Goal::AtMost(must, target) => (figure.high <= must, figure.high <= target),
+            Goal::AtLeast(must, target) => (figure.low >= must, figure.low >= target),
+            Goal::Within(low, high) if figure.middle < low || figure.middle > high => return "**unsteady**",
+            Goal::Within(..) => return "steady",
+            Goal::Reported => return "reported",
+        };
+        match (must, target) {
+            (_, true) => "met, target too",
+            (true, false) => "met",
+            (false, false) => "**missed**",
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Goal::AtMost(must, target) => format!("<= {must} ({target})"),
+            Goal::AtLeast(must, target) => format!(">= {must} ({target})"),
+            Goal::Within(low, high) => format!("{low} to {high}"),
+            Goal::Reported => "-".to_owned(),
+        }
+    }
+}
+
+/// What came of a case.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// Times.
+    Times(Outcome, Figure),
+    /// Highest memory in bytes, anonymous and shared, of ours and the peer; then their pages of mapped files.
+    Memory {
+        /// Ours divided by the peer's.
+        share: Estimate,
+        /// Anonymous and shared.
+        own: [u64; 2],
+        /// Pages of mapped files.
+        mapped_files: [u64; 2],
+    },
+    /// The peer is not installed: how to install it.
+    Missing(String),
+    /// It went wrong.
+    Failed(String),
+}
+
+/// One line of the table.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// What is done.
+    pub case: String,
+    /// What it is compared with.
+    pub against: String,
+    /// How good it has to be.
+    pub goal: Goal,
+    /// What the work touches.
+    pub touched: Touched,
+    /// What came of it.
+    pub found: Found,
+}
+
+impl Row {
+    fn cells(&self) -> [String; 9] {
+        let (ours, peer, ratio, interval, verdict) = match &self.found {
+            Found::Times(outcome, figure) => {
+                let verdict = format!(
+                    "{}{}",
+                    self.goal.verdict(outcome.figure),
+                    if outcome.steady { "" } else { "; did not settle" }
+                );
+                let estimate = outcome.figure;
+                (cost(outcome.ours), cost(outcome.peer), ratio(estimate.middle, *figure), interval(estimate), verdict)
+            }
+            Found::Memory { share, own, mapped_files } => {
+                let cell = |index: usize| format!("{}, files {}", bytes(own[index]), bytes(mapped_files[index]));
+                let verdict = self.goal.verdict(*share).to_owned();
+                (cell(0), cell(1), ratio(share.middle, Figure::Share), interval(*share), verdict)
+            }
+            Found::Missing(how) => (dash(), dash(), dash(), dash(), how.clone()),
+            Found::Failed(_) => (dash(), dash(), dash(), dash(), "**failed**".to_owned()),
+        };
+        let touched = self.touched.name().to_owned();
+        let case = self.case.replace('|', "\\|");
+        [case, self.against.replace('|', "\\|"), ours, peer, ratio, interval, self.goal.text(), touched, verdict]
+    }
+
+    fn json(&self) -> Value {
+        let mut value = json!({
+            "case": self.case,
+            "against": self.against,
+            "goal": self.goal.text(),
+            "touched": self.touched.name(),
+        });
+        let estimate = |figure: &Estimate| json!({"middle": figure.middle, "low": figure.low, "high": figure.high});
+        let more = match &self.found {
+            Found::Times(outcome, _) => json!({
+                "figure": estimate(&outcome.figure),
+                "verdict": self.goal.verdict(outcome.figure).trim_matches('*'),
+                "ours": {"wall_s": outcome.ours.wall_s, "cpu_s": outcome.ours.cpu_s, "runs": outcome.runs[0]},
+                "peer": {"wall_s": outcome.peer.wall_s, "cpu_s": outcome.peer.cpu_s, "runs": outcome.runs[1]},
+                "pairs": outcome.pairs,
+                "steady": outcome.steady,
+            }),
+            Found::Memory { share, own, mapped_files } => json!({
+                "figure": estimate(share),
+                "verdict": self.goal.verdict(*share).trim_matches('*'),
+                "ours": {"own_bytes": own[0], "mapped_file_bytes": mapped_files[0]},
+                "peer": {"own_bytes": own[1], "mapped_file_bytes": mapped_files[1]},
+            }),
+            Found::Missing(how) => json!({"missing": how}),
+            Found::Failed(why) => json!({"failed": why}),
+        };
+        if let (Value::Object(value), Value::Object(more)) = (&mut value, more) {
+            value.extend(more);
+        }
+        value
+    }
+}
+
+/// The whole table.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    /// What it was measured on and with.
+    pub machine: Vec<String>,
+    /// Its lines.
+    pub rows: Vec<Row>,
+}
+
+const HEAD: [&str; 9] =
+    ["case", "against", "ours (cpu)", "peer (cpu)", "ratio", "95 % interval", "must (target)", "touched", ""];
+
+impl Table {
+    /// Aligned text, which is also Markdown.
+    pub fn text(&self) -> String {
+        let mut lines: Vec<[String; 9]> = vec![HEAD.map(str::to_owned)];
+        lines.extend(self.rows.iter().map(Row::cells));
+        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+        let widths: [usize; 9] = std::array::from_fn(width);
+        let mut text = String::new();
+        for line in &self.machine {
+            text += &format!("- {line}\n");
+        }
+        text.push('\n');
+        for (index, line) in lines.iter().enumerate() {
+            for (cell, width) in line.iter().zip(widths) {
+                text += &format!("| {cell:width$} ");
+            }
+            text += "|\n";
+            if index == 0 {
+                widths.iter().for_each(|width| text += &format!("|{}", "-".repeat(width + 2)));
+                text += "|\n";
+            }
+        }
+        text
+    }
+
+    /// The same as JSON.
+    pub fn json(&self) -> Value {
+        json!({"machine": self.machine, "rows": self.rows.iter().map(Row::json).collect::<Vec<_>>()})
+    }
+
+    /// Did a case go wrong? A goal that is missed or a peer that is not there is no mistake.
+    pub fn has_failed(&self) -> bool {
+        self.failures().next().is_some()
+    }
+
+    /// What went wrong, by case.
+    pub fn failures(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.rows.iter().filter_map(|row| match &row.found {
+            Found::Failed(why) => Some((row.case.as_str(), why.as_str())),
+            _ => None,
+        })
+    }
+}
+
+fn dash() -> String {
+    "-".to_owned()
+}
+
+fn cost(cost: Cost) -> String {
+    format!("{} ({})", seconds(cost.wall_s), seconds(cost.cpu_s))
+}
+
+fn seconds(value: f64) -> String {
+    let (scaled, unit) = match value {
+        value if value >= 1.0 => (value, "s"),
+        value if value >= 1e-3 => (value * 1e3, "ms"),
+        value if value >= 1e-6 => (value * 1e6, "us"),
+        value => (value * 1e9, "ns"),
+    };
+    format!("{} {unit}", digits(scaled))
+}
+
+fn bytes(value: u64) -> String {
+    format!("{:.1} MB", value as f64 / 1e6)
+}
+
+/// Three digits that mean something.
+fn digits(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 0.1 => format!("{value:.2}"),
+        size if size >= 0.01 => format!("{value:.3}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+fn ratio(value: f64, figure: Figure) -> String {
+    match figure {
+        Figure::Share => digits(value),
+        Figure::TimesAsFast => format!("{} times as fast", digits(value)),
+        Figure::ExtraNs(_) => format!("{} ns", digits(value)),
+    }
+}
+
+fn interval(figure: Estimate) -> String {
+    format!("{} to {}", digits(figure.low), digits(figure.high))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_unfavourable_bound_decides() {
+        let figure = Estimate { middle: 1.0, low: 0.9, high: 1.3 };
+        let rows = [
+            (Goal::AtMost(1.4, 1.3), "met, target too"),
+            (Goal::AtMost(1.4, 1.2), "met"),
+            (Goal::AtMost(1.2, 1.0), "**missed**"),
+            (Goal::AtLeast(0.8, 0.9), "met, target too"),
+            (Goal::AtLeast(0.8, 0.95), "met"),
+            (Goal::AtLeast(0.95, 2.0), "**missed**"),
+            (Goal::Within(0.97, 1.03), "steady"),
+            (Goal::Within(1.01, 1.03), "**unsteady**"),
+            (Goal::Reported, "reported"),
+        ];
+        for (goal, expected) in rows {
+            assert_eq!(goal.verdict(figure), expected, "{goal:?}");
+        }
+    }
+
+    #[test]
+    fn a_table_is_markdown_and_json() {
+        let row = |found| Row {
+            case: "`a | b`".into(),
+            against: "tool".into(),
+            goal: Goal::AtMost(2.0, 1.0),
+            touched: Touched::Header,
+            found,
+        };
+        let share = Estimate { middle: 0.5, low: 0.4, high: 0.6 };
+        let memory = Found::Memory { share, own: [1_000_000, 2_000_000], mapped_files: [3_000_000, 0] };
+        let rows = vec![row(memory), row(Found::Missing("peer missing: apt-get install tool".into()))];
+        let table = Table { machine: vec!["a machine".into()], rows };
+        let text = table.text();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(
+            lines[4].starts_with("| `a \\| b` | tool    | 1.0 MB, files 3.0 MB | 2.0 MB, files 0.0 MB | 0.50"),
+            "{text}"
+        );
+        assert!(lines[5].contains("apt-get install tool"), "{text}");
+        assert!(lines[2..].iter().all(|line| line.chars().count() == lines[2].chars().count()), "{text}");
+        assert!(!table.has_failed());
+        assert_eq!(table.json()["rows"][0]["figure"]["middle"], 0.5);
+    }
+
+    #[test]
+    fn numbers_have_three_digits() {
+        let rows = [(1.234, "1.23 s"), (0.012_34, "12.3 ms"), (5.4e-6, "5.40 us"), (3.21e-9, "3.21 ns")];
+        for (value, expected) in rows {
+            assert_eq!(seconds(value), expected);
+        }
+    }
+}
