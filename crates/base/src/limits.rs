@@ -99,8 +99,8 @@ pub const FILE_PENDING_BYTES: u64 = 1 << 20;
 /// Blocks of all files of one `files` held until they are written: 16 bytes each.
 pub const FILES_PENDING_BLOCKS: usize = 1 << 18;
 
-/// Bytes of all files of one `files` held until they are written.
-pub const FILES_PENDING_BYTES: u64 = 64 << 20;
+/// Bytes of all files of one `files` held until they are written: half of what an append ring lets holds pin.
+pub const FILES_PENDING_BYTES: u64 = 32 << 20;
 
 /// Gaps of one file that the index lists.
 pub const FILE_GAPS: usize = 1000;
@@ -163,6 +163,7 @@ const _: () = assert!(BATCH_BLOCKS == u64::BITS as usize);
 const _: () = assert!(APPEND_REGION_BYTES.is_power_of_two());
 const _: () = assert!(SESSIONS >= STREAMS, "a filter can follow every stream there is");
 const _: () = assert!(STREAMS < (u32::MAX / 2) as usize, "a class is connection * 2 + direction");
+const _: () = assert!(FILES_PENDING_BYTES <= (PINNED_REGIONS * APPEND_REGION_BYTES) as u64 / 2);
 const _: () = assert!(FILES_PENDING_BLOCKS >= FILE_PENDING_BLOCKS && FILES_PENDING_BYTES >= FILE_PENDING_BYTES);
 const _: () = assert!(DECODED_TURN_BYTES + DECODED_BLOCK_BYTES <= APPEND_REGION_BYTES);
 const _: () = assert!(HTTP_METHOD_BYTES < HTTP_HEAD_BYTES && HTTP_SEEK_BYTES <= HTTP_HEAD_BYTES);

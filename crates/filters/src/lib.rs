@@ -42,6 +42,7 @@ filters! {
     sample,
     save,
     sourceport,
+    tcp,
     tls,
     udp,
     vlan,

@@ -5,6 +5,7 @@
 
 use crate::parts::eve::{begin_row, eve_fields};
 use base::limits::{TLS_BUFFERED_BYTES, TLS_PREAMBLE_BYTES};
+use filter::kind::Example;
 use filter::prelude::*;
 use filter::record::list_push;
 use packet::tls::{self, ClientHello, Hello, ServerHello, Stop};
@@ -39,7 +40,12 @@ pub static KIND: Kind = Kind::new("tls", "reads TLS hellos and gives a record of
     .gives_records(&SCHEMA)
     .mode(Mode::Session(SessionKey::Class))
     .wants(&[(Type::Frame, "tcp"), (Type::Packet, "tcp")])
-    .parses_payload();
+    .parses_payload()
+    .examples(&[Example { request: "pcap tls.pcap | tls", output: BEHIND_A_PROXY }]);
+
+const BEHIND_A_PROXY: &str = r#"{"timestamp":"2019-09-02T18:56:53.473730000Z","flow_id":5507001706100995,"event_type":"tls","src_ip":"10.11.12.13","src_port":54723,"dest_ip":"10.9.8.7","dest_port":8080,"proto":"TCP","tls":{"type":"client_hello","version":"TLS 1.2"}}
+{"timestamp":"2019-09-02T18:56:53.550944000Z","flow_id":5507001706100995,"event_type":"tls","src_ip":"10.9.8.7","src_port":8080,"dest_ip":"10.11.12.13","dest_port":54723,"proto":"TCP","tls":{"type":"server_hello","version":"TLS 1.2","cipher":"TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"}}
+"#;
 
 const _: () = assert!(TLS_PREAMBLE_BYTES == 16 << 10, "the manual says so");
 

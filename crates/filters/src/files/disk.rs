@@ -75,7 +75,11 @@ impl Disk {
         if block.len == 0 || file.broken {
             return Ok(());
         }
-        let Some(held) = rings.hold(block) else { return Ok(()) };
+        let Some(held) = rings.hold(block) else {
+            // Its bytes are gone, which must not happen; the file is not what it should be.
+            file.truncate();
+            return Ok(());
+        };
         self.push(file, &held);
         if file.holds_enough() { self.write(file, Then::Keep, file.pending.len(), rings) } else { Ok(()) }
     }

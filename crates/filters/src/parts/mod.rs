@@ -13,7 +13,6 @@ pub(crate) mod networks;
 pub(crate) mod numbers;
 pub(crate) mod ports;
 pub(crate) mod select;
-pub(crate) mod steady_clock;
 pub(crate) mod system;
 pub(crate) mod transport;
 pub(crate) mod version;

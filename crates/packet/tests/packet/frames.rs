@@ -100,6 +100,10 @@ fn offsets_are_in_order() {
             assert!(frame.transport_offset <= frame.payload_end, "{}: {frame:?}", capture.name);
             assert!(frame.payload_end as usize <= data.len(), "{}: {frame:?}", capture.name);
             assert!(frame.payload().len() <= frame.payload_wire_len as usize, "{}: {frame:?}", capture.name);
+            // What a header below IP says about the packet's length is not known to `parse_ip`.
+            if encapsulation::parse(packet.link, data).is_ok_and(|below| below.limit.is_some()) {
+                continue;
+            }
             let again = frame::parse_ip(data, frame.network_offset, packet.record.wire_len).unwrap();
             let below = frame::Frame { vlan_count: 0, vlan_ids: [0; 2], mpls_count: 0, ..frame };
             assert_eq!(again, below, "{}", capture.name);

@@ -1,0 +1,117 @@
+//! Puts TCP segments in order: frames in, byte streams out. Passive: it sees what passed, sends nothing and may have
+//! missed some. Not defragmentation and not tunnels, which belong above it; not what the streams say.
+//!
+//! No payload is copied. Data that comes in order leaves as a crop of its frame; data that comes early is held where it
+//! lies, by descriptor.
+//!
+//! - `tcp/segment.rs` — a segment in its frame.
+//! - `tcp/assembler.rs` — the rules: how connections begin, go on and end. Start reading there.
+//! - `tcp/connection.rs`, `tcp/direction.rs` — what is kept of one connection and of each of its directions.
+//! - `tcp/held.rs` — what came before its turn.
+
+mod assembler;
+mod connection;
+mod direction;
+mod held;
+mod segment;
+
+use crate::parts::select::Links;
+use crate::parts::transport::Refusal;
+use assembler::{Assembler, Settings};
+use base::limits::{TCP_GAP_WAIT_NS, TCP_HELD_BYTES, TCP_IDLE_NS};
+use filter::batch::places;
+use filter::prelude::*;
+use packet::malformed::Malformed;
+use segment::Segment;
+
+/// What `tcp` is.
+pub static KIND: Kind = Kind::new("tcp", "puts TCP segments in order: gives byte streams", make)
+    .help(
+        "Takes frames or packets and gives the bytes of each direction of each TCP connection, in order and without \
+         repetitions; no byte is copied. class = connection * 2 + direction, where direction 0 is from the client (who \
+         sent the SYN, or else the first segment seen) to the server.\n\n\
+         Of bytes that were sent twice the first copy counts, whatever the second says. Bytes that the capture lacks \
+         become a gap: the next block says how many are missing. They are given up on when their receiver has \
+         acknowledged them and `gap-wait` has passed, when the connection ends, and when more is held than `memory` \
+         allows or more than 16384 segments in one direction. Where the receiver is still waiting for the missing bytes, \
+         too, it is the held segments farthest ahead that are dropped instead.\n\n\
+         A connection ends when both sides have sent FIN and each was acknowledged; 5 s after a RST or a FIN without \
+         answer, if nothing contradicts it by then; after `timeout` without a segment, 130 s if it has not got beyond \
+         SYNs; or to make room when there are more than 524288. Then each direction gets a last block, which is flagged \
+         as truncated if its end was not seen. A new SYN between the ports of a connection that is over begins another; \
+         on one that is not over it does so when it is answered or its sender goes on from it. Connections without a \
+         SYN begin with the first data seen.\n\n\
+         Checksums are not looked at. VLAN tags do not keep connections apart. Frames without TCP are rejected; fragments, \
+         malformed headers and data more than 1 GiB away from what is expected are dropped and counted by reason. To \
+         select TCP packets and keep them as they are, use `proto tcp`.",
+    )
+    .params(&[
+        Param::new("timeout", ParamType::Duration, "end a connection after this long without a segment")
+            .default("10min"),
+        Param::new("memory", ParamType::Size, "hold at most this many bytes of segments that came early")
+            .default("256M"),
+        Param::new("gap-wait", ParamType::Duration, "wait this long for missing bytes that were acknowledged")
+            .default("1s"),
+    ])
+    .takes(&[Type::Frame, Type::Packet])
+    .gives(Type::Bytes)
+    .class(ClassUse::Sets("connection * 2 + direction, 0 = from the client"))
+    .mode(Mode::Serial)
+    .parses_payload();
+
+/// Blocks given before they are sent on.
+const ENOUGH: usize = 1000;
+
+fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    let settings = Settings {
+        idle: params.number("timeout").unwrap_or(TCP_IDLE_NS),
+        gap_wait: params.number("gap-wait").unwrap_or(TCP_GAP_WAIT_NS),
+        memory: params.number("memory").unwrap_or(TCP_HELD_BYTES),
+    };
+    Ok(Instance::filter(Tcp { assembler: Assembler::new(settings), dealt_with: 0 }))
+}
+
+struct Tcp {
+    assembler: Assembler,
+    /// Blocks of the batch under way that are done with, one bit each.
+    dealt_with: u64,
+}
+
+impl Filter for Tcp {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        let mut links = Links::default();
+        for place in places(batch.live() & !self.dealt_with) {
+            if cx.out.len() >= ENOUGH {
+                return Ok(Status::More);
+            }
+            self.dealt_with |= 1 << place;
+            let frame = batch.block(place);
+            let Some(link) = links.of(cx.rings, frame) else {
+                cx.drop(1, Malformed::UnsupportedLink.reason());
+                continue;
+            };
+            match Segment::read(link, cx.rings.bytes(frame), frame.wire()) {
+                Ok(segment) => {
+                    if let Err(reason) = self.assembler.segment(&segment, frame, cx) {
+                        cx.drop(1, reason);
+                    }
+                }
+                Err(Refusal::Other) => cx.reject(1),
+                Err(Refusal::Dropped(reason)) => cx.drop(1, reason),
+            }
+        }
+        self.dealt_with = 0;
+        cx.wake_at(self.assembler.next_due());
+        Ok(Status::Done)
+    }
+
+    fn timer(&mut self, cx: &mut Context<'_>) -> Made {
+        let status = self.assembler.expire(ENOUGH, cx);
+        cx.wake_at(self.assembler.next_due());
+        Ok(status)
+    }
+
+    fn finish(&mut self, cx: &mut Context<'_>) -> Made {
+        Ok(self.assembler.finish(ENOUGH, cx))
+    }
+}

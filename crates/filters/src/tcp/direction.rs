@@ -1,0 +1,201 @@
+//! One direction of a connection: what is expected next, what the other side has acknowledged, and how blocks leave.
+//!
+//! Positions are 64 bits and never wrap; their low 32 bits are the sequence number (RFC 9293, 3.4). A sequence number is
+//! given the position nearest to one that is known (RFC 1982, 3.2).
+
+use super::held::Piece;
+use base::limits::TCP_WINDOW_BYTES;
+use buffer::descriptor::WIRE_MAX;
+use filter::prelude::*;
+
+/// Positions begin here, so that one can step back from the first.
+const ORIGIN: u64 = 1 << 32;
+
+/// Bytes that may come with a SYN (RFC 7413), and how far data may precede what was taken for a connection's first.
+pub(super) const NEAR: i64 = 1 << 16;
+
+/// How the beginning of a direction is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Start {
+    /// Not at all.
+    #[default]
+    Unknown,
+    /// The other side acknowledged what came before: `next` is what it was waiting for.
+    Acknowledged,
+    /// From its SYN, or from the first segment with data.
+    Known,
+}
+
+/// One direction of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Direction {
+    /// Position of the next byte to give.
+    pub next: u64,
+    /// The other side has everything before this position.
+    pub acked: u64,
+    /// Position of its first byte.
+    pub first: u64,
+    /// Position of its FIN, which is one past its last byte.
+    pub fin: Option<u64>,
+    /// Bytes missing before `next` that no block has told of yet.
+    lost: u64,
+    /// When the hole at `next` opened, by the clock, ns; counts while something is held.
+    pub hole_since: u64,
+    /// Pieces held.
+    pub held: u32,
+    pub start: Start,
+    /// Its SYN was seen.
+    pub syn: bool,
+    /// The other side has acknowledged `first`: it does not change any more.
+    pub confirmed: bool,
+    /// A segment of it was seen.
+    pub heard: bool,
+    /// The other side acknowledges, and so tells what it is missing.
+    pub acknowledged: bool,
+    /// Its first block was given.
+    pub opened: bool,
+    /// Its last block was given.
+    pub done: bool,
+}
+
+impl Direction {
+    /// The position of a sequence number: the one nearest to `next`.
+    #[inline]
+    pub fn position(&self, sequence: u32) -> u64 {
+        self.next.wrapping_add_signed(i64::from(sequence.wrapping_sub(self.next as u32) as i32))
+    }
+
+    /// Bytes from `next` to a sequence number; negative before it.
+    #[inline]
+    pub fn ahead(&self, sequence: u32) -> i64 {
+        i64::from(sequence.wrapping_sub(self.next as u32) as i32)
+    }
+
+    /// Has it given or held anything?
+    pub fn has_data(&self) -> bool {
+        self.opened || self.held > 0 || self.lost > 0
+    }
+
+    /// Where it ends, once the other side has acknowledged its FIN: that one was not forged.
+    #[inline]
+    pub fn sure_end(&self) -> Option<u64> {
+        self.fin.filter(|fin| self.acked > *fin)
+    }
+
+    /// Its SYN says where it begins.
+    pub fn begin_at(&mut self, sequence: u32) {
+        self.next = ORIGIN | u64::from(sequence);
+        (self.first, self.acked, self.start, self.fin) = (self.next, self.next, Start::Known, None);
+    }
+
+    /// Its first data, or its FIN, says where it begins: there, or where the other side is waiting.
+    pub fn begin_midstream(&mut self, sequence: u32) {
+        match self.start {
+            Start::Known => return,
+            Start::Unknown => self.begin_at(sequence),
+            Start::Acknowledged => {
+                let (position, ahead) = (self.position(sequence), self.ahead(sequence));
+                if !is_near(ahead) {
+                    self.begin_at(sequence);
+                } else if ahead <= 0 {
+                    self.next = position;
+                } else if self.acked >= position {
+                    // The other side has what came before: it will not come again.
+                    self.lost = ahead as u64;
+                    self.next = position;
+                }
+            }
+        }
+        (self.first, self.start) = (self.next, Start::Known);
+    }
+
+    /// The other side says that it has everything before this sequence number; in a SYN it says which SYN it answers.
+    #[inline]
+    pub fn acknowledge(&mut self, sequence: u32, with_syn: bool) {
+        self.acknowledged = true;
+        match self.start {
+            Start::Unknown => {
+                self.next = ORIGIN | u64::from(sequence);
+                (self.acked, self.start) = (self.next, Start::Acknowledged);
+            }
+            Start::Known if !self.confirmed && !self.has_data() => {
+                // Of several SYNs it is the other side that decides which counts.
+                let ahead = self.ahead(sequence);
+                if !(0..=NEAR).contains(&ahead) {
+                    self.begin_at(sequence);
+                }
+                self.confirmed = ahead == 0 || !with_syn;
+                self.acked = self.acked.max(self.position(sequence));
+            }
+            Start::Acknowledged | Start::Known => {
+                if is_near(self.ahead(sequence)) {
+                    self.acked = self.acked.max(self.position(sequence));
+                }
+            }
+        }
+    }
+
+    /// Gives the piece that is next.
+    #[inline]
+    pub fn give(&mut self, piece: &Piece, class: Class, out: &mut Vec<Descriptor>) {
+        debug_assert_eq!(piece.start, self.next);
+        if piece.block.len > 0 {
+            self.emit(piece.block, Flags::NONE, class, out);
+        }
+        self.lost += piece.end - piece.start - u64::from(piece.block.len);
+        self.next = piece.end;
+    }
+
+    /// Gives up on what is missing before this position.
+    pub fn skip_to(&mut self, position: u64) {
+        let missing = position.saturating_sub(self.next);
+        self.lost += missing;
+        self.next += missing;
+    }
+
+    /// Gives the last block, which has no bytes.
+    pub fn finish(&mut self, block: Descriptor, class: Class, out: &mut Vec<Descriptor>) {
+        if !self.done {
+            let end = if self.fin.is_some() { Flags::LAST } else { Flags::LAST.with(Flags::TRUNCATED) };
+            self.emit(block, end, class, out);
+            self.done = true;
+        }
+    }
+
+    /// Gives a block, and says what is missing before it.
+    #[inline]
+    fn emit(&mut self, mut block: Descriptor, mut flags: Flags, class: Class, out: &mut Vec<Descriptor>) {
+        block.class = class;
+        if self.lost > 0 {
+            self.emit_gap(block.part(0, 0), block.len, out);
+            flags = flags.with(if self.lost > 0 { Flags::GAP_BEFORE } else { Flags::NONE });
+        }
+        if !self.opened {
+            self.opened = true;
+            flags = flags.with(Flags::FIRST);
+        }
+        block.set_wire(block.len.saturating_add(self.lost as u32));
+        block.set_flags(flags);
+        self.lost = 0;
+        out.push(block);
+    }
+
+    /// Gives as many empty blocks as it takes to leave no more missing bytes than a block of `len` can tell of.
+    #[cold]
+    fn emit_gap(&mut self, mut empty: Descriptor, len: u32, out: &mut Vec<Descriptor>) {
+        while self.lost > u64::from(WIRE_MAX.saturating_sub(len)) {
+            let missing = self.lost.min(u64::from(WIRE_MAX));
+            empty.set_wire(missing as u32);
+            empty.set_flags(if self.opened { Flags::GAP_BEFORE } else { Flags::GAP_BEFORE.with(Flags::FIRST) });
+            self.opened = true;
+            self.lost -= missing;
+            out.push(empty);
+        }
+    }
+}
+
+/// Can something this far from what is expected belong to the same connection?
+#[inline]
+pub(super) fn is_near(ahead: i64) -> bool {
+    ahead.unsigned_abs() <= u64::from(TCP_WINDOW_BYTES)
+}

@@ -1,0 +1,149 @@
+//! Pieces of streams that came before their turn, by descriptor; the bytes stay where they are, pinned.
+//!
+//! Two ordered maps over all directions of all connections (a direction is a *lane* here): the pieces, which never
+//! overlap, and the runs they make, which neither overlap nor touch. The first copy of a byte wins: of a newcomer only
+//! what no run covers is kept, in as many pieces as that makes.
+//!
+//! Cost: a newcomer looks at the runs it meets and at nothing else, and every run but one that it meets is gone
+//! afterwards. So whatever is sent, in whatever order, an arrival costs O(log n) in the long run.
+
+use buffer::{Descriptor, Rings};
+use std::collections::BTreeMap;
+
+/// One direction of one connection.
+pub(super) type Lane = u32;
+
+/// A part of a stream: `end - start` bytes, of which the first `block.len` were captured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    /// Position of its first byte in the stream.
+    pub start: u64,
+    /// One past its last byte.
+    pub end: u64,
+    /// Its bytes, without flags.
+    pub block: Descriptor,
+}
+
+impl Piece {
+    /// The part of it between these positions, which lie in it.
+    #[inline]
+    pub fn between(&self, start: u64, end: u64) -> Piece {
+        debug_assert!(self.start <= start && start <= end && end <= self.end);
+        // A piece is no longer than a frame.
+        let (offset, len) = ((start - self.start) as u32, (end - start) as u32);
+        Piece { start, end, block: self.block.part(offset, len) }
+    }
+}
+
+struct Kept {
+    block: Descriptor,
+    end: u64,
+}
+
+/// All that is held.
+#[derive(Default)]
+pub(super) struct Held {
+    pieces: BTreeMap<(Lane, u64), Kept>,
+    /// End by lane and start.
+    runs: BTreeMap<(Lane, u64), u64>,
+    bytes: u64,
+}
+
+impl Held {
+    /// Pieces held.
+    pub fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
+    /// Their bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Keeps those parts of a piece that are not held yet; gives how many parts these were.
+    pub fn keep(&mut self, lane: Lane, piece: &Piece, rings: &mut Rings) -> u32 {
+        let mut kept = 0;
+        // The run that what is new becomes a part of.
+        let (mut run_start, mut run_end) = (piece.start, piece.end);
+        let mut from = piece.start;
+        if let Some((&(_, start), &end)) = self.runs.range((lane, 0)..=(lane, piece.start)).next_back()
+            && end >= piece.start
+        {
+            (run_start, run_end) = (start, run_end.max(end));
+            from = end;
+        }
+        while from <= piece.end
+            && let Some((&(_, start), &end)) = self.runs.range((lane, from)..=(lane, piece.end)).next()
+        {
+            kept += self.pin(lane, piece, from, start, rings);
+            self.runs.remove(&(lane, start));
+            run_end = run_end.max(end);
+            from = end;
+        }
+        kept += self.pin(lane, piece, from, piece.end, rings);
+        self.runs.insert((lane, run_start), run_end);
+        kept
+    }
+
+    /// Keeps the part of a piece between these positions, if there is one.
+    fn pin(&mut self, lane: Lane, piece: &Piece, start: u64, end: u64, rings: &mut Rings) -> u32 {
+        if start >= end {
+            return 0;
+        }
+        let part = piece.between(start, end);
+        // What cannot be held is kept as missing bytes, so that the positions add up.
+        let block = if part.block.len == 0 { None } else { rings.hold(&part.block) };
+        let block = block.unwrap_or(part.block.part(0, 0));
+        self.bytes += u64::from(block.len);
+        self.pieces.insert((lane, start), Kept { block, end });
+        1
+    }
+
+    /// Where the first run of a lane begins.
+    #[inline]
+    pub fn first(&self, lane: Lane) -> Option<u64> {
+        self.runs.range((lane, 0)..=(lane, u64::MAX)).next().map(|(&(_, start), _)| start)
+    }
+
+    /// Takes out the pieces of a lane's first run, in order, each released as it is given; gives how many there were.
+    pub fn take_first(&mut self, lane: Lane, rings: &Rings, mut give: impl FnMut(Piece)) -> u32 {
+        let Some((&(_, first), &run_end)) = self.runs.range((lane, 0)..=(lane, u64::MAX)).next() else { return 0 };
+        self.runs.remove(&(lane, first));
+        let mut taken = 0;
+        for ((_, start), Kept { block, end }) in self.pieces.extract_if((lane, first)..(lane, run_end), |_, _| true) {
+            release(rings, &block);
+            self.bytes -= u64::from(block.len);
+            taken += 1;
+            give(Piece { start, end, block });
+        }
+        taken
+    }
+
+    /// Lets go of the piece of a lane that is farthest ahead; says whether there was one.
+    pub fn drop_last(&mut self, lane: Lane, rings: &Rings) -> bool {
+        let Some((&(_, start), _)) = self.pieces.range((lane, 0)..=(lane, u64::MAX)).next_back() else { return false };
+        if let Some(kept) = self.pieces.remove(&(lane, start)) {
+            release(rings, &kept.block);
+            self.bytes -= u64::from(kept.block.len);
+        }
+        // It was the end of the last run, or all of it.
+        if self.runs.remove(&(lane, start)).is_none()
+            && let Some((_, run_end)) = self.runs.range_mut((lane, 0)..=(lane, start)).next_back()
+        {
+            *run_end = start;
+        }
+        true
+    }
+
+    /// A lane that holds something: the first one after this, or else the first of all.
+    pub fn lane_after(&self, lane: Lane) -> Option<Lane> {
+        let after = self.runs.range((lane.saturating_add(1), 0)..).next();
+        after.or_else(|| self.runs.first_key_value()).map(|(&(lane, _), _)| lane)
+    }
+}
+
+fn release(rings: &Rings, block: &Descriptor) {
+    if block.len > 0 {
+        rings.release(block);
+    }
+}
