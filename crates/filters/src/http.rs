@@ -4,10 +4,10 @@
 //! Bodies are not copied: what is neither coded nor cut by chunks goes on as it lies in the capture, described anew. Decoded
 //! bytes go to the filter's own ring. HTTP/2 and 3 are not this filter's.
 //!
-//! - `session` — a connection: where messages begin, which response answers which request. Start reading
-//!   there; `side` — what is known of one direction.
-//! - `head` — start line and fields; `asked` — requests that wait for their response; `row` — the record of a message.
-//! - `body` — framing and content of a body; `chunks` — the chunked coding; `decode` — gzip, deflate, brotli.
+//! - `session` — a connection: where messages begin, which response answers which request. Start reading there;
+//!   `side` — what is known of one direction; `socks` — what may stand before the first message.
+//! - `start`, `head` — first line, fields; `asked` — requests that wait for their response; `row` — a message's record.
+//! - `body` — framing and content of a body; `chunks` — the chunked coding; `decode`, `format` — gzip, deflate, brotli.
 //! - `exit` — where output goes and what connections share.
 
 mod asked;
@@ -15,10 +15,13 @@ mod body;
 mod chunks;
 mod decode;
 mod exit;
+mod format;
 mod head;
 mod row;
 mod session;
 mod side;
+mod socks;
+mod start;
 
 use exit::{Exit, Shared};
 use filter::prelude::*;
@@ -39,8 +42,8 @@ pub static KIND: Kind = Kind::new("http", "takes HTTP/1 messages out of byte str
          as far as it goes and marked truncated. Bytes missing in the capture are missing in the body and marked, where \
          its length is known from its head; elsewhere the search for the next message begins, and is counted.\n\n\
          A connection that does not begin like HTTP is rejected from its first bytes on, one that becomes a tunnel \
-         (CONNECT, or an upgrade such as to WebSocket) from there. One that was joined midway is searched for a \
-         message for 64 KiB in each direction.",
+         (CONNECT, or an upgrade such as to WebSocket) from there. One that goes through a SOCKS proxy is read from \
+         where the proxy is done. One that was joined midway is searched for a message for 64 KiB in each direction.",
     )
     .params(&[
         Param::new("decode", ParamType::Flag, "undo Content-Encoding").default("yes"),

@@ -223,6 +223,11 @@ fn heads_as_they_are_met() {
         "HTTP/1.0 200 OK\r\nTransfer-Encoding: identity, Chunked ; q=1\r\n\r\n02\r\nok\r\n0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nok",
         "HTTP/1.1 200 OK\r\nContent-Length: two\r\n\r\nok",
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\nok",
+        "HTTP/1.1 200 OK\r\n Transfer-Encoding: chunked\r\n\r\nok",
+        " \t\r\0HTTP/1.1 200 OK\rContent-Length: 2\r\r\n\r\nok",
+        "HHTTP/1.1\t200\r\n\r\nok",
+        "ICY 200 OK\r\nicy-name: x\r\n\r\nok",
         "SIP/2.0 200 ok\r\nHTTP/1.1 200 ok\r\nContent-Length: 2\r\n\r\nok",
     ];
     for row in rows {
@@ -243,7 +248,7 @@ fn codings() {
         coded.extend_from_slice(b"behind");
         coded
     };
-    let rows: [(&str, Vec<u8>); 12] = [
+    let rows: [(&str, Vec<u8>); 14] = [
         ("Content-Encoding: gzip", gzip(&text)),
         ("Content-Encoding: X-GZip", crooked),
         ("Content-Encoding: deflate", zlib(&text)),
@@ -254,6 +259,8 @@ fn codings() {
         ("Content-Encoding: gzip, gzip, deflate", deflate(&gzip(&gzip(&text)))),
         ("Content-Encoding: gzip", text.clone()),
         ("Content-Encoding: gzip, gzip", gzip(&text)),
+        ("Content-Encoding: deflate", gzip(&text)),
+        ("Content-Encoding: x gzip", text.clone()),
         ("Content-Encoding: identity", text.clone()),
         ("Content-Encoding: unheard-of, gzip", gzip(&text)),
     ];
@@ -355,8 +362,13 @@ fn gaps() {
     let beyond = [client(GET), server(chunks), Turn::Gap(1, 9), server("\r\n0\r\n\r\n"), server(again)];
     check(&beyond, &[get, ("200 GET /a", b"0123", 0, true), next]);
     // In a head, before the first, and in a coded body.
-    let head =
-        [client(GET), server("HTTP/1.1 200 OK\r\nContent-Le"), Turn::Gap(1, 4), server(": 2\r\n\r\nxx"), server(again)];
+    let head = [
+        client(GET),
+        server("HTTP/1.1 200 OK\r\nContent-Le"),
+        Turn::Gap(1, 4),
+        server(": 5\r\n\r\nxxxxx"),
+        server(again),
+    ];
     let found = messages(&run(blocks(&head, &[usize::MAX], true), StreamState::Established, &[]));
     assert_eq!(found, expected(&[get, ("200 GET /a", b"", 0, true)]), "the next begins within a line");
     let first = [Turn::Gap(1, 4), server("t of it\r\n\r\n"), server(again)];
@@ -399,6 +411,19 @@ fn one_side_only() {
     let rows: &[(&str, &[u8], u32, bool)] =
         &[("200 ? ?", b"ok", 0, false), ("GET /a", b"", 0, false), ("200 GET /a", b"ok", 0, false)];
     check_with(&turns, StreamState::Midstream, &[], rows);
+}
+
+#[test]
+fn through_a_socks_proxy() {
+    let turns = [
+        client(b"\x05\x02\x00\x01"),
+        server(b"\x05\x00"),
+        client(b"\x05\x01\x00\x01\x5d\xb8\xd8\x77\x00\x50"),
+        server(b"\x05\x00\x00\x01\x0a\xb4\x9c\xf9\xdf\xb4"),
+        client(GET),
+        server("HTTP/1.1 200 OK\r\n\r\nok"),
+    ];
+    check(&turns, &[("GET /a", b"", 0, false), ("200 GET /a", b"ok", 0, false)]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use super::chunks::{Chunks, Next};
 use super::decode::{Decoder, Then};
 use super::exit::Exit;
 use super::head::{Coding, Codings, Head};
+use super::start::StartLine;
 use base::limits::{DECODED_BLOCK_BYTES, HTTP_CODINGS};
 use buffer::descriptor::WIRE_MAX;
 use filter::prelude::*;
@@ -28,8 +29,11 @@ impl Framing {
     /// RFC 9112 section 6.3, rules 4 to 7, for messages that may have a body. Chunked wins over a length; a length that
     /// is none is as if it were not there.
     pub(super) fn of(head: &Head<'_>, request: bool) -> Framing {
+        if head.chunked { Framing::Chunked(Chunks::START) } else { Framing::unchunked(head, request) }
+    }
+
+    fn unchunked(head: &Head<'_>, request: bool) -> Framing {
         match head.length {
-            _ if head.chunked => Framing::Chunked(Chunks::START),
             Some(0) => Framing::None,
             Some(length) => Framing::Length(length),
             None if request => Framing::None,
@@ -66,6 +70,8 @@ pub(super) enum End {
 #[derive(Debug)]
 pub(super) struct Body {
     framing: Framing,
+    /// What holds where a response says that it is chunked and its first byte says that it is not.
+    otherwise: Option<Framing>,
     content: Content,
     pub(super) end: End,
     /// Bytes are missing at its end, or could not be decoded.
@@ -82,8 +88,10 @@ pub(super) struct Body {
 impl Body {
     /// A body that is framed like this. `undo` are the codings to undo.
     pub(super) fn new(framing: Framing, head: &Head<'_>, exit: &mut Exit<'_>) -> Body {
+        let response = matches!(head.start, StartLine::Response { .. });
         let mut body = Body {
             framing,
+            otherwise: (head.chunked && response).then(|| Framing::unchunked(head, false)),
             content: Content::Plain,
             end: End::Open,
             truncated: false,
@@ -128,6 +136,15 @@ impl Body {
                     used
                 }
                 Framing::Close => self.pass(block, offset, rest, false, exit),
+                // Browsers take such responses for what they are, each in cases of its own.
+                Framing::Chunked(_)
+                    if let Some(otherwise) = self.otherwise.take()
+                        && !Chunks::may_begin(rest[0]) =>
+                {
+                    exit.count("bodies that are not chunked as they say", 1);
+                    self.framing = otherwise;
+                    0
+                }
                 Framing::Chunked(chunks) => match chunks.next(rest) {
                     Next::Framing(used) => used,
                     Next::Data(0) => {

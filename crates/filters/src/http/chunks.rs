@@ -1,7 +1,7 @@
 //! The chunked transfer coding (RFC 9112 section 7.1) as a machine that keeps no bytes: it says which of them are data.
 //!
-//! Tolerant as receivers are: lines may end in LF alone, white space and a `0x` may stand around the size, a line break may be
-//! missing after the data. Extensions and trailer fields are read over, however long they are: nothing is kept of them.
+//! Tolerant as receivers are: lines may end in LF alone, white space and other junk may stand around the size, a line break
+//! may be missing after the data. Extensions and trailer fields are read over, however long they are: nothing is kept of them.
 
 /// Where the machine stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,11 @@ impl Chunks {
     /// The beginning of a body.
     pub(super) const START: Chunks = Chunks::Before;
 
+    /// Can a chunked body begin with this byte?
+    pub(super) fn may_begin(byte: u8) -> bool {
+        is_junk(byte) || digit(byte).is_some()
+    }
+
     /// Was the last chunk's size read, so that all data came?
     pub(super) fn has_all_data(&self) -> bool {
         matches!(self, Chunks::Trailer { .. })
@@ -72,7 +77,7 @@ impl Chunks {
             *self = match *self {
                 Chunks::Data(_) => return Next::Data(at),
                 Chunks::Before => match byte {
-                    b'\r' | b'\n' | b' ' | b'\t' | b'+' => Chunks::Before,
+                    _ if is_junk(byte) => Chunks::Before,
                     _ => match digit(byte) {
                         Some(value) => Chunks::Size { value, zero: value == 0 },
                         None => return Next::Broken(at),
@@ -103,6 +108,11 @@ impl Chunks {
     fn after_line(size: u64) -> Chunks {
         if size == 0 { Chunks::Trailer { empty: true } } else { Chunks::Data(size) }
     }
+}
+
+/// What may stand before a size.
+fn is_junk(byte: u8) -> bool {
+    byte <= b' ' || b"+,;x".contains(&byte)
 }
 
 fn digit(byte: u8) -> Option<u64> {
@@ -159,6 +169,7 @@ mod tests {
         check(" 3 \r\nabc\r\n \t0 ; x\r\n\r\n", "abc", Some((true, 0)));
         check("0x3\r\nabc\r\n+2\r\nde\r\n00\r\n\r\n", "abcde", Some((true, 0)));
         check("3\r\nabc3\r\ndef0\r\n\r\n", "abcdef", Some((true, 0)));
+        check("\r\nx\r\n,3,\r\nabc\r\n0\n\n", "abc", Some((true, 0)));
         check("3\r\r\nabc\r\n\r\n\r\n0\r\r\n\r\r\n", "abc", Some((true, 0)));
     }
 
@@ -166,7 +177,7 @@ mod tests {
     fn what_cannot_be_a_size() {
         check("10000000000000000\r\n\r\nGET", "", Some((false, 8)));
         check("-4\r\nabc", "", Some((false, 7)));
-        check("3\r\nabcxyz", "abc", Some((false, 3)));
+        check("3\r\nabcXyz", "abc", Some((false, 3)));
         check("<html>", "", Some((false, 6)));
         check("ffffffffffffffff\r\nabc", "abc", None);
     }

@@ -1,9 +1,10 @@
 //! Undoes content and transfer codings: gzip, deflate, brotli, one on top of the other. Bytes go in and come out as they
 //! come; nothing waits for the end of a body.
 //!
-//! Check sums are not looked at: what a receiver would throw away is worth seeing here. Where a body is not coded as it
-//! says (its first byte tells, for gzip), it is passed on as it is.
+//! Check sums are not looked at: what a receiver would throw away is worth seeing here. Where the first bytes of a body show
+//! that it is not coded as it says, it is passed on as it is (or, sent as deflate, decoded as gzip).
 
+use super::format::{Around, DeflateAt, Format, GzipAt};
 use super::head::Coding;
 use base::limits::{BROTLI_TABLES_BYTES, BROTLI_WINDOW_BYTES, CODING_STAGE_BYTES, HTTP_SPARES, INFLATE_BYTES};
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
@@ -91,8 +92,8 @@ impl Decoder {
     pub(super) fn new(codings: &[Coding], bytes: usize, spares: &mut Spares) -> Decoder {
         let stage = |(index, coding): (usize, &Coding)| {
             let coder = match coding {
-                Coding::Gzip => Coder::Gzip { inflate: spares.take(), at: GzipAt::Magic, members: 0 },
-                Coding::Deflate => Coder::Deflate { inflate: spares.take(), at: DeflateAt::First },
+                Coding::Gzip => Coder::Inflate(spares.take(), Format::Gzip(GzipAt::Magic, 0)),
+                Coding::Deflate => Coder::Inflate(spares.take(), Format::Deflate(DeflateAt::First)),
                 Coding::Brotli => Coder::Brotli(new_brotli()),
                 Coding::Unknown => Coder::Plain,
             };
@@ -119,7 +120,7 @@ impl Decoder {
     /// Keeps what another message can use.
     pub(super) fn dismantle(self, spares: &mut Spares) {
         for stage in self.stages {
-            if let Coder::Gzip { inflate, .. } | Coder::Deflate { inflate, .. } = stage.coder {
+            if let Coder::Inflate(inflate, _) = stage.coder {
                 spares.give(inflate);
             }
         }
@@ -162,15 +163,9 @@ fn run(stages: &mut [Stage], input: &[u8], output: &mut [u8]) -> Step {
 
 /// One coding.
 enum Coder {
-    Gzip {
-        inflate: Decompress,
-        at: GzipAt,
-        members: u64,
-    },
-    Deflate {
-        inflate: Decompress,
-        at: DeflateAt,
-    },
+    /// gzip and deflate.
+    Inflate(Decompress, Format),
+    /// br.
     Brotli(Box<Brotli>),
     /// It turned out not to be coded.
     Plain,
@@ -195,87 +190,11 @@ fn brotli_window_bytes(first: u8) -> usize {
     1 << bits
 }
 
-/// Where in a member (RFC 1952 section 2.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum GzipAt {
-    Magic,
-    /// In the ten bytes every header has: so many were read, and the flags.
-    Header(u8, u8),
-    /// The length of the extra field: none or one byte of it was read.
-    ExtraLength(u8, Option<u8>),
-    /// So many bytes of it are left.
-    Extra(u8, u16),
-    Name(u8),
-    Comment(u8),
-    /// So many bytes of the header's check sum are left.
-    HeaderCheck(u8),
-    Data,
-    /// So many bytes of the trailer are left.
-    Trailer(u8),
-    /// Between members.
-    Between,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DeflateAt {
-    /// The first byte tells zlib from raw.
-    First,
-    /// The second byte of zlib's header.
-    Second,
-    Data,
-    End,
-}
-
-const EXTRA: u8 = 4;
-const NAME: u8 = 8;
-const COMMENT: u8 = 16;
-const HEADER_CHECK: u8 = 2;
-
-impl GzipAt {
-    /// What comes after the parts of the header up to the one whose flag is `done`.
-    fn after(flags: u8, done: u8) -> GzipAt {
-        match done {
-            0 if flags & EXTRA != 0 => GzipAt::ExtraLength(flags, None),
-            0 | EXTRA if flags & NAME != 0 => GzipAt::Name(flags),
-            0 | EXTRA | NAME if flags & COMMENT != 0 => GzipAt::Comment(flags),
-            _ if flags & HEADER_CHECK != 0 => GzipAt::HeaderCheck(2),
-            _ => GzipAt::Data,
-        }
-    }
-
-    /// Reads one byte of a header or trailer; `None` where it cannot be one.
-    fn next(self, byte: u8) -> Option<GzipAt> {
-        Some(match self {
-            GzipAt::Magic | GzipAt::Between if byte == 0x1f => GzipAt::Header(1, 0),
-            GzipAt::Magic | GzipAt::Between => return None,
-            GzipAt::Header(1, _) if byte != 0x8b => return None,
-            GzipAt::Header(2, _) if byte != 8 => return None,
-            GzipAt::Header(3, _) => GzipAt::Header(4, byte),
-            GzipAt::Header(9, flags) => GzipAt::after(flags, 0),
-            GzipAt::Header(read, flags) => GzipAt::Header(read + 1, flags),
-            GzipAt::ExtraLength(flags, None) => GzipAt::ExtraLength(flags, Some(byte)),
-            GzipAt::ExtraLength(flags, Some(low)) => match u16::from_le_bytes([low, byte]) {
-                0 => GzipAt::after(flags, EXTRA),
-                left => GzipAt::Extra(flags, left),
-            },
-            GzipAt::Extra(flags, 1) => GzipAt::after(flags, EXTRA),
-            GzipAt::Extra(flags, left) => GzipAt::Extra(flags, left - 1),
-            GzipAt::Name(flags) if byte == 0 => GzipAt::after(flags, NAME),
-            GzipAt::Comment(flags) if byte == 0 => GzipAt::after(flags, COMMENT),
-            GzipAt::HeaderCheck(1) => GzipAt::Data,
-            GzipAt::HeaderCheck(left) => GzipAt::HeaderCheck(left - 1),
-            GzipAt::Trailer(1) => GzipAt::Between,
-            GzipAt::Trailer(left) => GzipAt::Trailer(left - 1),
-            GzipAt::Name(_) | GzipAt::Comment(_) | GzipAt::Data => self,
-        })
-    }
-}
-
 impl Coder {
     fn is_complete(&self) -> bool {
         match self {
-            Coder::Gzip { at, .. } => matches!(at, GzipAt::Trailer(_) | GzipAt::Between),
-            Coder::Deflate { at, .. } => *at == DeflateAt::End,
+            Coder::Inflate(_, Format::Gzip(at, _)) => matches!(at, GzipAt::Trailer(_) | GzipAt::Between),
+            Coder::Inflate(_, Format::Deflate(at)) => *at == DeflateAt::End,
             Coder::Brotli(state) => brotli_decompressor::BrotliDecoderIsFinished(state),
             Coder::Plain => true,
         }
@@ -285,65 +204,48 @@ impl Coder {
         let mut used = 0;
         loop {
             let rest = &input[used..];
-            match self {
-                Coder::Gzip { inflate, at: at @ GzipAt::Data, members } => {
-                    let step = inflate_step(inflate, rest, output);
-                    used += step.used;
-                    if step.then != Then::End {
-                        return Step { used, ..step };
-                    }
-                    // Members may follow each other; the next call looks.
-                    (*at, *members) = (GzipAt::Trailer(8), *members + 1);
-                    inflate.reset(false);
-                    return Step { used, made: step.made, then: Then::Room };
-                }
-                Coder::Gzip { at, members, .. } => {
-                    let Some(&byte) = rest.first() else { return Step { used, made: 0, then: Then::Input } };
-                    match at.next(byte) {
-                        Some(next) => *at = next,
-                        None if *at == GzipAt::Magic => {
-                            *self = Coder::Plain;
-                            continue;
-                        }
-                        None if *members > 0 => {
-                            *at = GzipAt::Between;
-                            return Step { used, made: 0, then: Then::End };
-                        }
-                        None => return Step { used, made: 0, then: Then::Damaged },
-                    }
-                    used += 1;
-                }
-                Coder::Deflate { inflate, at } => match (*at, rest.first()) {
-                    (DeflateAt::End, _) => return Step { used, made: 0, then: Then::End },
-                    (DeflateAt::First, Some(byte)) if byte & 0x0f == 8 && byte >> 4 <= 7 => {
-                        *at = DeflateAt::Second;
-                        used += 1;
-                    }
-                    (DeflateAt::First, Some(_)) => *at = DeflateAt::Data,
-                    (DeflateAt::Second, Some(flags)) if flags & 0x20 != 0 => {
-                        return Step { used, made: 0, then: Then::Damaged };
-                    }
-                    (DeflateAt::Second, Some(_)) => {
-                        *at = DeflateAt::Data;
-                        used += 1;
-                    }
-                    (DeflateAt::First | DeflateAt::Second, None) => {
-                        return Step { used, made: 0, then: Then::Input };
-                    }
-                    (DeflateAt::Data, _) => {
-                        let step = inflate_step(inflate, rest, output);
-                        if step.then == Then::End {
-                            *at = DeflateAt::End;
-                        }
-                        return Step { used: used + step.used, ..step };
-                    }
-                },
+            let (inflate, format) = match self {
+                Coder::Inflate(inflate, format) => (inflate, format),
                 Coder::Brotli(state) => return brotli_step(state, input, output),
                 Coder::Plain => {
                     let len = rest.len().min(output.len());
                     output[..len].copy_from_slice(&rest[..len]);
                     let then = if len < rest.len() { Then::Room } else { Then::Input };
                     return Step { used: used + len, made: len, then };
+                }
+            };
+            if let Format::Gzip(GzipAt::Data, _) | Format::Deflate(DeflateAt::Data) = format {
+                let step = inflate_step(inflate, rest, output);
+                let (used, made) = (used + step.used, step.made);
+                return match format {
+                    Format::Gzip(at, members) if step.then == Then::End => {
+                        // Members may follow each other; the next call looks.
+                        (*at, *members) = (GzipAt::Trailer(8), *members + 1);
+                        inflate.reset(false);
+                        Step { used, made, then: Then::Room }
+                    }
+                    Format::Deflate(at) if step.then == Then::End => {
+                        *at = DeflateAt::End;
+                        Step { used, made, then: Then::End }
+                    }
+                    _ => Step { used, made, then: step.then },
+                };
+            }
+            if *format == Format::Deflate(DeflateAt::End) {
+                return Step { used, made: 0, then: Then::End };
+            }
+            let Some(&byte) = rest.first() else { return Step { used, made: 0, then: Then::Input } };
+            match format.next(byte) {
+                Around::Taken => used += 1,
+                Around::Left => {}
+                Around::End => return Step { used, made: 0, then: Then::End },
+                Around::Damaged => return Step { used, made: 0, then: Then::Damaged },
+                Around::Plain(before) => {
+                    *self = Coder::Plain;
+                    if let (Some(before), Some(slot)) = (before, output.first_mut()) {
+                        *slot = before;
+                        return Step { used, made: 1, then: Then::Room };
+                    }
                 }
             }
         }

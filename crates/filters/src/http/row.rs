@@ -2,7 +2,8 @@
 
 use super::asked::Question;
 use super::exit::Exit;
-use super::head::{Head, StartLine, media_type};
+use super::head::{Head, media_type};
+use super::start::StartLine;
 use crate::parts::eve::{begin_row, eve_fields};
 use filter::prelude::*;
 

@@ -10,9 +10,11 @@
 use super::asked::{Asked, Method, Question};
 use super::body::{Body, End, Framing};
 use super::exit::Exit;
-use super::head::{EmptyLine, Head, StartLine, host_name, may_begin, start_line};
+use super::head::{Head, host_name};
 use super::row::give_row;
 use super::side::{Phase, Side};
+use super::socks::{Read, Socks};
+use super::start::{EmptyLine, StartLine, may_begin, start_line};
 use base::limits::HTTP_HEAD_BYTES;
 use filter::prelude::*;
 use memchr::memchr;
@@ -96,6 +98,15 @@ impl Session {
                 _ if exit.is_full() => return false,
                 Phase::Body(body) if body.is_pending() => body.fetch(block, exit),
                 _ if offset >= bytes.len() => break,
+                Phase::Fresh => place.offset += self.begin(side, bytes[offset]),
+                Phase::Socks(socks) => match socks.read(&bytes[offset..]) {
+                    Read::More => place.offset = bytes.len(),
+                    Read::Done(used) => {
+                        place.offset += used;
+                        this.phase = Phase::Start;
+                    }
+                    Read::No => this.gone(exit),
+                },
                 Phase::Body(body) => {
                     place.offset = body.take(block, bytes, offset, exit);
                     place.used = true;
@@ -129,7 +140,9 @@ impl Session {
         }
         let this = &mut self.sides[side];
         // A stream whose session was closed for being silent goes on in the middle of something.
-        this.lost |= !this.begun && !block.has(Flags::FIRST);
+        if !this.begun && !block.has(Flags::FIRST) {
+            (this.lost, this.phase) = (true, Phase::Start);
+        }
         this.begun = true;
         place.unwanted = matches!(self.sides[side].phase, Phase::Gone);
         if block.gap() > 0 {
@@ -174,7 +187,7 @@ impl Session {
                 self.finish_body(side, &block.part(0, 0), exit);
                 true
             }
-            Phase::Start | Phase::Skip => false,
+            Phase::Fresh | Phase::Socks(_) | Phase::Start | Phase::Skip => false,
         };
         if self.sides[side].confirmed {
             exit.count("gaps outside of bodies", 1);
@@ -197,15 +210,25 @@ impl Session {
         body.finish(at, exit);
     }
 
+    /// The first byte of a side; gives how many bytes that took.
+    fn begin(&mut self, side: usize, byte: u8) -> usize {
+        let peer = self.sides[1 - side].socks;
+        let this = &mut self.sides[side];
+        let socks = Socks::begin(byte, side == 1, peer);
+        this.socks = socks.is_some();
+        this.phase = socks.map_or(Phase::Start, Phase::Socks);
+        usize::from(this.socks)
+    }
+
     /// Reads a head, or more of one; gives how many bytes that took.
     fn start(&mut self, block: &Descriptor, bytes: &[u8], exit: &mut Exit<'_>) -> usize {
         let side = usize::from(block.class.direction());
-        let this = &mut self.sides[side];
-        if !this.head.is_empty() {
+        if !self.sides[side].head.is_empty() {
             return self.continue_head_copy(block, bytes, exit);
         }
-        // RFC 9112 section 2.2.
-        let blank = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+        // RFC 9112 section 2.2 for line breaks; other white space only where this is HTTP all the same.
+        let known = self.sides.iter().any(|side| side.confirmed);
+        let blank = bytes.iter().take_while(|byte| matches!(byte, b'\r' | b'\n') || known && **byte <= b' ').count();
         if blank > 0 {
             return blank;
         }
@@ -219,6 +242,7 @@ impl Session {
             self.no_start(block.class, exit);
             return 0;
         }
+        let this = &mut self.sides[side];
         this.empty_line = EmptyLine::START;
         if line.is_some()
             && let Some(end) = this.empty_line.find(bytes)

@@ -2,7 +2,8 @@
 
 use super::body::Body;
 use super::exit::Exit;
-use super::head::EmptyLine;
+use super::socks::Socks;
+use super::start::EmptyLine;
 use base::limits::HTTP_SEEK_BYTES;
 
 /// One direction.
@@ -22,6 +23,8 @@ pub(super) struct Side {
     pub(super) confirmed: bool,
     /// Bytes are missing, or make no sense: what comes may be the middle of something.
     pub(super) lost: bool,
+    /// It began as SOCKS does.
+    pub(super) socks: bool,
     /// The last request was CONNECT.
     pub(super) after_connect: bool,
     /// Bytes that may still be searched for the first start line.
@@ -31,6 +34,10 @@ pub(super) struct Side {
 /// What is being read.
 #[derive(Debug)]
 pub(super) enum Phase {
+    /// Nothing came.
+    Fresh,
+    /// What a client and a SOCKS proxy say before the connection proper.
+    Socks(Socks),
     /// A start line should come, or the head in `head` goes on.
     Start,
     /// What comes up to the end of the line is no start line.
@@ -44,7 +51,7 @@ pub(super) enum Phase {
 impl Default for Side {
     fn default() -> Side {
         Side {
-            phase: Phase::Start,
+            phase: Phase::Fresh,
             head: Vec::new(),
             line_whole: false,
             empty_line: EmptyLine::START,
@@ -52,6 +59,7 @@ impl Default for Side {
             begun: false,
             confirmed: false,
             lost: false,
+            socks: false,
             after_connect: false,
             seek_bytes_left: HTTP_SEEK_BYTES,
         }

@@ -1,0 +1,194 @@
+//! Where the head of an HTTP/1.x message begins and ends: its first line and the empty line (RFC 9112 sections 2 to 4). What
+//! stands between is in `head`.
+
+use base::limits::HTTP_METHOD_BYTES;
+use memchr::memchr_iter;
+
+/// The word responses begin with, and the version of requests.
+const NAME: &[u8] = b"HTTP/";
+
+/// A first line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StartLine<'a> {
+    /// Method, target, version.
+    Request { method: &'a [u8], target: &'a [u8], protocol: &'a [u8] },
+    /// Version and status; `None` where it cannot be read.
+    Response { protocol: &'a [u8], status: Option<u16> },
+}
+
+/// Bytes that may stand before the version of a response: browsers look for it that far.
+const JUNK_BYTES: usize = 4;
+
+/// Can a message begin with these bytes? Looks at the first few only; more may show that it cannot.
+pub(super) fn may_begin(bytes: &[u8]) -> bool {
+    let token = bytes.iter().take(HTTP_METHOD_BYTES + 1).take_while(|byte| is_token(**byte)).count();
+    let method = bytes.first().is_some_and(u8::is_ascii_alphabetic) && token <= HTTP_METHOD_BYTES;
+    method && bytes.get(token).is_none_or(|byte| is_blank(*byte)) || version_at(bytes, token + 1).is_some()
+}
+
+/// Where the version of a response begins in this line, whose first word and the byte behind it end at `end`.
+fn version_at(line: &[u8], end: usize) -> Option<usize> {
+    let from = end.checked_sub(NAME.len()).filter(|from| *from <= JUNK_BYTES)?;
+    line.get(from..end).filter(|word| word.eq_ignore_ascii_case(NAME)).map(|_| from)
+}
+
+/// RFC 9110 section 5.6.2.
+pub(super) fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+fn is_blank(byte: u8) -> bool {
+    byte == b' ' || byte == b'\t'
+}
+
+/// Without white space and control characters at either end.
+pub(super) fn trim(mut text: &[u8]) -> &[u8] {
+    while let [first, rest @ ..] = text
+        && *first <= b' '
+    {
+        text = rest;
+    }
+    while let [rest @ .., last] = text
+        && *last <= b' '
+    {
+        text = rest;
+    }
+    text
+}
+
+/// Reads a first line, with or without its line end.
+pub(super) fn start_line(line: &[u8]) -> Option<StartLine<'_>> {
+    if !may_begin(line) {
+        return None;
+    }
+    let line = line.split(|byte| *byte == b'\r').next()?;
+    let token = line.iter().take_while(|byte| is_token(**byte)).count();
+    // What radio streams begin with.
+    let radio = line[..token].eq_ignore_ascii_case(b"ICY").then_some(0);
+    if let Some(from) = version_at(line, token + 1).or(radio) {
+        let line = &line[from..];
+        let end = line.iter().position(|byte| *byte <= b' ').unwrap_or(line.len());
+        let status = status(&line[end..]);
+        if radio.is_none() || status.is_some() {
+            return Some(StartLine::Response { protocol: &line[..end], status });
+        }
+    }
+    let line = trim(line);
+    let method = line.split(|byte| is_blank(*byte)).next()?;
+    let protocol = line.rsplit(|byte| is_blank(*byte)).next()?;
+    // The preface of HTTP/2 (RFC 9113 section 3.4) is made to look like a request that no HTTP/1 server understands.
+    let major = protocol.get(NAME.len()).filter(|_| protocol[..NAME.len()].eq_ignore_ascii_case(NAME))?;
+    if !matches!(major, b'0' | b'1') {
+        return None;
+    }
+    let target = trim(line.get(method.len()..line.len() - protocol.len())?);
+    (!target.is_empty()).then_some(StartLine::Request { method, target, protocol })
+}
+
+/// Three digits, and no more.
+fn status(text: &[u8]) -> Option<u16> {
+    let text = trim(text);
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit());
+    let number = digits.clone().take(3).fold(0, |number, digit| number * 10 + u16::from(digit - b'0'));
+    (digits.count() == 3 && number >= 100).then_some(number)
+}
+
+/// Finds the empty line that ends a head, in pieces of it that come one after the other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EmptyLine {
+    /// The line under way has had nothing but CR.
+    empty: bool,
+}
+
+impl EmptyLine {
+    /// At the beginning of a line.
+    pub(super) const START: EmptyLine = EmptyLine { empty: true };
+
+    /// How many of these bytes belong to the head; `None` where it goes on.
+    pub(super) fn find(&mut self, bytes: &[u8]) -> Option<usize> {
+        let only_cr = |part: &[u8]| part.iter().all(|byte| *byte == b'\r');
+        let mut at = 0;
+        for end in memchr_iter(b'\n', bytes) {
+            if self.empty && only_cr(&bytes[at..end]) {
+                return Some(end + 1);
+            }
+            (self.empty, at) = (true, end + 1);
+        }
+        self.empty &= only_cr(&bytes[at..]);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request<'a>(method: &'a str, target: &'a str, protocol: &'a str) -> Option<StartLine<'a>> {
+        let [method, target, protocol] = [method, target, protocol].map(str::as_bytes);
+        Some(StartLine::Request { method, target, protocol })
+    }
+
+    fn response(protocol: &str, status: Option<u16>) -> Option<StartLine<'_>> {
+        Some(StartLine::Response { protocol: protocol.as_bytes(), status })
+    }
+
+    #[test]
+    fn first_lines() {
+        let rows = [
+            ("GET / HTTP/1.1\r\n", request("GET", "/", "HTTP/1.1")),
+            ("M-SEARCH * HTTP/1.0", request("M-SEARCH", "*", "HTTP/1.0")),
+            ("get\t/a b \thttp/1.1\n", request("get", "/a b", "http/1.1")),
+            ("CONNECT a.example:443 HTTP/1.1", request("CONNECT", "a.example:443", "HTTP/1.1")),
+            ("PRI * HTTP/2.0\r\n", None),
+            ("GET /\r\n", None),
+            ("GET HTTP/1.1", None),
+            ("INVITE sip:a@b SIP/2.0", None),
+            ("USER anonymous\r\n", None),
+            ("220 ready", None),
+            ("\x16\x03\x01", None),
+            ("HTTP/1.1 200 OK\r\n", response("HTTP/1.1", Some(200))),
+            ("http/1.0\t404", response("http/1.0", Some(404))),
+            ("HTTP/1.1 200ok", response("HTTP/1.1", Some(200))),
+            ("HTTP/1.1\r\n", response("HTTP/1.1", None)),
+            ("HTTP/1.1 20 OK", response("HTTP/1.1", None)),
+            ("HTTP/1.1 2000 OK", response("HTTP/1.1", None)),
+            ("HTTP/1.1\r 304 OK\r\n", response("HTTP/1.1", None)),
+            ("HTTP/1.1\x00204\0ok", response("HTTP/1.1", Some(204))),
+            ("HTTP/9.-1 200 ok", response("HTTP/9.-1", Some(200))),
+            ("HTTP/", response("HTTP/", None)),
+            ("HTTXHTTP/1.1 200 OK", response("HTTP/1.1", Some(200))),
+            ("HTTXYHTTP/1.1 200 OK", None),
+            ("ICY 200 OK", response("ICY", Some(200))),
+            ("ICY weather", None),
+            ("HTTPS", None),
+        ];
+        for (line, expected) in rows {
+            assert_eq!(start_line(line.as_bytes()), expected, "{line:?}");
+            if expected.is_some() {
+                assert!((1..line.len()).all(|len| may_begin(&line.as_bytes()[..len])), "{line:?}");
+            }
+        }
+        for text in ["220 ", "\x16\x03", "SSH-2.0-x@", "{\"a\"", "ABCDEFGHIJKLMNOPQRSTUVWXYZ", "GET/"] {
+            assert!(!may_begin(text.as_bytes()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_head() {
+        let rows = [
+            ("GET / HTTP/1.1\r\nA: b\r\n\r\nbody", Some(24)),
+            ("GET / HTTP/1.1\nA: b\n\nbody", Some(21)),
+            ("GET / HTTP/1.1\r\r\n\r\r\nbody", Some(20)),
+            ("GET / HTTP/1.1\r\n \r\nA: b\r\n", None),
+        ];
+        for (text, expected) in rows {
+            let bytes = text.as_bytes();
+            for split in 0..=bytes.len() {
+                let mut line = EmptyLine::START;
+                let first = line.find(&bytes[..split]);
+                let end = first.or_else(|| line.find(&bytes[split..]).map(|end| split + end));
+                assert_eq!(end, expected, "{text:?} at {split}");
+            }
+        }
+    }
+}
