@@ -144,7 +144,7 @@ fn choose<'a>(
     let Some((_, _, space)) = best else { return Err(objections.join("; ")) };
     let app_only = calls.iter().any(|(kind, _)| kind.spaces == Spaces::APP);
     let mut why =
-        if app_only { "touches files or the terminal".to_string() } else { "lowest space here that may".to_string() };
+        if app_only { "touches files or the terminal".to_string() } else { "lowest space that may run it".to_string() };
     if !objections.is_empty() {
         why = format!("{why} ({})", objections.join("; "));
     }
