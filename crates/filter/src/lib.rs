@@ -27,7 +27,7 @@ pub use batch::Batch;
 pub use context::Context;
 pub use counter::Counters;
 pub use env::{Env, Output};
-pub use kind::{ClassUse, Gives, Kind, Mode, Spaces, Type, Types};
+pub use kind::{ClassUse, Example, Gives, Kind, Mode, Spaces, Type, Types};
 pub use param::{Param, ParamError, ParamType, Params};
 pub use record::{Field, FieldType, Row, RowWriter, Schema};
 pub use run::{
@@ -38,9 +38,9 @@ pub use stream::{StreamFacts, StreamState, StreamTable};
 /// What a filter's file needs, in one line: `use filter::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        Batch, ClassUse, Closed, Context, Env, Failure, Field, FieldType, Filter, Gives, Instance, Kind, Made, Mode,
-        Output, Param, ParamError, ParamType, Params, Pull, Row, RowWriter, Schema, SessionFilter, SessionKey, Source,
-        Spaces, Status, StreamFacts, StreamState, StreamTable, Type, Types,
+        Batch, ClassUse, Closed, Context, Env, Example, Failure, Field, FieldType, Filter, Gives, Instance, Kind, Made,
+        Mode, Output, Param, ParamError, ParamType, Params, Pull, Row, RowWriter, Schema, SessionFilter, SessionKey,
+        Source, Spaces, Status, StreamFacts, StreamState, StreamTable, Type, Types,
     };
     pub use base::id::Class;
     pub use buffer::{Descriptor, Flags};

@@ -7,7 +7,6 @@
 
 use base::limits::BATCH_BLOCKS;
 use filter::batch::places;
-use filter::kind::Example;
 use filter::prelude::*;
 use packet::link::LinkType;
 use program::Interpreter;

@@ -18,7 +18,8 @@ pub static KIND: Kind = Kind::new("count", "counts blocks and bytes, one record 
          wire; of a stream: with the missing ones). Metadata blocks of messages are not counted.",
     )
     .gives_records(&SCHEMA)
-    .mode(Mode::Serial);
+    .mode(Mode::Serial)
+    .examples(&[Example { request: "pcap web.pcap | count", output: "{\"blocks\":207,\"bytes\":18287,\"wire_bytes\":18287}" }]);
 
 #[derive(Default)]
 struct Count {

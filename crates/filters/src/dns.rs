@@ -11,7 +11,6 @@ use crate::parts::numbers::{Meaning, Numbers};
 use base::limits::{DNS_BUFFERED_BYTES, DNS_ROWS};
 use buffer::{Rings, ViewId};
 use filter::Counters;
-use filter::kind::Example;
 use filter::prelude::*;
 use packet::dns::{is_plausible, split_tcp};
 use packet::frame::protocol;

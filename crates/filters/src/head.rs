@@ -1,6 +1,5 @@
 //! Passes the first blocks, and then wants no more: a source that nobody else reads stops.
 
-use filter::kind::Example;
 use filter::prelude::*;
 
 /// What `head` is.

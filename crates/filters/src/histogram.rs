@@ -1,7 +1,6 @@
 //! Counts blocks by their size or by the time since the block before, and gives one record for each bucket at the
 //! end.
 
-use filter::kind::Example;
 use filter::prelude::*;
 
 static SCHEMA: Schema = Schema::new(

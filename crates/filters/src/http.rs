@@ -60,7 +60,8 @@ pub static KIND: Kind = Kind::new("http", "takes HTTP/1 messages out of byte str
     .gives_messages(&SCHEMA)
     .mode(Mode::Session(SessionKey::Connection))
     .wants(&[(Type::Frame, "tcp"), (Type::Packet, "tcp")])
-    .parses_payload();
+    .parses_payload()
+    .examples(&[Example { request: "pcap browse.pcap | http | count", output: "{\"blocks\":17,\"bytes\":21678,\"wire_bytes\":21678}" }]);
 
 struct Http {
     shared: Shared,

@@ -8,7 +8,6 @@ mod row;
 
 use crate::parts::lines::Lines;
 use crate::parts::printable::{dump, quoted};
-use filter::kind::Example;
 use filter::prelude::*;
 use packet::LinkType;
 use std::io::Write;

@@ -2,7 +2,6 @@
 
 use crate::parts::select::of_frames;
 use crate::parts::version::VersionTest;
-use filter::kind::Example;
 use filter::prelude::*;
 
 /// What `ip6` is.

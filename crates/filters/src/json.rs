@@ -7,7 +7,6 @@ use crate::parts::class_table::ClassTable;
 use crate::parts::eve::{begin_row, eve_fields};
 use crate::parts::json_row::{MessageEnd, RowShapes};
 use crate::parts::lines::Lines;
-use filter::kind::Example;
 use filter::prelude::*;
 
 /// What `json` is.

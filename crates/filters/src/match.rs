@@ -12,7 +12,6 @@ mod regex;
 
 use crate::parts::select::are_streams;
 use filter::batch::places;
-use filter::kind::Example;
 use filter::prelude::*;
 
 /// What `match` is.

@@ -3,7 +3,6 @@
 use crate::parts::addresses::AddressTest;
 use crate::parts::networks::Networks;
 use crate::parts::select::of_frames_or_streams;
-use filter::kind::Example;
 use filter::prelude::*;
 
 /// What `net` is.

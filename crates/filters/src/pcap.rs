@@ -55,7 +55,8 @@ pub static KIND: Kind = Kind::new("pcap", "reads captures from files", make)
             .default("yes"),
     ])
     .source(Type::Frame)
-    .runs_in(Spaces::APP);
+    .runs_in(Spaces::APP)
+    .examples(&[Example { request: "pcap web.pcap browse.pcap | count", output: "{\"blocks\":250,\"bytes\":43378,\"wire_bytes\":43378}" }]);
 
 /// What a pull of one capture found.
 enum Step {

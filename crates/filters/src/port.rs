@@ -1,7 +1,6 @@
 //! Classifies frames by their two ports, and passes those with a wanted one. `sourceport` and `destport` look at one.
 
 use crate::parts::ports::{self, Which};
-use filter::kind::Example;
 use filter::prelude::*;
 
 /// What `port` is.

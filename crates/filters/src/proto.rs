@@ -2,7 +2,6 @@
 
 use crate::parts::numbers::{Meaning, Numbers};
 use crate::parts::select::{FrameTest, StreamTest, View, of_frames_or_streams};
-use filter::kind::Example;
 use filter::prelude::*;
 use packet::flow::Flow;
 use packet::malformed::Malformed;

@@ -1,7 +1,6 @@
 //! Passes one in so many: every so-many-th block, or all of every so-many-th flow.
 
 use crate::parts::select::{Links, are_streams};
-use filter::kind::Example;
 use filter::prelude::*;
 use packet::flow::{Flow, FlowHasher};
 use packet::frame;

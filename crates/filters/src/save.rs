@@ -51,7 +51,8 @@ pub static KIND: Kind = Kind::new("save", "writes frames to a capture file", mak
         Param::new("rotate-keep", ParamType::Number, "keep this many files of the series"),
     ])
     .takes(&[Type::Frame, Type::Packet])
-    .sink();
+    .sink()
+    .examples(&[Example { request: "pcap browse.pcap | save copy.pcapng", output: "" }]);
 
 /// Bytes gathered before they are written.
 const BUFFER_BYTES: usize = 256 << 10;

@@ -1,7 +1,6 @@
 //! Classifies frames by their source port, and passes those with a wanted one.
 
 use crate::parts::ports::{self, Which};
-use filter::kind::Example;
 use filter::prelude::*;
 
 /// What `sourceport` is.

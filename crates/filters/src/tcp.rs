@@ -57,7 +57,8 @@ pub static KIND: Kind = Kind::new("tcp", "puts TCP segments in order: gives byte
     .gives(Type::Bytes)
     .class(ClassUse::Sets("connection * 2 + direction, 0 = from the client"))
     .mode(Mode::Serial)
-    .parses_payload();
+    .parses_payload()
+    .examples(&[Example { request: "pcap browse.pcap | tcp | count", output: "{\"blocks\":22,\"bytes\":21154,\"wire_bytes\":21154}" }]);
 
 /// Blocks given before they are sent on.
 const ENOUGH: usize = 1000;

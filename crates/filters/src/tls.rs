@@ -5,7 +5,6 @@
 
 use crate::parts::eve::{begin_row, eve_fields};
 use base::limits::{TLS_BUFFERED_BYTES, TLS_PREAMBLE_BYTES};
-use filter::kind::Example;
 use filter::prelude::*;
 use filter::record::list_push;
 use packet::tls::{self, ClientHello, Hello, ServerHello, Stop};

@@ -2,7 +2,6 @@
 
 use crate::parts::numbers::{Meaning, Numbers};
 use crate::parts::select::{FrameTest, View, of_frames};
-use filter::kind::Example;
 use filter::prelude::*;
 use packet::encapsulation;
 use packet::malformed::Malformed;
