@@ -32,7 +32,8 @@ pub const SESSIONS: usize = STREAMS;
 /// A session without a block for this long (packet time) is closed.
 pub const SESSION_IDLE_NS: u64 = 600 * SECOND_NS;
 
-/// Connections `tcp` knows at a time, ended ones that it still remembers included; the one longest silent makes room.
+/// Connections `tcp` knows at a time, ended ones that it still remembers included: about 300 bytes each. The one longest
+/// silent makes room.
 pub const TCP_CONNECTIONS: usize = STREAMS / 2;
 
 /// Ended connections that `tcp` remembers, so that late packets and new connections between the same ports are known

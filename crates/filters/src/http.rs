@@ -23,7 +23,9 @@ mod side;
 mod socks;
 mod start;
 
+use base::limits::HTTP_SEEK_BYTES;
 use exit::{Exit, Shared};
+use filter::kind::Example;
 use filter::prelude::*;
 use row::SCHEMA;
 use session::Session;
@@ -37,7 +39,8 @@ pub static KIND: Kind = Kind::new("http", "takes HTTP/1 messages out of byte str
          `http.http_refer`; a response has method, host name and URL of the request it answers, where that was seen. \
          The host name is without its port, the content type without its parameters.\n\n\
          Of the body chunking is undone, and so are the codings gzip, deflate and br, also several of them; `decode=no` \
-         leaves Content-Encoding as it is. Check sums of codings are not verified. Bodies that are not coded are not \
+         leaves Content-Encoding as it is. A body whose first bytes show that it is not coded or not chunked as its \
+         head says is given as it came. Check sums of codings are not verified. Bodies that are not coded are not \
          copied. A message whose end is missing, whose coding is damaged or which is longer than `decoded-max` is given \
          as far as it goes and marked truncated. Bytes missing in the capture are missing in the body and marked, where \
          its length is known from its head; elsewhere the search for the next message begins, and is counted.\n\n\
@@ -61,7 +64,17 @@ pub static KIND: Kind = Kind::new("http", "takes HTTP/1 messages out of byte str
     .mode(Mode::Session(SessionKey::Connection))
     .wants(&[(Type::Frame, "tcp"), (Type::Packet, "tcp")])
     .parses_payload()
-    .examples(&[Example { request: "pcap browse.pcap | http | count", output: "{\"blocks\":17,\"bytes\":21678,\"wire_bytes\":21678}" }]);
+    .examples(&[Example { request: "pcap brotli.pcap | http | json", output: BROTLI_MESSAGES }]);
+
+const BROTLI_MESSAGES: &str = r#"{"timestamp":"2022-11-16T15:59:17.800879000Z","flow_id":4253811943572098,"event_type":"http","src_ip":"172.18.38.179","src_port":52316,"dest_ip":"172.217.170.68","dest_port":443,"proto":"TCP","http":{"direction":"request","http_method":"GET","hostname":"www.google.com","url":"/complete/search?client=chrome-omni&gs_ri=chrome-ext-ansg&xssi=t&q=&oit=0&oft=1&pgcl=20&gs_rn=42&sugkey=AIzaSyBOti4mM-6x9WDnZIjIeyEU21OpBXqWBgw","protocol":"HTTP/1.1","http_user_agent":"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/107.0.0.0 Safari/537.36","length":0,"state":"complete"}}
+{"timestamp":"2022-11-16T15:59:18.384807000Z","flow_id":4253811943572098,"event_type":"http","src_ip":"172.217.170.68","src_port":443,"dest_ip":"172.18.38.179","dest_port":52316,"proto":"TCP","http":{"direction":"response","http_method":"GET","hostname":"www.google.com","url":"/complete/search?client=chrome-omni&gs_ri=chrome-ext-ansg&xssi=t&q=&oit=0&oft=1&pgcl=20&gs_rn=42&sugkey=AIzaSyBOti4mM-6x9WDnZIjIeyEU21OpBXqWBgw","protocol":"HTTP/1.1","status":200,"http_content_type":"text/javascript","content_encoding":"br","length":121,"state":"complete"}}
+{"timestamp":"2022-11-16T15:59:18.386947000Z","flow_id":4253811943572098,"event_type":"http","src_ip":"172.18.38.179","src_port":52316,"dest_ip":"172.217.170.68","dest_port":443,"proto":"TCP","http":{"direction":"request","http_method":"GET","hostname":"www.google.com","url":"/async/newtab_promos","protocol":"HTTP/1.1","http_user_agent":"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/107.0.0.0 Safari/537.36","length":0,"state":"complete"}}
+{"timestamp":"2022-11-16T15:59:18.822459000Z","flow_id":4253811943572098,"event_type":"http","src_ip":"172.217.170.68","src_port":443,"dest_ip":"172.18.38.179","dest_port":52316,"proto":"TCP","http":{"direction":"response","http_method":"GET","hostname":"www.google.com","url":"/async/newtab_promos","protocol":"HTTP/1.1","status":200,"http_content_type":"application/json","content_encoding":"br","length":1743,"state":"complete"}}
+{"timestamp":"2022-11-16T15:59:18.834397000Z","flow_id":4253811943572098,"event_type":"http","src_ip":"172.18.38.179","src_port":52316,"dest_ip":"172.217.170.68","dest_port":443,"proto":"TCP","http":{"direction":"request","http_method":"GET","hostname":"www.google.com","url":"/gen_204?ei=1gh1Y_aSJJL5gQbM0pSgDg&cad=i&id=19031405&ogprm=up&ct=16&prid=243","protocol":"HTTP/1.1","http_user_agent":"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/107.0.0.0 Safari/537.36","length":0,"state":"complete"}}
+{"timestamp":"2022-11-16T15:59:19.250841000Z","flow_id":4253811943572098,"event_type":"http","src_ip":"172.217.170.68","src_port":443,"dest_ip":"172.18.38.179","dest_port":52316,"proto":"TCP","http":{"direction":"response","http_method":"GET","hostname":"www.google.com","url":"/gen_204?ei=1gh1Y_aSJJL5gQbM0pSgDg&cad=i&id=19031405&ogprm=up&ct=16&prid=243","protocol":"HTTP/1.1","status":204,"http_content_type":"text/html","length":0,"state":"complete"}}
+"#;
+
+const _: () = assert!(HTTP_SEEK_BYTES == 64 << 10, "the manual says so");
 
 struct Http {
     shared: Shared,
@@ -98,5 +111,10 @@ impl SessionFilter for Http {
     ) -> Result<(), Box<Failure>> {
         session.close(class, &mut Exit::new(cx, &mut self.shared));
         Ok(())
+    }
+
+    fn finish(&mut self, _cx: &mut Context<'_>) -> Made {
+        debug_assert!(self.shared.is_even(), "a closed connection keeps no memory");
+        Ok(Status::Done)
     }
 }

@@ -5,7 +5,8 @@
 //! lies, by descriptor.
 //!
 //! - `tcp/segment.rs` — a segment in its frame.
-//! - `tcp/assembler.rs` — the rules: how connections begin, go on and end. Start reading there.
+//! - `tcp/assembler.rs` — what a segment means for its connection. Start reading there; `tcp/order.rs` puts its data in
+//!   order, `tcp/lifetime.rs` begins and ends connections.
 //! - `tcp/connection.rs`, `tcp/direction.rs` — what is kept of one connection and of each of its directions.
 //! - `tcp/held.rs` — what came before its turn.
 
@@ -13,13 +14,17 @@ mod assembler;
 mod connection;
 mod direction;
 mod held;
+mod lifetime;
+mod order;
 mod segment;
+#[cfg(test)]
+mod tests;
 
 use crate::parts::select::Links;
 use crate::parts::transport::Refusal;
 use assembler::{Assembler, Settings};
-use base::limits::{TCP_GAP_WAIT_NS, TCP_HELD_BYTES, TCP_IDLE_NS};
 use filter::batch::places;
+use filter::kind::Example;
 use filter::prelude::*;
 use packet::malformed::Malformed;
 use segment::Segment;
@@ -58,18 +63,34 @@ pub static KIND: Kind = Kind::new("tcp", "puts TCP segments in order: gives byte
     .class(ClassUse::Sets("connection * 2 + direction, 0 = from the client"))
     .mode(Mode::Serial)
     .parses_payload()
-    .examples(&[Example { request: "pcap browse.pcap | tcp | count", output: "{\"blocks\":22,\"bytes\":21154,\"wire_bytes\":21154}" }]);
+    .examples(&[
+        // A question, an answer, and the end of each.
+        Example {
+            request: "pcap dns.pcap | tcp | count",
+            output: "{\"blocks\":4,\"bytes\":112,\"wire_bytes\":112}\n",
+        },
+        Example {
+            request: "pcap browse.pcap | tcp | count",
+            output: "{\"blocks\":22,\"bytes\":21154,\"wire_bytes\":21154}\n",
+        },
+    ]);
 
 /// Blocks given before they are sent on.
 const ENOUGH: usize = 1000;
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    let default = Settings::default();
     let settings = Settings {
-        idle: params.number("timeout").unwrap_or(TCP_IDLE_NS),
-        gap_wait: params.number("gap-wait").unwrap_or(TCP_GAP_WAIT_NS),
-        memory: params.number("memory").unwrap_or(TCP_HELD_BYTES),
+        idle: params.number("timeout").unwrap_or(default.idle),
+        gap_wait: params.number("gap-wait").unwrap_or(default.gap_wait),
+        memory: params.number("memory").unwrap_or(default.memory),
+        ..default
     };
-    Ok(Instance::filter(Tcp { assembler: Assembler::new(settings), dealt_with: 0 }))
+    Ok(with(settings))
+}
+
+fn with(settings: Settings) -> Instance {
+    Instance::filter(Tcp { assembler: Assembler::new(settings), dealt_with: 0 })
 }
 
 struct Tcp {

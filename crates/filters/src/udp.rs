@@ -9,6 +9,7 @@ use crate::parts::flow_table::{FlowTable, Slot, Way};
 use crate::parts::select::Links;
 use crate::parts::transport::{self, Refusal};
 use base::limits::{UDP_FLOWS, UDP_IDLE_NS};
+use filter::kind::Example;
 use filter::prelude::*;
 use packet::flow::Flow;
 use packet::frame::protocol;

@@ -452,6 +452,15 @@ fn tunnels_and_upgrades() {
         ],
         &[("GET /chat", b"", 0, false), ("101 GET /chat", b"", 0, false)],
     );
+    // The answer came before the body was over.
+    check(
+        &[
+            client("POST /up HTTP/1.1\r\nContent-Length: 4\r\n\r\nab"),
+            server("HTTP/1.1 101 Switching Protocols\r\n\r\nraw"),
+            client("cdGET / HTTP/1.1\r\n\r\n"),
+        ],
+        &[("POST /up", b"abcd", 0, false), ("101 POST /up", b"", 0, false)],
+    );
 }
 
 #[test]
@@ -607,6 +616,11 @@ proptest! {
     fn noise_is_survived(noise in proptest::collection::vec((0u8..2, proptest::collection::vec(any::<u8>(), 0..300)), 0..20)) {
         let mut turns = vec![client(GET), server("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")];
         turns.extend(noise.into_iter().map(|(direction, bytes)| Turn::Say(direction, bytes)));
+        let line = ["HTTP/1.1 101 x\r\n\r\n", "CONNECT x HTTP/1.1\r\nContent-Length: 9\r\n\r\n", "HTTP/1.1 200 x\r\n\r\n"];
+        for (index, text) in line.into_iter().enumerate() {
+            let at = turns.len().min(4 * index);
+            turns.insert(at, if index == 1 { client(text) } else { server(text) });
+        }
         messages(&run(blocks(&turns, &[97], true), StreamState::Established, &[]));
     }
 }

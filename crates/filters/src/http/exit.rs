@@ -13,7 +13,9 @@ pub(super) struct Shared {
     pub(super) decode: bool,
     /// Decoded bytes of one message at most.
     pub(super) decoded_max: u64,
-    /// Bytes left for heads, requests and decoders of all connections.
+    /// Bytes that may be kept at most.
+    memory: usize,
+    /// Bytes left of it for heads, requests and decoders of all connections.
     pub(super) memory_left: usize,
     pub(super) row: RowWriter,
     pub(super) inflaters: Spares,
@@ -24,7 +26,7 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(decode: bool, decoded_max: u64, memory: usize, row: RowWriter) -> Shared {
         let (inflaters, heads) = (Spares::default(), Vec::new());
-        Shared { decode, decoded_max, memory_left: memory, row, inflaters, heads }
+        Shared { decode, decoded_max, memory, memory_left: memory, row, inflaters, heads }
     }
 
     /// Takes memory for as long as it is not [given back](Shared::give_back); says whether there was enough.
@@ -36,6 +38,11 @@ impl Shared {
 
     pub(super) fn give_back(&mut self, bytes: usize) {
         self.memory_left += bytes;
+    }
+
+    /// Was everything given back?
+    pub(super) fn is_even(&self) -> bool {
+        self.memory_left == self.memory
     }
 
     /// An empty buffer for a head.

@@ -208,6 +208,9 @@ impl Session {
             (this.lost, this.phase) = (true, Phase::Skip);
         }
         body.finish(at, exit);
+        if this.tunnel {
+            this.gone(exit);
+        }
     }
 
     /// The first byte of a side; gives how many bytes that took.
@@ -416,7 +419,7 @@ impl Session {
         this.after_connect = is_connect && matches!(head.start, StartLine::Request { .. });
         if tunnel {
             exit.count("connections that became tunnels", 1);
-            self.sides.iter_mut().for_each(|side| side.gone(exit));
+            self.sides.iter_mut().for_each(|side| side.becomes_tunnel(exit));
             self.asked.forget();
             self.settle(exit);
         }

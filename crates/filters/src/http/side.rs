@@ -27,6 +27,8 @@ pub(super) struct Side {
     pub(super) socks: bool,
     /// The last request was CONNECT.
     pub(super) after_connect: bool,
+    /// The connection became a tunnel while a body was under way here: with its end this is no HTTP any more.
+    pub(super) tunnel: bool,
     /// Bytes that may still be searched for the first start line.
     seek_bytes_left: usize,
 }
@@ -61,6 +63,7 @@ impl Default for Side {
             lost: false,
             socks: false,
             after_connect: false,
+            tunnel: false,
             seek_bytes_left: HTTP_SEEK_BYTES,
         }
     }
@@ -77,6 +80,14 @@ impl Side {
     pub(super) fn gone(&mut self, exit: &mut Exit<'_>) {
         self.drop_head(exit);
         self.phase = Phase::Gone;
+    }
+
+    /// The connection becomes a tunnel.
+    pub(super) fn becomes_tunnel(&mut self, exit: &mut Exit<'_>) {
+        self.tunnel = true;
+        if !matches!(self.phase, Phase::Body(_)) {
+            self.gone(exit);
+        }
     }
 
     /// Goes on behind the current line, within what may be searched.

@@ -36,8 +36,20 @@ pub(super) struct Connection {
     pub reset: bool,
     /// How many connections with the same addresses and ports came before it.
     pub reuse: u32,
-    /// A SYN that may begin the next connection, if somebody confirms it: direction and sequence number of what follows.
-    pub successor: Option<(usize, u32)>,
+    /// What may be the next connection, if somebody confirms it.
+    pub successor: Option<Successor>,
+}
+
+/// A connection between the same ports of which nobody knows yet whether it is real: its SYN, or its data, came out of
+/// the window, where anybody could have put it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Successor {
+    /// From which side.
+    pub side: usize,
+    /// Sequence number of what follows.
+    pub next: u32,
+    /// It was a SYN.
+    pub syn: bool,
 }
 
 /// What a SYN means.
@@ -82,6 +94,12 @@ impl Connection {
         self.reset || self.directions.iter().all(|direction| direction.fin.is_some())
     }
 
+    /// Notes what may be the next connection.
+    pub fn suspect(&mut self, successor: Successor) {
+        self.successor = Some(successor);
+        self.calm = [false; 2];
+    }
+
     /// Works out [`calm`](Connection::calm).
     pub fn calm_down(&mut self) {
         let quiet = self.phase == Phase::Open
@@ -119,12 +137,25 @@ impl Connection {
         }
     }
 
-    /// Does this segment say that the successor is real: by what its sender goes on with, or by an answer to it?
+    /// Does this segment say that the successor is real? Where both sides are seen the other one has to answer it; where
+    /// one is seen, it has to go on with it.
     pub fn is_confirmed_by(&self, side: usize, segment: &Segment) -> bool {
-        match self.successor {
-            Some((of, first)) if of == side => !segment.flags.syn() && segment.sequence == first,
-            Some((_, first)) => segment.flags.ack() && !segment.flags.rst() && segment.acknowledgment == first,
-            None => false,
+        let Some(successor) = self.successor else { return false };
+        if successor.side == side {
+            let alone = !self.directions[1 - side].heard;
+            return alone && !segment.flags.syn() && segment.sequence == successor.next;
         }
+        let answers = i64::from(segment.acknowledgment.wrapping_sub(successor.next)) <= NEAR;
+        let of_this = self.directions[successor.side].ahead(segment.acknowledgment).abs() <= NEAR;
+        segment.flags.ack() && !segment.flags.rst() && answers && (segment.flags.syn() || !of_this)
+    }
+
+    /// Does data with this sequence number go on from the successor's SYN, and not from what is expected?
+    pub fn is_of_successor(&self, side: usize, sequence: u32) -> bool {
+        let follows = |successor: Successor| {
+            let behind = i64::from(sequence.wrapping_sub(successor.next));
+            successor.syn && successor.side == side && behind <= NEAR
+        };
+        self.successor.is_some_and(follows) && self.directions[side].ahead(sequence).abs() > NEAR
     }
 }

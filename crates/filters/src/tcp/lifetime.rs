@@ -1,0 +1,280 @@
+//! How connections begin and end: with a SYN or without, with FIN, RST, silence, another connection between the same
+//! ports, too many of them, or the run.
+
+use super::assembler::{Assembler, last_block};
+use super::connection::{Connection, Phase};
+use super::direction::{Start, is_near};
+use super::held::Lane;
+use super::order::{drop_held, lane, slot_and_side};
+use super::segment::Segment;
+use crate::parts::flow_table::Slot;
+use base::limits::{TCP_CLOSING_IDLE_NS, TCP_LINGER_NS, TCP_OPENING_IDLE_NS};
+use filter::prelude::*;
+use packet::flow::Flow;
+
+/// Why a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Both sides said so, or it was reset.
+    Over,
+    /// Nothing came for too long.
+    Idle,
+    /// It makes room for another.
+    Evicted,
+    /// Another connection between the same ports begins.
+    Replaced,
+    /// The run is over.
+    Finished,
+}
+
+impl Assembler {
+    /// A segment of no connection that is known: SYN and data begin one.
+    pub(super) fn begin(
+        &mut self,
+        segment: &Segment,
+        frame: &Descriptor,
+        reuse: u32,
+        cx: &mut Context<'_>,
+    ) -> Result<(), &'static str> {
+        let begins = (segment.flags.syn() || segment.span > 0) && !segment.flags.rst();
+        if !begins {
+            cx.count("segments of no connection", 1);
+            return Ok(());
+        }
+        let syn = segment.flags.syn();
+        // Who answers a SYN is the server.
+        let flow = if syn && segment.flags.ack() { segment.flow.reversed() } else { segment.flow };
+        let phase = if syn { Phase::Opening } else { Phase::Open };
+        let slot = self.open(flow, segment.vlan, phase, frame.time, reuse, cx)?;
+        let side = usize::from(syn && segment.flags.ack());
+        self.careful(slot, side, segment, frame, cx)
+    }
+
+    fn open(
+        &mut self,
+        flow: Flow,
+        vlan: Option<u16>,
+        phase: Phase,
+        time: u64,
+        reuse: u32,
+        cx: &mut Context<'_>,
+    ) -> Result<Slot, &'static str> {
+        if self.table.len() >= self.settings.connections {
+            self.make_room(cx);
+        }
+        let state = if phase == Phase::Opening { StreamState::Opening } else { StreamState::Midstream };
+        let facts = StreamFacts { flow, start: time, reuse, vlan, state };
+        let number = cx.streams.open(facts).ok_or("no stream number free")?;
+        cx.count("connections", 1);
+        if reuse > 0 {
+            cx.count("connections on reused ports", 1);
+        }
+        Ok(self.table.insert(flow, phase as usize, Connection::new(number, reuse, phase)))
+    }
+
+    /// Takes the connection that is missed least out of the table.
+    #[cold]
+    fn make_room(&mut self, cx: &mut Context<'_>) {
+        for phase in [Phase::Ended, Phase::Opening, Phase::Closing, Phase::Open] {
+            if let Some(slot) = self.table.oldest(phase as usize) {
+                if phase != Phase::Ended {
+                    self.end(slot, End::Evicted, cx);
+                }
+                self.table.remove(slot);
+                return;
+            }
+        }
+    }
+
+    /// Ends a connection because another begins between the same ports, with this segment.
+    pub(super) fn replace(
+        &mut self,
+        slot: Slot,
+        segment: &Segment,
+        frame: &Descriptor,
+        cx: &mut Context<'_>,
+    ) -> Result<(), &'static str> {
+        self.end(slot, End::Replaced, cx);
+        let (Some(flow), Some(old)) = (self.table.flow(slot).copied(), self.table.remove(slot)) else { return Ok(()) };
+        let reuse = old.reuse.saturating_add(1);
+        // What began it is not in the segment that confirms it.
+        let Some(successor) = old.successor.filter(|_| !segment.is_first_syn()) else {
+            return self.begin(segment, frame, reuse, cx);
+        };
+        let flow = if successor.side == 0 { flow } else { flow.reversed() };
+        let phase = if successor.syn { Phase::Opening } else { Phase::Open };
+        let slot = self.open(flow, segment.vlan, phase, frame.time, reuse, cx)?;
+        if let Some(connection) = self.table.get_mut(slot) {
+            let client = &mut connection.directions[0];
+            client.begin_at(successor.next);
+            (client.syn, client.heard) = (successor.syn, true);
+        }
+        let side = usize::from(segment.flow != flow);
+        self.careful(slot, side, segment, frame, cx)
+    }
+
+    /// A segment between the ports of a connection that is over: late, or of the next one.
+    pub(super) fn after_end(
+        &mut self,
+        slot: Slot,
+        side: usize,
+        segment: &Segment,
+        frame: &Descriptor,
+        cx: &mut Context<'_>,
+    ) -> Result<(), &'static str> {
+        let Some(connection) = self.table.get_mut(slot) else { return Ok(()) };
+        let own = &connection.directions[side];
+        let begins = (segment.flags.syn() || segment.span > 0) && !segment.flags.rst();
+        let lingers = cx.now.saturating_sub(connection.last_seen) <= TCP_LINGER_NS;
+        let late = if segment.flags.syn() {
+            segment.flags.ack() && own.syn && segment.data_sequence() == own.first as u32
+        } else {
+            let ahead = own.ahead(segment.sequence);
+            own.start == Start::Known && ahead < 0 && is_near(ahead)
+        };
+        if !begins || (late && lingers) {
+            cx.count("segments after the end", 1);
+            return Ok(());
+        }
+        let reuse = connection.reuse.saturating_add(1);
+        self.table.remove(slot);
+        self.begin(segment, frame, reuse, cx)
+    }
+
+    /// Ends a connection: what is held goes out, both directions get their last block.
+    pub(super) fn end(&mut self, slot: Slot, why: End, cx: &mut Context<'_>) {
+        let Some(connection) = self.table.get(slot) else { return };
+        let (time, number) = (connection.last_time, connection.number);
+        if connection.phase == Phase::Ended {
+            return;
+        }
+        let over = connection.is_over();
+        let state = match (connection.reset, over) {
+            (true, _) => StreamState::Reset,
+            (false, true) => StreamState::Closed,
+            (false, false) => StreamState::Cut,
+        };
+        match why {
+            End::Idle if !over => cx.count("connections idle", 1),
+            End::Evicted => cx.count("connections evicted", 1),
+            End::Replaced if !over => cx.count("connections replaced", 1),
+            End::Finished if !over => cx.count("connections unfinished", 1),
+            _ => {}
+        }
+        if let Some(facts) = cx.streams.get_mut(Class::of_stream(number, 0)) {
+            facts.state = state;
+        }
+        for side in 0..2 {
+            // Where the end is known for sure, what lies behind it is not of this stream.
+            let end = self.table.get(slot).and_then(|connection| connection.directions[side].sure_end());
+            while self.held.first(lane(slot, side)).is_some_and(|start| start < end.unwrap_or(u64::MAX)) {
+                self.give_up(slot, side, cx);
+            }
+            let dropped = drop_held(&mut self.held, lane(slot, side), cx);
+            if let Some(connection) = self.table.get_mut(slot) {
+                connection.directions[side].held -= dropped;
+            }
+        }
+        let Some(connection) = self.table.get_mut(slot) else { return };
+        for (side, direction) in connection.directions.iter_mut().enumerate() {
+            // What the other side has and we have not is missing; a FIN that was not seen takes one number, too.
+            let end = direction.fin.unwrap_or(if direction.acked == direction.next + 1 { 0 } else { direction.acked });
+            if end > direction.next && !direction.done {
+                cx.count("gaps", 1);
+                cx.count("gap bytes", end - direction.next);
+                direction.skip_to(end);
+            }
+            let block = last_block(cx, time);
+            direction.finish(block, Class::of_stream(number, side as u8), cx.out);
+            if direction.fin == Some(direction.next) {
+                direction.next += 1;
+            }
+        }
+        connection.phase = Phase::Ended;
+        connection.calm = [false; 2];
+        cx.streams.close(number);
+        self.table.move_to(slot, Phase::Ended as usize);
+        if self.table.list_len(Phase::Ended as usize) > self.settings.remembered
+            && let Some(oldest) = self.table.oldest(Phase::Ended as usize)
+        {
+            self.table.remove(oldest);
+        }
+    }
+
+    /// Gives up on holes and ends connections whose time has come; says whether there may be more, once `enough` blocks
+    /// were given.
+    pub fn expire(&mut self, enough: usize, cx: &mut Context<'_>) -> Status {
+        while let Some(&(due, lane)) = self.holes.front()
+            && due <= cx.now
+        {
+            if cx.out.len() >= enough {
+                return Status::More;
+            }
+            self.holes.pop_front();
+            self.watched[lane as usize] = false;
+            self.look_at_hole(lane, cx);
+        }
+        for (phase, idle) in self.idle_times() {
+            while let Some(slot) = self.table.oldest(phase as usize)
+                && self.is_silent(slot, idle, cx.now)
+            {
+                if cx.out.len() >= enough {
+                    return Status::More;
+                }
+                self.end(slot, End::Idle, cx);
+            }
+        }
+        Status::Done
+    }
+
+    fn look_at_hole(&mut self, lane: Lane, cx: &mut Context<'_>) {
+        let (slot, side) = slot_and_side(lane);
+        let Some(own) = self.table.get(slot).map(|connection| connection.directions[side]) else { return };
+        if own.held == 0 {
+            return;
+        }
+        if cx.now.saturating_sub(own.hole_since) < self.settings.gap_wait {
+            // Another hole than the one that was to be looked at.
+            self.watch(lane, own.hole_since);
+            return;
+        }
+        self.give_up_acknowledged(slot, side, cx);
+        self.settle(slot, cx);
+    }
+
+    fn idle_times(&self) -> [(Phase, u64); 3] {
+        [
+            (Phase::Closing, TCP_CLOSING_IDLE_NS.min(self.settings.idle)),
+            (Phase::Opening, TCP_OPENING_IDLE_NS.min(self.settings.idle)),
+            (Phase::Open, self.settings.idle),
+        ]
+    }
+
+    fn is_silent(&self, slot: Slot, idle: u64, now: u64) -> bool {
+        self.table.get(slot).is_some_and(|connection| now.saturating_sub(connection.last_seen) > idle)
+    }
+
+    /// When [`expire`](Assembler::expire) has something to do next.
+    pub fn next_due(&self) -> u64 {
+        let mut due = self.holes.front().map_or(u64::MAX, |(due, _)| *due);
+        for (phase, idle) in self.idle_times() {
+            if let Some(connection) = self.table.oldest(phase as usize).and_then(|slot| self.table.get(slot)) {
+                due = due.min(connection.last_seen.saturating_add(idle).saturating_add(1));
+            }
+        }
+        due
+    }
+
+    /// Ends all connections, until `enough` blocks were given; says whether there are more.
+    pub fn finish(&mut self, enough: usize, cx: &mut Context<'_>) -> Status {
+        for phase in [Phase::Closing, Phase::Open, Phase::Opening] {
+            while let Some(slot) = self.table.oldest(phase as usize) {
+                if cx.out.len() >= enough {
+                    return Status::More;
+                }
+                self.end(slot, End::Finished, cx);
+            }
+        }
+        Status::Done
+    }
+}

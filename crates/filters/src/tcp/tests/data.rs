@@ -1,0 +1,296 @@
+//! Data in and out of order, repeated, missing; frames that are not data. One row for each behaviour.
+
+use super::*;
+
+#[test]
+fn a_whole_connection() {
+    let mut c = opened(100);
+    c.send(0, b"GET ").send(0, b"/").send(1, b"200 ").send(1, b"OK");
+    close(&mut c);
+    let outcome = check(&c, &["GET /$", "200 OK$"]);
+    let facts = outcome.blocks[0].stream.unwrap();
+    let expected = Flow {
+        source: CLIENT.0.into(),
+        target: SERVER.0.into(),
+        source_port: CLIENT.1,
+        target_port: SERVER.1,
+        protocol: 6,
+    };
+    assert_eq!((facts.flow, facts.start, facts.reuse, facts.vlan), (expected, 0, 0, None));
+    assert_eq!(outcome.blocks.last().unwrap().stream.unwrap().state, StreamState::Closed);
+    // Blocks come out as they are next, not when the connection ends.
+    let order: Vec<_> = outcome.blocks.iter().map(|block| block.descriptor.class.0).collect();
+    assert_eq!(order, [0, 0, 1, 1, 0, 1]);
+    assert_eq!(outcome.blocks[1].descriptor.time, 4 * MILLISECOND);
+}
+
+#[test]
+fn segments_out_of_order_are_put_in_order() {
+    let orders: [&[usize]; 4] = [&[1, 0], &[2, 1, 0], &[1, 2, 0], &[3, 1, 0, 2]];
+    for order in orders {
+        let mut c = opened(u32::MAX - 3);
+        let mut places: Vec<_> = order.iter().map(|place| (*place as i64 * 3, [b'a' + *place as u8; 3])).collect();
+        for (offset, payload) in &places {
+            out_of_turn(&mut c, 0, *offset, payload);
+        }
+        places.sort_unstable();
+        let expected: String = places.iter().map(|(_, payload)| String::from_utf8_lossy(payload)).collect();
+        let outcome = check(&c, &[&format!("{expected}~"), "~"]);
+        assert_eq!((event(&outcome, "gaps"), event(&outcome, "repeated bytes")), (0, 0));
+    }
+}
+
+/// Rows: segments of the client as (position, bytes), and the stream.
+#[test]
+fn the_first_copy_of_a_byte_wins() {
+    let rows: [(&[(i64, &str)], &str); 12] = [
+        // suricata-verify, eve-overlap-payload 01 and 04.
+        (&[(0, "GOOD"), (0, "EVIL")], "GOOD"),
+        (&[(0, "GOOD"), (1, "XXX")], "GOOD"),
+        (&[(0, "GOOD"), (0, "EVILMORE")], "GOODMORE"),
+        (&[(0, "abc"), (1, "XXdef")], "abcdef"),
+        // Against what is held.
+        (&[(4, "GOOD"), (4, "EVIL"), (0, "1234")], "1234GOOD"),
+        (&[(4, "GOOD"), (2, "XXXXXX"), (0, "12")], "12XXGOOD"),
+        (&[(4, "GOOD"), (6, "XXXX"), (0, "1234")], "1234GOODXX"),
+        (&[(4, "ab"), (8, "cd"), (0, "XXXXXXXXXXXX")], "XXXXabXXcdXX"),
+        (&[(4, "ab"), (8, "cd"), (2, "XXXXXXXXXX"), (0, "YYYY")], "YYXXabXXcdXX"),
+        (&[(4, "ab"), (6, "cd"), (10, "ef"), (1, "XXXXXXXXX"), (0, "Y")], "YXXXabcdXXef"),
+        (&[(2, "ab"), (0, "XXX")], "XXab"),
+        (&[(2, "ab"), (0, "XX"), (0, "YYYYYYY")], "XXabYYY"),
+    ];
+    for (segments, expected) in rows {
+        for isn in [0, u32::MAX - 5] {
+            let mut c = opened(isn);
+            for (offset, payload) in segments {
+                out_of_turn(&mut c, 0, *offset, payload.as_bytes());
+            }
+            check(&c, &[&format!("{expected}~"), "~"]);
+        }
+    }
+}
+
+/// The pattern of Suricata's stream-tcp-list.c, after Novak and Sturges, "Target-based TCP stream reassembly" (2007): one
+/// byte a letter, and the policy "first".
+#[test]
+fn the_novak_pattern() {
+    let segments = [
+        (1, "AAA"),
+        (5, "BB"),
+        (7, "CCC"),
+        (11, "D"),
+        (14, "EE"),
+        (16, "FFF"),
+        (19, "GG"),
+        (21, "HH"),
+        (23, "I"),
+        (2, "JJJJ"),
+        (7, "KKK"),
+        (10, "LLL"),
+        (13, "MMM"),
+        (17, "N"),
+        (20, "O"),
+        (21, "P"),
+        (23, "QQ"),
+    ];
+    let zero_first = [(0, "0")].into_iter().chain(segments);
+    let zero_last = segments.into_iter().chain([(0, "0")]);
+    for isn in [0, u32::MAX - 12] {
+        let orders: [Vec<(i64, &str)>; 2] = [zero_first.clone().collect(), zero_last.clone().collect()];
+        for order in orders {
+            let mut c = opened(isn);
+            for (offset, payload) in order {
+                out_of_turn(&mut c, 0, offset, payload.as_bytes());
+            }
+            check(&c, &["0AAAJBBCCCLDLMEEFFFGGHHIQ~", "~"]);
+        }
+    }
+}
+
+#[test]
+fn lost_bytes_are_a_gap() {
+    // Never seen, and the client never acknowledges: given up on in the end.
+    let mut c = opened(5);
+    c.send(1, b"VERY").lose(1, 4).send(1, b"DATA").fin(1);
+    check(&c, &["~", "VERY[4]DATA$"]);
+    // At the beginning.
+    let mut c = opened(5);
+    c.lose(1, 4).send(1, b"GOODDATA");
+    check(&c, &["~", "[4]GOODDATA~"]);
+    // Behind all that was seen, but before the FIN.
+    let mut c = opened(5);
+    c.send(0, b"ab").lose(0, 3);
+    close(&mut c);
+    check(&c, &["ab[3]$", "$"]);
+    // Behind all that was seen: the server says that it has it.
+    let mut c = opened(5);
+    c.send(0, b"ab").lose(0, 3).send(1, b"ok");
+    check(&c, &["ab[3]~", "ok~"]);
+    // The whole stream.
+    let mut c = opened(5);
+    c.lose(0, 9);
+    close(&mut c);
+    check(&c, &["[9]$", "$"]);
+}
+
+#[test]
+fn acknowledged_bytes_are_given_up_on_after_a_second() {
+    let mut c = opened(5);
+    c.send(1, b"ab").lose(1, 2).send(1, b"cd");
+    out_of_turn(&mut c, 0, 0, b"got it");
+    c.send(1, b"ef");
+    wait(&mut c, 3);
+    out_of_turn(&mut c, 0, 6, b"later");
+    let outcome = check(&c, &["got itlater~", "ab[2]cdef~"]);
+    let order: Vec<_> = outcome.blocks.iter().map(|block| text(&block.descriptor, &block.bytes)).collect();
+    assert_eq!(order, ["ab", "got it", "[2]cd", "ef", "later", "~", "~"]);
+    assert_eq!((event(&outcome, "gaps"), event(&outcome, "gap bytes")), (1, 2));
+
+    // Not before: the missing bytes come after all.
+    let mut c = opened(5);
+    c.send(1, b"ab").lose(1, 2).send(1, b"cd");
+    out_of_turn(&mut c, 0, 0, b"got it");
+    out_of_turn(&mut c, 1, -4, b"xy");
+    check(&c, &["got it~", "abxycd~"]);
+
+    // Not where the receiver waits for them as well, however long.
+    let mut c = opened(5);
+    c.send(1, b"ab");
+    let acknowledgement = c.segment(0, 0, flag::ACK, b"");
+    c.lose(1, 2).send(1, b"cd");
+    then(&mut c, acknowledgement.clone());
+    wait(&mut c, 20);
+    then(&mut c, acknowledgement);
+    out_of_turn(&mut c, 1, -4, b"xy");
+    check(&c, &["~", "abxycd~"]);
+}
+
+#[test]
+fn gap_wait_can_be_set() {
+    let mut c = opened(5);
+    c.send(1, b"ab").lose(1, 2).send(1, b"cd");
+    out_of_turn(&mut c, 0, 0, b"got it");
+    wait(&mut c, 5);
+    out_of_turn(&mut c, 1, -4, b"xy");
+    let chain = |wait| Chain::frames(ETHERNET, &c.frames).then(&KIND, &[("gap-wait", wait)]).run();
+    assert_eq!(streams(&chain("10s"))[&FROM_SERVER], "abxycd~");
+    assert_eq!(streams(&chain("0"))[&FROM_SERVER], "ab[2]cd~");
+}
+
+#[test]
+fn a_gap_longer_than_a_block_can_say_is_several_blocks() {
+    let mut c = opened(7);
+    c.send(0, b"a").lose(0, 40_000_000).send(0, b"b");
+    let outcome = check(&c, &["a[16777215][16777215][6445570]b~", "~"]);
+    let gap: u32 = outcome.blocks.iter().map(|block| block.descriptor.gap()).sum();
+    assert_eq!(gap, 40_000_000);
+}
+
+#[test]
+fn probes_and_keep_alives_add_nothing() {
+    let mut c = opened(u32::MAX);
+    c.send(0, b"ab").send(1, b"cd");
+    out_of_turn(&mut c, 0, -1, b"");
+    out_of_turn(&mut c, 0, -1, b"?");
+    out_of_turn(&mut c, 1, -1, b"\0");
+    // A probe of a zero window carries the byte that is next; it is sent again once the window opens.
+    out_of_turn(&mut c, 0, 0, b"e");
+    out_of_turn(&mut c, 0, 0, b"ef");
+    let outcome = check(&c, &["abef~", "cd~"]);
+    assert_eq!(event(&outcome, "repeated bytes"), 3);
+}
+
+/// Gives these frames, each with so many bytes cut off its end.
+fn run_cut(frames: &[(u64, Vec<u8>)], cut: &[usize]) -> Outcome {
+    let pieces = frames.iter().zip(cut.iter().chain(std::iter::repeat(&0))).map(|((time, bytes), cut)| {
+        let mut block = Descriptor { time: *time, ..Descriptor::default() };
+        block.set_wire(bytes.len() as u32);
+        (block, bytes[..bytes.len() - cut].to_vec())
+    });
+    Chain::pieces(Type::Frame, Some(ETHERNET), pieces.collect()).then(&KIND, &[]).run()
+}
+
+#[test]
+fn what_the_snap_length_cut_is_a_gap() {
+    let mut c = opened(9);
+    c.send(0, b"0123456789").send(0, b"abc").send(0, b"xyz");
+    assert_eq!(streams(&run_cut(&c.frames, &[0, 0, 0, 4]))[&FROM_CLIENT], "012345[4]abcxyz~");
+    assert_eq!(streams(&run_cut(&c.frames, &[0, 0, 0, 10, 1]))[&FROM_CLIENT], "[10]ab[1]xyz~");
+    assert_eq!(streams(&run_cut(&c.frames, &[0, 0, 0, 0, 0, 3]))[&FROM_CLIENT], "0123456789abc[3]~");
+    // Cut inside its header options or before: nothing is known of it but its length.
+    let mut early = opened(9);
+    out_of_turn(&mut early, 0, 10, b"abc");
+    out_of_turn(&mut early, 0, 0, b"0123456789");
+    assert_eq!(streams(&run_cut(&early.frames, &[0, 0, 0, 2, 3]))[&FROM_CLIENT], "0123456[3]a[2]~");
+}
+
+#[test]
+fn a_length_beyond_the_frame_is_not_believed() {
+    let mut c = opened(9);
+    let mut lying = c.segment(0, 0, flag::ACK, b"ab");
+    lying[16..18].copy_from_slice(&60_000_u16.to_be_bytes());
+    c.lose(0, 2);
+    then(&mut c, lying);
+    c.send(0, b"cd");
+    check(&c, &["abcd~", "~"]);
+}
+
+#[test]
+fn sequence_numbers_wrap() {
+    for isn in (u32::MAX - 12)..=u32::MAX {
+        let mut c = opened(isn.wrapping_sub(1_000_000));
+        c.send(1, b"0123");
+        out_of_turn(&mut c, 1, 4, b"89");
+        c.send(1, b"4567").lose(1, 2).send(1, b"ab");
+        c.send(0, b"x");
+        close(&mut c);
+        check(&c, &["x$", "0123456789ab$"]);
+    }
+}
+
+#[test]
+fn frames_that_are_not_for_it() {
+    let mut c = opened(1);
+    c.send(0, b"ab");
+    let segment = c.frames[3].1.clone();
+    let mut quoting = vec![3, 1, 0, 0, 0, 0, 0, 0];
+    quoting.extend_from_slice(&segment[14..]);
+    for other in [ipv4(SERVER.0, CLIENT.0, 1, &quoting), udp(CLIENT, SERVER, b"datagram"), vec![0xff; 60]] {
+        then(&mut c, other);
+    }
+    for (place, bit) in [(20, 0x20), (21, 0x01)] {
+        let mut fragment = segment.clone();
+        fragment[place] |= bit;
+        then(&mut c, fragment);
+    }
+    let mut malformed = segment.clone();
+    malformed[46] = 0x40;
+    then(&mut c, malformed);
+    then(&mut c, segment[..40].to_vec());
+    let outcome = check(&c, &["ab~", "~"]);
+    let counters = outcome.counters("tcp");
+    assert_eq!(counters.blocks_rejected, 3);
+    let drops: Vec<_> = counters.drops.iter().collect();
+    assert_eq!(drops, [("fragment", 2), ("tcp header length out of bounds", 1), ("truncated tcp header", 1)]);
+}
+
+#[test]
+fn vlan_tags_are_facts_and_keep_nothing_apart() {
+    let mut c = opened(1);
+    c.send(0, b"ab").send(0, b"cd");
+    for (index, (_, frame)) in c.frames.iter_mut().enumerate() {
+        let tag = [0x81, 0, 0, 7 + index as u8 % 2];
+        frame.splice(12..12, tag);
+    }
+    let outcome = check(&c, &["abcd~", "~"]);
+    assert_eq!(outcome.blocks[0].stream.unwrap().vlan, Some(7));
+}
+
+#[test]
+fn raw_packets_will_do() {
+    let mut c = opened(1);
+    c.send(0, b"ab");
+    let packets: Vec<_> = c.frames.iter().map(|(time, frame)| (*time, frame[14..].to_vec())).collect();
+    let outcome = Chain::frames(101, &packets).then(&KIND, &[]).run();
+    assert_eq!(streams(&outcome)[&FROM_CLIENT], "ab~");
+}
