@@ -113,9 +113,11 @@ fn edge() -> impl Strategy<Value = Edge> {
 
 /// References and labels are settled by `settle` when the whole tree is there.
 fn leaf() -> impl Strategy<Value = Term> {
-    let call = (name(), proptest::collection::vec(value(), 0..3), params(0), option::weighted(0.2, Just(Name::new("label")))).prop_map(
-        |(name, main, params, label)| Term::Filter(FilterCall { name, main, params, label, span: Span::NONE }),
-    );
+    let call =
+        (name(), proptest::collection::vec(value(), 0..3), params(0), option::weighted(0.2, Just(Name::new("label"))))
+            .prop_map(|(name, main, params, label)| {
+                Term::Filter(FilterCall { name, main, params, label, span: Span::NONE })
+            });
     prop_oneof![6 => call, 1 => (0..9u8).prop_map(|index| Term::Ref(Name::new(index.to_string())))]
 }
 
