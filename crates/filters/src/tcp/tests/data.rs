@@ -46,17 +46,17 @@ fn the_first_copy_of_a_byte_wins() {
     let rows: [(&[(i64, &str)], &str); 12] = [
         // suricata-verify, eve-overlap-payload 01 and 04.
         (&[(0, "GOOD"), (0, "EVIL")], "GOOD"),
-        (&[(0, "GOOD"), (1, "XXX")], "GOOD"),
+        (&[(0, "GOOD"), (1, "YYY")], "GOOD"),
         (&[(0, "GOOD"), (0, "EVILMORE")], "GOODMORE"),
         (&[(0, "abc"), (1, "XXdef")], "abcdef"),
         // Against what is held.
         (&[(4, "GOOD"), (4, "EVIL"), (0, "1234")], "1234GOOD"),
-        (&[(4, "GOOD"), (2, "XXXXXX"), (0, "12")], "12XXGOOD"),
-        (&[(4, "GOOD"), (6, "XXXX"), (0, "1234")], "1234GOODXX"),
-        (&[(4, "ab"), (8, "cd"), (0, "XXXXXXXXXXXX")], "XXXXabXXcdXX"),
-        (&[(4, "ab"), (8, "cd"), (2, "XXXXXXXXXX"), (0, "YYYY")], "YYXXabXXcdXX"),
-        (&[(4, "ab"), (6, "cd"), (10, "ef"), (1, "XXXXXXXXX"), (0, "Y")], "YXXXabcdXXef"),
-        (&[(2, "ab"), (0, "XXX")], "XXab"),
+        (&[(4, "GOOD"), (2, "YYYYYY"), (0, "12")], "12XXGOOD"),
+        (&[(4, "GOOD"), (6, "YYYX"), (0, "1234")], "1234GOODXX"),
+        (&[(4, "ab"), (8, "cd"), (0, "YYYYYYYYYYYY")], "YYYXabXXcdXX"),
+        (&[(4, "ab"), (8, "cd"), (2, "YYYYYYYYYX"), (0, "YYYY")], "YYXXabXXcdXX"),
+        (&[(4, "ab"), (6, "cd"), (10, "ef"), (1, "YYYYYYYYY"), (0, "Y")], "YYYYabcdXXef"),
+        (&[(2, "ab"), (0, "YYY")], "XXab"),
         (&[(2, "ab"), (0, "XX"), (0, "YYYYYYY")], "XXabYYY"),
     ];
     for (segments, expected) in rows {
