@@ -125,14 +125,16 @@ fn setters(graph: &Graph) -> Vec<Setter> {
         let vertex = graph.node(id);
         setters[id.index()] = match vertex.kind() {
             Some(kind) if sets_class(kind, vertex.input) => Setter::One(kind.name, kind.class),
-            _ => {
-                let mut above = graph.arrows_to(id).map(|arrow| setters[arrow.from.index()]);
-                let first = above.next().unwrap_or(Setter::Nobody);
-                above.fold(first, |one, other| if one.agrees(other) { one } else { Setter::Several })
-            }
+            _ => joined(graph.arrows_to(id).map(|arrow| setters[arrow.from.index()])),
         };
     }
     setters
+}
+
+/// What holds where paths meet.
+fn joined(mut above: impl Iterator<Item = Setter>) -> Setter {
+    let first = above.next().unwrap_or(Setter::Nobody);
+    above.fold(first, |one, other| if one.agrees(other) { one } else { Setter::Several })
 }
 
 impl Setter {
@@ -188,7 +190,7 @@ fn bind_selectors(graph: &mut Graph) -> Result<(), Diagnostic> {
         let id = NodeId(index as u32);
         let Some(Vertex { task: Task::Choose(choice), span, .. }) = &graph.nodes[index] else { continue };
         let (mut choice, span) = (choice.clone(), *span);
-        let before = graph.arrows_to(id).next().map_or(Setter::Nobody, |arrow| setters[arrow.from.index()]);
+        let before = joined(graph.arrows_to(id).map(|arrow| setters[arrow.from.index()]));
         bind_choice(&mut choice, before, span)?;
         graph.node_mut(id).task = Task::Choose(choice);
     }

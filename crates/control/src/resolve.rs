@@ -34,7 +34,8 @@ pub fn resolve(text: &Text, registry: &Registry) -> Result<Graph, Diagnostic> {
         return Err(Diagnostic::new(message, Span::new(0, 0)).with_help("try: pcap FILE | tcp | http | files dir=out"));
     }
     for (name, label) in &resolver.labels {
-        if label.node.is_none() {
+        let is_there = label.node.is_some_and(|id| resolver.graph.nodes[id.index()].is_some());
+        if !is_there {
             return Err(Diagnostic::new(format!("`{name}` names an operand of a selection"), label.span)
                 .with_label("a selection's operands cannot be referred to"));
         }

@@ -1,9 +1,11 @@
 //! Booleans and expressions in their simplest form. Every rule leaves what passes as it was; each is noted for `explain`.
 //!
 //! - `not not a` is `a`; `and` inside `and` and `or` inside `or` are one;
-//! - filters that hold a boolean expression of their own (`bpf`) become one: `bpf x or bpf y` is `bpf "(x) or (y)"`;
+//! - filters that hold a boolean expression of their own (`bpf`) become one where both must pass: `bpf x and bpf y` is
+//!   `bpf "(x) and (y)"`. Not so `or` and `not`: a program that looks behind a frame's end rejects as a whole, so
+//!   `bpf "not (x)"` would reject short frames that `not bpf x` passes;
 //! - `a and b` over selectors that keep the class is the chain `a | b`: no selection is needed;
-//! - a selection of one filter is that filter.
+//! - a selection of one filter that keeps the class is that filter.
 
 use crate::graph::{Arrow, Call, Choice, Graph, Task, Vertex};
 use engine::NodeId;
@@ -19,7 +21,7 @@ pub fn rewrite(graph: &mut Graph) {
         let choice = simplify(choice.clone());
         let after = choice.label();
         vertex.task = match choice {
-            Choice::Filter(call) => Task::Filter(call),
+            Choice::Filter(call) if call.kind.class == ClassUse::Keeps => Task::Filter(call),
             choice => Task::Choose(choice),
         };
         if before != after {
@@ -34,7 +36,6 @@ fn simplify(choice: Choice) -> Choice {
         Choice::Filter(_) | Choice::Class(_) => choice,
         Choice::Not(part) => match simplify(*part) {
             Choice::Not(inner) => *inner,
-            Choice::Filter(call) => negated(call),
             part => Choice::Not(Box::new(part)),
         },
         Choice::Chain(parts) => one_or(parts.into_iter().map(simplify).collect(), Choice::Chain),
@@ -43,14 +44,14 @@ fn simplify(choice: Choice) -> Choice {
                 Choice::All(inner) => Ok(inner),
                 other => Err(other),
             });
-            one_or(combined(parts, "and"), Choice::All)
+            one_or(conjoined(parts), Choice::All)
         }
         Choice::Any(parts) => {
             let parts = flat(parts, |part| match part {
                 Choice::Any(inner) => Ok(inner),
                 other => Err(other),
             });
-            one_or(combined(parts, "or"), Choice::Any)
+            one_or(parts, Choice::Any)
         }
     }
 }
@@ -81,18 +82,8 @@ fn with_expression(mut call: Call, key: &'static str, text: String) -> Call {
     call
 }
 
-fn negated(call: Call) -> Choice {
-    match expression(&call) {
-        Some((key, text)) if !text.trim().is_empty() => {
-            let text = format!("not ({text})");
-            Choice::Filter(with_expression(call, key, text))
-        }
-        _ => Choice::Not(Box::new(Choice::Filter(call))),
-    }
-}
-
-/// Joins filters of one kind that hold expressions, at the place of the first of them.
-fn combined(parts: Vec<Choice>, word: &str) -> Vec<Choice> {
+/// Joins filters of one kind that hold expressions and must all pass, at the place of the first of them.
+fn conjoined(parts: Vec<Choice>) -> Vec<Choice> {
     let mut out: Vec<Choice> = Vec::new();
     for part in parts {
         let Some(known) = out.iter_mut().find_map(|known| partner(known, &part)) else {
@@ -102,7 +93,7 @@ fn combined(parts: Vec<Choice>, word: &str) -> Vec<Choice> {
         if let Choice::Filter(call) = &part
             && let (Some((key, first)), Some((_, second))) = (expression(known), expression(call))
         {
-            let text = format!("({first}) {word} ({second})");
+            let text = format!("({first}) and ({second})");
             *known = with_expression(known.clone(), key, text);
         }
     }

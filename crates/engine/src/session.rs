@@ -13,6 +13,8 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug)]
 struct Open {
     class: Class,
+    /// Of the connection's number, in the stream table.
+    epoch: u32,
     last_seen: u64,
     /// Neighbours in the list from the longest silent to the latest.
     older: u32,
@@ -59,7 +61,8 @@ impl Sessions {
     }
 
     /// The session of this block, opened if there is none. A block that is FIRST of a class whose session is still
-    /// open ends that one.
+    /// open ends that one, and so does a block of another connection that got the same number: the end of the one before
+    /// may have been left out above.
     pub(crate) fn enter(
         &mut self,
         block: &Descriptor,
@@ -67,8 +70,9 @@ impl Sessions {
         cx: &mut Context<'_>,
     ) -> Result<Slot, Box<Failure>> {
         if let Some(slot) = self.slot_of(block.class) {
+            let is_another = self.open[slot as usize].epoch != cx.streams.epoch(block.class);
             let begins_anew = self.key == SessionKey::Class && block.has(Flags::FIRST);
-            if !begins_anew {
+            if !begins_anew && !is_another {
                 self.touch(slot, cx.now);
                 return Ok(Slot(slot));
             }
@@ -84,7 +88,8 @@ impl Sessions {
             self.slots.resize((number + 1).next_power_of_two(), NONE);
         }
         self.slots[number] = slot.0;
-        let open = Open { class: block.class, last_seen: cx.now, older: NONE, newer: NONE, ended: 0 };
+        let epoch = cx.streams.epoch(block.class);
+        let open = Open { class: block.class, epoch, last_seen: cx.now, older: NONE, newer: NONE, ended: 0 };
         if self.open.len() <= slot.0 as usize {
             self.open.resize(slot.0 as usize + 1, open);
         }

@@ -117,8 +117,11 @@ impl Worker {
         out.clear();
         let node = &mut self.nodes[from];
         node.out = out;
-        // Everybody below has returned, so nothing but holds refers to what this node made.
-        self.shared.rings.recycle(node.own_segment);
+        // Everybody below has returned, so nothing but holds refers to what this node made, or to what filters in place
+        // made of it. (None of those lies above a node that is still at work: that would be a cycle.)
+        for segment in &node.recycles {
+            self.shared.rings.recycle(*segment);
+        }
     }
 
     /// Runs a filter that gives new blocks, or a sink, for as long as it has more to give.

@@ -31,7 +31,9 @@ pub(crate) struct Node {
     pub(crate) counters: Counters,
     pub(crate) out: Vec<Descriptor>,
     pub(crate) own: ViewId,
-    pub(crate) own_segment: SegmentId,
+    /// Rings whose blocks are through when what this node gave has gone all the way down: its own, and those of the
+    /// filters in place below it.
+    pub(crate) recycles: Vec<SegmentId>,
     pub(crate) wake: u64,
 }
 
@@ -49,8 +51,8 @@ pub(crate) struct Shared {
     pub(crate) streams: StreamTable,
     /// See [`Context::now`].
     pub(crate) now: u64,
-    /// Time of the last block a source gave.
-    latest: Option<u64>,
+    /// Time of the first block of all.
+    began: Option<u64>,
     pub(crate) notices: Vec<String>,
 }
 
@@ -69,6 +71,9 @@ pub enum End {
 pub struct Worker {
     pub(crate) nodes: Vec<Node>,
     sources: Vec<usize>,
+    /// By node; only those of sources go on.
+    clocks: Vec<SourceClock>,
+    pulls: u32,
     pub(crate) shared: Shared,
     /// Descriptors to copy batches into, kept from use to use.
     pub(crate) spares: Vec<Spare>,
@@ -82,6 +87,9 @@ pub struct Worker {
 
 /// Sleep at most this long at a time while the input pauses, so that a wish to stop is heard.
 const NAP: Duration = Duration::from_millis(50);
+
+/// Batches between two looks for held blocks whose memory can go.
+const HELD_PULLS: u32 = 64;
 
 /// Batches between two calls of a run's `look`.
 const LOOK_BATCHES: u32 = 256;
@@ -129,19 +137,23 @@ impl Worker {
                 counters: Counters::default(),
                 out: Vec::new(),
                 own,
-                own_segment,
+                recycles: vec![own_segment],
                 wake: u64::MAX,
             });
         }
         for (node, operand) in nodes.iter_mut().zip(operands) {
             node.operand = operand;
         }
+        add_recycles(&mut nodes);
         let is_source = |node: &Node| matches!(node.runner, Runner::Source(_));
-        let sources = (0..nodes.len()).filter(|&index| is_source(&nodes[index])).collect();
-        let shared = Shared { rings, streams: StreamTable::new(), now: 0, latest: None, notices: Vec::new() };
+        let sources: Vec<usize> = (0..nodes.len()).filter(|&index| is_source(&nodes[index])).collect();
+        let clocks = vec![SourceClock::default(); nodes.len()];
+        let shared = Shared { rings, streams: StreamTable::new(), now: 0, began: None, notices: Vec::new() };
         Worker {
             nodes,
             sources,
+            clocks,
+            pulls: 0,
             shared,
             spares: Vec::new(),
             next_wake: u64::MAX,
@@ -199,7 +211,7 @@ impl Worker {
 
     /// One batch from one source, all the way down; `None` where nobody wants anything of it any more, or it failed.
     fn pull(&mut self, at: usize) -> Option<Pull> {
-        let Worker { nodes, shared, .. } = self;
+        let Worker { nodes, shared, clocks, .. } = self;
         let node = &mut nodes[at];
         if !node.wanted {
             return None;
@@ -207,11 +219,9 @@ impl Worker {
         let Runner::Source(source) = &mut node.runner else { return None };
         let pulled = source.pull(&mut context!(node, shared));
         if let Some((first, last)) = node.out.first().zip(node.out.last()) {
-            let before = shared.latest.replace(last.time).unwrap_or_else(|| {
-                shared.now = first.time;
-                first.time
-            });
-            shared.now = shared.now.saturating_add(last.time.saturating_sub(before).min(CLOCK_STEP_NS));
+            let began = *shared.began.get_or_insert(first.time);
+            // The furthest source leads; two that take turns do not add up.
+            shared.now = shared.now.max(began.saturating_add(clocks[at].follow(first.time, last.time)));
         }
         // What was read before a failure still goes down.
         self.drain(at);
@@ -229,6 +239,11 @@ impl Worker {
     fn tend(&mut self) {
         self.shared.streams.sweep();
         self.bound_notices();
+        self.pulls = self.pulls.wrapping_add(1);
+        if self.pulls.is_multiple_of(HELD_PULLS) {
+            // Not by the clock: a capture may stand still in time.
+            self.shared.rings.recycle_held();
+        }
         if self.shared.now < self.next_wake {
             return;
         }
@@ -247,7 +262,6 @@ impl Worker {
             });
         }
         self.shared.streams.sweep();
-        self.shared.rings.recycle_held();
         for node in &mut self.nodes {
             if let Runner::Session(_, sessions) = &node.runner {
                 node.wake = node.wake.min(sessions.next_expiry());
@@ -348,6 +362,11 @@ impl Worker {
         (known, blocks)
     }
 
+    /// Bytes of memory its rings use now; mapped files are page cache and not counted.
+    pub fn memory_bytes(&self) -> usize {
+        self.shared.rings.memory_bytes()
+    }
+
     /// What was counted so far.
     pub fn report(&self) -> Report {
         let edge = |edge: &Arrow| EdgeReport { to: edge.to, blocks: edge.blocks, refused: edge.refused };
@@ -369,6 +388,44 @@ impl Runner {
             Instance::Source(source) => Runner::Source(source),
             Instance::Filter(filter) => Runner::Filter(filter),
             Instance::Session(key, filter) => Runner::Session(filter, Sessions::new(key)),
+        }
+    }
+}
+
+/// How much time passed by one source's blocks: see [`Context::now`].
+#[derive(Clone, Copy, Debug, Default)]
+struct SourceClock {
+    /// Where the source's time stands; a step back by less than a leap has to be made good before it goes on.
+    time: Option<u64>,
+    passed: u64,
+}
+
+impl SourceClock {
+    /// Follows a batch whose first and last blocks have these times; gives the time that passed since the source began.
+    fn follow(&mut self, first: u64, last: u64) -> u64 {
+        let before = *self.time.get_or_insert(first);
+        self.passed += last.saturating_sub(before).min(CLOCK_STEP_NS);
+        if last > before || before - last > CLOCK_STEP_NS {
+            self.time = Some(last);
+        }
+        self.passed
+    }
+}
+
+/// For each node that gives blocks, the rings of the filters in place that lie between it and the next such nodes.
+fn add_recycles(nodes: &mut [Node]) {
+    for index in 0..nodes.len() {
+        if nodes[index].in_place {
+            continue;
+        }
+        let mut seen = vec![false; nodes.len()];
+        let mut next: Vec<usize> = nodes[index].edges.iter().map(|edge| edge.to).collect();
+        while let Some(at) = next.pop() {
+            if nodes[at].in_place && !std::mem::replace(&mut seen[at], true) {
+                next.extend(nodes[at].edges.iter().map(|edge| edge.to));
+                let own = nodes[at].recycles.clone();
+                nodes[index].recycles.extend(own);
+            }
         }
     }
 }

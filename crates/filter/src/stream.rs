@@ -66,6 +66,8 @@ impl StreamFacts {
 #[derive(Debug, Default)]
 pub struct StreamTable {
     slots: Vec<Option<StreamFacts>>,
+    /// How many connections had each number so far.
+    epochs: Vec<u32>,
     free: VecDeque<u32>,
     /// Ended, but blocks that name them may still be on their way down.
     ending: Vec<u32>,
@@ -87,9 +89,11 @@ impl StreamTable {
             self.free.pop_front()?
         } else {
             self.slots.push(None);
+            self.epochs.push(0);
             (self.slots.len() - 1) as u32
         };
         self.slots[number as usize] = Some(facts);
+        self.epochs[number as usize] = self.epochs[number as usize].wrapping_add(1);
         self.open += 1;
         Some(number)
     }
@@ -113,6 +117,13 @@ impl StreamTable {
     #[inline]
     pub fn get(&self, class: Class) -> Option<&StreamFacts> {
         self.slots.get(class.connection() as usize)?.as_ref()
+    }
+
+    /// How many connections had this class's number so far: tells a connection from the one before it, where the end of
+    /// that was not seen. 0 where there was none.
+    #[inline]
+    pub fn epoch(&self, class: Class) -> u32 {
+        self.epochs.get(class.connection() as usize).copied().unwrap_or(0)
     }
 
     /// What is known of the stream this class names, for its maker to change.
@@ -167,6 +178,7 @@ mod tests {
         assert_eq!(table.open(facts(1)), None);
         table.close(7);
         table.sweep();
-        assert_eq!(table.open(facts(1)), Some(7));
+        let class = Class::of_stream(7, 0);
+        assert_eq!((table.open(facts(1)), table.epoch(class)), (Some(7), 2));
     }
 }

@@ -1,5 +1,7 @@
 //! Frames made by hand: Ethernet, IPv4, TCP and UDP, with lengths that agree and checksums left 0.
 
+use filter::{StreamFacts, StreamState};
+use packet::flow::Flow;
 use std::net::Ipv4Addr;
 
 /// TCP flags as they stand on the wire.
@@ -23,6 +25,18 @@ pub type End = (Ipv4Addr, u16);
 pub const CLIENT: End = (Ipv4Addr::new(10, 0, 0, 1), 40_000);
 /// The server of most tests.
 pub const SERVER: End = (Ipv4Addr::new(10, 0, 0, 2), 80);
+
+/// Facts of an established TCP connection between these ends.
+pub fn facts(client: End, server: End) -> StreamFacts {
+    let flow = Flow {
+        source: client.0.into(),
+        target: server.0.into(),
+        source_port: client.1,
+        target_port: server.1,
+        protocol: 6,
+    };
+    StreamFacts { flow, start: 0, reuse: 0, vlan: None, state: StreamState::Established }
+}
 
 /// An Ethernet frame that carries an IPv4 packet.
 pub fn ipv4(source: Ipv4Addr, target: Ipv4Addr, protocol: u8, payload: &[u8]) -> Vec<u8> {

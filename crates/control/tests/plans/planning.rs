@@ -88,13 +88,30 @@ fn booleans_take_their_simplest_form() {
     check("pcap x | not not ip | inspect", &["pcap x -> ip", "ip -> inspect", "inspect"]);
     check("pcap x | ip and ip | inspect", &["pcap x -> ip", "ip -> ip", "ip -> inspect", "inspect"]);
     check(
-        "pcap x | bpf a or bpf b or not bpf c | inspect",
-        &["pcap x -> bpf \"((a) or (b)) or (not (c))\"", "bpf \"((a) or (b)) or (not (c))\" -> inspect", "inspect"],
+        "pcap x | bpf a and bpf b and bpf c | inspect",
+        &["pcap x -> bpf \"((a) and (b)) and (c)\"", "bpf \"((a) and (b)) and (c)\" -> inspect", "inspect"],
     );
     check(
         "pcap x | ip or port 80 | inspect",
         &["pcap x -> ip or port 80", "ip", "port 80", "ip or port 80 -> inspect", "inspect"],
     );
+}
+
+#[test]
+fn rewriting_changes_neither_what_passes_nor_classes() {
+    // A program that looks behind a frame's end rejects as a whole: `or` and `not` stay outside of it.
+    check(
+        "pcap x | bpf a or bpf b | inspect",
+        &["pcap x -> bpf a or bpf b", "bpf a", "bpf b", "bpf a or bpf b -> inspect", "inspect"],
+    );
+    check("pcap x | not bpf a | inspect", &["pcap x -> not bpf a", "bpf a", "not bpf a -> inspect", "inspect"]);
+    // The selector after a selection refers to the class set before it, also where the selection is of one filter.
+    let design = plan("pcap x | vlan | not not port 53 |17 count").unwrap();
+    let choice = design.plan.nodes.iter().find_map(|node| match &node.task {
+        engine::Task::Choose(choice) => Some(choice.clone()),
+        engine::Task::Filter { .. } => None,
+    });
+    assert!(matches!(choice, Some(engine::Choice::KeepClass(_))), "{choice:?}");
 }
 
 #[test]
@@ -168,6 +185,13 @@ fn errors_point_at_the_place() {
         ("pcap x | ip name=a | @b", "no node is named `b`", 21, 23),
         ("pcap x | ip name=a | vlan | @a", "the request leads back to itself", 9, 18),
         ("pcap x | ip name=a | ip name=a", "two nodes are named `a`", 29, 30),
+        ("pcap x | not ip name=a | @a | count", "`a` names an operand of a selection", 21, 22),
+        (
+            "{ pcap x | port + pcap y | vlan } | not { |80 ip } | count",
+            "a selector in this selection has no class to look at",
+            40,
+            50,
+        ),
         ("set wrkers=2; pcap x", "`set` has no parameter `wrkers`; did you mean `workers`?", 4, 10),
         ("", "the request is empty", 0, 0),
     ];

@@ -87,6 +87,14 @@ impl Graph {
         self.plan.nodes[from.index()].edges.push(Edge { to, select, cut: false });
     }
 
+    /// Runs it; gives the most bytes of memory its rings had after a batch.
+    pub fn run_and_measure(self) -> usize {
+        let mut worker = Worker::new(&self.plan, self.instances);
+        let mut most = 0;
+        worker.run(&StopFlag::new(), &mut |worker| most = most.max(worker.memory_bytes())).unwrap();
+        most
+    }
+
     /// Runs it. The counters add up, or this panics.
     pub fn run(self) -> (Result<End, Box<Failure>>, Report) {
         let mut worker = Worker::new(&self.plan, self.instances);

@@ -170,3 +170,88 @@ fn timers_go_by_packet_time() {
     graph.run().0.unwrap();
     assert_eq!(texts(&seen, "sink"), ["11", "12", "13"]);
 }
+
+#[test]
+fn two_sources_of_different_times_do_not_make_the_clock_run() {
+    let mut graph = Graph::default();
+    // 20 s each, a day apart, pulled in turns; an alarm a minute after the beginning must not go off.
+    let day = 86_400 * SECOND_NS;
+    let blocks = |start: u64| {
+        (0..20 * 64u64).map(move |step| (start + step / 64 * SECOND_NS, 0, PLAIN, b"x".to_vec())).collect()
+    };
+    let (one, other) = (graph.timed_source(blocks(0)), graph.timed_source(blocks(day)));
+    let alarm = graph.maker("alarm", Instance::filter(AfterAMinute(None)));
+    let sink = graph.sink("sink");
+    graph.edge(one, alarm);
+    graph.edge(other, alarm);
+    graph.edge(alarm, sink);
+    let seen = graph.seen.clone();
+    graph.run().0.unwrap();
+    assert_eq!(texts(&seen, "sink"), Vec::<String>::new());
+}
+
+/// Asks once to be woken after a minute, and gives a block then.
+struct AfterAMinute(Option<u64>);
+
+impl Filter for AfterAMinute {
+    fn run(&mut self, _: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        let at = *self.0.get_or_insert(cx.now + 60 * SECOND_NS);
+        cx.wake_at(at);
+        Ok(Status::Done)
+    }
+
+    fn timer(&mut self, cx: &mut Context<'_>) -> Made {
+        let block = cx.rings.append_copy(cx.own, &[b"a minute"]).unwrap();
+        cx.emit(block);
+        Ok(Status::Done)
+    }
+}
+
+#[test]
+fn another_connection_with_the_same_number_is_another_session() {
+    let facts = testkit::packets::facts(testkit::packets::CLIENT, testkit::packets::SERVER);
+    let mut graph = Graph::default();
+    let block = |class: u32, text: &str| (0, class, PLAIN, text.as_bytes().to_vec());
+    // Number 0 is given anew before the second block; nobody saw the first connection end.
+    let mut blocks = vec![block(0, "old")];
+    blocks.extend((0..63).map(|_| block(2, "-")));
+    blocks.push(block(0, "new"));
+    let source = graph.timed_source(blocks);
+    let turn = graph.in_place("turn", NewEpoch { facts, calls: 0 });
+    let collect = graph.maker("collect", Instance::session(SessionKey::Connection, Collect));
+    let sink = graph.sink("sink");
+    graph.edge(source, turn);
+    graph.edge(turn, collect);
+    graph.edge(collect, sink);
+    let seen = graph.seen.clone();
+    graph.run().0.unwrap();
+    let texts = texts(&seen, "sink");
+    assert_eq!(texts[0], "0:replaced:old");
+    assert!(texts.contains(&"0:unfinished:new".to_string()), "{texts:?}");
+}
+
+/// Opens connection 0 before the first batch and gives its number to another one before the second.
+struct NewEpoch {
+    facts: StreamFacts,
+    calls: u32,
+}
+
+impl Filter for NewEpoch {
+    fn run(&mut self, _: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        self.calls += 1;
+        cx.streams.open(self.facts);
+        if self.calls == 2 {
+            cx.streams.close(0);
+            cx.streams.sweep();
+            // Numbers come back late: use them up.
+            while cx.streams.epoch(Class(0)) < 2 {
+                let number = cx.streams.open(self.facts).unwrap();
+                if number != 0 {
+                    cx.streams.close(number);
+                    cx.streams.sweep();
+                }
+            }
+        }
+        Ok(Status::Done)
+    }
+}

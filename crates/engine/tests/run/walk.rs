@@ -241,3 +241,21 @@ fn a_source_that_fails_does_not_end_the_others() {
     assert_eq!(end, Err(Box::new(Failure::System("cut".into()))));
     assert_eq!(texts(&seen, "sink").len(), 201);
 }
+
+#[test]
+fn copies_of_a_filter_in_place_go_with_the_batch() {
+    let text = vec![b'a'; 64 << 10];
+    let blocks: Vec<(u32, &[u8])> = (0..2000).map(|_| (0, &text[..])).collect();
+    let mut graph = Graph::default();
+    let source = graph.source(&blocks);
+    let shout = graph.in_place("shout", Shout);
+    let (loud, plain) = (graph.in_place("count", Keep { like: |_| false, set_class: false }), graph.sink("plain"));
+    let end = graph.sink("end");
+    graph.edge(source, shout);
+    graph.edge(source, plain);
+    graph.edge(shout, loud);
+    graph.edge(loud, end);
+    graph.seen.lock().unwrap().clear();
+    let memory = graph.run_and_measure();
+    assert!(memory < 32 << 20, "{memory} bytes of rings after 128 MB of copies");
+}
