@@ -6,6 +6,19 @@
 
 #![forbid(unsafe_code)]
 
+/// Tells people something on standard error. That it cannot be told is no reason to fail.
+macro_rules! tell_part {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let _ = write!(std::io::stderr(), $($text)*);
+    }};
+}
+
+/// The same as a line.
+macro_rules! tell {
+    ($($text:tt)*) => { tell_part!("{}\n", format_args!($($text)*)) };
+}
+
 mod commands;
 mod progress;
 mod request_text;
@@ -28,7 +41,12 @@ Examples:
   streamline run 'pcap trace.pcap | http | files dir=out'
   streamline run 'pcap trace.pcap | bpf \"tcp port 80\" | count'
   streamline explain 'pcap trace.pcap | http | files dir=out'
-  streamline filters http                                what a filter does and what it can be told";
+  streamline filters http                                what a filter does and what it can be told
+
+A request: filters with | between them; { a + b } branches; |22 selects a class; not, and, or choose;
+$x is filled by -D x=...; `streamline man` has the whole language.
+Exit status: 0 done (also after Ctrl-C or a closed standard output), 1 input, output or the system
+failed, 2 the request or the command line is wrong.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -75,7 +93,7 @@ fn print_data(text: &str) -> Exit {
         Ok(()) => Exit::Done,
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done,
         Err(error) => {
-            eprintln!("error: cannot write to standard output: {error}");
+            tell!("error: cannot write to standard output: {error}");
             Exit::Failed
         }
     }

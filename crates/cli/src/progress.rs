@@ -29,7 +29,7 @@ impl Progress {
         for notice in worker.take_notices() {
             if !self.quiet {
                 self.clear();
-                eprintln!("warning: {notice}");
+                tell!("warning: {notice}");
             }
         }
         if !self.enabled || Instant::now() < self.next {
@@ -53,7 +53,7 @@ impl Progress {
     /// Takes the line away.
     pub(crate) fn clear(&mut self) {
         if std::mem::take(&mut self.shown) {
-            eprint!("\r\x1b[K");
+            tell_part!("\r\x1b[K");
         }
     }
 }

@@ -25,10 +25,15 @@ pub(crate) struct RequestArgs {
 
 fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_string(), value.to_string())),
+        Some((name, value)) if !name.is_empty() && !name.contains(char::is_whitespace) => {
+            Ok((name.to_string(), value.to_string()))
+        }
         _ => Err("expected NAME=VALUE".to_string()),
     }
 }
+
+/// What a request on the command line is called.
+const COMMAND_LINE: &str = "request";
 
 /// A request's text and what is needed to point into it.
 pub(crate) struct RequestText {
@@ -43,7 +48,7 @@ impl RequestArgs {
         let variables = self.variables.iter().cloned().collect();
         let Some(file) = &self.file else {
             let source = self.request.clone().unwrap_or_default();
-            return Ok(RequestText { source, name: "request".to_string(), variables });
+            return Ok(RequestText { source, name: COMMAND_LINE.to_string(), variables });
         };
         let (name, read) = if file.as_os_str() == "-" {
             let mut source = String::new();
@@ -54,7 +59,7 @@ impl RequestArgs {
         match read {
             Ok(source) => Ok(RequestText { source, name, variables }),
             Err(error) => {
-                eprintln!("error: cannot read {name}: {error}");
+                tell!("error: cannot read {name}: {error}");
                 Err(Exit::Failed)
             }
         }
@@ -66,15 +71,18 @@ impl RequestText {
     pub(crate) fn tell(&self, error: &Error) -> Exit {
         match error {
             Error::Request(diagnostic) => {
-                eprint!("{}", diagnostic.render(&self.source, &self.name));
+                tell_part!("{}", diagnostic.render(&self.source, &self.name));
+                if self.name == COMMAND_LINE && std::path::Path::new(self.source.trim()).is_file() {
+                    tell!("   = help: to run the request in this file: -f {}", self.source.trim());
+                }
                 Exit::Wrong
             }
             Error::Input(text) => {
-                eprintln!("error: {text}");
+                tell!("error: {text}");
                 Exit::Wrong
             }
             Error::System(text) => {
-                eprintln!("error: {text}");
+                tell!("error: {text}");
                 Exit::Failed
             }
         }

@@ -13,7 +13,9 @@ pub(crate) fn text(report: &Report, end: Option<End>) -> String {
         let dash = |number: u64| if number == 0 { "-".to_string() } else { count(number) };
         let bytes = counters.bytes_out().max(if node.edges.is_empty() { counters.bytes_in } else { 0 });
         let taken = if node.source { String::new() } else { count(counters.blocks_in) };
-        let rejected = counters.blocks_rejected + node.edges.iter().map(|edge| edge.refused).sum::<u64>();
+        // Of several edges each refuses what others may take; only a lone edge's refusal is an end.
+        let refused = if let [edge] = &node.edges[..] { edge.refused } else { 0 };
+        let rejected = counters.blocks_rejected + refused;
         let label = if node.operand { format!("  {}", node.label) } else { node.label.clone() };
         rows.push([
             shortened(&label),
@@ -35,8 +37,10 @@ pub(crate) fn text(report: &Report, end: Option<End>) -> String {
         let (blocks, bytes) = (count(traffic.hold_copies), size(traffic.hold_copied_bytes));
         remarks.push(format!("{blocks} held blocks were copied ({bytes})"));
     }
-    if end == Some(End::Stopped) {
-        remarks.push("stopped before the input ended".to_string());
+    match end {
+        None => remarks.push("the run failed: the numbers are of what was done until then".to_string()),
+        Some(End::Stopped) => remarks.push("stopped before the input ended".to_string()),
+        Some(End::Input | End::Enough) => {}
     }
     let widths: Vec<usize> =
         (0..6).map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)).collect();

@@ -22,6 +22,8 @@ pub struct Graph {
 pub struct Vertex {
     /// What it does.
     pub task: Task,
+    /// `name=x`: what the request calls it.
+    pub name: Option<String>,
     /// Where in the request it stands; of something inserted: what wanted it.
     pub span: Span,
     /// Where it came from.
@@ -175,14 +177,18 @@ fn join(parts: &[Choice], word: &str) -> String {
 impl Vertex {
     /// A node that stands in the request.
     pub fn written(task: Task, span: Span) -> Vertex {
-        Vertex { task, span, origin: Origin::Written, notes: Vec::new(), input: Types::NONE, uses: 1 }
+        Vertex { task, name: None, span, origin: Origin::Written, notes: Vec::new(), input: Types::NONE, uses: 1 }
     }
 
     /// Canonical request text.
     pub fn label(&self) -> String {
-        match &self.task {
+        let label = match &self.task {
             Task::Filter(call) => call.label(),
             Task::Choose(choice) => choice.label(),
+        };
+        match &self.name {
+            Some(name) => format!("{label} name={name}"),
+            None => label,
         }
     }
 

@@ -4,6 +4,7 @@
 //! 1. [`registry`] — which filters there are;
 //! 2. [`resolve`] — names, parameters and references: tree to [`graph`];
 //! 3. [`check`] — types and classes; what a kind wants is inserted, ends without a sink get one;
+//!    [`outputs`] — no two filters write to one place, and none to what another reads;
 //! 4. [`rewrite`] — booleans and `bpf` expressions in their simplest form;
 //! 5. [`merge`] — what begins alike runs once;
 //! 6. [`place`] — each node in the lowest [`space`] that may and can run it: graph to plan;
@@ -17,6 +18,7 @@ pub mod check;
 pub mod explain;
 pub mod graph;
 pub mod merge;
+pub mod outputs;
 pub mod place;
 pub mod registry;
 pub mod resolve;
@@ -42,6 +44,7 @@ pub fn design(text: &Text, registry: &Registry, spaces: &[Box<dyn Space + '_>]) 
 pub fn checked(text: &Text, registry: &Registry) -> Result<Graph, Diagnostic> {
     let mut graph = resolve::resolve(text, registry)?;
     check::check(&mut graph, registry)?;
+    outputs::check(&graph)?;
     rewrite::rewrite(&mut graph);
     merge::merge(&mut graph);
     Ok(graph)

@@ -108,7 +108,8 @@ impl Resolver<'_> {
             Term::Filter(call) => {
                 let resolved = self.call(call)?;
                 self.check_place(&resolved, call.span, tails.as_deref())?;
-                let vertex = Vertex::written(Task::Filter(resolved), call.span);
+                let name = call.label.as_ref().map(|label| label.text.clone());
+                let vertex = Vertex { name, ..Vertex::written(Task::Filter(resolved), call.span) };
                 let id = match &call.label {
                     Some(label) => self.fill_label(label, vertex)?,
                     None => self.graph.add(vertex)?,
@@ -272,7 +273,7 @@ impl Resolver<'_> {
                 return Err(Diagnostic::new(format!("`{name}` takes no plain value"), value.span)
                     .with_help(known_keys(kind.params)));
             };
-            if index > 0 && main.kind != ParamType::List {
+            if index > 0 && main.kind != ParamType::List && !call.main[0].text.starts_with('\'') {
                 return Err(too_many_values(call, value));
             }
             given.set(main, value)?;
@@ -315,8 +316,12 @@ impl Given<'_> {
         if param.kind != ParamType::List && self.params.get(param.key).is_some() {
             return Err(Diagnostic::new(format!("{} is given twice", param.key), value.span));
         }
+        if !value.quoted && value.text.starts_with('\'') {
+            return Err(Diagnostic::new("values are quoted with `\"`, not with `'`", value.span)
+                .with_help("in a shell, put the whole request in single quotes: 'bpf \"tcp port 80\"'"));
+        }
         let checked = param.kind.parse(&value.text).map_err(|message| {
-            Diagnostic::new(message, value.span).with_label(format!("{} is a {}", param.key, param.kind))
+            Diagnostic::new(message, value.span).with_label(format!("{}: {}", param.key, param.kind))
         })?;
         self.params.set(param.key, checked);
         self.spans.push((param.key, value.span));

@@ -132,6 +132,7 @@ impl ParamType {
     /// Checks one text against this type. The message says what was expected.
     pub fn parse(self, text: &str) -> Result<Value, String> {
         match self {
+            ParamType::Path if text.is_empty() => Err("the path is empty".to_string()),
             ParamType::Text | ParamType::Path => Ok(Value::Text(text.to_string())),
             ParamType::List => Ok(Value::List(vec![text.to_string()])),
             ParamType::Number => number(text).map(Value::Number),
@@ -287,6 +288,7 @@ mod tests {
             (Duration, "0", Some(0)),
             (Duration, "5", None),
             (Flag, "maybe", None),
+            (ParamType::Path, "", None),
         ];
         for (kind, text, expected) in rows {
             assert_eq!(kind.parse(text).ok(), expected.map(Value::Number), "{kind} {text}");

@@ -20,7 +20,7 @@ pub(crate) fn run(args: &Args) -> Exit {
     match try_run(args) {
         Ok(()) => Exit::Done,
         Err(message) => {
-            eprintln!("error: {message}");
+            tell!("error: {message}");
             Exit::Failed
         }
     }
@@ -37,18 +37,19 @@ fn try_run(args: &Args) -> Result<(), String> {
         ("out".to_string(), out.display().to_string()),
     ]);
     let (capture, out, folder) = (capture.display(), out.display(), folder.display());
+    let program = std::env::args().next().unwrap_or_else(|| "streamline".to_string());
     println!("A small capture is in {capture}. This extracts what HTTP carried in it:\n");
-    println!("  streamline run 'pcap {capture} | http | files dir={out}'\n");
+    println!("  {program} run 'pcap {capture} | http | files dir={out}'\n");
     let job = Session::new().prepare(request, &variables).map_err(|error| error.to_string())?;
     let finished = job.run(&StopFlag::new(), &mut |_| {}).map_err(|error| error.to_string())?;
     print!("{}", table::text(&finished.report, Some(finished.end)));
     println!("\nThe objects, and an index of them:\n\n  ls {out}\n  cat {out}/index.jsonl\n");
     println!("Try next:\n");
-    println!("  streamline run 'pcap {capture} | inspect' | head");
-    println!("  streamline run 'pcap {capture} | tcp | files dir={folder}/streams'");
-    println!("  streamline run 'pcap {capture} | {{ http | json + count }}'");
-    println!("  streamline explain 'pcap {capture} | http | files dir=objects'");
-    println!("  streamline filters");
+    println!("  {program} run 'pcap {capture} | inspect' | head");
+    println!("  {program} run 'pcap {capture} | tcp | files dir={folder}/streams'");
+    println!("  {program} run 'pcap {capture} | {{ http | json + count }}'");
+    println!("  {program} explain 'pcap {capture} | http | files dir=objects'");
+    println!("  {program} filters");
     Ok(())
 }
 

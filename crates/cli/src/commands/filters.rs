@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Args) -> Exit {
         Some(kind) => print_data(&describe(kind)),
         None => {
             let guess = registry.nearest(name).map_or(String::new(), |guess| format!("; did you mean `{guess}`?"));
-            eprintln!("error: no filter `{name}`{guess}");
+            tell!("error: no filter `{name}`{guess}");
             Exit::Wrong
         }
     }

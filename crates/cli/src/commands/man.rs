@@ -14,6 +14,39 @@ pub(crate) struct Args {
     command: Option<String>,
 }
 
+/// The language on a page; crates/request/grammar.md has all of it.
+const LANGUAGE: &str = "\
+a | b            b gets the blocks of a
+a | { b + c }    both get every block; { a + b } | c joins
+port | |22 ssh   class selector: what the last class-setting filter said; |22:80 a range, |!22 all others,
+                 |! what no other edge beside it takes: port | { |22 a + |80 b + |! rest }
+not a, a and b, a or b      choose with selectors; not binds tighter than and, and tighter than or (tcpdump gives
+                 and, or equal rank)
+a || b           a cut between workers
+name value key=value        the first value needs no key; flags are key=yes; values with blanks in \"double quotes\"
+f name=x ... @x  a node with a name, and a path that goes on from it or into it
+let web = http | files dir=out; pcap x | web        a piece of a request
+set workers=1 latency=1ms   settings of the request
+$x, ${x}         filled by -D x=value
+# ...            a comment
+Sizes: k M G are 1024, 1024^2, 1024^3; numbers: 1000, 1000^2, 1000^3; durations: ns us ms s min h.
+A path that ends in records gets json, one that ends in anything else inspect.
+Blocks are frames (of the link layer), packets (without it), bytes (an ordered stream), messages or records.";
+
+fn push_plain(text: &mut String, title: &str, lines: &str) {
+    let _ = writeln!(text, ".SH {title}\n.nf");
+    push_lines(text, lines);
+    text.push_str(".fi\n");
+}
+
+fn push_lines(text: &mut String, lines: &str) {
+    for line in lines.lines() {
+        // A line that begins with a dot or quote would be a command to the formatter.
+        let guard = if line.starts_with(['.', '\'']) { "\\&" } else { "" };
+        let _ = writeln!(text, "{guard}{}", line.replace('\\', "\\e").replace('-', "\\-"));
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Exit {
     let cli = Cli::command();
     let mut page = Vec::new();
@@ -22,25 +55,22 @@ pub(crate) fn run(args: &Args) -> Exit {
         Some(name) => match cli.find_subcommand(name) {
             Some(command) => Man::new(command.clone().name(format!("streamline-{name}"))).render(&mut page),
             None => {
-                eprintln!("error: no command `{name}`");
+                tell!("error: no command `{name}`");
                 return Exit::Wrong;
             }
         },
     };
     if let Err(error) = rendered {
-        eprintln!("error: cannot make the manual page: {error}");
+        tell!("error: cannot make the manual page: {error}");
         return Exit::Failed;
     }
     let mut text = String::from_utf8_lossy(&page).into_owned();
     if args.command.is_none() {
+        push_plain(&mut text, "REQUESTS", LANGUAGE);
         text.push_str(".SH FILTERS\n");
         for kind in registry().kinds() {
             let _ = writeln!(text, ".SS {}\n.nf", kind.name);
-            for line in describe(kind).lines() {
-                // A line that begins with a dot or quote would be a command to the formatter.
-                let guard = if line.starts_with(['.', '\'']) { "\\&" } else { "" };
-                let _ = writeln!(text, "{guard}{}", line.replace('\\', "\\e").replace('-', "\\-"));
-            }
+            push_lines(&mut text, &describe(kind));
             text.push_str(".fi\n");
         }
     }

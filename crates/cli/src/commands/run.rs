@@ -4,7 +4,7 @@ use crate::Exit;
 use crate::progress::Progress;
 use crate::request_text::RequestArgs;
 use crate::table;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::path::PathBuf;
 use streamline::{Session, StopFlag};
 
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Exit {
     };
     let stop = StopFlag::new();
     if let Err(error) = listen(&stop) {
-        eprintln!("error: cannot listen for signals: {error}");
+        tell!("error: cannot listen for signals: {error}");
         return Exit::Failed;
     }
     let mut job = match Session::new().prepare(&request.source, &request.variables) {
@@ -67,10 +67,10 @@ pub(crate) fn run(args: &Args) -> Exit {
         Stats::None => return exit,
     };
     match &args.stats_file {
-        None => eprint!("{stats}"),
+        None => tell_part!("{stats}"),
         Some(file) => {
             if let Err(error) = std::fs::write(file, stats) {
-                eprintln!("error: cannot write {}: {error}", file.display());
+                tell!("error: cannot write {}: {error}", file.display());
                 return Exit::Failed;
             }
         }
@@ -78,9 +78,9 @@ pub(crate) fn run(args: &Args) -> Exit {
     exit
 }
 
-/// Ctrl-C and SIGTERM ask to stop; a second one of either kills.
+/// Ctrl-C, SIGTERM and a closed terminal ask to stop; a second one of the same kills.
 fn listen(stop: &StopFlag) -> std::io::Result<()> {
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register_conditional_default(signal, stop.word())?;
         signal_hook::flag::register(signal, stop.word())?;
     }

@@ -118,7 +118,13 @@ fn rewriting_changes_neither_what_passes_nor_classes() {
 fn named_nodes_join_paths() {
     check(
         "pcap x name=src | ip | count name=sum; @src | vlan | @sum",
-        &["pcap x -> ip, vlan", "ip -> count", "vlan -> count", "count -> json", "json"],
+        &[
+            "pcap x name=src -> ip, vlan",
+            "ip -> count name=sum",
+            "vlan -> count name=sum",
+            "count name=sum -> json",
+            "json",
+        ],
     );
 }
 
@@ -192,6 +198,10 @@ fn errors_point_at_the_place() {
             40,
             50,
         ),
+        ("pcap x | { files o + files ./a/../o }", "`./a/../o` is written by `files` already", 27, 35),
+        ("pcap x | files ./x", "`./x` is read by `pcap`", 15, 18),
+        ("pcap x | bpf 'tcp port' | count", "values are quoted with `\"`, not with `'`", 13, 17),
+        ("pcap x | files \"\"", "the path is empty", 15, 17),
         ("set wrkers=2; pcap x", "`set` has no parameter `wrkers`; did you mean `workers`?", 4, 10),
         ("", "the request is empty", 0, 0),
     ];
