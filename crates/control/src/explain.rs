@@ -24,6 +24,9 @@ pub fn tree(design: &Design) -> String {
         let line = format!("{left}{:pad$}  {right}", "", pad = width - left.chars().count());
         let _ = writeln!(text, "{}", line.trim_end());
     }
+    if let Some(workers) = design.graph.settings.number("workers").filter(|workers| *workers > 1) {
+        let _ = writeln!(text, "workers={workers}: this plan runs on one");
+    }
     text
 }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// Settings of a request as a whole.
 pub static SETTINGS: [Param; 2] = [
-    Param::new("workers", ParamType::Number, "threads that may run filters, at most").default("1"),
+    Param::new("workers", ParamType::Number, "threads that may run filters, at most; plans run on one as yet").default("1"),
     Param::new("latency", ParamType::Duration, "how long a block may wait for others to travel with it").default("1ms"),
 ];
 
@@ -365,6 +365,9 @@ fn check_settings(given: &[&request::Param]) -> Result<Params, Diagnostic> {
     let mut checked = Given { params: Params::new(), spans: Vec::new(), owner: "set", declared: &SETTINGS };
     for param in given {
         checked.set_named(&param.key, &param.value)?;
+        if checked.params.number("workers") == Some(0) {
+            return Err(Diagnostic::new("somebody has to do the work", param.value.span).with_label("1 at least"));
+        }
     }
     let mut params = checked.params;
     params.fill_defaults(&SETTINGS).map_err(|param| Diagnostic::new(param.key, Span::new(0, 0)))?;
