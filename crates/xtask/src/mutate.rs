@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// Says to the test how many captures to damage.
 const VARIABLE: &str = "STREAMLINE_MUTATIONS";
-const DEFAULT_COUNT: u64 = 100_000;
+const DEFAULT_COUNT: u64 = 10_000;
 
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
     let count = parse(arguments)?;
