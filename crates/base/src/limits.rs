@@ -106,6 +106,12 @@ pub const FILES_PENDING_BYTES: u64 = 32 << 20;
 /// Gaps of one file that the index lists.
 pub const FILE_GAPS: usize = 1000;
 
+/// Bytes of metadata that one sink keeps of all its open messages; of further ones only the flow is known.
+pub const META_KEPT_BYTES: usize = 64 << 20;
+
+/// Bytes of one text of a message's metadata (a URL, a user agent) that a sink shows; the rest is left out.
+pub const META_TEXT_BYTES: usize = 16 << 10;
+
 /// The head of an HTTP message: start line, header fields and the empty line after them. Servers take 8 to 64 KiB.
 pub const HTTP_HEAD_BYTES: usize = 128 << 10;
 
@@ -168,5 +174,6 @@ const _: () = assert!(FILES_PENDING_BYTES <= (PINNED_REGIONS * APPEND_REGION_BYT
 const _: () = assert!(FILES_PENDING_BLOCKS >= FILE_PENDING_BLOCKS && FILES_PENDING_BYTES >= FILE_PENDING_BYTES);
 const _: () = assert!(DECODED_TURN_BYTES + DECODED_BLOCK_BYTES <= APPEND_REGION_BYTES);
 const _: () = assert!(HTTP_METHOD_BYTES < HTTP_HEAD_BYTES && HTTP_SEEK_BYTES <= HTTP_HEAD_BYTES);
+const _: () = assert!(META_TEXT_BYTES < META_KEPT_BYTES);
 const _: () = assert!(TCP_CONNECTIONS + UDP_FLOWS <= STREAMS, "both can have all they may have");
 const _: () = assert!(TCP_REMEMBERED < TCP_CONNECTIONS && TCP_HELD_BLOCKS_PER_DIRECTION < TCP_HELD_BLOCKS);

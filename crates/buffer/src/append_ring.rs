@@ -189,15 +189,6 @@ impl AppendRing {
         true
     }
 
-    /// As [`hold`](AppendRing::hold), however many regions are pinned already.
-    pub fn pin(&self, pos: u64, len: u32) {
-        // SAFETY: as in `memory_bytes`.
-        let regions = unsafe { &mut *self.regions.get() };
-        if let Some(index) = AppendRing::find(regions, pos, len) {
-            regions[index].holds += 1;
-        }
-    }
-
     /// Takes back one [`hold`](AppendRing::hold).
     pub fn release(&self, pos: u64, len: u32) {
         // SAFETY: as in `memory_bytes`.

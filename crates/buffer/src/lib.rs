@@ -9,6 +9,7 @@
 
 pub mod append_ring;
 pub mod descriptor;
+mod held_blocks;
 pub mod mapped_file;
 pub mod rings;
 mod sigbus;

@@ -61,7 +61,8 @@ impl MappedFile {
         let Some(base) = NonNull::new(base.cast::<u8>()).filter(|_| base != libc::MAP_FAILED) else {
             return Err(io::Error::last_os_error());
         };
-        let watch = Watch::new(base.as_ptr() as usize, len);
+        // What was noticed of the map before this one stays true of the bytes already read from it.
+        let watch = Watch::new(base.as_ptr() as usize, len, self.watch.as_ref().and_then(Watch::cut_at));
         if watch.is_none() {
             // SAFETY: mapped just above with this length, and nobody has seen it.
             unsafe { libc::munmap(base.as_ptr().cast(), len) };
@@ -87,7 +88,7 @@ impl MappedFile {
     }
 
     /// Where the file was cut under its map, in bytes from its start, as far as has been noticed: known only after a
-    /// missing page was touched, and rounded down to a page.
+    /// missing page was touched, and rounded down to a page. The lowest place is kept, also when the file grows again.
     pub fn cut_at(&self) -> Option<u64> {
         self.watch.as_ref()?.cut_at().map(|at| at as u64)
     }
@@ -144,6 +145,29 @@ mod tests {
 
         file.seek(SeekFrom::End(0)).unwrap();
         assert_eq!(mapped.grow().unwrap(), 10_000, "a shorter file keeps its map");
+    }
+
+    #[test]
+    fn a_cut_stays_noted_when_the_file_is_mapped_anew_and_lower_ones_are_noticed() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 16 << 10]).unwrap();
+        let mut mapped = MappedFile::new(file.try_clone().unwrap()).unwrap();
+        // (length the file is cut to, page touched, length it then grows to, byte read there after, note)
+        let rows = [
+            (8 << 10, 12 << 10, 20 << 10, 0, 12 << 10),
+            (8 << 10, 16 << 10, 24 << 10, 0, 12 << 10),
+            (4 << 10, 8 << 10, 28 << 10, 0, 8 << 10),
+        ];
+        for (cut, touched, grown, expected, note) in rows {
+            file.set_len(cut).unwrap();
+            assert_eq!(mapped.bytes()[touched], 0);
+            assert_eq!(mapped.cut_at(), Some(note as u64));
+            file.set_len(grown).unwrap();
+            assert_eq!(mapped.grow().unwrap() as u64, grown);
+            assert_eq!((mapped.bytes()[touched], mapped.cut_at()), (expected, Some(note as u64)), "{cut} {grown}");
+        }
+        drop(mapped);
+        assert_eq!(MappedFile::new(file).unwrap().cut_at(), None, "a new map knows nothing of it");
     }
 
     #[test]

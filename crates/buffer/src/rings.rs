@@ -1,6 +1,6 @@
 //! The dense table of one process: a descriptor goes in, bytes come out, checked. This is the only way to a block's bytes.
 //!
-//! A *segment* is memory that holds bytes: a mapped file or an append ring. A *view* names a segment together with what
+//! A *segment* is memory that holds bytes: a mapped file, an append ring or the copies of held blocks. A *view* names a segment together with what
 //! its frames are (link type, interface); a descriptor's ring field is a view's id. Several views may share a segment,
 //! as the interfaces of one pcapng file do.
 //!
@@ -8,6 +8,7 @@
 
 use crate::append_ring::AppendRing;
 use crate::descriptor::{Descriptor, WIRE_MAX, end_of};
+use crate::held_blocks::HeldBlocks;
 use crate::mapped_file::MappedFile;
 use base::id::{Generation, RingId};
 use base::limits::{BLOCK_BYTES, RINGS};
@@ -69,7 +70,7 @@ pub enum EditError {
 
 #[derive(Debug)]
 struct View {
-    /// First byte of a mapped segment, so that the common lookup needs no second table; `len` is 0 for append rings.
+    /// First byte of a mapped segment, so that the common lookup needs no second table; `len` is 0 for others.
     base: *const u8,
     len: u64,
     segment: SegmentId,
@@ -82,13 +83,15 @@ struct View {
 enum Memory {
     File(MappedFile),
     Append(AppendRing),
+    /// Copies of held blocks; there is one such segment, the first.
+    Held(HeldBlocks),
 }
 
 #[derive(Debug)]
 struct Segment {
     memory: Memory,
     views: Vec<RingId>,
-    /// Held descriptors of a mapped file (an append ring counts its own, by region).
+    /// Held descriptors of a mapped file (the others count their own).
     holds: Cell<u32>,
     retired: bool,
 }
@@ -102,11 +105,16 @@ pub struct Traffic {
     pub hold_copies: u64,
     /// Bytes of those.
     pub hold_copied_bytes: u64,
+    /// Blocks that could not be held, for their bytes were gone: a mistake of ours or of a peer.
+    pub hold_refusals: u64,
     /// Edits done where the block lay.
     pub edits_in_place: u64,
     /// Edits that needed a copy.
     pub edit_copies: u64,
 }
+
+/// The segment of copies of held blocks: the first that is made, and never retired.
+const HELD: SegmentId = SegmentId(0);
 
 /// The table. One worker owns it; it is not shared.
 #[derive(Debug)]
@@ -114,8 +122,8 @@ pub struct Rings {
     views: Vec<View>,
     free_views: Vec<RingId>,
     segments: Vec<Option<Segment>>,
-    /// Where held blocks are copied to.
-    held: Option<ViewId>,
+    /// Where held blocks are copied to. There from the start, so that a source that takes every view leaves it.
+    held: ViewId,
     traffic: Cell<Traffic>,
 }
 
@@ -129,9 +137,19 @@ impl Default for Rings {
 }
 
 impl Rings {
-    /// An empty table.
+    /// A table with nothing in it but an empty place for copies of held blocks, which takes one view.
     pub fn new() -> Rings {
-        Rings { views: Vec::new(), free_views: Vec::new(), segments: Vec::new(), held: None, traffic: Cell::default() }
+        let mut rings = Rings {
+            views: Vec::new(),
+            free_views: Vec::new(),
+            segments: Vec::new(),
+            held: ViewId::default(),
+            traffic: Cell::default(),
+        };
+        let segment = rings.add_segment(Memory::Held(HeldBlocks::default()));
+        debug_assert_eq!(segment, HELD);
+        rings.held = rings.add_view(segment, Interface::default()).expect("the first of many views");
+        rings
     }
 
     // --- segments and views -----------------------------------------------------------------------------------------
@@ -165,7 +183,7 @@ impl Rings {
     pub fn add_view(&mut self, segment: SegmentId, interface: Interface) -> Option<ViewId> {
         let (base, len) = match &self.segment(segment)?.memory {
             Memory::File(file) => (file.bytes().as_ptr(), file.len() as u64),
-            Memory::Append(_) => (std::ptr::null(), 0),
+            Memory::Append(_) | Memory::Held(_) => (std::ptr::null(), 0),
         };
         let view = View { base, len, segment, generation: Generation(0), live: true, interface: Arc::new(interface) };
         let ring = match self.free_views.pop() {
@@ -205,7 +223,7 @@ impl Rings {
     pub fn file(&self, segment: SegmentId) -> Option<&MappedFile> {
         match &self.segment(segment)?.memory {
             Memory::File(file) => Some(file),
-            Memory::Append(_) => None,
+            Memory::Append(_) | Memory::Held(_) => None,
         }
     }
 
@@ -245,35 +263,47 @@ impl Rings {
     /// The bytes of a block. A descriptor that names nothing reads as empty and is counted as a fault.
     #[inline]
     pub fn bytes(&self, block: &Descriptor) -> &[u8] {
-        if let Some(view) = self.views.get(usize::from(block.ring.0))
-            && view.generation == block.generation
-            && block.pos <= view.len
-            && u64::from(block.len) <= view.len - block.pos
-            && view.len > 0
-        {
+        let Some(view) = self.views.get(usize::from(block.ring.0)).filter(|view| view.generation == block.generation)
+        else {
+            return self.no_bytes(block);
+        };
+        if block.pos <= view.len && u64::from(block.len) <= view.len - block.pos && view.len > 0 {
             // SAFETY: `len` is above 0 only for a live view of a mapped file, whose map is at `base` and that long
             // (`add_view`, `grow_file` set both, `drop_segment` sets `len` to 0); the range was checked just now. The map
             // goes only through `&mut self`. Bytes that another process changes: see `MappedFile::bytes`.
             return unsafe { std::slice::from_raw_parts(view.base.add(block.pos as usize), block.len as usize) };
         }
-        self.appended_bytes(block)
+        self.bytes_of_ours(view, block)
     }
 
-    fn appended_bytes(&self, block: &Descriptor) -> &[u8] {
-        if block.len == 0 {
-            return &[];
+    fn bytes_of_ours(&self, view: &View, block: &Descriptor) -> &[u8] {
+        if view.live
+            && let Some(Some(segment)) = self.segments.get(view.segment.0 as usize)
+        {
+            let found = match &segment.memory {
+                Memory::Append(ring) => ring.bytes(block.pos, block.len),
+                Memory::Held(blocks) => blocks.bytes(block.pos, block.len),
+                Memory::File(_) => None,
+            };
+            if let Some(bytes) = found {
+                return bytes;
+            }
         }
-        let found = self.append_ring_of(block).and_then(|ring| ring.bytes(block.pos, block.len));
-        found.unwrap_or_else(|| {
+        self.no_bytes(block)
+    }
+
+    #[cold]
+    fn no_bytes(&self, block: &Descriptor) -> &[u8] {
+        if block.len > 0 {
             self.count(|traffic| traffic.faults += 1);
-            &[]
-        })
+        }
+        &[]
     }
 
     fn append_ring_of(&self, block: &Descriptor) -> Option<&AppendRing> {
         match &self.segment(self.view(block)?.segment)?.memory {
             Memory::Append(ring) => Some(ring),
-            Memory::File(_) => None,
+            Memory::File(_) | Memory::Held(_) => None,
         }
     }
 
@@ -315,38 +345,39 @@ impl Rings {
 
     /// Keeps a block readable beyond the batch it came in, until [`release`](Rings::release). Gives the descriptor to
     /// keep: the same one where its memory can be pinned, else one of a copy, which is counted. `None` where the block
-    /// is gone.
+    /// is gone, which is counted too.
     pub fn hold(&mut self, block: &Descriptor) -> Option<Descriptor> {
-        let segment = self.segment(self.view(block)?.segment)?;
-        match &segment.memory {
-            Memory::File(_) => {
-                segment.holds.set(segment.holds.get() + 1);
-                Some(*block)
-            }
-            Memory::Append(ring) if ring.hold(block.pos, block.len) => Some(*block),
-            Memory::Append(ring) => {
-                ring.bytes(block.pos, block.len)?;
-                let held = self.held_view()?;
-                let copy = self.append_copy(held, &[self.bytes(block)])?;
-                let (Descriptor { ring, generation, pos, .. }, mut kept) = (copy, *block);
-                (kept.ring, kept.generation, kept.pos) = (ring, generation, pos);
-                // Holds are what that ring is for: its pins are bounded by what its holders may hold, not by regions.
-                self.append_ring_of(&kept)?.pin(kept.pos, kept.len);
-                self.count(|traffic| {
-                    traffic.hold_copies += 1;
-                    traffic.hold_copied_bytes += u64::from(kept.len);
-                });
-                Some(kept)
-            }
+        let held = self.pin(block).or_else(|| self.hold_copy(block));
+        if held.is_none() {
+            self.count(|traffic| traffic.hold_refusals += 1);
         }
+        held
     }
 
-    fn held_view(&mut self) -> Option<ViewId> {
-        if self.held.is_none() {
-            let segment = self.add_append_ring();
-            self.held = self.add_view(segment, Interface::default());
-        }
-        self.held
+    /// Holds a block where it lies.
+    fn pin(&self, block: &Descriptor) -> Option<Descriptor> {
+        let segment = self.segment(self.view(block)?.segment)?;
+        let pinned = match &segment.memory {
+            Memory::File(_) => {
+                segment.holds.set(segment.holds.get() + 1);
+                true
+            }
+            Memory::Append(ring) => ring.hold(block.pos, block.len),
+            Memory::Held(blocks) => blocks.hold(block.pos, block.len),
+        };
+        pinned.then_some(*block)
+    }
+
+    /// Holds a copy of a block of an append ring.
+    fn hold_copy(&mut self, block: &Descriptor) -> Option<Descriptor> {
+        let copy = Box::from(self.append_ring_of(block)?.bytes(block.pos, block.len)?);
+        let Memory::Held(blocks) = &mut self.segment_mut(HELD)?.memory else { return None };
+        let pos = blocks.insert(copy);
+        self.count(|traffic| {
+            traffic.hold_copies += 1;
+            traffic.hold_copied_bytes += u64::from(block.len);
+        });
+        Some(Descriptor { ring: self.held.ring, generation: self.held.generation, pos, ..*block })
     }
 
     /// Takes back one [`hold`](Rings::hold), given the descriptor that `hold` gave.
@@ -355,6 +386,7 @@ impl Rings {
         match &segment.memory {
             Memory::File(_) => segment.holds.set(segment.holds.get().saturating_sub(1)),
             Memory::Append(ring) => ring.release(block.pos, block.len),
+            Memory::Held(blocks) => blocks.release(block.pos, block.len),
         }
     }
 
@@ -390,7 +422,7 @@ impl Rings {
         let segment = self.view(block).map(|view| view.segment).ok_or(EditError::Gone)?;
         match &mut self.segment_mut(segment).ok_or(EditError::Gone)?.memory {
             Memory::Append(ring) => ring.bytes_mut(block.pos, block.len).ok_or(EditError::Gone),
-            Memory::File(_) => Err(EditError::Gone),
+            Memory::File(_) | Memory::Held(_) => Err(EditError::Gone),
         }
     }
 
@@ -430,28 +462,25 @@ impl Rings {
     /// batch that could name its blocks is under way.
     pub fn recycle(&mut self, id: SegmentId) {
         let Some(segment) = self.segment_mut(id) else { return };
-        let gone = segment.retired
-            && match &mut segment.memory {
-                Memory::File(_) => segment.holds.get() == 0,
-                Memory::Append(ring) => {
-                    ring.recycle();
-                    ring.holds() == 0
-                }
-            };
-        if gone {
+        let is_held = match &mut segment.memory {
+            Memory::File(_) => segment.holds.get() > 0,
+            Memory::Append(ring) => {
+                ring.recycle();
+                segment.retired && ring.holds() > 0
+            }
+            Memory::Held(blocks) => {
+                blocks.recycle();
+                true
+            }
+        };
+        if segment.retired && !is_held {
             self.drop_segment(id);
-        } else if let Memory::Append(ring) = &mut segment.memory {
-            ring.recycle();
         }
     }
 
-    /// [`recycle`](Rings::recycle) for what holds copied into the table's own ring, and for retired segments whose
-    /// last hold is gone.
+    /// [`recycle`](Rings::recycle) for copies of held blocks, and for retired segments whose last hold is gone.
     pub fn recycle_held(&mut self) {
-        let held = self.held.and_then(|view| self.views.get(usize::from(view.ring.0))).map(|view| view.segment);
-        if let Some(segment) = held {
-            self.recycle(segment);
-        }
+        self.recycle(HELD);
         for index in 0..self.segments.len() {
             if self.segments[index].as_ref().is_some_and(|segment| segment.retired) {
                 self.recycle(SegmentId(index as u32));
@@ -485,6 +514,7 @@ impl Rings {
     pub fn memory_bytes(&self) -> usize {
         let rings = self.segments.iter().flatten().map(|segment| match &segment.memory {
             Memory::Append(ring) => ring.memory_bytes(),
+            Memory::Held(blocks) => blocks.memory_bytes(),
             Memory::File(_) => 0,
         });
         rings.sum()
@@ -568,6 +598,73 @@ mod tests {
         rings.recycle(segment);
         rings.recycle_held();
         assert!(rings.memory_bytes() <= 12 * APPEND_REGION_BYTES, "{}", rings.memory_bytes());
+    }
+
+    #[test]
+    fn memory_of_held_copies_is_what_is_held_whichever_are_released() {
+        use base::limits::{APPEND_REGION_BYTES, PINNED_REGIONS};
+        let mut rings = Rings::new();
+        let segment = rings.add_append_ring();
+        let view = rings.add_view(segment, Interface::default()).unwrap();
+        let mut held = Vec::new();
+        let mut append = |rings: &mut Rings, value: u8| {
+            let block = rings.append_copy(view, &[&vec![value; APPEND_REGION_BYTES - 1]]).unwrap();
+            held.push((value, rings.hold(&block.part(0, 1)).unwrap()));
+            let short_lived = rings.hold(&block).unwrap();
+            rings.release(&short_lived);
+            assert_eq!(rings.bytes(&short_lived).len(), APPEND_REGION_BYTES - 1, "readable until memory is used again");
+            rings.recycle(segment);
+            rings.recycle_held();
+        };
+        for value in 0..PINNED_REGIONS as u8 {
+            append(&mut rings, value);
+        }
+        let pinned = rings.memory_bytes();
+        for value in 0..100 {
+            append(&mut rings, value);
+        }
+        assert!(rings.memory_bytes() < pinned + 8 * APPEND_REGION_BYTES, "{} {pinned}", rings.memory_bytes());
+        for (value, block) in &held {
+            assert_eq!(rings.bytes(block), [*value]);
+            rings.release(block);
+        }
+        rings.recycle(segment);
+        rings.recycle_held();
+        assert!(rings.memory_bytes() < 8 * APPEND_REGION_BYTES, "{}", rings.memory_bytes());
+        assert_eq!((rings.traffic().faults, rings.traffic().hold_refusals), (0, 0));
+    }
+
+    #[test]
+    fn holds_are_copied_when_a_source_has_taken_every_view_and_refusals_are_counted() {
+        use base::limits::{APPEND_REGION_BYTES, PINNED_REGIONS};
+        let mut rings = Rings::new();
+        let segment = rings.add_append_ring();
+        let view = std::iter::from_fn(|| rings.add_view(segment, Interface::default())).last().unwrap();
+        let mut held = Vec::new();
+        for value in 0..PINNED_REGIONS as u8 + 3 {
+            let block = rings.append_copy(view, &[&vec![value; APPEND_REGION_BYTES - 1]]).unwrap().part(0, 10);
+            held.push((value, rings.hold(&block).unwrap()));
+            rings.recycle(segment);
+        }
+        for (value, block) in held {
+            assert_eq!(rings.bytes(&block), [value; 10]);
+        }
+        let refusals = |rings: &Rings| rings.traffic().hold_refusals;
+        assert_eq!((rings.traffic().hold_copies, refusals(&rings)), (3, 0));
+        assert_eq!(rings.hold(&view.block(u64::MAX, 1)), None);
+        assert_eq!(refusals(&rings), 1);
+    }
+
+    #[test]
+    fn a_held_copy_is_edited_elsewhere() {
+        let mut rings = Rings::new();
+        let segment = rings.add_append_ring();
+        let own = rings.add_view(segment, Interface::default()).unwrap();
+        let original = rings.append_copy(own, &[b"hello"]).unwrap();
+        let held = rings.hold_copy(&original).unwrap();
+        let mut block = held;
+        rings.edit(&mut block, Room::default(), true, own).unwrap()[0] = b'J';
+        assert_eq!((rings.bytes(&block), rings.bytes(&held)), (&b"Jello"[..], &b"hello"[..]));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! A file cut short while it is mapped: the fault becomes a zero page and a note of where, not the death of the process.
 //!
 //! One handler for the process, a fixed table of the mapped ranges, nothing but atomics and one `mmap` inside the
-//! handler. A fault outside every range is handed to whoever handled SIGBUS before.
+//! handler. A fault outside every range, and a SIGBUS of any other kind (memory that failed, a signal somebody sent), is
+//! handed to whoever handled SIGBUS before.
 
 use base::atomic::{AtomicUsize, Ordering};
 use base::limits::MAPPED_FILES;
@@ -18,6 +19,50 @@ struct Slot {
 const FREE: usize = 0;
 const TAKEN: usize = 1;
 
+impl Slot {
+    /// Where the range begins, if it is in use and `address` lies in it.
+    fn start_of(&self, address: usize) -> Option<usize> {
+        // Acquire pairs with the Release in `Watch::new`.
+        let start = self.start.load(Ordering::Acquire);
+        let end = self.end.load(Ordering::Acquire);
+        // A slot given back and taken again between the two loads could pair the start of one range with the end of
+        // another, and cover what is nobody's: then the start is another one by now. A range that holds the address of
+        // a fault is not given back before the fault is over, for it is being read.
+        let whole = start > TAKEN && self.start.load(Ordering::Relaxed) == start;
+        (whole && (start..end).contains(&address)).then_some(start)
+    }
+
+    /// Puts a zero page at `address`, which lies in this slot's range; false where the kernel refuses.
+    fn fill(&self, start: usize, address: usize) -> bool {
+        // SAFETY: sysconf has no preconditions.
+        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+        let at = address & !(page - 1);
+        // SAFETY: `at` is a page of a range that this process mapped read-only and still owns (a slot is emptied
+        // before its range is unmapped), so replacing that page touches nobody else's memory.
+        let made = unsafe {
+            libc::mmap(
+                at as *mut libc::c_void,
+                page,
+                libc::PROT_READ,
+                libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        let is_made = made != libc::MAP_FAILED;
+        if is_made {
+            self.cut_at.fetch_min(at - start, Ordering::Relaxed);
+        }
+        is_made
+    }
+}
+
+/// `si_code` of a SIGBUS for an address behind the end of its file (`asm-generic/siginfo.h`).
+const BUS_ADRERR: libc::c_int = 2;
+
+/// `si_code` of a SIGBUS that tells of failed memory which no instruction has touched.
+const BUS_MCEERR_AO: libc::c_int = 5;
+
 static SLOTS: [Slot; MAPPED_FILES] =
     [const { Slot { start: AtomicUsize::new(FREE), end: AtomicUsize::new(0), cut_at: AtomicUsize::new(usize::MAX) } };
         MAPPED_FILES];
@@ -29,17 +74,19 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watches `len` bytes from `start`, or `None` when the table is full (read such a file instead of mapping it).
-    pub(crate) fn new(start: usize, len: usize) -> Option<Watch> {
+    /// Watches `len` bytes from `start`, where `cut_at` is already known; `None` when the table is full (read such a
+    /// file instead of mapping it).
+    pub(crate) fn new(start: usize, len: usize, cut_at: Option<usize>) -> Option<Watch> {
         if !install() {
             return None;
         }
         for (index, slot) in SLOTS.iter().enumerate() {
             // Acquire pairs with the Release in `drop`: the last owner's stores come before ours.
             if slot.start.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                slot.cut_at.store(usize::MAX, Ordering::Relaxed);
-                slot.end.store(start + len, Ordering::Relaxed);
-                // Release pairs with the Acquire in `on_sigbus`: whoever sees the start sees the end.
+                slot.cut_at.store(cut_at.unwrap_or(usize::MAX), Ordering::Relaxed);
+                // Release pairs with the Acquire in `Slot::start_of`: whoever sees this end sees TAKEN, or a later start.
+                slot.end.store(start + len, Ordering::Release);
+                // Release pairs with the Acquire in `Slot::start_of`: whoever sees the start sees the end.
                 slot.start.store(start, Ordering::Release);
                 return Some(Watch { slot: index });
             }
@@ -68,8 +115,8 @@ fn install() -> bool {
     static INSTALLED: OnceLock<bool> = OnceLock::new();
     *INSTALLED.get_or_init(|| {
         // SAFETY: both structures are plain data for which all zeroes is a valid value; `on_sigbus` has the signature
-        // that SA_SIGINFO asks for; it calls only mmap and sigaction, both async-signal-safe in effect on Linux (mmap
-        // is a bare system call), and touches only atomics and an initialised `OnceLock`.
+        // that SA_SIGINFO asks for; it calls only mmap, sysconf, sigaction and raise, all async-signal-safe in effect on Linux
+        // (mmap is a bare system call, this sysconf reads a number), and touches only atomics and an initialised `OnceLock`.
         unsafe {
             let mut before: libc::sigaction = std::mem::zeroed();
             if libc::sigaction(libc::SIGBUS, std::ptr::null(), &mut before) != 0 {
@@ -88,38 +135,67 @@ fn install() -> bool {
 
 /// The handler. Puts a zero page where the file ended and notes the place.
 extern "C" fn on_sigbus(_signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
-    // SAFETY: the kernel hands a valid siginfo to a handler installed with SA_SIGINFO; si_addr is set for SIGBUS.
-    let address = unsafe { (*info).si_addr() } as usize;
-    // SAFETY: sysconf has no preconditions.
-    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
-    for slot in &SLOTS {
-        // Acquire pairs with the Release in `Watch::new`.
-        let start = slot.start.load(Ordering::Acquire);
-        if start <= TAKEN || address < start || address >= slot.end.load(Ordering::Relaxed) {
-            continue;
-        }
-        let at = address & !(page - 1);
-        // SAFETY: `at` is a page of a range that this process mapped read-only and still owns (a slot is emptied
-        // before its range is unmapped), so replacing that page touches nobody else's memory.
-        let made = unsafe {
-            libc::mmap(
-                at as *mut libc::c_void,
-                page,
-                libc::PROT_READ,
-                libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if made != libc::MAP_FAILED {
-            slot.cut_at.fetch_min(at - start, Ordering::Relaxed);
+    // SAFETY: the kernel hands a valid siginfo to a handler installed with SA_SIGINFO.
+    let code = unsafe { (*info).si_code };
+    if code == BUS_ADRERR {
+        // SAFETY: as above; si_addr is set for this code.
+        let address = unsafe { (*info).si_addr() } as usize;
+        if SLOTS.iter().any(|slot| slot.start_of(address).is_some_and(|start| slot.fill(start, address))) {
             return;
         }
-        break;
     }
     // Not ours: give the signal back to whoever had it; the faulting instruction runs again and meets that handler.
     if let Some(before) = BEFORE.get() {
         // SAFETY: `before` was filled in by sigaction itself.
         unsafe { libc::sigaction(libc::SIGBUS, before, std::ptr::null_mut()) };
+    }
+    // Codes up to 0 say that a process sent it. No instruction will run into these again, so they are sent on.
+    if code <= 0 || code == BUS_MCEERR_AO {
+        // SAFETY: async-signal-safe; blocked until this handler returns.
+        unsafe { libc::raise(libc::SIGBUS) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_covers_its_range_only_while_it_is_in_use() {
+        let rows = [
+            (FREE, 0x3000, 0x2000, None),
+            (TAKEN, 0x3000, 0x2000, None),
+            (0x1000, 0x3000, 0x0fff, None),
+            (0x1000, 0x3000, 0x1000, Some(0x1000)),
+            (0x1000, 0x3000, 0x2fff, Some(0x1000)),
+            (0x1000, 0x3000, 0x3000, None),
+        ];
+        for (start, end, address, expected) in rows {
+            let [start, end, cut_at] = [start, end, usize::MAX].map(AtomicUsize::new);
+            assert_eq!(Slot { start, end, cut_at }.start_of(address), expected, "{address:x}");
+        }
+    }
+
+    /// The slot changes between two ranges; no address outside both, and none of the gap between them, is ever covered.
+    #[test]
+    fn a_slot_taken_again_never_pairs_one_start_with_another_end() {
+        use base::atomic::AtomicBool;
+        let slot = Slot { start: AtomicUsize::new(FREE), end: AtomicUsize::new(0), cut_at: AtomicUsize::new(0) };
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..200_000 {
+                    let (start, end) = if round % 2 == 0 { (0x1000, 0x2000) } else { (0x8000, 0x9000) };
+                    assert!(slot.start.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok());
+                    slot.end.store(end, Ordering::Release);
+                    slot.start.store(start, Ordering::Release);
+                    slot.start.store(FREE, Ordering::Release);
+                }
+                done.store(true, Ordering::Release);
+            });
+            while !done.load(Ordering::Acquire) {
+                assert_eq!(slot.start_of(0x5000), None);
+            }
+        });
     }
 }

@@ -1,0 +1,194 @@
+//! Copies of held blocks whose own memory could not be pinned: each has memory of its own, gone when it is released.
+//!
+//! Not a ring: what is kept here is as much as is held, whichever of the blocks are held longest. Read through
+//! [`Rings`](crate::Rings); what is held where it lies is with [`append_ring`](crate::append_ring).
+//!
+//! Who may do what: holding again and releasing take `&self`, for they only count; memory is given back by
+//! `&mut self` alone, so that no slice handed out can be alive then.
+
+use std::cell::{Cell, RefCell};
+
+/// Blocks that are gone stay in the list until there are this many, and as many as those that are there.
+const GONE_BLOCKS: usize = 64;
+
+/// One copy.
+#[derive(Debug)]
+struct Held {
+    start: u64,
+    /// `None` once it is gone.
+    bytes: Option<Box<[u8]>>,
+    holds: Cell<u32>,
+    /// It is in `released`.
+    listed: Cell<bool>,
+}
+
+/// Held copies by position.
+#[derive(Debug, Default)]
+pub(crate) struct HeldBlocks {
+    /// In order of position, for positions only go up.
+    blocks: Vec<Held>,
+    gone: usize,
+    /// Where the next copy starts. There is a hole between two copies: no descriptor can span them.
+    next: u64,
+    /// Starts of blocks whose last hold was given back since memory was freed last.
+    released: RefCell<Vec<u64>>,
+    memory_bytes: usize,
+}
+
+impl HeldBlocks {
+    /// Keeps `bytes`, held once; gives their position.
+    pub(crate) fn insert(&mut self, bytes: Box<[u8]>) -> u64 {
+        let start = self.next;
+        // 2^64 positions outlast any input: a century at 5 gigabytes a second.
+        self.next = start.saturating_add(bytes.len() as u64).saturating_add(1);
+        self.memory_bytes += bytes.len();
+        self.blocks.push(Held { start, bytes: Some(bytes), holds: Cell::new(1), listed: Cell::new(false) });
+        start
+    }
+
+    /// The copy that holds `len` bytes from `pos` whole, its bytes, and where in them `pos` is.
+    fn find(&self, pos: u64, len: u32) -> Option<(&Held, &[u8])> {
+        let after = self.blocks.partition_point(|held| held.start <= pos);
+        let held = self.blocks.get(after.checked_sub(1)?)?;
+        let from = usize::try_from(pos - held.start).ok()?;
+        let bytes = held.bytes.as_deref()?.get(from..)?.get(..len as usize)?;
+        Some((held, bytes))
+    }
+
+    /// The bytes at `pos`, or `None` where there never were any or they are gone.
+    pub(crate) fn bytes(&self, pos: u64, len: u32) -> Option<&[u8]> {
+        self.find(pos, len).map(|(_, bytes)| bytes)
+    }
+
+    /// Holds a block, or a part of one, once more; false where it is gone.
+    pub(crate) fn hold(&self, pos: u64, len: u32) -> bool {
+        let Some((held, _)) = self.find(pos, len) else { return false };
+        held.holds.set(held.holds.get() + 1);
+        true
+    }
+
+    /// Takes back one hold. The bytes stay until the next [`recycle`](HeldBlocks::recycle).
+    pub(crate) fn release(&self, pos: u64, len: u32) {
+        let Some((held, _)) = self.find(pos, len) else { return };
+        held.holds.set(held.holds.get().saturating_sub(1));
+        if held.holds.get() == 0 && !held.listed.replace(true) {
+            self.released.borrow_mut().push(held.start);
+        }
+    }
+
+    /// Gives back the memory of every copy that is not held. The caller promises as for
+    /// [`AppendRing::recycle`](crate::AppendRing::recycle).
+    pub(crate) fn recycle(&mut self) {
+        for start in self.released.get_mut().drain(..) {
+            let Ok(index) = self.blocks.binary_search_by_key(&start, |held| held.start) else { continue };
+            let held = &mut self.blocks[index];
+            held.listed.set(false);
+            if held.holds.get() == 0
+                && let Some(bytes) = held.bytes.take()
+            {
+                self.memory_bytes -= bytes.len();
+                self.gone += 1;
+            }
+        }
+        // Only when at least half of the list goes, so that a block pays for two steps of this at most.
+        if self.gone >= GONE_BLOCKS && self.gone * 2 >= self.blocks.len() {
+            self.blocks.retain(|held| held.bytes.is_some());
+            self.blocks.shrink_to(self.blocks.len() * 2);
+            self.gone = 0;
+        }
+    }
+
+    /// Bytes of memory in use.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.memory_bytes + self.blocks.capacity() * size_of::<Held>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::limits::BLOCK_BYTES;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn parts_are_found_and_nothing_spans_two_blocks() {
+        let mut held = HeldBlocks::default();
+        let a = held.insert((*b"hello").into());
+        let b = held.insert((*b"").into());
+        let c = held.insert((*b"world").into());
+        let rows = [
+            (a, 5, Some(&b"hello"[..])),
+            (a + 1, 3, Some(b"ell")),
+            (a + 5, 0, Some(b"")),
+            (a, 6, None),
+            (a + 5, 1, None),
+            (b, 0, Some(b"")),
+            (b, 1, None),
+            (c + 4, 1, Some(b"d")),
+            (c + 4, u32::MAX, None),
+            (u64::MAX, 1, None),
+        ];
+        for (pos, len, expected) in rows {
+            assert_eq!(held.bytes(pos, len), expected, "{pos} {len}");
+        }
+    }
+
+    #[test]
+    fn a_part_that_is_held_keeps_the_block_and_bytes_stay_until_memory_is_freed() {
+        let mut held = HeldBlocks::default();
+        let pos = held.insert((*b"hello").into());
+        held.release(pos, 5);
+        assert!(held.hold(pos + 1, 2));
+        held.recycle();
+        assert_eq!(held.bytes(pos, 5), Some(&b"hello"[..]));
+        held.release(pos + 1, 2);
+        assert_eq!(held.bytes(pos, 5), Some(&b"hello"[..]), "not freed yet");
+        held.recycle();
+        assert_eq!((held.bytes(pos, 5), held.hold(pos, 5)), (None, false));
+        assert!(held.insert((*b"x").into()) > pos, "positions never come back");
+    }
+
+    #[test]
+    fn the_longest_block_is_kept_whole() {
+        let mut held = HeldBlocks::default();
+        let pos = held.insert(vec![3; BLOCK_BYTES].into());
+        assert_eq!(held.bytes(pos + BLOCK_BYTES as u64 - 1, 1), Some(&[3][..]));
+        held.release(pos, BLOCK_BYTES as u32);
+        held.recycle();
+        assert!(held.memory_bytes() < 1000);
+    }
+
+    proptest! {
+        /// Against a map of what is held: memory is what the holds explain, whichever are given back first.
+        #[test]
+        fn behaves_as_a_map(steps in proptest::collection::vec((0u8..6, 0usize..500), 1..300)) {
+            let mut held = HeldBlocks::default();
+            let mut model: BTreeMap<u64, (u32, u8)> = BTreeMap::new();
+            for (step, size) in steps {
+                match step {
+                    0..=2 => {
+                        let value = size as u8;
+                        let pos = held.insert(vec![value; size].into());
+                        prop_assert!(model.insert(pos, (size as u32, value)).is_none());
+                    }
+                    3 | 4 => {
+                        let Some((&pos, &(len, _))) = model.iter().nth(size % model.len().max(1)) else { continue };
+                        held.release(pos, len);
+                        model.remove(&pos);
+                    }
+                    _ => {
+                        held.recycle();
+                        let bytes: usize = model.values().map(|(len, _)| *len as usize).sum();
+                        prop_assert_eq!(held.memory_bytes, bytes);
+                        prop_assert!(held.blocks.len() <= 2 * model.len() + GONE_BLOCKS);
+                    for (&pos, &(len, value)) in &model {
+                        let bytes = held.bytes(pos, len).expect("held");
+                        prop_assert!(bytes.len() == len as usize && bytes.iter().all(|&byte| byte == value));
+                    }
+                    }
+                }
+            }
+        }
+    }
+}
