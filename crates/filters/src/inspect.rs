@@ -20,6 +20,7 @@ pub static KIND: Kind = Kind::new("inspect", "prints one line for each block, fo
          its direction (c>s is from client to server) in front, and says where bytes are missing; a record is shown as \
          its fields. At most `bytes` bytes of payload are shown, as text; hex=yes shows that many bytes of the whole block \
          below the line instead. Nothing from the traffic is printed that is not printable ASCII: the rest is escaped.\n\n\
+         A `file` that exists is refused unless overwrite=yes.\n\n\
          The form of the lines may change from version to version; for scripts there is `json`.",
     )
     .params(PARAMS)
@@ -34,6 +35,7 @@ const PARAMS: &[Param] = &[
     Param::new("bytes", ParamType::Size, "how many bytes to show of each block").default("60"),
     Param::new("hex", ParamType::Flag, "show bytes in lines of hexadecimal digits and text").default("no"),
     Param::new("file", ParamType::Path, "file to write to; standard output if not given, or if it is -"),
+    Lines::OVERWRITE,
 ];
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
@@ -53,7 +55,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     };
     let shown = params.number("bytes").unwrap_or(0).min(u64::from(u32::MAX)) as usize;
     Ok(Instance::filter(Inspect {
-        lines: Lines::new(params, env),
+        lines: Lines::new(params, env)?,
         env: env.clone(),
         of,
         shown,

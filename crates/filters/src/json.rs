@@ -12,7 +12,8 @@ use filter::prelude::*;
 /// What `json` is.
 pub static KIND: Kind = Kind::new("json", "writes records and messages as JSON, one object a line", make)
     .help(
-        "Each record becomes one line, written to standard output or to `file`, which is replaced if it exists. Names, and \
+        "Each record becomes one line, written to standard output or to `file`. A file that exists is \
+         refused unless overwrite=yes; devices and pipes with a name are written to as they are. Names, and \
          how they nest, are those of Suricata's EVE format where it has them; times are RFC 3339, UTC, with nanoseconds. \
          \n\n\
          A message becomes one line when it ends: its metadata with `length`, the bytes of its body that are there, and \
@@ -28,8 +29,10 @@ pub static KIND: Kind = Kind::new("json", "writes records and messages as JSON, 
 
 const DNS_COUNT: &str = "{\"blocks\":12,\"bytes\":980,\"wire_bytes\":980}\n";
 
-const PARAMS: &[Param] =
-    &[Param::new("file", ParamType::Path, "file to write to; standard output if not given, or if it is -").main()];
+const PARAMS: &[Param] = &[
+    Param::new("file", ParamType::Path, "file to write to; standard output if not given, or if it is -").main(),
+    Lines::OVERWRITE,
+];
 
 /// Lines for datagrams, which have no record of their own.
 static DATAGRAM: Schema =
@@ -42,7 +45,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
         return Err(ParamError { key: None, message: error.into(), help: None, system: false }
             .with_help("end each branch with its own json: { a | json + b | json }"));
     }
-    let lines = Lines::new(params, env);
+    let lines = Lines::new(params, env)?;
     if !messages {
         return Ok(Instance::filter(Records { lines, shapes: RowShapes::new(env) }));
     }
@@ -278,11 +281,43 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.json");
         std::fs::write(&path, "old, and longer than the new content will be, so that replacing shows").unwrap();
-        assert_eq!(run(&[("file", path.to_str().unwrap())]).stdout, "");
+        assert_eq!(run(&[("file", path.to_str().unwrap()), ("overwrite", "yes")]).stdout, "");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), line);
+        let named = folder.path().join("new.json");
+        assert_eq!(run(&[("file", named.to_str().unwrap())]).stdout, "");
+        assert_eq!(std::fs::read_to_string(&named).unwrap(), line);
+        assert_eq!(run(&[("file", "/dev/null")]).failure, None);
+    }
+
+    #[test]
+    fn a_file_that_exists_is_not_replaced_unasked() {
+        let folder = tempfile::tempdir().unwrap();
+        let refusal = |path: &std::path::Path| {
+            let chain = Chain::frames(1, &[]).then(&count::KIND, &[]).then(&KIND, &[("file", path.to_str().unwrap())]);
+            chain.refusal().unwrap()
+        };
+        let path = folder.path().join("capture.pcap");
+        std::fs::write(&path, "precious").unwrap();
+        let error = refusal(&path);
+        assert_eq!((error.key, error.help.as_deref()), (Some("file"), Some("overwrite=yes replaces it")));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
         let missing = folder.path().join("none/out.json");
-        let failure = run(&[("file", missing.to_str().unwrap())]).failure.unwrap().to_string();
-        assert!(failure.starts_with(&format!("cannot create `{}`: No such file", missing.display())), "{failure}");
+        assert_eq!(refusal(&missing).message, format!("cannot write {}: No such file or directory", missing.display()));
+    }
+
+    /// The file came after the run began: it is as little to be lost.
+    #[test]
+    fn a_file_that_comes_during_the_run_is_not_replaced_either() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out");
+        let stdout = Output::new(Box::new(io::sink()), false);
+        let env = Env { input: Types::of(&[Type::Record]), stdout, compiler: Arc::new(NoCompiler), schemas: [].into() };
+        let params = testkit::chain::params(&KIND, &[("file", path.to_str().unwrap())]);
+        let mut lines = Lines::new(&params, &env).unwrap();
+        std::fs::write(&path, "precious").unwrap();
+        let failure = lines.write_out().unwrap_err().to_string();
+        assert_eq!(failure, format!("cannot create `{}`: File exists", path.display()));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     }
 
     #[test]
@@ -315,7 +350,7 @@ mod tests {
             let stdout = Output::new(Box::new(Broken { left: 10, error }), false);
             let compiler = Arc::new(NoCompiler);
             let env = Env { input: Types::of(&[Type::Record]), stdout, compiler, schemas: [].into() };
-            let mut lines = Lines::new(&Params::new(), &env);
+            let mut lines = Lines::new(&Params::new(), &env).unwrap();
             lines.buffer().extend_from_slice(&[b'x'; 100]);
             assert_eq!(lines.line_done(), Ok(Status::Done), "too little to be written yet");
             let written = lines.write_out().map_err(|failure| failure.to_string());

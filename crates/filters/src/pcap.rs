@@ -119,6 +119,9 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
 impl Pcap {
     fn new(params: &Params) -> Result<Pcap, ParamError> {
         let (names, follow) = (params.list("file"), params.flag("follow"));
+        if names.iter().any(String::is_empty) {
+            return Err(ParamError::new("file", "a name is empty").with_help("`.` is the current folder"));
+        }
         if names.iter().filter(|name| *name == "-").count() > 1 {
             return Err(ParamError::new("file", "standard input can be read once only"));
         }

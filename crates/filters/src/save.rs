@@ -13,6 +13,7 @@ mod rotation;
 #[cfg(test)]
 mod tests;
 
+use crate::parts::target;
 use encode::{Encoder, Format};
 use file::Open;
 use filter::env::Reader;
@@ -25,8 +26,8 @@ use std::path::{Path, PathBuf};
 pub static KIND: Kind = Kind::new("save", "writes frames to a capture file", make)
     .help(
         "Writes pcapng, or classic pcap where the file's name ends in `.pcap` or `.cap`. A name of `-` is standard \
-         output, which gets classic pcap, so that `... | save - ` can be piped into `tcpdump -r -`; `format` decides \
-         otherwise.\n\
+         output, which gets classic pcap, so that `... | save -` can be piped into `tcpdump -r -`; `format` decides \
+         otherwise. A terminal is refused.\n\
          \n\
          pcapng keeps the link type, name, description and snap length of every interface, times in nanoseconds, \
          original lengths and the direction of outgoing frames, and ends with the number of frames of each interface. \
@@ -88,10 +89,14 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
         if rotation.is_wanted() {
             return Err(ParamError::new("file", "standard output cannot be a series of files"));
         }
+        if env.stdout.eager() {
+            return Err(ParamError::new("file", "standard output is a terminal, and captures are no text")
+                .with_help("redirect it: `... | save -' > x.pcap`"));
+        }
         Target::Stdout(env.stdout.clone())
     } else {
         let (path, overwrite) = (PathBuf::from(name), params.flag("overwrite"));
-        check_path(&path, overwrite || rotation.is_wanted())?;
+        target::check("file", &path, overwrite || rotation.is_wanted())?;
         Target::Files(Files { path, overwrite, rotation, open: None })
     };
     let encoder = Encoder::new(format);
@@ -116,25 +121,6 @@ fn format_of(name: &str, params: &Params) -> Result<Format, ParamError> {
             Err(ParamError::new("precision", "pcapng has nanoseconds; precision is for format=pcap"))
         }
         (false, _) => Ok(Format::Pcapng),
-    }
-}
-
-/// Says before the run what would fail at its first frame.
-fn check_path(path: &Path, may_exist: bool) -> Result<(), ParamError> {
-    let name = path.display();
-    let system = |message: String| ParamError { key: Some("file"), ..ParamError::system(message) };
-    match std::fs::metadata(path) {
-        Ok(metadata) if metadata.is_dir() => return Err(ParamError::new("file", format!("{name} is a folder"))),
-        Ok(metadata) if metadata.is_file() && !may_exist => {
-            return Err(system(format!("{name} exists")).with_help("overwrite=yes replaces it"));
-        }
-        _ => {}
-    }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    match std::fs::metadata(folder) {
-        Ok(metadata) if metadata.is_dir() => Ok(()),
-        Ok(_) => Err(system(format!("cannot write {name}: {} is no folder", folder.display()))),
-        Err(error) => Err(system(format!("cannot write {name}: {}", crate::parts::system::reason(&error)))),
     }
 }
 

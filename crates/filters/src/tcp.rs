@@ -38,7 +38,8 @@ pub static KIND: Kind = Kind::new("tcp", "puts TCP segments in order: gives byte
          Of bytes that were sent twice the first copy counts, whatever the second says. Bytes that the capture lacks \
          become a gap: the next block says how many are missing. They are given up on when their receiver has \
          acknowledged them and `gap-wait` has passed, when the connection ends, and when more is held than `memory` \
-         allows or more than 16384 segments in one direction. Where the receiver is still waiting for the missing bytes, \
+         allows or more than 16384 segments in one direction; where `memory` is short, the \
+         directions that hold most make room. Where the receiver is still waiting for the missing bytes, \
          too, it is the held segments farthest ahead that are dropped instead.\n\n\
          A connection ends when both sides have sent FIN and each was acknowledged; 5 s after a RST or a FIN without \
          answer, if nothing contradicts it by then; after `timeout` without a segment, 130 s if it has not got beyond \

@@ -59,7 +59,7 @@ const KEPT_BYTES: usize = 4 << 10;
 impl Asked {
     /// Bytes it takes, as far as a peer decides them.
     pub(super) fn bytes(&self) -> usize {
-        self.entries.len() * size_of::<Entry>() + self.text.capacity()
+        self.entries.capacity() * size_of::<Entry>() + self.text.capacity()
     }
 
     /// Adds a request, copying its texts; says whether they were kept. One whose response came before it is done with.
@@ -112,22 +112,22 @@ impl Asked {
             None => self.ahead = self.ahead.saturating_add(u32::from(in_order)),
         }
         if self.entries.is_empty() {
-            self.clear_text();
+            self.clear();
         }
     }
 
     /// Requests or responses are missing: what is left cannot be matched by order.
     pub(super) fn forget(&mut self) {
-        self.entries.clear();
         self.ahead = 0;
-        self.clear_text();
+        self.clear();
     }
 
-    fn clear_text(&mut self) {
+    fn clear(&mut self) {
+        self.entries.clear();
         self.text.clear();
         self.start = 0;
-        if self.text.capacity() > KEPT_BYTES {
-            self.text = Vec::new();
+        if self.bytes() > KEPT_BYTES {
+            (self.entries, self.text) = (VecDeque::new(), Vec::new());
         }
     }
 }
@@ -185,9 +185,35 @@ mod tests {
         for (requests, named) in [(1000, 60), (100_000, 1000)] {
             let kept = (0..requests).filter(|_| asked.push_copy(question("GET", None, &long))).count();
             assert!(kept >= named, "{kept} named");
-            assert!(asked.bytes() < 4 * HTTP_ASKED_BYTES, "{} bytes", asked.bytes());
+            assert!(asked.bytes() <= 6 * HTTP_ASKED_BYTES, "{} bytes", asked.bytes());
         }
         asked.forget();
         assert!(asked.bytes() <= KEPT_BYTES);
+    }
+
+    #[test]
+    fn an_empty_queue_gives_its_memory_back() {
+        let empty_by: [fn(&mut Asked); 2] = [Asked::forget, |asked| {
+            (0..5000).for_each(|_| {
+                if asked.front().is_some() {
+                    asked.pop(true)
+                }
+            })
+        }];
+        for empty in empty_by {
+            let mut asked = Asked::default();
+            for _ in 0..4000 {
+                asked.push_copy(question("", None, ""));
+            }
+            let room = asked.entries.capacity() * size_of::<Entry>();
+            assert!(room > 4000 * size_of::<Entry>() && asked.bytes() >= room, "what is kept is what is charged");
+            empty(&mut asked);
+            assert!(asked.entries.capacity() * size_of::<Entry>() <= KEPT_BYTES && asked.bytes() <= KEPT_BYTES);
+            // A small queue keeps its room for the next request.
+            asked.push_copy(question("GET", None, "/"));
+            let small = asked.bytes();
+            empty(&mut asked);
+            assert_eq!(asked.bytes(), small);
+        }
     }
 }

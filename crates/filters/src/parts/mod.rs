@@ -15,5 +15,6 @@ pub(crate) mod ports;
 pub(crate) mod printable;
 pub(crate) mod select;
 pub(crate) mod system;
+pub(crate) mod target;
 pub(crate) mod transport;
 pub(crate) mod version;

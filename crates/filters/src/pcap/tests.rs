@@ -307,6 +307,8 @@ fn refused_before_the_run() {
     assert_eq!(refusal(file.folder()), format!("no captures in {}", file.folder()));
     let twice = Chain::source(&KIND, &[("file", "-"), ("file", "-")]).refusal().unwrap();
     assert!(!twice.system && twice.key == Some("file"));
+    let nameless = Chain::source(&KIND, &[("file", file.path()), ("file", "")]).refusal().unwrap();
+    assert_eq!((nameless.key, &nameless.message[..]), (Some("file"), "a name is empty"));
 }
 
 #[test]

@@ -279,3 +279,34 @@ fn a_series_does_not_overwrite() {
     assert_eq!(save(&[1, 2], &path, &[("rotate-size", "1"), ("overwrite", "yes")]).failure, None);
     assert_eq!(read(&folder.path().join("x_00002_19700101000002")).len(), 1);
 }
+
+#[test]
+fn a_terminal_gets_no_capture() {
+    let check = |eager: bool, expected: Option<&str>| {
+        let stdout = Output::new(Box::new(std::io::sink()), eager);
+        let compiler = std::sync::Arc::new(NoCompiler);
+        let env = Env { input: Types::of(&[Type::Frame]), stdout, compiler, schemas: [].into() };
+        let refused = make(&testkit::chain::params(&KIND, &[("file", "-")]), &env).err();
+        assert_eq!(refused.and_then(|error| error.help).as_deref(), expected);
+    };
+    check(true, Some("redirect it: `... | save -' > x.pcap`"));
+    check(false, None);
+}
+
+/// Nothing is compiled here.
+struct NoCompiler;
+
+impl program::compile::Compile for NoCompiler {
+    fn compile(
+        &self,
+        _: &str,
+        _: u16,
+        _: u32,
+    ) -> Result<Vec<program::cbpf::Instruction>, program::compile::CompileError> {
+        Err(program::compile::CompileError::unavailable("none"))
+    }
+
+    fn describe(&self) -> String {
+        "none".into()
+    }
+}

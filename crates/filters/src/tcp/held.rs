@@ -4,11 +4,15 @@
 //! overlap, and the runs they make, which neither overlap nor touch. The first copy of a byte wins: of a newcomer only
 //! what no run covers is kept, in as many pieces as that makes.
 //!
+//! Where all lanes together hold too much, the one to make room is found by what each holds: whoever sends a lot out of
+//! order pays for it, and who is missing one segment among many who are keeps it.
+//!
 //! Cost: a newcomer looks at the runs it meets and at nothing else, and every run but one that it meets is gone
 //! afterwards. So whatever is sent, in whatever order, an arrival costs O(log n) in the long run.
 
+use base::limits::{TCP_HELD_BLOCKS, TCP_HELD_BYTES};
 use buffer::{Descriptor, Rings};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// One direction of one connection.
 pub(super) type Lane = u32;
@@ -47,7 +51,14 @@ pub(super) struct Held {
     /// End by lane and start.
     runs: BTreeMap<(Lane, u64), u64>,
     bytes: u64,
+    /// What each lane holds that holds something: its bytes, and [`PIECE_LOAD`] for each piece.
+    loads: BTreeMap<Lane, u64>,
+    /// The same lanes by the binary logarithm of their load, so that hardly a piece moves its lane.
+    by_load: BTreeSet<(u32, Lane)>,
 }
+
+/// What a piece counts for besides its bytes, so that both limits are shared out.
+const PIECE_LOAD: u64 = TCP_HELD_BYTES / TCP_HELD_BLOCKS as u64;
 
 impl Held {
     /// Pieces held.
@@ -95,6 +106,7 @@ impl Held {
         let block = if part.block.len == 0 { None } else { rings.hold(&part.block) };
         let block = block.unwrap_or(part.block.part(0, 0));
         self.bytes += u64::from(block.len);
+        self.change_load(lane, |load| load + PIECE_LOAD + u64::from(block.len));
         self.pieces.insert((lane, start), Kept { block, end });
         1
     }
@@ -109,13 +121,15 @@ impl Held {
     pub fn take_first(&mut self, lane: Lane, rings: &Rings, mut give: impl FnMut(Piece)) -> u32 {
         let Some((&(_, first), &run_end)) = self.runs.range((lane, 0)..=(lane, u64::MAX)).next() else { return 0 };
         self.runs.remove(&(lane, first));
-        let mut taken = 0;
+        let (mut taken, mut load) = (0, 0);
         for ((_, start), Kept { block, end }) in self.pieces.extract_if((lane, first)..(lane, run_end), |_, _| true) {
             release(rings, &block);
             self.bytes -= u64::from(block.len);
+            load += PIECE_LOAD + u64::from(block.len);
             taken += 1;
             give(Piece { start, end, block });
         }
+        self.change_load(lane, |before| before - load);
         taken
     }
 
@@ -125,6 +139,7 @@ impl Held {
         if let Some(kept) = self.pieces.remove(&(lane, start)) {
             release(rings, &kept.block);
             self.bytes -= u64::from(kept.block.len);
+            self.change_load(lane, |load| load - PIECE_LOAD - u64::from(kept.block.len));
         }
         // It was the end of the last run, or all of it.
         if self.runs.remove(&(lane, start)).is_none()
@@ -135,10 +150,32 @@ impl Held {
         true
     }
 
-    /// A lane that holds something: the first one after this, or else the first of all.
-    pub fn lane_after(&self, lane: Lane) -> Option<Lane> {
-        let after = self.runs.range((lane.saturating_add(1), 0)..).next();
-        after.or_else(|| self.runs.first_key_value()).map(|(&(lane, _), _)| lane)
+    /// Of the lanes that hold most, to the next power of two: the first one after this, or else the first, so that they
+    /// take turns.
+    pub fn heavy_lane_after(&self, lane: Lane) -> Option<Lane> {
+        let &(class, _) = self.by_load.last()?;
+        let after = self.by_load.range((class, lane.saturating_add(1))..=(class, Lane::MAX)).next();
+        after.or_else(|| self.by_load.range((class, 0)..).next()).map(|&(_, lane)| lane)
+    }
+
+    fn change_load(&mut self, lane: Lane, change: impl FnOnce(u64) -> u64) {
+        let before = self.loads.get(&lane).copied().unwrap_or(0);
+        let after = change(before);
+        if after == 0 {
+            self.loads.remove(&lane);
+        } else {
+            self.loads.insert(lane, after);
+        }
+        let (old, new) = (before.checked_ilog2(), after.checked_ilog2());
+        if old == new {
+            return;
+        }
+        if let Some(class) = old {
+            self.by_load.remove(&(class, lane));
+        }
+        if let Some(class) = new {
+            self.by_load.insert((class, lane));
+        }
     }
 }
 

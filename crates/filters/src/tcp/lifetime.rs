@@ -229,8 +229,10 @@ impl Assembler {
 
     fn look_at_hole(&mut self, lane: Lane, cx: &mut Context<'_>) {
         let (slot, side) = slot_and_side(lane);
-        let Some(own) = self.table.get(slot).map(|connection| connection.directions[side]) else { return };
-        if own.held == 0 {
+        let Some(connection) = self.table.get(slot) else { return };
+        let own = connection.directions[side];
+        // One that ended must not rise again: its stream number may be another's by now.
+        if connection.phase == Phase::Ended || own.held == 0 {
             return;
         }
         if cx.now.saturating_sub(own.hole_since) < self.settings.gap_wait {

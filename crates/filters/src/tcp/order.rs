@@ -129,7 +129,7 @@ impl Assembler {
             self.relieve(slot, side, cx);
         }
         while self.held.pieces() > self.settings.held || self.held.bytes() > self.settings.memory {
-            let Some(lane) = self.held.lane_after(self.last_relieved) else { break };
+            let Some(lane) = self.held.heavy_lane_after(self.last_relieved) else { break };
             self.last_relieved = lane;
             let (slot, side) = slot_and_side(lane);
             self.relieve(slot, side, cx);

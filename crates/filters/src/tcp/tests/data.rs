@@ -60,7 +60,7 @@ fn the_first_copy_of_a_byte_wins() {
         (&[(2, "ab"), (0, "ZZ"), (0, "YYYYYYY")], "ZZabYYY"),
     ];
     for (segments, expected) in rows {
-        for isn in [0, u32::MAZ - 5] {
+        for isn in [0, u32::MAX - 5] {
             let mut c = opened(isn);
             for (offset, payload) in segments {
                 out_of_turn(&mut c, 0, *offset, payload.as_bytes());

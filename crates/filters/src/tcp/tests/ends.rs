@@ -306,3 +306,52 @@ fn a_leap_in_time_ends_nothing() {
     let outcome = check(&c, &[&("x".repeat(500) + "~"), "~"]);
     assert_eq!(event(&outcome, "connections"), 1);
 }
+
+/// What is held behind a sure end has a hole that is to be looked at when the connection is over, and its stream number
+/// another's.
+#[test]
+fn an_ended_connection_does_not_close_its_number_again() {
+    let mut all = opened(1000);
+    out_of_turn(&mut all, 0, 200, b"beyond");
+    let fin = all.segment(0, 100, flag::FIN | flag::ACK, b"");
+    then(&mut all, fin);
+    then(&mut all, tcp(SERVER, CLIENT, 1_001_001, 1001 + 101, flag::ACK, b""));
+    then(&mut all, tcp(SERVER, CLIENT, 1_001_001, 1001 + 101, flag::ACK | flag::FIN, b""));
+    wait(&mut all, 8);
+    // All at once, so that the hole's time is still to come.
+    let now = all.frames.last().map_or(0, |(time, _)| *time);
+    let mut add = |frame: Vec<u8>| all.frames.push((now, frame));
+    // Enough connections that open and close for the number to come back.
+    for number in 0..4108_u32 {
+        let end = (std::net::Ipv4Addr::new(10, 1, (number >> 8) as u8, number as u8), 5000);
+        add(tcp(end, SERVER, 0, 0, flag::SYN, b""));
+        add(tcp(SERVER, end, 0, 1, flag::SYN | flag::ACK, b""));
+        add(tcp(end, SERVER, 1, 1, flag::ACK | flag::FIN, b""));
+        add(tcp(SERVER, end, 1, 2, flag::ACK | flag::FIN, b""));
+        add(tcp(end, SERVER, 2, 2, flag::ACK, b""));
+    }
+    let stay: Vec<_> = (0..6).map(|number| (std::net::Ipv4Addr::new(10, 3, 0, number), 5000)).collect();
+    for end in &stay {
+        add(tcp(*end, SERVER, 0, 0, flag::SYN, b""));
+        add(tcp(SERVER, *end, 0, 1, flag::SYN | flag::ACK, b""));
+        add(tcp(*end, SERVER, 1, 1, flag::ACK, b"one"));
+    }
+    wait(&mut all, 20);
+    for end in &stay {
+        then(&mut all, tcp(*end, SERVER, 4, 1, flag::ACK, b"two"));
+    }
+    wait(&mut all, 10);
+    let outcome = Chain::frames(ETHERNET, &all.frames).then(&KIND, &[("gap-wait", "20s")]).run();
+    let payload = outcome.blocks.iter().filter(|block| !block.bytes.is_empty());
+    let found: Vec<_> = payload
+        .map(|block| (block.bytes.clone(), block.stream.map(|facts| (facts.flow.source, facts.state))))
+        .collect();
+    let facts = |end: &(std::net::Ipv4Addr, u16)| Some((end.0.into(), StreamState::Established));
+    let expected: Vec<_> =
+        [b"one", b"two"].iter().flat_map(|bytes| stay.iter().map(move |end| (bytes.to_vec(), facts(end)))).collect();
+    assert_eq!(found, expected);
+    assert!(
+        outcome.blocks.iter().any(|block| block.descriptor.class == Class(0) && block.bytes == b"one"),
+        "0 came back"
+    );
+}

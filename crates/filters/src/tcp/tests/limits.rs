@@ -129,6 +129,33 @@ fn held_bytes_and_blocks_of_all_connections_are_bounded() {
     }
 }
 
+/// One connection is missing one segment while another sends hundreds out of order: it is the other that makes room.
+#[test]
+fn who_holds_most_makes_room() {
+    let (victim, attacker) = (CLIENT, (CLIENT.0, CLIENT.1 + 1));
+    for attacker_first in [false, true] {
+        let mut all = Conversation::midstream(CLIENT, SERVER, 0);
+        let ends = if attacker_first { [attacker, victim] } else { [victim, attacker] };
+        for end in ends {
+            then(&mut all, tcp(end, SERVER, 0, 0, flag::SYN, b""));
+            then(&mut all, tcp(SERVER, end, 0, 1, flag::SYN | flag::ACK, b""));
+            then(&mut all, tcp(end, SERVER, 1, 1, flag::ACK, b""));
+        }
+        then(&mut all, tcp(victim, SERVER, 6, 1, flag::ACK, b"WORLD"));
+        then(&mut all, tcp(SERVER, victim, 1, 1, flag::ACK, b""));
+        for number in 0..200 {
+            then(&mut all, tcp(attacker, SERVER, 1000 + number * 2000, 1, flag::ACK, &[b'x'; 1000]));
+        }
+        then(&mut all, tcp(victim, SERVER, 1, 1, flag::ACK, b"HELLO"));
+        then(&mut all, tcp(victim, SERVER, 11, 1, flag::ACK, b"!"));
+        then(&mut all, tcp(SERVER, victim, 1, 12, flag::ACK, b""));
+        let outcome = Chain::frames(ETHERNET, &all.frames).then(&KIND, &[("memory", "100k")]).run();
+        let class = if attacker_first { 2 } else { 0 };
+        assert_eq!(streams(&outcome)[&class], "HELLOWORLD!~");
+        assert_eq!(event(&outcome, "held segments dropped to make room"), 98);
+    }
+}
+
 /// Many tiny segments out of order, in the worst orders, and segments that cover them all, again and again.
 #[test]
 fn floods_of_segments_out_of_order_end() {
