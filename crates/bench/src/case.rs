@@ -58,6 +58,11 @@ impl From<String> for Trouble {
 const MEMORY_RUNS: usize = 5;
 
 impl Case {
+    /// Is it to be measured when only what has this text is? What shows how steady the machine is always is.
+    pub fn is_about(&self, text: &str) -> bool {
+        matches!(self.goal, Goal::Within(..)) || self.about.contains(text) || self.against.contains(text)
+    }
+
     /// Measures it.
     pub fn run(&self, setting: &Setting) -> Row {
         let found = match &self.how {

@@ -76,8 +76,7 @@ fn run(args: &Args) -> Result<bool, String> {
     let setting = Setting::new(effort, args.captures.as_deref(), args.streamline.as_deref())?;
     let mut table = Table { machine: machine::description(&setting.streamline), rows: Vec::new() };
     for case in comparison.cases {
-        let texts = [case.about, case.against];
-        if args.only.as_ref().is_some_and(|only| !texts.iter().any(|text| text.contains(only))) {
+        if args.only.as_ref().is_some_and(|only| !case.is_about(only)) {
             continue;
         }
         eprintln!("{}, against {}", case.about, case.against);

@@ -6,12 +6,14 @@ use base::limits::BATCH_BLOCKS;
 use buffer::{Interface, MappedFile, ViewId};
 use engine::{Edge, Node, NodeId, Plan, Task, Worker};
 use filter::prelude::*;
+use memchr::memmem::Finder;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use streamline::StopFlag;
 
 static SOURCE: Kind = Kind::new("memory", "blocks in memory", by_hand).source(Type::Bytes);
 static NOTHING: Kind = Kind::new("nothing", "does nothing", by_hand);
+static LOOK: Kind = Kind::new("look", "passes blocks that contain a text", by_hand);
 static TOUCH: Kind = Kind::new("touch", "reads the first byte of each block", by_hand).mode(Mode::Serial);
 
 fn by_hand(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
@@ -50,7 +52,7 @@ impl Blocks {
 
     /// What it costs to read one byte of each in a filter, and the sum of those bytes.
     pub fn through_touch(&self) -> Result<(Cost, u64), String> {
-        let total = Arc::new(Mutex::new(0));
+        let total = Total::default();
         let touch = Touch { sum: 0, total: Arc::clone(&total) };
         let cost = self.through(vec![(&TOUCH, Instance::filter(touch))])?;
         let total = *total.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,6 +61,27 @@ impl Blocks {
 
     /// The same in a loop by hand.
     pub fn touch_by_hand(&self) -> Result<(Cost, u64), String> {
+        self.by_hand(|block| u64::from(block[0]))
+    }
+
+    /// What it costs to look for a text in all of each in a filter, as `match` does for blocks that stand for
+    /// themselves, and in how many it is.
+    pub fn through_look(&self, text: &str) -> Result<(Cost, u64), String> {
+        let total = Total::default();
+        let look = Look { finder: Finder::new(text).into_owned(), found: 0, total: Arc::clone(&total) };
+        let cost = self.through(vec![(&LOOK, Instance::filter(look))])?;
+        let total = *total.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok((cost, total))
+    }
+
+    /// The same in a loop by hand.
+    pub fn look_by_hand(&self, text: &str) -> Result<(Cost, u64), String> {
+        let finder = Finder::new(text);
+        self.by_hand(|block| u64::from(finder.find(block).is_some()))
+    }
+
+    /// What a loop over the blocks costs, and the sum over them.
+    fn by_hand(&self, each: impl Fn(&[u8]) -> u64) -> Result<(Cost, u64), String> {
         let file = present(&self.path)?;
         let used = file.bytes().get(..self.bytes as usize).ok_or("the file is too short")?;
         let watch = Stopwatch::start_here()?;
@@ -66,7 +89,7 @@ impl Blocks {
         for _ in 0..self.passes {
             // The passes must not be made one by the compiler.
             let blocks = std::hint::black_box(used).chunks_exact(self.block_bytes as usize);
-            sum += blocks.map(|block| u64::from(block[0])).sum::<u64>();
+            sum += blocks.map(&each).sum::<u64>();
         }
         Ok((watch.stop()?, sum))
     }
@@ -162,16 +185,39 @@ impl Filter for Nothing {
     }
 }
 
+/// Where a filter says what it found, when it is finished.
+type Total = Arc<Mutex<u64>>;
+
+struct Look {
+    finder: Finder<'static>,
+    found: u64,
+    total: Total,
+}
+
+impl Filter for Look {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        let rings = &*cx.rings;
+        batch.keep_if(|block| self.finder.find(rings.bytes(block)).is_some());
+        self.found += u64::from(batch.count());
+        Ok(Status::Done)
+    }
+
+    fn finish(&mut self, _cx: &mut Context<'_>) -> Made {
+        *self.total.lock().unwrap_or_else(PoisonError::into_inner) = self.found;
+        Ok(Status::Done)
+    }
+}
+
 struct Touch {
     sum: u64,
-    total: Arc<Mutex<u64>>,
+    total: Total,
 }
 
 impl Filter for Touch {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
-        for (_, block) in batch.iter() {
-            self.sum += cx.rings.bytes(block).first().map_or(0, |byte| u64::from(*byte));
-        }
+        let rings = &*cx.rings;
+        let first = |block: &Descriptor| rings.bytes(block).first().map_or(0, |byte| u64::from(*byte));
+        self.sum += batch.iter().map(|(_, block)| first(block)).sum::<u64>();
         Ok(Status::Done)
     }
 
@@ -195,6 +241,9 @@ mod tests {
             blocks.through_nothing(0).unwrap();
             blocks.through_nothing(8).unwrap();
             assert_eq!(blocks.through_touch().unwrap().1, blocks.touch_by_hand().unwrap().1);
+            let found = blocks.through_look("a").unwrap().1;
+            assert!(found > 0 && found <= blocks.count(), "{found}");
+            assert_eq!(blocks.look_by_hand("a").unwrap().1, found);
         }
         assert!(Blocks::new(&path, 200_000, 1024, 1).through_nothing(1).is_err(), "too short");
     }

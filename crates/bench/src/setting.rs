@@ -83,6 +83,10 @@ fn build(built: &Path) -> Result<PathBuf, String> {
         let profile = if built.ends_with("release") { &["--release"][..] } else { &[] };
         let mut command = Command::new(cargo);
         command.args(["build", "--quiet", "-p", "cli", "--bin", "streamline"]).args(profile);
+        // Set by `cargo run`, too: the program may have been started from elsewhere.
+        if let Some(folder) = std::env::var_os("CARGO_MANIFEST_DIR") {
+            command.current_dir(folder);
+        }
         let status = command.arg("--target-dir").arg(target).status();
         match status {
             Ok(status) if status.success() => {}

@@ -73,7 +73,7 @@ fn end() -> io::Result<()> {
     Ok(())
 }
 
-/// What [`end`] says after `count` blocks.
+/// What the stage `end` says after `count` blocks.
 pub fn expected(count: u64) -> String {
     let sum = (0..count).map(|number| number & 0xff).sum::<u64>();
     format!("{count} {sum}\n")
