@@ -29,6 +29,13 @@ impl Region {
         let bytes = NonNull::new(Box::into_raw(boxed).cast::<u8>()).expect("a box is never null");
         Region { bytes, capacity, start, used: 0, holds: 0 }
     }
+
+    /// Where in it `pos` is, if it holds `len` bytes from there.
+    #[inline]
+    fn offset_of(&self, pos: u64, len: u32) -> Option<usize> {
+        let offset = usize::try_from(pos.checked_sub(self.start)?).ok()?;
+        (offset <= self.used && len as usize <= self.used - offset).then_some(offset)
+    }
 }
 
 impl Drop for Region {
@@ -135,9 +142,7 @@ impl AppendRing {
         let after = regions.partition_point(|region| region.start <= pos);
         // Empty regions share a start with their successor; the data is in the last one that begins at or before.
         let index = after.checked_sub(1)?;
-        let region = regions.get(index)?;
-        let offset = usize::try_from(pos - region.start).ok()?;
-        (offset <= region.used && len as usize <= region.used - offset).then_some(index)
+        regions.get(index)?.offset_of(pos, len).map(|_| index)
     }
 
     /// The bytes at `pos`, or `None` where they were never written or are gone.
@@ -145,9 +150,13 @@ impl AppendRing {
     pub fn bytes(&self, pos: u64, len: u32) -> Option<&[u8]> {
         // SAFETY: as in `memory_bytes`.
         let regions = unsafe { &*self.regions.get() };
-        let region = &regions[AppendRing::find(regions, pos, len)?];
-        let offset = (pos - region.start) as usize;
-        // SAFETY: `find` checked `offset + len <= used`; published bytes are written again only through `&mut self`.
+        let region = match regions.back() {
+            // Mostly what is looked at was appended just now.
+            Some(last) if last.start <= pos => last,
+            _ => regions.get(AppendRing::find(regions, pos, len)?)?,
+        };
+        let offset = region.offset_of(pos, len)?;
+        // SAFETY: `offset_of` checked `offset + len <= used`; published bytes are written again only through `&mut self`.
         Some(unsafe { std::slice::from_raw_parts(region.bytes.as_ptr().add(offset), len as usize) })
     }
 

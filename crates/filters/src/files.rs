@@ -38,7 +38,8 @@ pub static KIND: Kind = Kind::new("files", "writes each stream or message to a f
          state is `complete`, `gap` where bytes inside were not captured, or `truncated` where the end was not seen or \
          `max-size` was reached. Missing bytes are not filled: the file closes up over each gap, and `gaps` lists them as \
          [offset in the file, missing bytes], the first 1000 of a file. Files of HTTP have `direction`, `method`, `host`, \
-         `uri`, `status`, `content_type` and `content_encoding` as well.\n\n\
+         `uri`, `status`, `content_type` and `content_encoding` as well; of a longer text the first 16 KiB, \
+         and for files under way at the same time as long as 64 MiB hold them.\n\n\
          Nothing is created before the first block comes or the input ends; an input without any leaves a folder with an \
          empty index. A folder that has an index already is refused, unless overwrite=yes: then the files which that index \
          lists are removed first, and nothing else. A file that is there and in no index is never touched: the new one \
@@ -109,7 +110,7 @@ impl Streams {
         let begin = || Outgoing::new(title_of(block, self.bytes_possible, cx.streams));
         if block.has(Flags::FIRST.with(Flags::LAST)) {
             let mut file = begin();
-            self.meta_fields.read_into(file.title_mut(), block, cx.rings);
+            self.meta_fields.read_into(file.title_mut(), block, cx.rings, cx.counters);
             return disk.end_with(file, &block_within(block, 0, *size_max), cx.rings);
         }
         let Some(file) = open.get_or_insert(block.class, begin) else {
@@ -117,7 +118,7 @@ impl Streams {
             return Ok(());
         };
         if block.has(Flags::META) {
-            self.meta_fields.read_into(file.title_mut(), block, cx.rings);
+            self.meta_fields.read_into(file.title_mut(), block, cx.rings, cx.counters);
         }
         let part = block_within(block, file.size(), *size_max);
         if !block.has(Flags::LAST) {

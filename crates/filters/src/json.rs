@@ -6,7 +6,9 @@
 use crate::parts::class_table::ClassTable;
 use crate::parts::eve::{begin_row, eve_fields};
 use crate::parts::json_row::{MessageEnd, RowShapes};
+use crate::parts::kept::{Budget, Share, Shortener};
 use crate::parts::lines::Lines;
+use base::limits::META_KEPT_BYTES;
 use filter::prelude::*;
 
 /// What `json` is.
@@ -19,6 +21,9 @@ pub static KIND: Kind = Kind::new("json", "writes records and messages as JSON, 
          A message becomes one line when it ends: its metadata with `length`, the bytes of its body that are there, and \
          `state`: `complete`, `gap` (bytes are missing inside) or `truncated` (its end is missing). A datagram of `udp` is \
          a line of type `datagram` with its addresses and `size`.\n\n\
+         Of a text in metadata (a URL, say) the first 16 KiB are written, and how much there was more. Of messages that \
+         are not over yet 64 MiB of metadata are kept; the line of a further one has only its flow, `length` and \
+         `state`. Both are counted.\n\n\
          Bytes in a text that are not UTF-8 are written as `\\xHH`, and a backslash before an x as `\\x5c`. If whoever \
          reads standard output stops reading, the run ends quietly.",
     )
@@ -55,6 +60,8 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
         lines,
         shapes,
         open: ClassTable::default(),
+        shortener: Shortener::new(env),
+        budget: Budget::new(META_KEPT_BYTES),
         spare: Vec::new(),
         datagram: RowWriter::new(&DATAGRAM),
     }))
@@ -92,6 +99,9 @@ struct Messages {
     lines: Lines,
     shapes: RowShapes,
     open: ClassTable<OpenMessage>,
+    shortener: Shortener,
+    /// What the metadata of open messages takes.
+    budget: Budget,
     /// Buffers of messages that ended, for those that begin.
     spare: Vec<Vec<u8>>,
     datagram: RowWriter,
@@ -100,13 +110,30 @@ struct Messages {
 /// Buffers kept for messages to come.
 const SPARE_ROWS: usize = 1024;
 
+/// Only buffers of up to this size are.
+const SPARE_ROW_BYTES: usize = 4 << 10;
+
+/// Buffers are made in steps of this size, so that they serve again.
+const ROW_STEP_BYTES: usize = 128;
+
 #[derive(Debug, Default)]
 struct OpenMessage {
-    /// A copy of its metadata row.
-    row: Vec<u8>,
+    meta: Kept,
     length: u64,
     gap: bool,
     truncated: bool,
+}
+
+/// What is kept of a message's metadata.
+#[derive(Debug, Default)]
+enum Kept {
+    /// None came.
+    #[default]
+    Nothing,
+    /// A copy of the row.
+    Row(Vec<u8>, Share),
+    /// There is no room for more than what it would be a row of, and its time.
+    LeftOut(&'static Schema, u64),
 }
 
 impl OpenMessage {
@@ -133,36 +160,65 @@ impl Messages {
         if block.has(Flags::FIRST)
             && let Some(before) = self.open.remove(block.class)
         {
-            self.write(OpenMessage { truncated: true, ..before })?;
+            self.write(block.class, OpenMessage { truncated: true, ..before }, cx.streams)?;
         }
         if block.has(Flags::FIRST.with(Flags::LAST)) && !block.has(Flags::META) {
             return self.write_datagram(block, cx);
         }
-        let spare = &mut self.spare;
-        let begin = || OpenMessage { row: spare.pop().unwrap_or_default(), ..OpenMessage::default() };
-        let Some(message) = self.open.get_or_insert(block.class, begin) else {
+        if block.has(Flags::META.with(Flags::FIRST).with(Flags::LAST)) {
+            let mut message = OpenMessage::default();
+            message.add(block);
+            let row = self.shortener.shorten(cx.rings.bytes(block), cx.counters);
+            let rendered = self.shapes.append(self.lines.buffer(), row, Some(message.end()));
+            return if rendered { self.lines.line_done() } else { Ok(Status::Done) };
+        }
+        let Some(message) = self.open.get_or_insert(block.class, OpenMessage::default) else {
             cx.drop(1, "no stream class");
             return Ok(Status::Done);
         };
-        if block.has(Flags::META) {
-            message.row.extend_from_slice(cx.rings.bytes(block));
-        }
         message.add(block);
+        if block.has(Flags::META) {
+            let row = self.shortener.shorten(cx.rings.bytes(block), cx.counters);
+            let mut kept = self.spare.pop().unwrap_or_default();
+            kept.reserve_exact(row.len().next_multiple_of(ROW_STEP_BYTES));
+            message.meta = match self.budget.take(kept.capacity(), cx.counters) {
+                Some(share) => {
+                    kept.extend_from_slice(row);
+                    Kept::Row(kept, share)
+                }
+                None => {
+                    let schema = self.shortener.schema(cx.rings.bytes(block));
+                    schema.map_or(Kept::Nothing, |schema| Kept::LeftOut(schema, block.time))
+                }
+            };
+        }
         if block.has(Flags::LAST)
             && let Some(message) = self.open.remove(block.class)
         {
-            return self.write(message);
+            return self.write(block.class, message, cx.streams);
         }
         Ok(Status::Done)
     }
 
     /// A line for a message. One whose metadata did not come has none.
-    fn write(&mut self, mut message: OpenMessage) -> Made {
-        let rendered = self.shapes.append(self.lines.buffer(), &message.row, Some(message.end()));
-        if self.spare.len() < SPARE_ROWS {
-            message.row.clear();
-            self.spare.push(message.row);
-        }
+    fn write(&mut self, class: Class, message: OpenMessage, streams: &StreamTable) -> Made {
+        let end = Some(message.end());
+        let rendered = match message.meta {
+            Kept::Nothing => false,
+            Kept::LeftOut(schema, time) => {
+                let mut row = RowWriter::new(schema);
+                begin_row(&mut row, time, class, streams.get(class));
+                self.shapes.append(self.lines.buffer(), row.row(), end)
+            }
+            Kept::Row(mut row, _share) => {
+                let rendered = self.shapes.append(self.lines.buffer(), &row, end);
+                if self.spare.len() < SPARE_ROWS && row.capacity() <= SPARE_ROW_BYTES {
+                    row.clear();
+                    self.spare.push(row);
+                }
+                rendered
+            }
+        };
         if rendered { self.lines.line_done() } else { Ok(Status::Done) }
     }
 
@@ -191,9 +247,9 @@ impl Filter for Messages {
         self.lines.write_out()
     }
 
-    fn finish(&mut self, _cx: &mut Context<'_>) -> Made {
-        while let Some((_, message)) = self.open.pop() {
-            self.write(OpenMessage { truncated: true, ..message })?;
+    fn finish(&mut self, cx: &mut Context<'_>) -> Made {
+        while let Some((class, message)) = self.open.pop() {
+            self.write(class, OpenMessage { truncated: true, ..message }, cx.streams)?;
         }
         self.lines.write_out()
     }
@@ -246,6 +302,28 @@ mod tests {
                 &line("/unfinished", r#""length":0,"state":"truncated""#),
             ],
         );
+    }
+
+    /// 2,500 messages open at once with two texts of 20 kB each: what is kept of them is bounded.
+    #[test]
+    fn metadata_of_open_messages_is_bounded() {
+        const OPEN: usize = 2500;
+        let long = meta(&"u".repeat(20_000), &"t".repeat(20_000));
+        let begun = (0..OPEN as u32).map(|class| block(class, Flags::META.with(Flags::FIRST), &long, 0));
+        let ended = (0..OPEN as u32).map(|class| block(class, Flags::LAST, b"body", 0));
+        let pieces = begun.chain(ended).collect();
+        let chain = Chain::pieces(Type::Message, None, pieces).streams(&vec![facts(7, 6, 0); OPEN / 2]);
+        let outcome = chain.then(&MESSAGES, &[]).then(&KIND, &[]).run();
+        let lines: Vec<&str> = outcome.stdout.lines().collect();
+        assert_eq!(lines.len(), OPEN);
+        assert!(lines.iter().all(|line| line.ends_with(r#""length":4,"state":"complete"}}"#)));
+        let (with, without): (Vec<&str>, Vec<&str>) = lines.iter().partition(|line| line.contains(r#""url":"uuu"#));
+        assert!(with.iter().all(|line| line.contains(r#"uu...[3616 bytes more]","status":200"#)));
+        assert!((META_KEPT_BYTES / 34_000..=META_KEPT_BYTES / 32_768).contains(&with.len()), "{}", with.len());
+        assert!(without.iter().all(|line| line.contains(r#""src_ip":"10.0.0."#) && line.len() < 300));
+        let events = &outcome.counters("json").events;
+        assert_eq!(events.get("metadata left out"), without.len() as u64);
+        assert_eq!(events.get("metadata texts shortened"), 2 * OPEN as u64);
     }
 
     #[test]

@@ -39,10 +39,11 @@ pub static KIND: Kind = Kind::new("pcap", "reads captures from files", make)
          \n\
          follow=yes goes on with the last file as it grows, as `tail -f` does, and reads what comes into a folder or \
          begins to match a pattern; files whose names end in `.part` are left alone until they are renamed. Gzipped \
-         files are read to their end. It ends with Ctrl-C.\n\
+         files are read to their end. It ends with Ctrl-C. Let `save` write its series outside the folder that is \
+         followed: each of its files would be read and saved again.\n\
          \n\
          A record cut at the end of a file is a warning. Damage inside a file, a file that is no capture and a file \
-         that was cut while it was read make the run fail with status 1, after everything readable in all files was \
+         that was cut while it was read, a folder that cannot be looked into, and a folder without a capture make the run fail with status 1, after everything readable in all files was \
          given. A file that does not exist ends the run before it begins.",
     )
     .params(&[
@@ -74,6 +75,8 @@ enum Ending {
     Whole,
     /// The capture itself is wrong here.
     Damaged(Damage),
+    /// Another capture was put behind it, at this offset.
+    Another(u64),
     /// It ends early, which is what happens to captures.
     Cut(String),
     /// It cannot be read on.
@@ -105,8 +108,11 @@ struct Pcap {
     map: bool,
     /// Files that could not be read whole.
     failures: u64,
-    /// What was wrong with the last of all; of the others people were told.
+    /// What was wrong with the first of them; of the others people were told.
     failure: Option<String>,
+    /// Files met that turned out to be captures, and that did not.
+    captures: u64,
+    foreign: u64,
     bytes_done: u64,
     bytes_all: Option<u64>,
     nap: Nap,
@@ -136,6 +142,8 @@ impl Pcap {
             map: params.flag("map"),
             failure: None,
             failures: 0,
+            captures: 0,
+            foreign: 0,
             bytes_done: 0,
             bytes_all,
             nap: Nap::default(),
@@ -165,6 +173,7 @@ fn check_any(files: &Files, names: &[String], follow: bool) -> Result<(), ParamE
             Err(_) => {}
         }
     }
+    let first = first.or_else(|| files.first_unread().cloned());
     Err(refused(first.unwrap_or_else(|| Refusal::new(format!("no captures in {}", names.join(", "))))))
 }
 
@@ -172,6 +181,10 @@ impl Source for Pcap {
     fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
         if let Some(segment) = self.before.take() {
             cx.rings.recycle(segment);
+        }
+        // Folders that could not be looked into; more may be found when they are looked into again.
+        while let Some(refusal) = self.files.next_unread() {
+            self.fail(refusal.to_string(), cx);
         }
         let Some(current) = &mut self.current else { return self.begin(cx) };
         let step = match &mut current.reading {
@@ -221,15 +234,10 @@ impl Pcap {
             if self.follow && self.files.is_open_ended() {
                 return Ok(self.wait());
             }
-            let text = match (self.failures, self.failure.take()) {
-                (0, _) => return Ok(Pull::End),
-                (1, Some(text)) => text,
-                (count, Some(text)) => {
-                    format!("{text}; {} before it could not be read whole", files_in_words(count - 1))
-                }
-                (count, None) => format!("{} could not be read whole", files_in_words(count)),
+            return match self.outcome() {
+                Some(text) => Err(Box::new(Failure::System(text))),
+                None => Ok(Pull::End),
             };
-            return Err(Box::new(Failure::System(text)));
         };
         let grows = self.follow && self.files.left().is_empty();
         match self.open(&candidate, grows, cx) {
@@ -237,6 +245,18 @@ impl Pcap {
             Err(refusal) => self.refuse(&candidate, &refusal, cx),
         }
         Ok(Pull::Ready)
+    }
+
+    /// What went wrong in the whole run, if something did.
+    fn outcome(&mut self) -> Option<String> {
+        match (self.failure.take(), self.failures) {
+            (Some(text), 0 | 1) => Some(text),
+            (Some(text), failures) => Some(format!("{text}; {} in all could not be read whole", in_words(failures))),
+            (None, _) if self.captures == 0 && self.foreign > 0 => {
+                Some(format!("no capture among {} in {}", in_words(self.foreign), self.files.names().join(", ")))
+            }
+            (None, _) => None,
+        }
     }
 
     /// Opens a file the best way there is; says whether it may grow.
@@ -280,6 +300,7 @@ impl Pcap {
         self.before = Some(reading.segment());
         self.bytes_done += candidate.bytes.unwrap_or(0);
         let name = candidate.name();
+        self.captures += u64::from(!matches!(ending, Ending::Refused(_)));
         match ending {
             Ending::Whole => {}
             Ending::Damaged(damage @ Damage { cause: Cause::EndsInRecord { .. }, .. }) => {
@@ -294,6 +315,11 @@ impl Pcap {
                 cx.count("captures damaged", 1);
                 self.fail(format!("{name}: {damage}; what precedes it was read"), cx);
             }
+            Ending::Another(offset) => {
+                cx.count("captures damaged", 1);
+                let text = format!("{name}: byte {offset}: another capture begins here; what precedes it was read");
+                self.fail(text, cx);
+            }
             Ending::Failed(text) => {
                 cx.count("captures damaged", 1);
                 self.fail(format!("{name}: {text}"), cx);
@@ -306,24 +332,26 @@ impl Pcap {
         if candidate.named || !refusal.foreign {
             return self.fail(refusal.to_string(), cx);
         }
+        self.foreign += 1;
         cx.count("files that are no captures", 1);
         if open::is_packed(refusal) {
             cx.notice(refusal.to_string());
         }
     }
 
-    /// Tells of a failure now or, where the run ends with it, in the end.
+    /// Keeps the first failure for the end, where the run fails with it, and tells of the others now; of the first, too,
+    /// where the end may be far.
     fn fail(&mut self, text: String, cx: &mut Context<'_>) {
         self.failures += 1;
-        if self.files.left().is_empty() && !self.follow {
-            self.failure = Some(text);
-        } else {
-            cx.notice(text);
+        let is_end = self.files.left().is_empty() && !self.follow;
+        if self.failure.is_some() || !is_end {
+            cx.notice(text.clone());
         }
+        self.failure.get_or_insert(text);
     }
 }
 
-fn files_in_words(count: u64) -> String {
+fn in_words(count: u64) -> String {
     if count == 1 { "1 file".into() } else { format!("{count} files") }
 }
 

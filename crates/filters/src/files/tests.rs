@@ -326,3 +326,28 @@ fn many_streams_at_once() {
         assert_eq!(content.len(), bytes * usize::from(BLOCKS));
     }
 }
+
+/// 2,500 messages open at once with two texts of 20 kB each: what is kept of them is bounded, and escaped only in the index.
+#[test]
+fn metadata_of_open_messages_is_bounded() {
+    const OPEN: usize = 2500;
+    let long = meta(&"u".repeat(20_000), &"\u{1}".repeat(20_000));
+    let begun = (0..OPEN as u32).map(|class| block(class, META, &long, 0));
+    let ended = (0..OPEN as u32).map(|class| block(class, LAST, b"body", 0));
+    let pieces = begun.chain(ended).collect();
+    let chain = Chain::pieces(Type::Message, None, pieces).streams(&vec![facts(7, 6, 0); OPEN / 2]);
+    let folder = tempfile::tempdir().unwrap();
+    let outcome = run(chain.then(&MESSAGES, &[]), folder.path(), &[]);
+    assert_eq!(outcome.failure, None);
+    let index = fs::read_to_string(folder.path().join("index.jsonl")).unwrap();
+    assert!(index.lines().all(|line| line.contains(r#""gaps":[],"direction":"response""#)));
+    let is_kept = |line: &&str| line.contains(r#"uuu...[3616 bytes more]","status":200,"content_type":"\u0001\u0001"#);
+    let (with, without): (Vec<&str>, Vec<&str>) = index.lines().partition(is_kept);
+    assert_eq!(with.len() + without.len(), OPEN);
+    assert!(without.iter().all(|line| line.ends_with(r#""direction":"response"}"#)));
+    let kept_bytes = base::limits::META_KEPT_BYTES;
+    assert!((kept_bytes / 33_000..=kept_bytes / 32_768).contains(&with.len()), "{}", with.len());
+    let events = &outcome.counters("files").events;
+    assert_eq!(events.get("metadata left out"), without.len() as u64);
+    assert_eq!(events.get("metadata texts shortened"), 2 * OPEN as u64);
+}

@@ -2,7 +2,10 @@
 //! addresses and ports; what a peer sent appears in the index only, escaped.
 
 use crate::parts::json_text;
+use crate::parts::kept::{Budget, Share, append_text};
+use base::limits::META_KEPT_BYTES;
 use buffer::Rings;
+use filter::Counters;
 use filter::prelude::*;
 use filter::record::{FieldValue, schema_id};
 use packet::Flow;
@@ -24,8 +27,7 @@ pub(super) struct Title {
     /// `request` or `response`, where it is one.
     direction: &'static str,
     extension: &'static str,
-    /// Fields of the index line that come from metadata: `,"method":"GET"` ...
-    meta: Vec<u8>,
+    meta: Meta,
 }
 
 impl Title {
@@ -106,14 +108,40 @@ impl Title {
 
     /// Appends the last fields of its index line and the closing brace.
     pub(super) fn append_tail(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.meta);
+        if !self.direction.is_empty() {
+            json_text::key(out, "direction");
+            json_text::text(out, self.direction.as_bytes());
+        }
+        self.meta.append(out);
         out.push(b'}');
     }
 }
 
+/// Fields of the index line that come from metadata, as they came: they are escaped when the line is written, which can
+/// make them six times as long. Of each: its place in [`META_FIELDS`], whether it is a number, its length (u32), itself.
+#[derive(Debug, Default)]
+struct Meta {
+    fields: Box<[u8]>,
+    /// What they take of what all titles may.
+    _share: Option<Share>,
+}
+
+impl Meta {
+    fn append(&self, out: &mut Vec<u8>) {
+        let mut rest = &self.fields[..];
+        while let Some((&[place, is_number, a, b, c, d], behind)) = rest.split_first_chunk() {
+            let Some((value, behind)) = behind.split_at_checked(u32::from_le_bytes([a, b, c, d]) as usize) else {
+                return;
+            };
+            rest = behind;
+            json_text::key(out, META_FIELDS[usize::from(place)].1);
+            if is_number == 1 { out.extend_from_slice(value) } else { json_text::text(out, value) }
+        }
+    }
+}
+
 /// Which fields of a message's metadata the index has, and what it calls them.
-const META_FIELDS: [(&str, &str); 7] = [
-    ("direction", "direction"),
+const META_FIELDS: [(&str, &str); 6] = [
     ("http_method", "method"),
     ("hostname", "host"),
     ("url", "uri"),
@@ -122,57 +150,81 @@ const META_FIELDS: [(&str, &str); 7] = [
     ("content_encoding", "content_encoding"),
 ];
 
+/// Places of the direction and of [`META_FIELDS`] in a schema.
+type Places = (Option<usize>, [Option<usize>; META_FIELDS.len()]);
+
 /// Reads metadata rows into titles.
 #[derive(Debug)]
 pub(super) struct MetaFields {
     schemas: Arc<[&'static Schema]>,
     /// The schema met last, and the places of [`META_FIELDS`] in it.
-    last: Option<(&'static Schema, [Option<usize>; META_FIELDS.len()])>,
+    last: Option<(&'static Schema, Places)>,
+    /// What the fields of all titles take.
+    budget: Budget,
+    /// The fields of one, while they are gathered.
+    fields: Vec<u8>,
 }
 
 impl MetaFields {
     pub(super) fn new(env: &Env) -> MetaFields {
-        MetaFields { schemas: Arc::clone(&env.schemas), last: None }
+        MetaFields {
+            schemas: Arc::clone(&env.schemas),
+            last: None,
+            budget: Budget::new(META_KEPT_BYTES),
+            fields: Vec::new(),
+        }
     }
 
     /// Puts what a META block says into the title of its message. Any other block says nothing.
-    pub(super) fn read_into(&mut self, title: &mut Title, block: &Descriptor, rings: &Rings) {
+    pub(super) fn read_into(&mut self, title: &mut Title, block: &Descriptor, rings: &Rings, counters: &mut Counters) {
         if !block.has(Flags::META) {
             return;
         }
         let bytes = rings.bytes(block);
-        let Some((schema, places)) = schema_id(bytes).and_then(|id| self.places(id)) else { return };
+        let Some((schema, (direction, places))) = schema_id(bytes).and_then(|id| self.places(id)) else { return };
         let Some(row) = Row::new(schema, bytes) else { return };
         title.kind = schema.name;
         title.extension = "body";
-        title.meta.clear();
-        for ((field, key), place) in META_FIELDS.iter().zip(places) {
+        title.direction = match direction.and_then(|place| row.get(place)) {
+            Some(FieldValue::Text(b"request")) => "request",
+            Some(FieldValue::Text(b"response")) => "response",
+            _ => "",
+        };
+        self.fields.clear();
+        for (number, ((field, _), place)) in META_FIELDS.iter().zip(places).enumerate() {
             let value = place.and_then(|place| row.get(place));
-            match (*field, &value) {
-                ("direction", Some(FieldValue::Text(b"request"))) => title.direction = "request",
-                ("direction", Some(FieldValue::Text(b"response"))) => title.direction = "response",
-                ("http_content_type", Some(FieldValue::Text(text))) => title.extension = extension(text),
-                _ => {}
-            }
+            let is_number = matches!(value, Some(FieldValue::Number(_)));
+            let begin = self.fields.len();
+            self.fields.extend_from_slice(&[number as u8, u8::from(is_number), 0, 0, 0, 0]);
+            let value_begin = self.fields.len();
             match value {
                 Some(FieldValue::Text(text)) => {
-                    json_text::key(&mut title.meta, key);
-                    json_text::text(&mut title.meta, text);
+                    if *field == "http_content_type" {
+                        title.extension = extension(text);
+                    }
+                    append_text(&mut self.fields, text, counters);
                 }
-                Some(FieldValue::Number(number)) => {
-                    json_text::key(&mut title.meta, key);
-                    json_text::number(&mut title.meta, number);
+                Some(FieldValue::Number(number)) => json_text::number(&mut self.fields, number),
+                _ => {
+                    self.fields.truncate(begin);
+                    continue;
                 }
-                _ => {}
             }
+            let len = (self.fields.len() - value_begin) as u32;
+            self.fields[value_begin - 4..value_begin].copy_from_slice(&len.to_le_bytes());
+        }
+        // What another block said before gives way first.
+        title.meta = Meta::default();
+        if let Some(share) = self.budget.take(self.fields.len(), counters) {
+            title.meta = Meta { fields: self.fields.as_slice().into(), _share: Some(share) };
         }
     }
 
-    fn places(&mut self, id: u32) -> Option<(&'static Schema, [Option<usize>; META_FIELDS.len()])> {
+    fn places(&mut self, id: u32) -> Option<(&'static Schema, Places)> {
         if self.last.is_none_or(|(schema, _)| schema.id() != id) {
             let schema = *self.schemas.iter().find(|schema| schema.id() == id)?;
-            let place = |(field, _): (&str, &str)| schema.field(&format!("{}.{field}", schema.name));
-            self.last = Some((schema, META_FIELDS.map(place)));
+            let place = |field: &str| schema.field(&format!("{}.{field}", schema.name));
+            self.last = Some((schema, (place("direction"), META_FIELDS.map(|(field, _)| place(field)))));
         }
         self.last
     }

@@ -8,6 +8,7 @@ pub(crate) mod flow_table;
 pub(crate) mod handmade;
 pub(crate) mod json_row;
 pub(crate) mod json_text;
+pub(crate) mod kept;
 pub(crate) mod lines;
 pub(crate) mod networks;
 pub(crate) mod numbers;

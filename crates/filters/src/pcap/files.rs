@@ -45,6 +45,9 @@ pub(super) struct Files {
     seen: Option<HashSet<PathBuf>>,
     /// Some name is a folder or a pattern, so more files can come.
     open_ended: bool,
+    /// Folders below the named ones that could not be looked into, and why not; told once each.
+    unread: VecDeque<Refusal>,
+    unread_before: HashSet<PathBuf>,
 }
 
 impl Files {
@@ -61,8 +64,13 @@ impl Files {
             let found = meant_by(&name);
             self.names.push(name);
             match found {
-                Ok(Meaning { candidates, open_ended }) => {
+                Ok(Meaning { candidates, open_ended, unread }) => {
                     self.open_ended |= open_ended;
+                    for (folder, refusal) in unread {
+                        if self.unread_before.insert(folder) {
+                            self.unread.push_back(refusal);
+                        }
+                    }
                     candidates.into_iter().for_each(|candidate| self.add(candidate, first));
                 }
                 Err(refusal) if first => return Err(refusal),
@@ -96,6 +104,21 @@ impl Files {
         self.open_ended
     }
 
+    /// What was asked for.
+    pub(super) fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// The first folder that could not be looked into.
+    pub(super) fn first_unread(&self) -> Option<&Refusal> {
+        self.unread.front()
+    }
+
+    /// Takes the next folder that could not be looked into.
+    pub(super) fn next_unread(&mut self) -> Option<Refusal> {
+        self.unread.pop_front()
+    }
+
     /// What is still to be read, in order.
     pub(super) fn left(&self) -> &VecDeque<Candidate> {
         &self.queue
@@ -113,47 +136,53 @@ impl Files {
 }
 
 /// What one name means.
+#[derive(Default)]
 struct Meaning {
     candidates: Vec<Candidate>,
     open_ended: bool,
+    /// Folders that could not be looked into.
+    unread: Vec<(PathBuf, Refusal)>,
 }
 
 fn meant_by(name: &str) -> Result<Meaning, Refusal> {
     if name == "-" {
         let stdin = Candidate { place: Place::Stdin, named: true, bytes: None };
-        return Ok(Meaning { candidates: vec![stdin], open_ended: false });
+        return Ok(Meaning { candidates: vec![stdin], ..Meaning::default() });
     }
-    let mut candidates = Vec::new();
-    let open_ended = match fs::metadata(name) {
-        Ok(metadata) => add_named(Path::new(name), &metadata, &mut candidates)?,
+    let mut meaning = Meaning::default();
+    match fs::metadata(name) {
+        Ok(metadata) => add_named(Path::new(name), &metadata, &mut meaning)?,
         Err(error) if is_no_folder(&error) && name.contains(['*', '?']) => {
             for path in expand(name)? {
                 // What is gone again already was not meant.
-                if let Ok(metadata) = fs::metadata(&path) {
-                    add_named(&path, &metadata, &mut candidates)?;
+                if let Ok(metadata) = fs::metadata(&path)
+                    && let Err(refusal) = add_named(&path, &metadata, &mut meaning)
+                {
+                    meaning.unread.push((path, refusal));
                 }
             }
-            if candidates.is_empty() {
+            if meaning.candidates.is_empty() && meaning.unread.is_empty() {
                 return Err(Refusal::new(format!("no file matches {name}")));
             }
-            true
+            meaning.open_ended = true;
         }
         Err(error) => return Err(Refusal::system(name, &error)),
-    };
-    Ok(Meaning { candidates, open_ended })
+    }
+    Ok(meaning)
 }
 
-/// Adds a file, or what lies in a folder; says whether it is one.
-fn add_named(path: &Path, metadata: &fs::Metadata, candidates: &mut Vec<Candidate>) -> Result<bool, Refusal> {
+/// Adds a file, or what lies in a folder.
+fn add_named(path: &Path, metadata: &fs::Metadata, meaning: &mut Meaning) -> Result<(), Refusal> {
     if metadata.is_dir() {
-        let begin = candidates.len();
-        walk(path, candidates)?;
-        candidates[begin..].sort_by(|one, other| path_of(one).cmp(&path_of(other)));
-        return Ok(true);
+        let begin = meaning.candidates.len();
+        walk(path, meaning)?;
+        meaning.candidates[begin..].sort_by(|one, other| path_of(one).cmp(&path_of(other)));
+        meaning.open_ended = true;
+        return Ok(());
     }
     let bytes = metadata.is_file().then_some(metadata.len());
-    candidates.push(Candidate { place: Place::Path(path.to_path_buf()), named: true, bytes });
-    Ok(false)
+    meaning.candidates.push(Candidate { place: Place::Path(path.to_path_buf()), named: true, bytes });
+    Ok(())
 }
 
 fn path_of(candidate: &Candidate) -> Option<&Path> {
@@ -164,12 +193,24 @@ fn path_of(candidate: &Candidate) -> Option<&Path> {
 }
 
 /// Adds every regular file below a folder, but for hidden ones and those that are still being written (`.part`).
-/// Links to folders are not followed, so there is no circle to be caught in.
-fn walk(folder: &Path, candidates: &mut Vec<Candidate>) -> Result<(), Refusal> {
-    let mut folders = vec![folder.to_path_buf()];
+/// Links to folders are not followed, so there is no circle to be caught in. The folder itself must be readable; one
+/// below it that is not does not hide the others.
+fn walk(top: &Path, meaning: &mut Meaning) -> Result<(), Refusal> {
+    let mut folders = vec![top.to_path_buf()];
     while let Some(folder) = folders.pop() {
         let refused = |error: io::Error| Refusal::system(&folder.display().to_string(), &error);
-        for entry in fs::read_dir(&folder).map_err(refused)? {
+        let entries = match fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if folder == top => return Err(refused(error)),
+            // What is gone again already is not there.
+            Err(error) if is_no_folder(&error) => continue,
+            Err(error) => {
+                let refusal = refused(error);
+                meaning.unread.push((folder, refusal));
+                continue;
+            }
+        };
+        for entry in entries {
             let entry = entry.map_err(refused)?;
             let (path, name) = (entry.path(), entry.file_name());
             if name.as_bytes().starts_with(b".") || name.as_bytes().ends_with(b".part") {
@@ -180,7 +221,8 @@ fn walk(folder: &Path, candidates: &mut Vec<Candidate>) -> Result<(), Refusal> {
             if kind.is_dir() {
                 folders.push(path);
             } else if metadata.is_file() {
-                candidates.push(Candidate { place: Place::Path(path), named: false, bytes: Some(metadata.len()) });
+                let bytes = Some(metadata.len());
+                meaning.candidates.push(Candidate { place: Place::Path(path), named: false, bytes });
             }
         }
     }

@@ -95,6 +95,7 @@ impl Mapped {
                     }
                 }
                 Next::Damaged(damage) => return Step::End(Ending::Damaged(damage)),
+                Next::Another(offset) => return Step::End(Ending::Another(offset)),
             }
         }
     }

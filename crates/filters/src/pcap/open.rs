@@ -14,6 +14,9 @@ const LOOK_BYTES: usize = Header::BYTES;
 
 const _: () = assert!(LOOK_BYTES >= SNIFF_BYTES);
 
+/// What can be read, for people.
+const ACCEPTED: &str = "pcap, pcapng, or gzip of these";
+
 /// What a file turned out to be.
 #[derive(Debug)]
 pub(super) enum Opened {
@@ -108,7 +111,7 @@ pub(super) fn refuse(name: &str, first: &[u8], stop: Stop) -> Refusal {
         None => String::new(),
     };
     Refusal {
-        text: format!("{name} is not a capture: begins with{begins}{looks}"),
+        text: format!("{name} is not a capture ({ACCEPTED}): begins with{begins}{looks}"),
         help: kind.and_then(unpacker).map(|tool| format!("`{tool} {name} | streamline run 'pcap - | ...'` reads it")),
         foreign,
     }
@@ -150,6 +153,7 @@ mod tests {
             let text = |refusal: Refusal| refusal.text.split_once("/x ").unwrap().1.to_string();
             assert_eq!(opened.map_err(text), expected.map_err(str::to_string));
         };
+        let foreign = |rest: &str| format!("is not a capture (pcap, pcapng, or gzip of these): begins with {rest}");
         let mut header = Vec::new();
         let link = packet::LinkType::ETHERNET;
         packet::pcap_file::write_header(&mut header, link, 100, packet::pcap_file::Resolution::Nanoseconds);
@@ -159,12 +163,9 @@ mod tests {
         check(&header, Err("cannot be read: archaic pcap format, before version 2"));
         check(b"", Err("is empty: not a capture"));
         check(b"\x1f\x8b\x08\0", Ok("gzip"));
-        check(
-            b"\x28\xb5\x2f\xfd\0\0\0\0\0",
-            Err("is not a capture: begins with 28 b5 2f fd 00 00 00 00, looks like zstd"),
-        );
-        check(b"hello\n", Err("is not a capture: begins with 68 65 6c 6c 6f 0a, looks like text"));
-        check(b"\x7fELF", Err("is not a capture: begins with 7f 45 4c 46"));
+        check(b"\x28\xb5\x2f\xfd\0\0\0\0\0", Err(&foreign("28 b5 2f fd 00 00 00 00, looks like zstd")));
+        check(b"hello\n", Err(&foreign("68 65 6c 6c 6f 0a, looks like text")));
+        check(b"\x7fELF", Err(&foreign("7f 45 4c 46")));
         assert!(matches!(open(Path::new("/dev/null"), false), Ok(Opened::Pipe)));
         let missing = open(&folder.path().join("y"), false).unwrap_err();
         assert!(missing.text.ends_with("/y: No such file or directory"), "{}", missing.text);

@@ -14,6 +14,7 @@ use packet::LinkType;
 use packet::capture::{ByteOrder, Cause, Damage, Reader, Record, Stop};
 use packet::pcap_file::{Header, RecordHeader, Resolution};
 use packet::pcapng::{Direction, direction};
+use packet::sniff::{FileKind, sniff};
 
 /// Why a scan ended.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(super) enum Next {
     Unnamed(Descriptor, u32),
     /// Nothing further can be read.
     Damaged(Damage),
+    /// Nor here, where another capture was put behind this one. The offset of its first byte.
+    Another(u64),
 }
 
 /// What a scan did.
@@ -102,12 +105,16 @@ impl Scanner {
                 break Next::Enough;
             }
             let rest = window.get(at..).unwrap_or_default();
+            if self.plain.is_some() && begins_another(rest) {
+                break Next::Another(self.offset + at as u64);
+            }
             let record = match self.reader.next(rest) {
                 Ok(record) => record,
                 Err(Stop::More { consumed, need }) => {
                     at += consumed;
                     break Next::More(need);
                 }
+                Err(Stop::Damaged(damage)) if begins_another(rest) => break Next::Another(damage.offset),
                 Err(Stop::Damaged(damage)) => break Next::Damaged(damage),
             };
             let outbound = self.is_outbound(&record, rest);
@@ -215,6 +222,16 @@ fn describe_interface(interface: &packet::capture::Interface, order: ByteOrder) 
     }
 }
 
+/// Does a capture begin where a record should? As a record, the header of a classic one is an empty frame: what it has
+/// in the place of the lengths are two zeroes.
+#[cold]
+fn begins_another(bytes: &[u8]) -> bool {
+    match sniff(bytes) {
+        Some(FileKind::Pcap) => bytes.get(8..16) == Some(&[0; 8]),
+        kind => kind == Some(FileKind::Pcapng),
+    }
+}
+
 /// A frame, in no view yet. What a descriptor cannot say is cut and counted.
 #[inline]
 fn describe(pos: u64, time: u64, captured_len: u32, wire_len: u32, counters: &mut Counters) -> Descriptor {
@@ -307,6 +324,9 @@ impl PlainScan<'_> {
     /// A record that is empty, longer than a descriptor can say, or absurd.
     #[cold]
     fn odd(&mut self, at: usize, bytes: &[u8; 16]) -> Result<(Descriptor, usize), Next> {
+        if begins_another(bytes) {
+            return Err(Next::Another(self.offset + at as u64));
+        }
         let record = self.header.record(bytes);
         let RecordHeader { time_ns, stored_len, captured_len, wire_len } =
             record.map_err(|cause| Next::Damaged(Damage { offset: self.offset + at as u64, cause }))?;

@@ -129,6 +129,7 @@ impl Streamed {
                 },
                 Next::More(need) => self.need = need,
                 Next::Damaged(damage) => return Step::End(Ending::Damaged(damage)),
+                Next::Another(offset) => return Step::End(Ending::Another(offset)),
             }
         }
     }

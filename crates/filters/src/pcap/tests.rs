@@ -288,7 +288,10 @@ fn gzip_that_ends_early_is_a_warning_and_damaged_gzip_a_failure() {
     assert!(read(&[("file", given(&damaged).path())]).failure.is_some());
     let inside = given(&gzip(b"this is no capture"));
     let failure = read(&[("file", inside.path())]).failure.unwrap().to_string();
-    assert!(failure.contains("x.pcap is not a capture: begins with 74 68 69 73"), "{failure}");
+    assert!(
+        failure.contains("x.pcap is not a capture (pcap, pcapng, or gzip of these): begins with 74 68 69 73"),
+        "{failure}"
+    );
 }
 
 /// What is said before the run begins.
@@ -299,7 +302,10 @@ fn refused_before_the_run() {
         assert!(refusal.system && refusal.message.ends_with(expected), "{}", refusal.message);
     };
     check(b"", "/x.pcap is empty: not a capture");
-    check(b"\xfd7zXZ\0\0\0", "/x.pcap is not a capture: begins with fd 37 7a 58 5a 00 00 00, looks like xz");
+    check(
+        b"\xfd7zXZ\0\0\0",
+        "/x.pcap is not a capture (pcap, pcapng, or gzip of these): begins with fd 37 7a 58 5a 00 00 00, looks like xz",
+    );
     let refusal = |name: &str| Chain::source(&KIND, &[("file", name)]).refusal().unwrap().message;
     assert_eq!(refusal("/nonexistent/x.pcap"), "cannot open /nonexistent/x.pcap: No such file or directory");
     assert_eq!(refusal("/nonexistent/*.pcap"), "no file matches /nonexistent/*.pcap");
@@ -320,13 +326,14 @@ fn one_bad_file_does_not_hide_the_others() {
     let pattern = format!("{}/*.pcap", file.folder());
     let outcome = read(&[("file", &pattern)]);
     assert_eq!(outcome.blocks.len(), 5);
-    assert_eq!(outcome.failure, Some(Failure::System("2 files could not be read whole".into())));
+    let failure = outcome.failure.unwrap().to_string();
+    assert!(failure.ends_with("/e.pcap is empty: not a capture; 2 files in all could not be read whole"), "{failure}");
     let notices = outcome.notices.join("\n");
     assert!(notices.contains("/e.pcap is empty") && notices.contains("/x.pcap is not a capture"), "{notices}");
     assert!(notices.contains("/z.pcap: byte 45: the file ends inside a record, after 5 of 16 bytes"), "{notices}");
     file.add("zz.pcap", b"");
     let failure = read(&[("file", &pattern)]).failure.unwrap().to_string();
-    assert!(failure.contains("/zz.pcap is empty") && failure.ends_with("2 files before it could not be read whole"));
+    assert!(failure.contains("/e.pcap is empty") && failure.ends_with("3 files in all could not be read whole"));
     fs::remove_file(file.folder.path().join("zz.pcap")).unwrap();
     // In a folder, what is no capture is passed over.
     let outcome = read(&[("file", file.folder())]);
@@ -334,6 +341,69 @@ fn one_bad_file_does_not_hide_the_others() {
     let counters = outcome.report.nodes[0].counters.clone();
     assert_eq!(counters.events.get("files that are no captures"), 2);
     assert_eq!(counters.events.get("captures cut at their end"), 1);
+}
+
+/// Whoever sees nothing but the failure must know which file it was.
+#[test]
+fn the_failure_names_the_file() {
+    let file = given(b"");
+    file.add("y.pcap", &classic(Resolution::Nanoseconds));
+    let outcome = read(&[("file", &format!("{}/*.pcap", file.folder()))]);
+    assert_eq!(outcome.blocks.len(), 4);
+    let failure = outcome.failure.unwrap().to_string();
+    assert!(failure.ends_with("/x.pcap is empty: not a capture"), "{failure}");
+}
+
+#[test]
+fn a_folder_that_cannot_be_looked_into_does_not_hide_the_rest() {
+    use std::os::unix::fs::PermissionsExt;
+    let file = given(&classic(Resolution::Nanoseconds));
+    let closed = file.folder.path().join("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
+    if fs::read_dir(&closed).is_ok() {
+        eprintln!("skipped: whoever runs this may look into every folder");
+        return;
+    }
+    for name in [file.folder().to_string(), format!("{}/*", file.folder())] {
+        let outcome = read(&[("file", &name)]);
+        let expected = format!("cannot open {}: Permission denied", closed.display());
+        assert_eq!((outcome.blocks.len(), outcome.failure), (4, Some(Failure::System(expected.clone()))));
+        assert_eq!(outcome.notices, [expected]);
+    }
+    fs::remove_file(&file.path).unwrap();
+    let refusal = Chain::source(&KIND, &[("file", file.folder())]).refusal().unwrap();
+    assert!(refusal.message.ends_with("/closed: Permission denied"), "{}", refusal.message);
+}
+
+/// What is in a compressed file shows only when it is read.
+#[test]
+fn a_folder_without_any_capture_is_a_failure() {
+    let file = given(&gzip(b"this is no capture"));
+    file.add("y.gz", &gzip(b"nor is this"));
+    file.add("z.txt", b"text");
+    let outcome = read(&[("file", file.folder())]);
+    let expected = format!("no capture among 3 files in {}", file.folder());
+    assert_eq!((outcome.blocks.len(), outcome.failure), (0, Some(Failure::System(expected))));
+    file.add("zz.pcap", &classic(Resolution::Nanoseconds));
+    assert_eq!(read(&[("file", file.folder())]).failure, None);
+}
+
+#[test]
+fn a_capture_behind_another_is_told_from_damage() {
+    for resolution in [Resolution::Nanoseconds, Resolution::Microseconds] {
+        let first = classic(resolution);
+        let (len, fraction) = (first.len(), if resolution == Resolution::Nanoseconds { 1 } else { 1000 });
+        for second in [classic(resolution), swapped(classic(resolution)), next_generation()] {
+            let failure = format!("byte {len}: another capture begins here; what precedes it was read");
+            check_every_way(&[&first[..], &second].concat(), &expected(fraction), Some(&failure));
+            let failure = "byte 24: another capture begins here; what precedes it was read";
+            check_every_way(&[&first[..24], &second].concat(), &[], Some(failure));
+        }
+    }
+    let (first, second) = (next_generation(), classic(Resolution::Nanoseconds));
+    let failure = read(&[("file", given(&[&first[..], &second].concat()).path())]).failure.unwrap().to_string();
+    assert!(failure.contains(&format!("byte {}: another capture begins here", first.len())), "{failure}");
 }
 
 /// A source whose pulls the test makes itself.
