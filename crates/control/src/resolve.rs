@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 
 /// Settings of a request as a whole.
 pub static SETTINGS: [Param; 2] = [
-    Param::new("workers", ParamType::Number, "threads that may run filters, at most; plans run on one as yet").default("1"),
+    Param::new("workers", ParamType::Number, "threads that may run filters, at most; plans run on one as yet")
+        .default("1"),
     Param::new("latency", ParamType::Duration, "how long a block may wait for others to travel with it").default("1ms"),
 ];
 
