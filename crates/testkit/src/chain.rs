@@ -1,6 +1,6 @@
 //! Filters one after the other over blocks in memory, through the real engine.
 //!
-//! ```ignore
+//! ```text
 //! let outcome = Chain::frames(1, &[(0, frame)]).then(&tcp::KIND, &[]).run();
 //! assert_eq!(outcome.blocks[0].bytes, b"hello");
 //! ```
