@@ -112,7 +112,10 @@ impl Worker {
                     mark_operands(choice, &mut operands);
                     (Runner::Choice(Arc::new(choice.clone())), true)
                 }
-                (Task::Filter { kind, .. }, Some(instance)) => (Runner::new(instance), kind.gives == Gives::Same),
+                (Task::Filter { kind, .. }, Some(instance)) => {
+                    let in_place = kind.gives == Gives::Same && !instance.gives_anew();
+                    (Runner::new(instance), in_place)
+                }
                 (Task::Filter { kind, .. }, None) => panic!("no instance of {}", kind.name),
             };
             shared_above[index] = above[index].len() > 1
@@ -387,7 +390,9 @@ impl Runner {
         match instance {
             Instance::Source(source) => Runner::Source(source),
             Instance::Filter(filter) => Runner::Filter(filter),
-            Instance::Session(key, filter) => Runner::Session(filter, Sessions::new(key)),
+            Instance::Session(key, filter) | Instance::SessionAnew(key, filter) => {
+                Runner::Session(filter, Sessions::new(key))
+            }
         }
     }
 }

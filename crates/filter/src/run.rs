@@ -225,6 +225,9 @@ pub enum Instance {
     Filter(Box<dyn Filter>),
     /// By session.
     Session(SessionKey, Box<dyn AnySessionFilter>),
+    /// By session, of a kind that works in place, where this one does not: it gives what is to pass into `cx.out`, as a
+    /// filter has to that can say only later that an earlier block passes.
+    SessionAnew(SessionKey, Box<dyn AnySessionFilter>),
 }
 
 impl Instance {
@@ -242,6 +245,16 @@ impl Instance {
     pub fn session(key: SessionKey, filter: impl SessionFilter + 'static) -> Instance {
         Instance::Session(key, Box::new(Slab { filter, states: Vec::new(), free: Vec::new() }))
     }
+
+    /// Of a session filter that gives blocks into `cx.out`, though its kind works in place.
+    pub fn session_anew(key: SessionKey, filter: impl SessionFilter + 'static) -> Instance {
+        Instance::SessionAnew(key, Box::new(Slab { filter, states: Vec::new(), free: Vec::new() }))
+    }
+
+    /// Does it give blocks into `cx.out`, whatever its kind does?
+    pub fn gives_anew(&self) -> bool {
+        matches!(self, Instance::SessionAnew(..))
+    }
 }
 
 impl std::fmt::Debug for Instance {
@@ -250,6 +263,7 @@ impl std::fmt::Debug for Instance {
             Instance::Source(_) => "Instance::Source",
             Instance::Filter(_) => "Instance::Filter",
             Instance::Session(..) => "Instance::Session",
+            Instance::SessionAnew(..) => "Instance::SessionAnew",
         })
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! Tiers: frames and packets stand for themselves, and each is one search by the fastest searcher there is for what
 //! is looked for. Of a stream a session keeps where an automaton stands at the end of each block; see
-//! `Matcher::advance` for what that costs.
+//! `Matcher::advance` for what that costs. Messages give new blocks, for a message's metadata, which comes first, passes
+//! with the first match, which may be many batches later; it is held until then.
 //!
 //! Read next: `match/literals.rs`, `match/regex.rs`, which are the matchers.
 
@@ -11,6 +12,7 @@ mod literals;
 mod regex;
 
 use crate::parts::select::are_streams;
+use buffer::Rings;
 use filter::batch::places;
 use filter::prelude::*;
 
@@ -27,7 +29,10 @@ pub static KIND: Kind = Kind::new("match", "passes what contains a text or match
          longest. With `pass=rest` everything of a stream from its first such block on passes. What passes is a \
          stream with gaps where blocks were left out: its first block is flagged as first, missing bytes are \
          accounted for, and once anything has passed so does the stream's last block, without its bytes if it does \
-         not match. Metadata records of messages are neither looked at nor passed.\n\n\
+         not match. Metadata of a message (of `http`: its head as a record) is not looked at, and passes with the first \
+         block of the message that does: `http | match TEXT | json` is a line for each message with TEXT in its body, \
+         where `length` counts what passed and `state` is `gap` where something was left out. To look into \
+         heads, use `tcp | match`.\n\n\
          With `$` or `\\b` a match at the very end of a block is known only with the next, which then passes. The \
          events `matches` and `streams matched` count blocks in which a match ended and streams that had one.",
     )
@@ -40,10 +45,17 @@ pub static KIND: Kind = Kind::new("match", "passes what contains a text or match
     .takes(&[Type::Frame, Type::Packet, Type::Bytes, Type::Message])
     .mode(Mode::Session(SessionKey::Class))
     .parses_payload()
-    .examples(&[Example {
-        request: "pcap browse.pcap | match \"GET /\" | count",
-        output: "{\"blocks\":2,\"bytes\":1308,\"wire_bytes\":1308}\n",
-    }]);
+    .examples(&[
+        Example {
+            request: "pcap browse.pcap | match \"GET /\" | count",
+            output: "{\"blocks\":2,\"bytes\":1308,\"wire_bytes\":1308}\n",
+        },
+        // The metadata comes with the body, which was compressed.
+        Example { request: "pcap brotli.pcap | http | match promos pass=rest | json", output: PROMOS_MESSAGE },
+    ]);
+
+const PROMOS_MESSAGE: &str = r#"{"timestamp":"2022-11-16T15:59:18.822459000Z","flow_id":4253811943572098,"event_type":"http","src_ip":"172.217.170.68","src_port":443,"dest_ip":"172.18.38.179","dest_port":52316,"proto":"TCP","http":{"direction":"response","http_method":"GET","hostname":"www.google.com","url":"/async/newtab_promos","protocol":"HTTP/1.1","status":200,"http_content_type":"application/json","content_encoding":"br","length":1743,"state":"complete"}}
+"#;
 
 /// Bytes of all texts and expressions together.
 const PATTERN_BYTES: usize = 64 << 10;
@@ -68,15 +80,15 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     Ok(match (expressions, texts, streams) {
         ([], [text], false) if !ignore_case => blocks(literals::One::new(text)),
         ([], [text], true) if !ignore_case => {
-            sessions(literals::Across::new(literals::One::new(text), texts, false)?, rest)
+            sessions(literals::Across::new(literals::One::new(text), texts, false)?, rest, env)
         }
         (expressions, texts, false) => blocks(regex::Alone::new(expressions, texts, ignore_case)?),
         // Of several texts, too, that engine finds the fastest way.
         ([], texts, true) => {
             let search = regex::Alone::new(&[], texts, ignore_case)?;
-            sessions(literals::Across::new(search, texts, ignore_case)?, rest)
+            sessions(literals::Across::new(search, texts, ignore_case)?, rest, env)
         }
-        (expressions, texts, true) => sessions(regex::Across::new(expressions, texts, ignore_case)?, rest),
+        (expressions, texts, true) => sessions(regex::Across::new(expressions, texts, ignore_case)?, rest, env),
     })
 }
 
@@ -107,8 +119,13 @@ fn blocks(search: impl Search + 'static) -> Instance {
     Instance::filter(Blocks { search })
 }
 
-fn sessions<M: Matcher<Place: 'static> + 'static>(matcher: M, rest: bool) -> Instance {
-    Instance::session(SessionKey::Class, Streams { matcher, rest })
+fn sessions<M: Matcher<Place: 'static> + 'static>(matcher: M, rest: bool, env: &Env) -> Instance {
+    let streams = Streams { matcher, rest };
+    if env.input.has(Type::Message) {
+        Instance::session_anew(SessionKey::Class, Messages { streams, held_bytes: 0 })
+    } else {
+        Instance::session(SessionKey::Class, streams)
+    }
 }
 
 struct Blocks<S> {
@@ -138,33 +155,40 @@ struct Stream<P> {
     left_out: u64,
 }
 
+impl<M: Matcher<Place: 'static>> Streams<M> {
+    fn begin(&self) -> Stream<M::Place> {
+        Stream { at: self.matcher.start(), passed: false, left_out: 0 }
+    }
+
+    /// Does the next block of a stream pass?
+    fn passes(&mut self, state: &mut Stream<M::Place>, block: &mut Descriptor, cx: &mut Context<'_>) -> bool {
+        let found = if self.rest && state.passed {
+            false
+        } else {
+            if block.has(Flags::GAP_BEFORE) {
+                state.at = self.matcher.behind_gap();
+            }
+            self.matcher.advance(&mut state.at, cx.rings.bytes(block), block.has(Flags::LAST))
+        };
+        if found {
+            cx.counters.events.add("matches", 1);
+            cx.counters.events.add("streams matched", u64::from(!state.passed));
+        }
+        state.keeps(block, found, self.rest)
+    }
+}
+
 impl<M: Matcher<Place: 'static>> SessionFilter for Streams<M> {
     type State = Stream<M::Place>;
 
     fn open(&mut self, _class: Class, _cx: &mut Context<'_>) -> Self::State {
-        Stream { at: self.matcher.start(), passed: false, left_out: 0 }
+        self.begin()
     }
 
     fn run(&mut self, state: &mut Self::State, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         let mut kept = 0;
         for place in places(batch.live()) {
-            let block = batch.block_mut(place);
-            if block.has(Flags::META) {
-                continue;
-            }
-            let found = if self.rest && state.passed {
-                false
-            } else {
-                if block.has(Flags::GAP_BEFORE) {
-                    state.at = self.matcher.behind_gap();
-                }
-                self.matcher.advance(&mut state.at, cx.rings.bytes(block), block.has(Flags::LAST))
-            };
-            if found {
-                cx.counters.events.add("matches", 1);
-                cx.counters.events.add("streams matched", u64::from(!state.passed));
-            }
-            kept |= u64::from(state.keeps(block, found, self.rest)) << place;
+            kept |= u64::from(self.passes(state, batch.block_mut(place), cx)) << place;
         }
         batch.keep(kept);
         Ok(Status::Done)
@@ -177,6 +201,109 @@ impl<M: Matcher<Place: 'static>> SessionFilter for Streams<M> {
         _why: Closed,
         _cx: &mut Context<'_>,
     ) -> Result<(), Box<Failure>> {
+        Ok(())
+    }
+}
+
+/// Looks into messages, which may have metadata in front.
+struct Messages<M> {
+    streams: Streams<M>,
+    /// Bytes of metadata held.
+    held_bytes: u64,
+}
+
+/// Bytes of metadata held at most, of all messages together; of further ones the body alone passes.
+const HELD_BYTES: u64 = 64 << 20;
+
+/// What is kept of a message.
+struct Message<P> {
+    stream: Stream<P>,
+    head: Head,
+}
+
+/// The metadata of a message of which nothing has passed.
+enum Head {
+    /// There is none, or it has passed.
+    None,
+    /// It came in the batch under way.
+    Here(Descriptor),
+    /// It is held.
+    Held(Descriptor),
+}
+
+impl<M> Messages<M> {
+    /// Takes the metadata of a message, no longer held.
+    fn take(&mut self, head: &mut Head, rings: &Rings) -> Option<Descriptor> {
+        match std::mem::replace(head, Head::None) {
+            Head::None => None,
+            Head::Here(block) => Some(block),
+            Head::Held(block) => {
+                rings.release(&block);
+                self.held_bytes -= u64::from(block.len);
+                Some(block)
+            }
+        }
+    }
+
+    /// Keeps the metadata of a message beyond its batch.
+    fn hold(&mut self, head: &mut Head, cx: &mut Context<'_>) {
+        let Head::Here(block) = head else { return };
+        let fits = self.held_bytes + u64::from(block.len) <= HELD_BYTES;
+        *head = match fits.then(|| cx.rings.hold(block)).flatten() {
+            Some(held) => {
+                self.held_bytes += u64::from(held.len);
+                Head::Held(held)
+            }
+            None => {
+                cx.count("metadata not held", 1);
+                Head::None
+            }
+        };
+    }
+}
+
+impl<M: Matcher<Place: 'static>> SessionFilter for Messages<M> {
+    type State = Message<M::Place>;
+
+    fn open(&mut self, _class: Class, _cx: &mut Context<'_>) -> Self::State {
+        Message { stream: self.streams.begin(), head: Head::None }
+    }
+
+    fn run(&mut self, state: &mut Self::State, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        let mut ends = false;
+        for place in places(batch.live()) {
+            let block = batch.block_mut(place);
+            ends = block.has(Flags::LAST);
+            if block.has(Flags::META) {
+                self.take(&mut state.head, cx.rings);
+                state.head = Head::Here(*block);
+                continue;
+            }
+            let begins = !state.stream.passed;
+            if !self.streams.passes(&mut state.stream, block, cx) {
+                cx.reject(1);
+                continue;
+            }
+            if begins && let Some(head) = self.take(&mut state.head, cx.rings) {
+                cx.emit(head);
+                block.set_flags(block.flags().without(Flags::FIRST));
+            }
+            cx.emit(*block);
+        }
+        if !ends {
+            self.hold(&mut state.head, cx);
+        }
+        Ok(Status::Done)
+    }
+
+    fn close(
+        &mut self,
+        mut state: Self::State,
+        _class: Class,
+        _why: Closed,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Box<Failure>> {
+        self.take(&mut state.head, cx.rings);
         Ok(())
     }
 }
@@ -242,7 +369,7 @@ mod tests {
         let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let flow = Flow { source: address, target: address, source_port: 1, target_port: 2, protocol: 6 };
         let facts = StreamFacts { flow, start: 0, reuse: 0, vlan: None, state: StreamState::Established };
-        Chain::pieces(of, Some(1), pieces).streams(&[facts; 2]).then(&KIND, given).run()
+        Chain::pieces(of, Some(1), pieces).streams(&[facts; 40]).then(&KIND, given).run()
     }
 
     #[test]
@@ -386,8 +513,81 @@ mod tests {
         check_streams(
             pieces,
             &[("text", "secret")],
-            &[(0, b"cret", 2, true, true), (2, b"ret", 3, true, true), (3, b"secret", 0, true, true)],
+            &[
+                (0, b"cret", 2, true, true),
+                (2, b"secret", 0, true, false),
+                (2, b"ret", 3, false, true),
+                (3, b"secret", 0, true, true),
+            ],
         );
+    }
+
+    #[test]
+    fn metadata_passes_with_what_matches() {
+        const META: Flags = Flags::META.with(Flags::FIRST);
+        let others = || (0..200).map(|_| piece(1, b"-", Flags::NONE));
+        let mut pieces = vec![piece(0, b"a", META), piece(2, b"b", META), piece(4, b"c secret", META)];
+        // Many batches later.
+        pieces.extend(others());
+        pieces.extend([
+            piece(2, b"-", Flags::LAST),
+            piece(0, b"secret", Flags::NONE),
+            // Two messages of one class and a block of another class in a batch.
+            piece(0, b"-secret", Flags::LAST),
+            piece(0, b"d", META),
+            piece(1, b"-", Flags::NONE),
+            piece(0, b"sec", Flags::NONE),
+            piece(0, b"ret", Flags::NONE),
+        ]);
+        pieces.extend(others());
+        pieces.extend([
+            piece(4, b"", Flags::LAST),
+            piece(0, b"-", Flags::LAST),
+            piece(6, b"e secret", META.with(Flags::LAST)),
+            piece(8, b"f", META),
+            // A message that did not end.
+            piece(8, b"g", META),
+            piece(8, b"secret", Flags::LAST),
+        ]);
+        check_streams(
+            pieces.clone(),
+            &[("text", "secret")],
+            &[
+                (0, b"a", 0, true, false),
+                (0, b"secret", 0, false, false),
+                (0, b"-secret", 0, false, true),
+                (0, b"d", 0, true, false),
+                (0, b"ret", 3, false, false),
+                (0, b"", 1, false, true),
+                (8, b"g", 0, true, false),
+                (8, b"secret", 0, false, true),
+            ],
+        );
+        let outcome = run(Type::Message, pieces, &[("text", "secret")]);
+        let counters = outcome.counters("match");
+        assert!(counters.adds_up(), "{counters:?}");
+        assert_eq!((counters.blocks_made, counters.events.get("metadata not held")), (8, 0));
+    }
+
+    #[test]
+    fn metadata_held_is_bounded_and_given_back() {
+        let row = vec![b'-'; 1 << 20];
+        let messages = (HELD_BYTES >> 20) as u32 + 6;
+        let mut pieces: Vec<_> =
+            (0..messages).map(|class| piece(class, &row, Flags::META.with(Flags::FIRST))).collect();
+        let more = pieces.clone();
+        // Fills the batch, so that what came is held.
+        pieces.extend((0..64).map(|_| piece(messages, b"-", Flags::NONE)));
+        let body = |text: &'static [u8]| move |class| piece(class, text, Flags::LAST);
+        pieces.extend((0..messages).map(body(b"-")));
+        // Nobody holds anything now: again there is room for as many.
+        pieces.extend(more);
+        pieces.extend((0..64).map(|_| piece(messages, b"-", Flags::NONE)));
+        pieces.extend((0..messages).map(body(b"x")));
+        let outcome = run(Type::Message, pieces, &[("text", "x")]);
+        assert_eq!(outcome.counters("match").events.get("metadata not held"), 2 * 6);
+        let heads = outcome.blocks.iter().filter(|block| block.descriptor.has(Flags::META)).count();
+        assert_eq!((heads, outcome.blocks.len()), (messages as usize - 6, 2 * messages as usize - 6));
     }
 
     #[test]
