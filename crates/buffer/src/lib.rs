@@ -11,7 +11,9 @@ pub mod append_ring;
 pub mod descriptor;
 mod held_blocks;
 pub mod mapped_file;
+pub mod ring;
 pub mod rings;
+pub mod shared;
 mod sigbus;
 
 pub use append_ring::AppendRing;

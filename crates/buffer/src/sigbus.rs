@@ -4,9 +4,10 @@
 //! handler. A fault outside every range, and a SIGBUS of any other kind (memory that failed, a signal somebody sent), is
 //! handed to whoever handled SIGBUS before.
 
-use base::atomic::{AtomicUsize, Ordering};
+// Not through the door: a table for a signal handler, in a static.
 use base::limits::MAPPED_FILES;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// One mapped range. `start` is 0 while the slot is free and 1 while it is being filled.
 struct Slot {
@@ -179,7 +180,7 @@ mod tests {
     /// The slot changes between two ranges; no address outside both, and none of the gap between them, is ever covered.
     #[test]
     fn a_slot_taken_again_never_pairs_one_start_with_another_end() {
-        use base::atomic::AtomicBool;
+        use std::sync::atomic::AtomicBool;
         let slot = Slot { start: AtomicUsize::new(FREE), end: AtomicUsize::new(0), cut_at: AtomicUsize::new(0) };
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {

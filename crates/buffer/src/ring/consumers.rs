@@ -1,0 +1,250 @@
+//! The writer's view of its readers: who holds the ring, who sleeps, who is to be demoted.
+//!
+//! A reader's page is written by that reader, which may be broken or hostile: its words are read once and believed only
+//! within what the writer knows. A position that moves backwards or past the head is ignored.
+
+use super::contract::{Hold, OnFull};
+use super::doorbell;
+use super::words::{ASLEEP, AWAKE, READERS, ReaderPage, RingWords};
+use crate::shared::words::Shared;
+use base::atomic::Ordering;
+use std::time::Instant;
+
+/// A reader, as its keeper makes it known to the writer.
+#[derive(Clone, Debug)]
+pub struct NewReader {
+    /// Its place among the ring's readers.
+    pub slot: usize,
+    /// The keeper's number of it: a place is used again, a number is not.
+    pub serial: u32,
+    /// Its page.
+    pub page: Shared<ReaderPage>,
+    /// What was granted to it.
+    pub contract: OnFull,
+    /// How long it may hold a full ring.
+    pub hold: Hold,
+}
+
+/// What changed among a ring's readers.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// Somebody came.
+    Joined(NewReader),
+    /// The reader with this number went, or died.
+    Left(u32),
+}
+
+/// Where a writer learns who joined and left: its keeper. Asked when the ring's epoch has changed.
+pub trait Membership: Send {
+    /// Everything since the last call, in order.
+    fn changes(&mut self) -> Vec<Change>;
+}
+
+#[derive(Debug)]
+struct Consumer {
+    reader: NewReader,
+    contract: OnFull,
+    /// Its position as last believed.
+    position: u64,
+    /// Since when, and at which position, it has been holding a full ring.
+    holding: Option<(Instant, u64)>,
+    /// Its group step as last believed.
+    stamp: u64,
+}
+
+/// Who stands in the way of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// A Wait reader, in this place.
+    Wait(usize),
+    /// A DropNewest reader.
+    DropNewest,
+}
+
+/// The readers of one ring.
+#[derive(Debug, Default)]
+pub struct Consumers {
+    all: Vec<Consumer>,
+    /// Lowest position of those that hold the ring, as of the last look; what is before it is free.
+    held_from: u64,
+    /// Readers that hold.
+    holders: usize,
+    /// Readers demoted so far.
+    demoted: u64,
+}
+
+impl Consumers {
+    /// Readers there are.
+    pub fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Readers that were demoted so far.
+    pub fn demoted(&self) -> u64 {
+        self.demoted
+    }
+
+    /// Takes note of who came and went. Who came begins at `head`, after `blocks` blocks.
+    pub fn apply(&mut self, changes: Vec<Change>, words: &RingWords, head: u64, blocks: u64) {
+        for change in changes {
+            match change {
+                Change::Joined(reader) => self.join(reader, words, head, blocks),
+                Change::Left(serial) => self.leave(serial, words),
+            }
+        }
+        self.holders = self.all.iter().filter(|consumer| consumer.contract.holds()).count();
+        self.look_again(head);
+        words.counts.0.readers.store(self.all.len() as u32, Ordering::Relaxed);
+    }
+
+    fn join(&mut self, reader: NewReader, words: &RingWords, head: u64, blocks: u64) {
+        let Some(slot) = words.slots.get(reader.slot).filter(|_| self.all.len() < READERS) else {
+            return;
+        };
+        slot.start.store(head, Ordering::Relaxed);
+        slot.number.store(blocks as u32, Ordering::Relaxed);
+        slot.contract.store(reader.contract.code(), Ordering::Relaxed);
+        // Release: who sees its number in its place sees where it begins.
+        slot.serial.store(reader.serial, Ordering::Release);
+        doorbell::ring(&slot.bell);
+        self.all.push(Consumer { contract: reader.contract, reader, position: head, holding: None, stamp: 0 });
+    }
+
+    fn leave(&mut self, serial: u32, words: &RingWords) {
+        self.all.retain(|consumer| {
+            let stays = consumer.reader.serial != serial;
+            if !stays {
+                words.slots[consumer.reader.slot].contract.store(0, Ordering::Relaxed);
+            }
+            stays
+        });
+    }
+
+    /// Does some reader hold the ring?
+    #[inline]
+    pub fn any_holds(&self) -> bool {
+        self.holders > 0
+    }
+
+    /// Everything before this unit is free, as of the last look.
+    #[inline]
+    pub fn held_from(&self) -> u64 {
+        self.held_from
+    }
+
+    /// Looks where the holding readers are now, and says who stands in the way, if `fits` says of no position further back
+    /// that it will do. DropNewest readers come first: for them nobody waits.
+    #[cold]
+    pub fn look(&mut self, head: u64, fits: impl Fn(u64) -> bool) -> Option<Holder> {
+        self.look_again(head);
+        if fits(self.held_from) {
+            return None;
+        }
+        let mut waits = None;
+        for (place, consumer) in self.all.iter().enumerate() {
+            match consumer.contract {
+                OnFull::DropNewest if !fits(consumer.position) => return Some(Holder::DropNewest),
+                OnFull::Wait if !fits(consumer.position) => waits = waits.or(Some(Holder::Wait(place))),
+                _ => {}
+            }
+        }
+        waits
+    }
+
+    fn look_again(&mut self, head: u64) {
+        self.held_from = head;
+        for consumer in &mut self.all {
+            if !consumer.contract.holds() {
+                continue;
+            }
+            // Acquire: what it has looked at, it has looked at before we overwrite it.
+            let position = consumer.reader.page.position.0.load(Ordering::Acquire);
+            if (consumer.position..=head).contains(&position) {
+                consumer.position = position;
+            }
+            self.held_from = self.held_from.min(consumer.position);
+        }
+    }
+
+    /// Demotes who has stood in the way for longer than it may: it becomes an Overwrite reader, and finds that out by its
+    /// place. Says whether somebody was.
+    #[cold]
+    pub fn demote(&mut self, words: &RingWords, head: u64, fits: impl Fn(u64) -> bool) -> bool {
+        let mut any = false;
+        let now = Instant::now();
+        for consumer in &mut self.all {
+            let (true, Some(limit)) = (consumer.contract.holds() && !fits(consumer.position), consumer.reader.hold)
+            else {
+                consumer.holding = None;
+                continue;
+            };
+            match consumer.holding {
+                Some((since, at)) if at == consumer.position => {
+                    if now.duration_since(since) >= limit {
+                        consumer.contract = OnFull::Overwrite;
+                        words.slots[consumer.reader.slot].contract.store(consumer.contract.code(), Ordering::Relaxed);
+                        self.demoted += 1;
+                        any = true;
+                    }
+                }
+                _ => consumer.holding = Some((now, consumer.position)),
+            }
+        }
+        if any {
+            self.holders = self.all.iter().filter(|consumer| consumer.contract.holds()).count();
+            self.look_again(head);
+        }
+        any
+    }
+
+    /// The page of the reader in this place, and how long it may still hold.
+    pub fn waited_for(&self, place: usize) -> Option<(&Shared<ReaderPage>, Option<std::time::Duration>)> {
+        let consumer = self.all.get(place)?;
+        let left = consumer.reader.hold.map(|limit| match consumer.holding {
+            Some((since, _)) => limit.saturating_sub(since.elapsed()),
+            None => limit,
+        });
+        Some((&consumer.reader.page, left))
+    }
+
+    /// Wakes readers that sleep: all of them, or only those that do not wake by themselves.
+    #[inline]
+    pub fn signal(&self, words: &RingWords, timed_too: bool) {
+        for consumer in &self.all {
+            let wait = consumer.reader.page.wait.0.wait.load(Ordering::Relaxed);
+            if wait == ASLEEP || (timed_too && wait != AWAKE) {
+                doorbell::ring(&words.slots[consumer.reader.slot].bell);
+            }
+        }
+    }
+
+    /// The position at which Shared readers that were overtaken go on: where the group's latest step began. Who moves
+    /// backwards, or beyond what is written, is ignored.
+    pub fn shared(&mut self, before: u64, head: u64, units: u64) -> u64 {
+        let mut shared = before;
+        for consumer in &mut self.all {
+            if consumer.contract != OnFull::Shared {
+                continue;
+            }
+            let page = &consumer.reader.page.wait.0;
+            // Acquire: a step's stamp is stored after where it began.
+            let stamp = page.stamp.load(Ordering::Acquire);
+            if stamp <= consumer.stamp {
+                continue;
+            }
+            consumer.stamp = stamp;
+            let previous = page.previous.load(Ordering::Relaxed);
+            if (consumer.position..=head).contains(&previous) {
+                consumer.position = previous;
+                shared = shared.max(previous);
+            }
+        }
+        shared.clamp(head.saturating_sub(units), head)
+    }
+
+    /// Lowest position of all holding readers now: what a forwarder's own reading may advance to.
+    pub fn passed(&mut self, head: u64) -> u64 {
+        self.look_again(head);
+        self.held_from
+    }
+}

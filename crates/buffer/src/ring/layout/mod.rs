@@ -1,0 +1,252 @@
+//! The four kinds of data ring: where a block's bytes and its header lie. Arithmetic only; who may write when is said in
+//! [`writer`](super::writer), who may read in [`reader`](super::reader).
+//!
+//! | kind | units | header | for |
+//! |---|---|---|---|
+//! | [`Stream`] (c) | bytes | none: there are no blocks | byte streams |
+//! | [`Slots`] (p) | slots of fixed size | in an array | frames of a driver |
+//! | [`Inline`] (v) | bytes | before the bytes | messages, one cache line less to touch |
+//! | [`Described`] (d) | descriptors | the descriptor, in an array | everything else; also blocks that lie in other rings |
+//!
+//! A new kind is one file here that implements [`Layout`], one line in [`AnyLayout`], and one in the conformance suite.
+
+mod described;
+mod inline;
+mod slots;
+mod stream;
+
+pub use described::{Described, DescriptorSlot};
+pub use inline::Inline;
+pub use slots::{SlotHeader, Slots};
+pub use stream::Stream;
+
+use super::words::RingWords;
+use crate::descriptor::Descriptor;
+use crate::shared::payload::Payload;
+use base::atomic::{AtomicU64, Ordering};
+
+/// A kind of data ring, as people name it and as it stands in shared memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum RingKind {
+    /// A stream of bytes without blocks.
+    C = 1,
+    /// Slots of one size.
+    P = 2,
+    /// Blocks with their length before them.
+    V = 3,
+    /// Blocks with descriptors in a ring of their own.
+    #[default]
+    D = 4,
+}
+
+impl RingKind {
+    /// All of them.
+    pub const ALL: [RingKind; 4] = [RingKind::C, RingKind::P, RingKind::V, RingKind::D];
+
+    /// As it stands in shared memory.
+    pub const fn code(self) -> u32 {
+        self as u32
+    }
+
+    /// From shared memory; `None` for what no kind is.
+    pub fn from_code(code: u32) -> Option<RingKind> {
+        RingKind::ALL.into_iter().find(|kind| kind.code() == code)
+    }
+
+    /// As people write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            RingKind::C => "c",
+            RingKind::P => "p",
+            RingKind::V => "v",
+            RingKind::D => "d",
+        }
+    }
+}
+
+impl std::str::FromStr for RingKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<RingKind, String> {
+        RingKind::ALL.into_iter().find(|kind| kind.name() == text).ok_or_else(|| {
+            format!("no kind `{text}`: there are c (stream of bytes), p (slots), v (length inline) and d (descriptors)")
+        })
+    }
+}
+
+/// What a block about to be written takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Units written when it is.
+    pub head_after: u64,
+    /// Where its bytes go.
+    pub pos: u64,
+    /// Bytes of payload used up when it is written.
+    pub bytes_after: u64,
+}
+
+/// A block as it was found in a ring: a local copy, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The unit it begins at.
+    pub position: u64,
+    /// Units it takes.
+    pub units: u64,
+    /// Where its bytes lie and what is known of them.
+    pub block: Descriptor,
+    /// Is its payload in another ring?
+    pub elsewhere: bool,
+    /// Blocks written before it, modulo 2^32, in a ring whose blocks are [numbered](Layout::numbered).
+    pub number: u32,
+}
+
+/// The writer's words make no sense: it is broken or hostile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged;
+
+/// A block is longer than the ring can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong;
+
+/// Where blocks lie in a kind of ring.
+pub trait Layout: Send {
+    /// Which kind this is.
+    fn kind(&self) -> RingKind;
+
+    /// Units of a whole ring.
+    fn units(&self) -> u64;
+
+    /// Bytes one block can have at most.
+    fn block_bytes(&self) -> u64;
+
+    /// What a block of `len` bytes takes when `head` units and `bytes` bytes of payload are used up.
+    fn claim(&self, head: u64, bytes: u64, len: u64) -> Result<Claim, TooLong>;
+
+    /// The same claim for a block that turned out to have only `len` bytes.
+    fn shorten(&self, claim: &Claim, len: u64) -> Claim;
+
+    /// May the claim be written while a reader still needs everything from unit `holder` (at most `head`) on?
+    fn fits(&self, claim: &Claim, holder: u64, head: u64) -> bool;
+
+    /// Tells readers that what the claim overwrites is no more to be relied upon. The payload may be written afterwards.
+    fn begin(&self, claim: &Claim, words: &RingWords);
+
+    /// Writes the header of the block whose bytes are in place.
+    fn finish(&mut self, claim: &Claim, head: u64, block: &Descriptor, payload: &Payload);
+
+    /// Looks at the block at unit `position`, where everything before `head` is published.
+    fn look(&self, position: u64, head: u64, payload: &Payload) -> Result<Seen, Damaged>;
+
+    /// Was nothing of it overwritten up to now? Called behind a fence that keeps all looking before it.
+    fn intact(&self, seen: &Seen, words: &RingWords) -> bool;
+
+    /// Do blocks carry numbers, for units do not count blocks?
+    fn numbered(&self) -> bool {
+        false
+    }
+
+    /// The unit that a reader who was overtaken may go on at, at or after `wanted`.
+    fn boundary(&self, wanted: u64, _words: &RingWords) -> u64 {
+        wanted
+    }
+}
+
+/// What of `units` units is no more to be relied upon when `begun` units were begun?
+#[inline]
+fn overwritten_to(begun: u64, units: u64) -> u64 {
+    begun.saturating_sub(units)
+}
+
+/// Tells readers that everything before `to - units` may be overwritten from now on. Never takes back what was said: a
+/// block that was begun and given up may have overwritten already.
+#[inline]
+fn begin_units(to: u64, intent: &AtomicU64) {
+    if to > intent.load(Ordering::Relaxed) {
+        intent.store(to, Ordering::Relaxed);
+    }
+}
+
+/// Any of the four kinds, where which one is known only at run time.
+#[derive(Debug)]
+pub enum AnyLayout {
+    /// c
+    Stream(Stream),
+    /// p
+    Slots(Slots),
+    /// v
+    Inline(Inline),
+    /// d
+    Described(Described),
+}
+
+macro_rules! each {
+    ($self:expr, $layout:ident => $do:expr) => {
+        match $self {
+            AnyLayout::Stream($layout) => $do,
+            AnyLayout::Slots($layout) => $do,
+            AnyLayout::Inline($layout) => $do,
+            AnyLayout::Described($layout) => $do,
+        }
+    };
+}
+
+impl Layout for AnyLayout {
+    fn kind(&self) -> RingKind {
+        each!(self, layout => layout.kind())
+    }
+
+    #[inline]
+    fn units(&self) -> u64 {
+        each!(self, layout => layout.units())
+    }
+
+    #[inline]
+    fn block_bytes(&self) -> u64 {
+        each!(self, layout => layout.block_bytes())
+    }
+
+    #[inline]
+    fn claim(&self, head: u64, bytes: u64, len: u64) -> Result<Claim, TooLong> {
+        each!(self, layout => layout.claim(head, bytes, len))
+    }
+
+    #[inline]
+    fn shorten(&self, claim: &Claim, len: u64) -> Claim {
+        each!(self, layout => layout.shorten(claim, len))
+    }
+
+    #[inline]
+    fn fits(&self, claim: &Claim, holder: u64, head: u64) -> bool {
+        each!(self, layout => layout.fits(claim, holder, head))
+    }
+
+    #[inline]
+    fn begin(&self, claim: &Claim, words: &RingWords) {
+        each!(self, layout => layout.begin(claim, words));
+    }
+
+    #[inline]
+    fn finish(&mut self, claim: &Claim, head: u64, block: &Descriptor, payload: &Payload) {
+        each!(self, layout => layout.finish(claim, head, block, payload));
+    }
+
+    #[inline]
+    fn look(&self, position: u64, head: u64, payload: &Payload) -> Result<Seen, Damaged> {
+        each!(self, layout => layout.look(position, head, payload))
+    }
+
+    #[inline]
+    fn intact(&self, seen: &Seen, words: &RingWords) -> bool {
+        each!(self, layout => layout.intact(seen, words))
+    }
+
+    #[inline]
+    fn numbered(&self) -> bool {
+        each!(self, layout => layout.numbered())
+    }
+
+    fn boundary(&self, wanted: u64, words: &RingWords) -> u64 {
+        each!(self, layout => layout.boundary(wanted, words))
+    }
+}

@@ -1,0 +1,464 @@
+//! A reading side of a ring: looks at blocks where they lie, verifies afterwards, takes.
+//!
+//! Everything is verified, whatever the contract: a Wait reader that held the ring for too long is demoted, and then
+//! overtaken, while it believes itself safe. What the writer says is read once and checked; a writer that lies gets its
+//! reader an error, never a crash, an endless loop, or bytes outside the ring.
+
+use super::contract::{OnFull, Signalling};
+use super::doorbell::{self, Patience};
+use super::layout::{AnyLayout, Layout, RingKind, Seen};
+use super::words::{ASLEEP, AWAKE, MOVED, ReaderPage, RingWords, TIMED};
+use crate::descriptor::Descriptor;
+use crate::shared::futex;
+use crate::shared::payload::{Payload, SharedBytes};
+use crate::shared::words::Shared;
+use base::atomic::{Ordering, fence, spin_loop};
+use std::time::{Duration, Instant};
+
+/// Where a reader begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum From {
+    /// At the next block that is written.
+    #[default]
+    Next,
+    /// At the oldest that is surely still there. Only for readers that hold nothing.
+    Oldest,
+}
+
+/// Why there is no block to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nothing {
+    /// Not yet.
+    Yet,
+    /// The writer closed the ring, and everything was looked at.
+    Ended,
+    /// The writer went on in another ring, and everything was looked at.
+    Moved,
+    /// The writer died, and everything it published was looked at.
+    Retired,
+    /// The writer's words make no sense.
+    Damaged,
+}
+
+/// The block was overwritten while it was looked at; it counts as lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overtaken;
+
+/// What a reader has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReaderCounters {
+    /// Blocks taken (looks, for a stream).
+    pub blocks: u64,
+    /// Bytes of payload taken.
+    pub bytes: u64,
+    /// Blocks lost since the writer overtook this reader (bytes, for a stream). Exact once the next block was looked at.
+    pub lost: u64,
+    /// Times it slept.
+    pub waits: u64,
+}
+
+/// A reading side of a ring.
+pub struct Reader<L: Layout = AnyLayout> {
+    words: Shared<RingWords>,
+    page: Shared<ReaderPage>,
+    payload: Payload,
+    layout: L,
+    slot: usize,
+    serial: u32,
+    contract: OnFull,
+    from: From,
+    /// Tells the keeper, when it is dropped, that this reader is gone.
+    _leave: Box<dyn Send>,
+    started: bool,
+    /// Next unit to look at.
+    cursor: u64,
+    /// Everything before is taken.
+    position: u64,
+    /// What of it the writer was told.
+    told: u64,
+    /// Units published, as of the last look.
+    head: u64,
+    /// Number of the next block, where blocks are numbered and one was seen.
+    number: Option<u32>,
+    patience: Patience,
+    counters: ReaderCounters,
+}
+
+impl<L: Layout> std::fmt::Debug for Reader<L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Reader { slot, contract, cursor, position, head, counters, .. } = self;
+        f.debug_struct("Reader")
+            .field("slot", slot)
+            .field("contract", contract)
+            .field("cursor", cursor)
+            .field("position", position)
+            .field("head", head)
+            .field("counters", counters)
+            .finish()
+    }
+}
+
+/// What a reader is made of; its keeper gives it.
+pub(super) struct Parts<L> {
+    pub words: Shared<RingWords>,
+    pub page: Shared<ReaderPage>,
+    pub payload: Payload,
+    pub layout: L,
+    pub slot: usize,
+    pub serial: u32,
+    pub contract: OnFull,
+    pub from: From,
+    pub leave: Box<dyn Send>,
+}
+
+impl<L: Layout> Reader<L> {
+    pub(super) fn new(parts: Parts<L>) -> Reader<L> {
+        let Parts { words, page, payload, layout, slot, serial, contract, from, leave } = parts;
+        Reader {
+            words,
+            page,
+            payload,
+            layout,
+            slot,
+            serial,
+            contract,
+            from,
+            _leave: leave,
+            started: false,
+            cursor: 0,
+            position: 0,
+            told: 0,
+            head: 0,
+            number: None,
+            patience: Patience::default(),
+            counters: ReaderCounters::default(),
+        }
+    }
+
+    /// How long to look before sleeping.
+    pub fn set_patience(&mut self, patience: Patience) {
+        self.patience = patience;
+    }
+
+    /// What it has done so far.
+    pub fn counters(&self) -> ReaderCounters {
+        self.counters
+    }
+
+    /// The contract in force: what was granted, or Overwrite after a demotion.
+    pub fn contract(&self) -> OnFull {
+        if !self.started {
+            return self.contract;
+        }
+        OnFull::from_code(self.words.slots[self.slot].contract.load(Ordering::Relaxed)).unwrap_or(self.contract)
+    }
+
+    /// Does the writer know of this reader, so that it begins no later than here?
+    pub fn is_started(&mut self) -> bool {
+        self.start();
+        self.started
+    }
+
+    /// Units taken.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Next unit to be looked at.
+    pub fn cursor(&self) -> u64 {
+        self.cursor
+    }
+
+    /// The ring's layout.
+    pub fn layout(&self) -> &L {
+        &self.layout
+    }
+
+    /// The ring's payload, for blocks this reader has looked at.
+    pub fn payload(&self) -> &Payload {
+        &self.payload
+    }
+
+    /// The bytes of a block of this ring, not copied.
+    #[inline]
+    pub fn bytes(&self, seen: &Seen) -> SharedBytes<'_> {
+        self.payload.at(seen.block.pos, u64::from(seen.block.len))
+    }
+
+    /// The first `len` bytes of what was seen of a stream. Of a block with edges there is only the whole.
+    #[inline]
+    #[must_use]
+    pub fn first(&self, seen: Seen, len: u32) -> Seen {
+        if self.layout.kind() != RingKind::C || len >= seen.block.len {
+            return seen;
+        }
+        let mut block = Descriptor { len, ..seen.block };
+        block.set_wire(len);
+        Seen { units: u64::from(len), block, ..seen }
+    }
+
+    #[inline]
+    fn start(&mut self) -> bool {
+        self.started || self.start_anew()
+    }
+
+    #[cold]
+    fn start_anew(&mut self) -> bool {
+        if self.from == From::Oldest && !self.contract.holds() {
+            let head = self.words.writer.0.head.load(Ordering::Acquire);
+            // What is a quarter of a ring from being overwritten is not surely there for long.
+            let oldest = head.saturating_sub(self.layout.units() - self.layout.units() / 4);
+            self.go_on_at(self.layout.boundary(oldest, &self.words).min(head));
+            self.head = head;
+            self.started = true;
+            return true;
+        }
+        let slot = &self.words.slots[self.slot];
+        // Acquire: the start was said before the number.
+        if slot.serial.load(Ordering::Acquire) != self.serial {
+            return false;
+        }
+        let start = slot.start.load(Ordering::Relaxed);
+        self.number = Some(slot.number.load(Ordering::Relaxed));
+        self.go_on_at(start);
+        self.head = start;
+        self.started = true;
+        true
+    }
+
+    fn go_on_at(&mut self, unit: u64) {
+        self.cursor = unit;
+        self.position = unit;
+        self.told = unit;
+        self.page.position.0.store(unit, Ordering::Release);
+    }
+
+    /// The next block, and on to the one after it. The block is neither verified nor taken yet.
+    #[inline]
+    pub fn next_block(&mut self) -> Result<Seen, Nothing> {
+        let seen = self.peek()?;
+        self.cursor += seen.units;
+        Ok(seen)
+    }
+
+    /// The next block: again the same until [`next_block`](Reader::next_block) or [`take`](Reader::take).
+    #[inline]
+    pub fn peek(&mut self) -> Result<Seen, Nothing> {
+        // A writer that overtakes again and again is met by giving up for now, not by looping.
+        for _ in 0..4 {
+            if self.cursor == self.head || !self.started {
+                self.refresh()?;
+            }
+            match self.layout.look(self.cursor, self.head, &self.payload) {
+                Ok(seen) if self.intact(&seen) => {
+                    if self.layout.numbered() {
+                        self.count_missing(&seen);
+                    }
+                    return Ok(seen);
+                }
+                Ok(_) => self.overtaken(),
+                Err(_) if self.was_overtaken() => self.overtaken(),
+                Err(_) => return Err(Nothing::Damaged),
+            }
+        }
+        Err(Nothing::Yet)
+    }
+
+    /// Blocks (bytes, of a stream) that are published and not looked at yet. Looks again where it knows of none.
+    #[inline]
+    fn refresh(&mut self) -> Result<(), Nothing> {
+        if !self.start() {
+            return Err(self.why_nothing());
+        }
+        // Acquire: the bytes and headers before the head.
+        let head = self.words.writer.0.head.load(Ordering::Acquire);
+        if head == self.cursor {
+            return Err(self.why_nothing());
+        }
+        if head < self.cursor {
+            return Err(Nothing::Damaged);
+        }
+        self.head = head;
+        if head - self.cursor > self.layout.units() {
+            self.overtaken();
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn why_nothing(&mut self) -> Nothing {
+        // What was taken is told before it is said that there is nothing more: the writer may be waiting for it.
+        self.tell();
+        // Acquire: the last head was published before the end was said.
+        let ended = self.words.writer.0.ended.load(Ordering::Acquire);
+        let retired = self.words.keeper.0.retired.load(Ordering::Acquire);
+        if ended == 0 && retired == 0 {
+            return Nothing::Yet;
+        }
+        if self.started && self.words.writer.0.head.load(Ordering::Acquire) != self.cursor {
+            return Nothing::Yet;
+        }
+        match ended {
+            0 => Nothing::Retired,
+            MOVED => Nothing::Moved,
+            _ => Nothing::Ended,
+        }
+    }
+
+    /// Was nothing of this block overwritten up to now? To be asked when one is through with its bytes.
+    #[inline]
+    pub fn intact(&self, seen: &Seen) -> bool {
+        // Acquire: nothing that was looked at before is looked at after this.
+        fence(Ordering::Acquire);
+        self.layout.intact(seen, &self.words)
+    }
+
+    fn was_overtaken(&self) -> bool {
+        let at = Seen { position: self.cursor, units: 1, block: Default::default(), elsewhere: true, number: 0 };
+        !self.intact(&at)
+    }
+
+    /// Goes on where there is something again, and counts what was lost.
+    #[cold]
+    fn overtaken(&mut self) {
+        // Acquire: as in `refresh`.
+        let head = self.words.writer.0.head.load(Ordering::Acquire).max(self.head);
+        let units = self.layout.units();
+        let wanted = match self.contract {
+            OnFull::Shared => {
+                self.words.writer.0.shared.load(Ordering::Relaxed).clamp(head.saturating_sub(units / 2), head)
+            }
+            // Half a ring gives both sides room; the boundary of a layout without an array is the writer's word.
+            _ => head.saturating_sub(units / 2),
+        };
+        let to = self.layout.boundary(wanted, &self.words).clamp(self.cursor.min(head), head);
+        if !self.layout.numbered() {
+            self.counters.lost += to - self.cursor.min(to);
+        }
+        self.page.wait.0.lost.store(self.counters.lost, Ordering::Relaxed);
+        self.head = head;
+        self.go_on_at(to);
+    }
+
+    /// Where units do not count blocks, the next block says how many there were before it.
+    #[inline]
+    fn count_missing(&mut self, seen: &Seen) {
+        if let Some(expected) = self.number.filter(|&expected| expected != seen.number) {
+            self.counters.lost += u64::from(seen.number.wrapping_sub(expected));
+            self.page.wait.0.lost.store(self.counters.lost, Ordering::Relaxed);
+        }
+        self.number = Some(seen.number);
+    }
+
+    /// Everything looked at so far is taken: the writer may overwrite it. Fails where the last block was overwritten while
+    /// it was looked at: what was read of it is worth nothing.
+    #[inline]
+    pub fn take(&mut self, seen: &Seen) -> Result<(), Overtaken> {
+        let whole = self.intact(seen);
+        let end = seen.position + seen.units;
+        self.cursor = self.cursor.max(end);
+        if whole {
+            self.counters.blocks += 1;
+            self.counters.bytes += u64::from(seen.block.len);
+            self.number = Some(seen.number.wrapping_add(1));
+        } else if !self.layout.numbered() {
+            self.counters.lost += seen.units;
+        }
+        self.pass(end);
+        if whole { Ok(()) } else { Err(Overtaken) }
+    }
+
+    /// Everything before `unit` is taken; blocks after it that were looked at are not. For who looks ahead, or forwards.
+    #[inline]
+    pub fn pass(&mut self, unit: u64) {
+        let unit = unit.min(self.cursor);
+        if unit <= self.position {
+            return;
+        }
+        let previous = std::mem::replace(&mut self.position, unit);
+        if self.contract == OnFull::Shared {
+            let wait = &self.page.wait.0;
+            wait.previous.store(previous, Ordering::Relaxed);
+            // Release: where the step began is said before the step is.
+            wait.stamp.fetch_add(1, Ordering::Release);
+        }
+        match self.contract {
+            // A store and no more: nobody sleeps for such a reader, and what it has not told is dropped for everybody.
+            OnFull::DropNewest => self.tell(),
+            // A writer that waits is told when it is worth waking.
+            _ if self.position - self.told >= (self.layout.units() / 8).max(1) => self.tell(),
+            _ => {}
+        }
+    }
+
+    /// Tells the writer what was taken, and wakes it if it waits for that.
+    #[inline]
+    pub fn tell(&mut self) {
+        if self.told == self.position {
+            return;
+        }
+        self.told = self.position;
+        // Release: what was looked at was looked at before the writer overwrites it.
+        self.page.position.0.store(self.position, Ordering::Release);
+        if self.contract == OnFull::Wait {
+            doorbell::full();
+            if self.words.counts.0.wait.load(Ordering::Relaxed) == ASLEEP {
+                doorbell::ring(&self.page.wait.0.bell);
+            }
+        }
+    }
+
+    /// Waits until there is a block to look at, or none will come; until `deadline` at most.
+    pub fn wait(&mut self, deadline: Option<Instant>) -> Result<(), Nothing> {
+        let mut spins = self.patience.spins;
+        while spins > 0 {
+            match self.peek() {
+                Err(Nothing::Yet) => {}
+                other => return other.map(drop),
+            }
+            spins -= 1;
+            spin_loop();
+        }
+        let mut timed = self.words.writer.0.signalling.load(Ordering::Relaxed) != Signalling::Every.code();
+        loop {
+            match self.peek() {
+                Err(Nothing::Yet) => {}
+                other => return other.map(drop),
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(Nothing::Yet);
+            }
+            self.sleep(timed, left);
+            // One period without a block: from here on it sleeps until it is woken.
+            timed = false;
+        }
+    }
+
+    fn sleep(&mut self, timed: bool, left: Option<Duration>) {
+        self.counters.waits += 1;
+        let bell = self.words.slots[self.slot].bell.load(Ordering::Acquire);
+        let wait = &self.page.wait.0.wait;
+        let batched = self.words.writer.0.signalling.load(Ordering::Relaxed) != Signalling::Every.code();
+        if timed {
+            wait.store(TIMED, Ordering::Relaxed);
+            doorbell::full();
+        } else {
+            wait.store(ASLEEP, Ordering::Relaxed);
+            if batched { doorbell::heavy() } else { doorbell::full() }
+        }
+        // The words that make a look worthwhile, looked at after it was said that we sleep.
+        let words = &self.words;
+        let awake = if self.started {
+            words.writer.0.head.load(Ordering::Acquire) != self.cursor
+        } else {
+            words.slots[self.slot].serial.load(Ordering::Acquire) == self.serial
+        } || words.writer.0.ended.load(Ordering::Acquire) != 0
+            || words.keeper.0.retired.load(Ordering::Acquire) != 0;
+        if !awake {
+            let timeout = if timed { Some(left.unwrap_or(Duration::MAX).min(self.patience.latency)) } else { left };
+            futex::wait(&words.slots[self.slot].bell, bell, timeout);
+        }
+        wait.store(AWAKE, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,478 @@
+//! The writing side of a ring: one per ring, and only one.
+//!
+//! Life of a block: is there room (or must somebody be waited for, the block dropped, a reader demoted), tell readers what
+//! will be overwritten, copy the bytes in, write the header, publish, wake who sleeps.
+
+use super::consumers::{Consumers, Holder, Membership};
+use super::contract::Signalling;
+use super::doorbell::{self, Patience};
+use super::layout::{AnyLayout, Claim, Layout};
+use super::words::{ASLEEP, AWAKE, ENDED, MOVED, RingWords};
+use crate::descriptor::{Descriptor, WIRE_MAX};
+use crate::shared::futex;
+use crate::shared::payload::Payload;
+use crate::shared::words::Shared;
+use base::atomic::{Ordering, fence, spin_loop};
+use std::time::{Duration, Instant};
+
+/// Why a block was not written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotWritten {
+    /// A Wait reader holds the ring; try again later, or use a call that waits.
+    WouldBlock,
+    /// A DropNewest reader holds the ring: the block is dropped, and counted, for everybody.
+    Dropped,
+    /// The ring can never hold so long a block.
+    TooLong,
+}
+
+impl std::fmt::Display for NotWritten {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            NotWritten::WouldBlock => "the ring is full and a reader that must be waited for is behind",
+            NotWritten::Dropped => "the ring is full: the block was dropped",
+            NotWritten::TooLong => "the block is longer than the ring",
+        })
+    }
+}
+
+impl std::error::Error for NotWritten {}
+
+/// What a writer has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriterCounters {
+    /// Blocks written (calls, for a stream).
+    pub blocks: u64,
+    /// Bytes of payload written.
+    pub bytes: u64,
+    /// Blocks dropped (bytes, for a stream).
+    pub dropped: u64,
+    /// Readers demoted since they held the ring for too long.
+    pub demoted: u64,
+    /// Times it slept for want of room.
+    pub waits: u64,
+}
+
+/// The writing side of a ring.
+pub struct Writer<L: Layout = AnyLayout> {
+    words: Shared<RingWords>,
+    payload: Payload,
+    layout: L,
+    consumers: Consumers,
+    membership: Box<dyn Membership>,
+    epoch: u32,
+    /// Units written.
+    head: u64,
+    /// Bytes of payload used up.
+    bytes: u64,
+    signalling: Signalling,
+    /// Light fences will do: others can run a fence for this process.
+    registered: bool,
+    unsignalled: u32,
+    patience: Patience,
+    /// Next position at which the mark (half a ring back) and the group's position are said anew.
+    next_mark: u64,
+    last_mark: u64,
+    counters: WriterCounters,
+}
+
+impl<L: Layout> std::fmt::Debug for Writer<L> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Writer { head, bytes, counters, .. } = self;
+        f.debug_struct("Writer").field("head", head).field("bytes", bytes).field("counters", counters).finish()
+    }
+}
+
+impl<L: Layout> Writer<L> {
+    /// The writer of a fresh ring. Whoever makes the ring sees to it that there is one.
+    pub(super) fn new(
+        words: Shared<RingWords>,
+        payload: Payload,
+        layout: L,
+        signalling: Signalling,
+        membership: Box<dyn Membership>,
+    ) -> Writer<L> {
+        words.writer.0.signalling.store(signalling.code(), Ordering::Relaxed);
+        Writer {
+            words,
+            payload,
+            layout,
+            consumers: Consumers::default(),
+            membership,
+            epoch: 0,
+            head: 0,
+            bytes: 0,
+            signalling,
+            registered: signalling != Signalling::Every && doorbell::register(),
+            unsignalled: 0,
+            patience: Patience::default(),
+            next_mark: 0,
+            last_mark: 0,
+            counters: WriterCounters::default(),
+        }
+    }
+
+    /// How long to look for room before sleeping.
+    pub fn set_patience(&mut self, patience: Patience) {
+        self.patience = patience;
+    }
+
+    /// Units written so far.
+    pub fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// What it has done so far.
+    pub fn counters(&self) -> WriterCounters {
+        WriterCounters { demoted: self.consumers.demoted(), ..self.counters }
+    }
+
+    /// The ring's layout.
+    pub fn layout(&self) -> &L {
+        &self.layout
+    }
+
+    /// The ring's layout, to cut the deck.
+    pub fn layout_mut(&mut self) -> &mut L {
+        &mut self.layout
+    }
+
+    /// Readers it knows of now.
+    pub fn readers(&mut self) -> usize {
+        self.meet();
+        self.consumers.count()
+    }
+
+    /// Lowest unit that a reader which holds the ring still needs; `head` where there is none.
+    pub fn passed(&mut self) -> u64 {
+        self.meet();
+        self.consumers.passed(self.head)
+    }
+
+    /// Writes a block of these bytes if there is room. Only length, class, time, wire length and flags of `about` count.
+    #[inline]
+    pub fn try_write(&mut self, about: Descriptor, bytes: &[u8]) -> Result<(), NotWritten> {
+        let claim = self.room_for(bytes.len() as u64)?;
+        self.begin(&claim);
+        self.payload.copy_in(claim.pos, bytes);
+        let block = Descriptor { pos: claim.pos, len: bytes.len() as u32, ..about };
+        self.finish(&claim, &block);
+        Ok(())
+    }
+
+    /// Writes a block of these bytes, waiting for room if it must; until `deadline` at most.
+    #[inline]
+    pub fn write(&mut self, about: Descriptor, bytes: &[u8], deadline: Option<Instant>) -> Result<(), NotWritten> {
+        loop {
+            match self.try_write(about, bytes) {
+                Err(NotWritten::WouldBlock) => self.wait_for_room(bytes.len() as u64, deadline)?,
+                done => return done,
+            }
+        }
+    }
+
+    /// Writes a block whose bytes lie in another ring: 32 bytes, whatever its length. For rings of descriptors.
+    #[inline]
+    pub fn try_forward(&mut self, block: &Descriptor) -> Result<(), NotWritten> {
+        let claim = self.room_for(0)?;
+        self.begin(&claim);
+        self.finish(&claim, block);
+        Ok(())
+    }
+
+    /// The same for many blocks, published together; says how many were written before the ring was full.
+    pub fn forward_batch(&mut self, blocks: &[Descriptor]) -> Result<usize, NotWritten> {
+        let mut written = 0;
+        for block in blocks {
+            match self.room_for(0) {
+                Ok(claim) => {
+                    self.begin(&claim);
+                    self.place(&claim, block);
+                    written += 1;
+                }
+                Err(full) if written == 0 => return Err(full),
+                Err(_) => break,
+            }
+        }
+        self.publish(written as u32);
+        Ok(written)
+    }
+
+    /// Begins a block of `len` bytes in place: [`Filling::copy_in`] fills it, [`Filling::publish`] publishes it, dropping it
+    /// leaves no trace.
+    #[inline]
+    pub fn fill(&mut self, len: u32) -> Result<Filling<'_, L>, NotWritten> {
+        let claim = self.room_for(u64::from(len))?;
+        self.begin(&claim);
+        Ok(Filling { writer: self, claim, len })
+    }
+
+    /// Writes as many of these bytes as there is room for: for streams.
+    pub fn try_write_some(&mut self, bytes: &[u8]) -> Result<usize, NotWritten> {
+        let mut len = bytes.len().min(self.layout.units() as usize);
+        if len == 0 {
+            return Ok(0);
+        }
+        loop {
+            match self.room_for(len as u64) {
+                Ok(claim) => {
+                    self.begin(&claim);
+                    self.payload.copy_in(claim.pos, &bytes[..len]);
+                    self.finish(&claim, &Descriptor { pos: claim.pos, len: len as u32, ..Descriptor::default() });
+                    return Ok(len);
+                }
+                Err(NotWritten::WouldBlock) => {
+                    // What there is room for, seen from the slowest reader.
+                    let free = self.layout.units() - (self.head - self.consumers.held_from());
+                    let part = len.min(usize::try_from(free).unwrap_or(usize::MAX));
+                    if part == 0 || part == len {
+                        return Err(NotWritten::WouldBlock);
+                    }
+                    len = part;
+                }
+                Err(other) => return Err(other),
+            }
+        }
+    }
+
+    /// Who has joined and left? One look at a word that rarely changes.
+    #[inline]
+    fn meet(&mut self) {
+        // Acquire: what the keeper did before it changed the epoch.
+        let epoch = self.words.keeper.0.epoch.load(Ordering::Acquire);
+        if epoch != self.epoch {
+            self.meet_anew(epoch);
+        }
+    }
+
+    #[cold]
+    fn meet_anew(&mut self, epoch: u32) {
+        self.epoch = epoch;
+        let changes = self.membership.changes();
+        self.consumers.apply(changes, &self.words, self.head, self.counters.blocks);
+    }
+
+    /// Room for a block of `len` bytes, if there is.
+    #[inline]
+    fn room_for(&mut self, len: u64) -> Result<Claim, NotWritten> {
+        self.meet();
+        let claim = self.layout.claim(self.head, self.bytes, len).map_err(|_| NotWritten::TooLong)?;
+        if self.consumers.any_holds() && !self.layout.fits(&claim, self.consumers.held_from(), self.head) {
+            self.make_room(&claim)?;
+        }
+        Ok(claim)
+    }
+
+    #[cold]
+    fn make_room(&mut self, claim: &Claim) -> Result<(), NotWritten> {
+        let (layout, head) = (&self.layout, self.head);
+        let fits = |holder| layout.fits(claim, holder, head);
+        let mut holder = self.consumers.look(head, fits);
+        if holder.is_some() && self.consumers.demote(&self.words, head, fits) {
+            holder = self.consumers.look(head, fits);
+        }
+        match holder {
+            None => Ok(()),
+            Some(Holder::Wait(_)) => Err(NotWritten::WouldBlock),
+            Some(Holder::DropNewest) => {
+                self.counters.dropped += match layout.kind() {
+                    super::layout::RingKind::C => claim.head_after - head,
+                    _ => 1,
+                };
+                self.words.counts.0.dropped.store(self.counters.dropped, Ordering::Relaxed);
+                Err(NotWritten::Dropped)
+            }
+        }
+    }
+
+    #[inline]
+    fn begin(&mut self, claim: &Claim) {
+        self.layout.begin(claim, &self.words);
+        // Release: whoever sees one of the bytes written from here on sees, behind a fence, that they were to be written.
+        fence(Ordering::Release);
+    }
+
+    #[inline]
+    fn place(&mut self, claim: &Claim, block: &Descriptor) {
+        self.layout.finish(claim, self.head, block, &self.payload);
+        self.head = claim.head_after;
+        self.bytes = claim.bytes_after;
+        self.counters.blocks += 1;
+        self.counters.bytes += u64::from(block.len);
+    }
+
+    #[inline]
+    fn finish(&mut self, claim: &Claim, block: &Descriptor) {
+        self.place(claim, block);
+        self.publish(1);
+    }
+
+    /// Everything placed may be read; wakes who must be woken.
+    #[inline]
+    fn publish(&mut self, blocks: u32) {
+        if self.head >= self.next_mark {
+            self.mark();
+        }
+        // Release: who sees the new head sees the bytes and headers before it.
+        self.words.writer.0.head.store(self.head, Ordering::Release);
+        let batch = match self.signalling {
+            Signalling::Every => 1,
+            Signalling::Batched(batch) => batch,
+            Signalling::Never => u32::MAX,
+        };
+        if batch > 1 && self.registered {
+            doorbell::light();
+        } else {
+            doorbell::full();
+        }
+        self.unsignalled = self.unsignalled.saturating_add(blocks);
+        let timed_too = self.unsignalled >= batch && batch != u32::MAX;
+        self.consumers.signal(&self.words, timed_too);
+        if timed_too {
+            self.unsignalled = 0;
+        }
+    }
+
+    /// Every half ring: where a block begins, for readers that must find one; where the group of Shared readers is.
+    #[cold]
+    fn mark(&mut self) {
+        let counts = &self.words.counts.0;
+        counts.blocks.store(self.counters.blocks, Ordering::Relaxed);
+        counts.bytes.store(self.counters.bytes, Ordering::Relaxed);
+        let units = self.layout.units();
+        // Release: a block's header at the mark is published before the mark is.
+        self.words.writer.0.mark.store(self.last_mark, Ordering::Release);
+        self.last_mark = self.head;
+        self.next_mark = self.head.saturating_add((units / 4).max(1));
+        self.share();
+    }
+
+    fn share(&mut self) {
+        let words = &self.words.writer.0;
+        let before = words.shared.load(Ordering::Relaxed);
+        let shared = self.consumers.shared(before, self.head, self.layout.units());
+        words.shared.store(shared, Ordering::Relaxed);
+    }
+
+    /// Wakes every reader that sleeps: before pausing, and before waiting for anything else.
+    pub fn flush(&mut self) {
+        self.meet();
+        doorbell::full();
+        self.consumers.signal(&self.words, true);
+        self.unsignalled = 0;
+        let counts = &self.words.counts.0;
+        counts.blocks.store(self.counters.blocks, Ordering::Relaxed);
+        counts.bytes.store(self.counters.bytes, Ordering::Relaxed);
+    }
+
+    /// Waits until a block of `len` bytes (a byte, where there are no blocks) may have room, until `deadline` at most.
+    #[cold]
+    pub fn wait_for_room(&mut self, len: u64, deadline: Option<Instant>) -> Result<(), NotWritten> {
+        self.flush();
+        let len = if self.layout.kind() == super::layout::RingKind::C { len.min(1) } else { len };
+        let mut spins = self.patience.spins;
+        loop {
+            match self.room_for(len) {
+                Err(NotWritten::WouldBlock) => {}
+                // A block that is to be dropped is for the write to drop, and count.
+                Ok(_) | Err(NotWritten::Dropped) => return Ok(()),
+                Err(NotWritten::TooLong) => return Err(NotWritten::TooLong),
+            }
+            if spins > 0 {
+                spins -= 1;
+                spin_loop();
+                continue;
+            }
+            let left = match deadline {
+                Some(deadline) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Err(NotWritten::WouldBlock);
+                    }
+                    Some(left)
+                }
+                None => None,
+            };
+            self.sleep_for_room(len, left)?;
+        }
+    }
+
+    fn sleep_for_room(&mut self, len: u64, left: Option<Duration>) -> Result<(), NotWritten> {
+        let claim = self.layout.claim(self.head, self.bytes, len).map_err(|_| NotWritten::TooLong)?;
+        let (layout, head) = (&self.layout, self.head);
+        let Some(Holder::Wait(place)) = self.consumers.look(head, |holder| layout.fits(&claim, holder, head)) else {
+            return Ok(());
+        };
+        let Some((page, hold)) = self.consumers.waited_for(place) else { return Ok(()) };
+        let page = page.clone();
+        // Acquire: what the reader did before it rang.
+        let bell = page.wait.0.bell.load(Ordering::Acquire);
+        self.words.counts.0.wait.store(ASLEEP, Ordering::Relaxed);
+        doorbell::full();
+        let still = self.consumers.look(head, |holder| layout.fits(&claim, holder, head)) == Some(Holder::Wait(place));
+        if still && self.words.keeper.0.epoch.load(Ordering::Acquire) == self.epoch {
+            self.counters.waits += 1;
+            // A hair more than it may hold, so that the next look finds that it was too long.
+            let hold = hold.map(|hold| hold + Duration::from_micros(50));
+            let timeout = match (left, hold) {
+                (Some(left), Some(hold)) => Some(left.min(hold)),
+                (one, other) => one.or(other),
+            };
+            futex::wait(&page.wait.0.bell, bell, timeout);
+        }
+        self.words.counts.0.wait.store(AWAKE, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Ends the ring: readers take what there is and are done.
+    pub fn close(mut self) {
+        self.end(ENDED);
+    }
+
+    /// Ends the ring in favour of another: readers take what there is and ask the keeper for that one.
+    pub fn close_moved(mut self) {
+        self.end(MOVED);
+    }
+
+    fn end(&mut self, how: u32) {
+        self.meet();
+        if self.words.writer.0.ended.load(Ordering::Relaxed) == 0 {
+            // Release: who sees the end sees the last head.
+            self.words.writer.0.ended.store(how, Ordering::Release);
+            self.flush();
+        }
+    }
+}
+
+impl<L: Layout> Drop for Writer<L> {
+    fn drop(&mut self) {
+        self.end(ENDED);
+    }
+}
+
+/// A block in the making. Its readers see it when it is published.
+pub struct Filling<'a, L: Layout> {
+    writer: &'a mut Writer<L>,
+    claim: Claim,
+    len: u32,
+}
+
+impl<L: Layout> Filling<'_, L> {
+    /// Copies these bytes to `offset` within the block; what does not fit in it is left out.
+    #[inline]
+    pub fn copy_in(&self, offset: u32, bytes: &[u8]) {
+        let room = self.len.saturating_sub(offset) as usize;
+        self.writer.payload.copy_in(self.claim.pos + u64::from(offset), &bytes[..bytes.len().min(room)]);
+    }
+
+    /// Publishes the first `len` bytes of it (at most what was asked for) with what is known of them.
+    #[inline]
+    pub fn publish(self, about: Descriptor, len: u32) {
+        let len = len.min(self.len);
+        let wire = if about.wire() == 0 { len.min(WIRE_MAX) } else { about.wire() };
+        let mut block = Descriptor { pos: self.claim.pos, len, ..about };
+        block.set_wire(wire);
+        let claim = self.writer.layout.shorten(&self.claim, u64::from(len));
+        self.writer.finish(&claim, &block);
+    }
+}

@@ -1,0 +1,350 @@
+//! A ring's bytes, by absolute position.
+//!
+//! Others may write them while they are looked at, so safe code never gets a `&[u8]` into them: it copies in, copies out,
+//! or takes a [`SharedBytes`], which knows the place and copies on demand. Whether what was read was whole is for the
+//! ring's protocol to say afterwards.
+//!
+//! The copies are inline assembly on x86-64: to the compiler that memory is none of its own, so that a write by a peer in
+//! the middle is no data race of the language (there is no atomic memcpy in Rust yet, RFC 3301). Elsewhere, and under the
+//! model checker, they go word by word or byte by byte through relaxed atomics.
+
+use super::segment::{Access, Segment};
+use std::io;
+use std::sync::Arc;
+
+/// The bytes of a ring whose size is a power of two.
+#[derive(Clone, Debug)]
+pub struct Payload {
+    memory: memory::Memory,
+    mask: u64,
+}
+
+impl Payload {
+    /// Maps `bytes` bytes (a power of two, whole pages) at `offset` of a segment, twice in a row.
+    pub fn map(segment: &Segment, offset: usize, bytes: usize, access: Access) -> io::Result<Payload> {
+        if !bytes.is_power_of_two() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a ring's size is a power of two"));
+        }
+        Ok(Payload { memory: memory::Memory::map(segment, offset, bytes, access)?, mask: bytes as u64 - 1 })
+    }
+
+    /// Bytes in the ring.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        self.mask + 1
+    }
+
+    /// Copies `from` to position `pos`. More than the ring holds is cut to what it holds.
+    #[inline]
+    pub fn copy_in(&self, pos: u64, from: &[u8]) {
+        let len = from.len().min(self.bytes() as usize);
+        self.memory.copy_in((pos & self.mask) as usize, &from[..len]);
+    }
+
+    /// Copies what lies at position `pos` into `to`, as many bytes as `to` has and the ring holds.
+    #[inline]
+    pub fn copy_out(&self, pos: u64, to: &mut [u8]) {
+        let len = to.len().min(self.bytes() as usize);
+        self.memory.copy_out((pos & self.mask) as usize, &mut to[..len]);
+    }
+
+    /// The `len` bytes at `pos`, not looked at yet; cut to what the ring holds.
+    #[inline]
+    pub fn at(&self, pos: u64, len: u64) -> SharedBytes<'_> {
+        SharedBytes { payload: self, pos, len: len.min(self.bytes()) as usize }
+    }
+}
+
+/// A run of bytes in shared memory that has not been copied.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedBytes<'a> {
+    payload: &'a Payload,
+    pos: u64,
+    len: usize,
+}
+
+/// Bytes that [`SharedBytes::pieces`] copies at a time: they stay in the innermost cache.
+const PIECE_BYTES: usize = 4096;
+
+impl<'a> SharedBytes<'a> {
+    /// Bytes in it.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Are there none?
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The part from `from` on, at most `len` bytes of it.
+    #[inline]
+    #[must_use]
+    pub fn part(self, from: usize, len: usize) -> SharedBytes<'a> {
+        let from = from.min(self.len);
+        SharedBytes { payload: self.payload, pos: self.pos.wrapping_add(from as u64), len: len.min(self.len - from) }
+    }
+
+    /// Copies the first bytes into `to`, as many as both have; says how many.
+    #[inline]
+    pub fn copy_to(&self, to: &mut [u8]) -> usize {
+        let len = self.len.min(to.len());
+        self.payload.copy_out(self.pos, &mut to[..len]);
+        len
+    }
+
+    /// A copy of all of it.
+    pub fn copy_to_vec(&self) -> Vec<u8> {
+        let mut copy = vec![0; self.len];
+        self.copy_to(&mut copy);
+        copy
+    }
+
+    /// Shows all of it piece by piece, through a copy that stays in the innermost cache.
+    #[inline]
+    pub fn pieces(&self, mut see: impl FnMut(&[u8])) {
+        let mut scratch = [0; PIECE_BYTES];
+        let mut done = 0;
+        while done < self.len {
+            let len = self.part(done, PIECE_BYTES).copy_to(&mut scratch);
+            see(&scratch[..len]);
+            done += len;
+        }
+    }
+
+    /// Address of the first byte; the others follow, also past the end of the ring.
+    #[cfg(not(loom))]
+    #[inline]
+    pub fn as_ptr(&self) -> *const u8 {
+        self.payload.memory.address((self.pos & self.payload.mask) as usize)
+    }
+
+    /// The bytes where they lie.
+    ///
+    /// # Safety
+    ///
+    /// Nobody writes them as long as the slice lives: the reader holds the ring (its contract is Wait or DropNewest and
+    /// it has not taken the block yet), and the writer is trusted to keep to the protocol.
+    #[cfg(not(loom))]
+    #[inline]
+    pub unsafe fn as_slice(&self) -> &'a [u8] {
+        // SAFETY: inside the double map (len <= ring size, start < ring size); that nobody writes is the caller's word.
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) }
+    }
+}
+
+#[cfg(not(loom))]
+mod memory {
+    use super::*;
+    use crate::shared::segment::Mapping;
+
+    /// Two maps of the bytes in a row, or (between threads) as much memory of the process's own.
+    #[derive(Clone, Debug)]
+    pub struct Memory {
+        mapping: Arc<Mapping>,
+    }
+
+    impl Memory {
+        pub fn map(segment: &Segment, offset: usize, bytes: usize, access: Access) -> io::Result<Memory> {
+            Ok(Memory { mapping: segment.map_twice(offset, bytes, access)? })
+        }
+
+        #[inline]
+        pub fn address(&self, offset: usize) -> *const u8 {
+            self.mapping.first().as_ptr().wrapping_add(offset)
+        }
+
+        #[inline]
+        pub fn copy_in(&self, offset: usize, from: &[u8]) {
+            assert!(self.mapping.is_writable(), "the writer's map is writable");
+            // SAFETY: offset < ring size and from.len() <= ring size (both by `Payload`), and the map is two ring sizes long and
+            // writable.
+            unsafe { copy(from.as_ptr(), self.mapping.first().as_ptr().add(offset), from.len()) }
+        }
+
+        #[inline]
+        pub fn copy_out(&self, offset: usize, to: &mut [u8]) {
+            // SAFETY: as in `copy_in`; `to` is ours alone.
+            unsafe { copy(self.mapping.first().as_ptr().add(offset), to.as_mut_ptr(), to.len()) }
+        }
+    }
+
+    /// Copies `len` bytes; one side may be written by another process meanwhile.
+    ///
+    /// # Safety
+    ///
+    /// Both ranges are mapped, `to` for writing, and they do not overlap.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: the caller's word; each branch touches exactly the `len` bytes of both ranges.
+        unsafe {
+            match len {
+                // Processors with fast short `rep movsb` still take some 30 cycles to start it.
+                0..=15 => small(from, to, len),
+                16..=256 => vectors(from, to, len),
+                _ => std::arch::asm!(
+                    "rep movsb",
+                    inout("rcx") len => _,
+                    inout("rsi") from => _,
+                    inout("rdi") to => _,
+                    options(nostack, preserves_flags)
+                ),
+            }
+        }
+    }
+
+    /// At most 15 bytes, in at most two moves of 8, 4, 2 or 1 bytes that may overlap.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    unsafe fn small(from: *const u8, to: *mut u8, len: usize) {
+        macro_rules! ends {
+            ($size:literal, $register:ident, $modifier:literal) => {
+                // SAFETY: len >= $size, so both moves lie inside both ranges.
+                unsafe {
+                    std::arch::asm!(
+                        concat!("mov {a", $modifier, "}, [{from}]"),
+                        concat!("mov {b", $modifier, "}, [{from} + {last}]"),
+                        concat!("mov [{to}], {a", $modifier, "}"),
+                        concat!("mov [{to} + {last}], {b", $modifier, "}"),
+                        a = out($register) _,
+                        b = out($register) _,
+                        from = in(reg) from,
+                        to = in(reg) to,
+                        last = in(reg) len - $size,
+                        options(nostack, preserves_flags)
+                    )
+                }
+            };
+        }
+        match len {
+            8.. => ends!(8, reg, ":r"),
+            4.. => ends!(4, reg, ":e"),
+            2.. => ends!(2, reg, ":x"),
+            1 => ends!(1, reg_byte, ""),
+            _ => {}
+        }
+    }
+
+    /// 16 bytes or more, in moves of 16 of which the last may overlap the one before.
+    #[cfg(target_arch = "x86_64")]
+    #[inline]
+    unsafe fn vectors(from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: the loop's moves end at or before `len`, the last one ends at it; len >= 16.
+        unsafe {
+            std::arch::asm!(
+                "2:",
+                "movdqu {v}, [{from} + {at}]",
+                "movdqu [{to} + {at}], {v}",
+                "add {at}, 16",
+                "cmp {at}, {last}",
+                "jb 2b",
+                "movdqu {v}, [{from} + {last}]",
+                "movdqu [{to} + {last}], {v}",
+                v = out(xmm_reg) _,
+                from = in(reg) from,
+                to = in(reg) to,
+                at = inout(reg) 0usize => _,
+                last = in(reg) len - 16,
+                options(nostack)
+            )
+        }
+    }
+
+    /// The same where there is no assembly of ours: byte by byte, relaxed.
+    #[cfg(not(target_arch = "x86_64"))]
+    #[inline]
+    unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+        use std::sync::atomic::{AtomicU8, Ordering};
+        for at in 0..len {
+            // SAFETY: the caller's word; an `AtomicU8` may lie at any address.
+            unsafe {
+                let byte = AtomicU8::from_ptr(from.add(at).cast_mut()).load(Ordering::Relaxed);
+                AtomicU8::from_ptr(to.add(at)).store(byte, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(loom)]
+mod memory {
+    use super::*;
+    use base::atomic::{AtomicU8, Ordering};
+
+    /// The bytes as the model checker's atomics.
+    #[derive(Clone, Debug)]
+    pub struct Memory {
+        bytes: Arc<[AtomicU8]>,
+    }
+
+    impl Memory {
+        pub fn map(_segment: &Segment, _offset: usize, bytes: usize, _access: Access) -> io::Result<Memory> {
+            Ok(Memory::private(bytes))
+        }
+
+        pub fn private(bytes: usize) -> Memory {
+            Memory { bytes: (0..bytes).map(|_| AtomicU8::new(0)).collect() }
+        }
+
+        pub fn copy_in(&self, offset: usize, from: &[u8]) {
+            for (at, byte) in from.iter().enumerate() {
+                self.bytes[(offset + at) % self.bytes.len()].store(*byte, Ordering::Relaxed);
+            }
+        }
+
+        pub fn copy_out(&self, offset: usize, to: &mut [u8]) {
+            for (at, byte) in to.iter_mut().enumerate() {
+                *byte = self.bytes[(offset + at) % self.bytes.len()].load(Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(loom)]
+impl Payload {
+    /// A ring of a few bytes for a model.
+    pub fn private(bytes: usize) -> Payload {
+        assert!(bytes.is_power_of_two());
+        Payload { memory: memory::Memory::private(bytes), mask: bytes as u64 - 1 }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::shared::segment::Pages;
+
+    #[test]
+    fn every_length_at_every_place_comes_back() {
+        let segment = Segment::create("payload-test", 4096, Pages::Normal).unwrap();
+        let payload = Payload::map(&segment, 0, 4096, Access::Write).unwrap();
+        let bytes: Vec<u8> = (0..4096u32).map(|n| (n * 31 + n / 256) as u8).collect();
+        for len in (0..600).chain([1024, 4095, 4096]) {
+            for pos in [0, 1, 4090, 4095, (1 << 40) + 4000] {
+                payload.copy_in(pos, &bytes[..len]);
+                let mut copy = vec![0xee; len + 1];
+                payload.copy_out(pos, &mut copy[..len]);
+                assert!(copy[..len] == bytes[..len] && copy[len] == 0xee, "{len} bytes at {pos}");
+                let seen = payload.at(pos, len as u64);
+                let mut pieces = Vec::new();
+                seen.pieces(|piece| pieces.extend_from_slice(piece));
+                assert!(pieces == bytes[..len] && seen.copy_to_vec() == pieces, "{len} bytes at {pos}");
+                let part = seen.part(3, 7).copy_to_vec();
+                assert_eq!(part, bytes[..len].iter().skip(3).take(7).copied().collect::<Vec<u8>>());
+            }
+        }
+    }
+
+    #[test]
+    fn more_than_the_ring_is_cut() {
+        let segment = Segment::create("payload-test", 4096, Pages::Normal).unwrap();
+        let payload = Payload::map(&segment, 0, 4096, Access::Write).unwrap();
+        payload.copy_in(5, &vec![7; 10_000]);
+        let mut copy = vec![0; 5000];
+        payload.copy_out(5, &mut copy);
+        assert!(copy[..4096].iter().all(|byte| *byte == 7) && copy[4096..].iter().all(|byte| *byte == 0));
+        assert_eq!(payload.at(5, u64::MAX).len(), 4096);
+    }
+}

@@ -1,0 +1,266 @@
+//! A segment: one memfd, its seals, and maps of it.
+//!
+//! Whoever makes a segment fixes its size before anybody maps it (a file cut under a map would be SIGBUS) and, once the
+//! writer has mapped it, forbids further writable maps: from then on the kernel's word is that a reader cannot write.
+//! What comes from another process is checked before it is mapped: seals, size, access.
+
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Bytes of an ordinary page; every part of a segment begins at a multiple of it.
+pub const PAGE_BYTES: usize = 4096;
+
+/// Bytes of a huge page.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// Which pages a segment is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pages {
+    /// 4 KiB.
+    #[default]
+    Normal,
+    /// 2 MiB where the system has some reserved, else 4 KiB.
+    HugeIfThere,
+}
+
+/// What a map may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Looking only; the kernel refuses more.
+    Read,
+    /// Looking and writing.
+    Write,
+}
+
+/// Why a file descriptor from another process is not taken for a segment.
+#[derive(Debug)]
+pub enum Refused {
+    /// It could not be looked at.
+    Io(io::Error),
+    /// It may still shrink, grow, be unsealed, or (where it is for reading) be mapped for writing by others.
+    Unsealed,
+    /// It is smaller than what it should hold.
+    TooShort {
+        /// Bytes there are.
+        has: u64,
+        /// Bytes there should be.
+        wants: u64,
+    },
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Refused::Io(error) => write!(f, "the shared memory cannot be looked at: {error}"),
+            Refused::Unsealed => f.write_str("the shared memory is not sealed as it must be"),
+            Refused::TooShort { has, wants } => write!(f, "the shared memory has {has} bytes where {wants} should be"),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl From<rustix::io::Errno> for Refused {
+    fn from(error: rustix::io::Errno) -> Refused {
+        Refused::Io(error.into())
+    }
+}
+
+/// A memfd of fixed size.
+#[derive(Debug)]
+pub struct Segment {
+    fd: OwnedFd,
+    bytes: usize,
+    page_bytes: usize,
+}
+
+impl Segment {
+    /// A new segment of at least `bytes` zero bytes, whose size can no more change. `name` is for people (`/proc/PID/maps`).
+    pub fn create(name: &str, bytes: usize, pages: Pages) -> io::Result<Segment> {
+        if pages == Pages::HugeIfThere
+            && let Ok(segment) = Segment::create_of(name, bytes, MemfdFlags::HUGETLB, HUGE_PAGE_BYTES)
+            // Reserves the pages: without them the first touch would be SIGBUS.
+            && rustix::fs::fallocate(&segment.fd, rustix::fs::FallocateFlags::empty(), 0, segment.bytes as u64).is_ok()
+        {
+            return Ok(segment);
+        }
+        Segment::create_of(name, bytes, MemfdFlags::empty(), PAGE_BYTES)
+    }
+
+    fn create_of(name: &str, bytes: usize, flags: MemfdFlags, page_bytes: usize) -> io::Result<Segment> {
+        let bytes = bytes
+            .max(1)
+            .checked_next_multiple_of(page_bytes)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "more bytes than memory can have"))?;
+        let flags = flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::NOEXEC_SEAL;
+        let fd = rustix::fs::memfd_create(name, flags)?;
+        rustix::fs::ftruncate(&fd, bytes as u64)?;
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
+        Ok(Segment { fd, bytes, page_bytes })
+    }
+
+    /// Nobody may map this for writing any more; maps there are still write. For the payload, once its writer has mapped it.
+    pub fn seal_for_readers(&self) -> io::Result<()> {
+        Ok(rustix::fs::fcntl_add_seals(&self.fd, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?)
+    }
+
+    /// No further seals may be added: whoever gets it cannot take the right to write from its rightful writer.
+    pub fn seal_for_writer(&self) -> io::Result<()> {
+        Ok(rustix::fs::fcntl_add_seals(&self.fd, SealFlags::SEAL)?)
+    }
+
+    /// Takes a file descriptor from elsewhere for a segment of at least `bytes` bytes, if it is sealed as it must be: for
+    /// [`Access::Read`] so that nobody can map it for writing any more, for [`Access::Write`] so that its size is fixed.
+    pub fn receive(fd: OwnedFd, bytes: usize, access: Access) -> Result<Segment, Refused> {
+        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| Refused::Unsealed)?;
+        let wanted = match access {
+            Access::Read => SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL | SealFlags::FUTURE_WRITE,
+            Access::Write => SealFlags::SHRINK | SealFlags::GROW,
+        };
+        if !seals.contains(wanted) {
+            return Err(Refused::Unsealed);
+        }
+        Segment::of_size(fd, bytes)
+    }
+
+    /// Takes a reader's page from its keeper: its size is fixed; that its reader writes it is what it is for.
+    pub fn receive_page(fd: OwnedFd, bytes: usize) -> Result<Segment, Refused> {
+        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| Refused::Unsealed)?;
+        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL) {
+            return Err(Refused::Unsealed);
+        }
+        Segment::of_size(fd, bytes)
+    }
+
+    fn of_size(fd: OwnedFd, bytes: usize) -> Result<Segment, Refused> {
+        let stat = rustix::fs::fstat(&fd)?;
+        let has = u64::try_from(stat.st_size).unwrap_or(0);
+        if has < bytes as u64 {
+            return Err(Refused::TooShort { has, wants: bytes as u64 });
+        }
+        let page_bytes = if stat.st_blksize as usize == HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { PAGE_BYTES };
+        let bytes = usize::try_from(has).map_err(|_| Refused::TooShort { has, wants: bytes as u64 })?;
+        Ok(Segment { fd, bytes, page_bytes })
+    }
+
+    /// The file descriptor, to be handed on.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// The same memory by a file descriptor that can only be mapped for reading.
+    pub fn read_only_fd(&self) -> io::Result<OwnedFd> {
+        let path = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+    }
+
+    /// Bytes in it.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Parts of this segment begin at multiples of this.
+    pub fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    /// Maps `bytes` bytes from `offset` on, all pages present.
+    pub fn map(&self, offset: usize, bytes: usize, access: Access) -> io::Result<Arc<Mapping>> {
+        self.map_times(offset, bytes, 1, access)
+    }
+
+    /// The same twice, one after the other: a run of up to `bytes` bytes is contiguous wherever in the ring it begins.
+    pub fn map_twice(&self, offset: usize, bytes: usize, access: Access) -> io::Result<Arc<Mapping>> {
+        self.map_times(offset, bytes, 2, access)
+    }
+
+    fn map_times(&self, offset: usize, bytes: usize, times: usize, access: Access) -> io::Result<Arc<Mapping>> {
+        let whole_pages = offset.is_multiple_of(self.page_bytes) && bytes.is_multiple_of(self.page_bytes);
+        let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        let all = bytes.checked_mul(times).filter(|&all| all > 0 && all <= isize::MAX as usize);
+        let (Some(all), true, true) = (all, whole_pages, inside) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a part of the shared memory"));
+        };
+        // Room for one huge page more, so that maps of huge pages can begin at a multiple of their size.
+        let slack = self.page_bytes - PAGE_BYTES;
+        let reserved = all + slack;
+        // SAFETY: a fresh range that nothing else lies in.
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), reserved, ProtFlags::empty(), MapFlags::PRIVATE)?
+        };
+        let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let first = start.as_ptr().wrapping_add(start.as_ptr().align_offset(self.page_bytes));
+        // From here on dropping it unmaps the range whatever lies in it.
+        let mapping = Mapping {
+            start,
+            reserved,
+            first: NonNull::new(first).ok_or(io::ErrorKind::OutOfMemory)?,
+            bytes: all,
+            writable: access == Access::Write,
+        };
+        let protection = match access {
+            Access::Read => ProtFlags::READ,
+            Access::Write => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        for time in 0..times {
+            // SAFETY: replaces a part of the range reserved above, which nothing refers to yet.
+            unsafe {
+                let at = first.wrapping_add(time * bytes);
+                let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
+                rustix::mm::mmap(at.cast(), bytes, protection, flags, &self.fd, offset as u64)?;
+            }
+        }
+        Ok(Arc::new(mapping))
+    }
+}
+
+/// A range of addresses that show a part of a segment. Unmapped with its last owner.
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<u8>,
+    reserved: usize,
+    first: NonNull<u8>,
+    bytes: usize,
+    writable: bool,
+}
+
+// SAFETY: an address range belongs to the process, not to a thread; what lies in it is touched through atomics and copies
+// that expect others to write at the same time.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Address of the first byte. What lies there may be written by other processes at any time.
+    pub fn first(&self) -> NonNull<u8> {
+        self.first
+    }
+
+    /// Bytes of addresses, both copies counted where it was mapped twice.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// May it be written through?
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Takes the right to write away from this map, for good only where the segment is sealed.
+    pub fn make_read_only(&self) -> io::Result<()> {
+        // SAFETY: the range is ours; taking rights away can only make later writes fail.
+        unsafe { rustix::mm::mprotect(self.first.as_ptr().cast(), self.bytes, MprotectFlags::READ)? };
+        Ok(())
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was reserved by `map_times` and nothing else lies in it; all users hold an owner of this.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.reserved) };
+    }
+}
