@@ -10,6 +10,8 @@
 pub mod append_ring;
 pub mod descriptor;
 mod held_blocks;
+#[cfg(not(loom))]
+pub mod keeper;
 pub mod mapped_file;
 pub mod ring;
 pub mod rings;

@@ -20,6 +20,7 @@ pub mod local;
 #[cfg(not(loom))]
 pub mod memory;
 pub mod reader;
+pub mod retire;
 pub mod words;
 pub mod writer;
 

@@ -99,7 +99,7 @@ impl<L: Layout> std::fmt::Debug for Reader<L> {
 }
 
 /// What a reader is made of; its keeper gives it.
-pub(super) struct Parts<L> {
+pub(crate) struct Parts<L> {
     pub words: Shared<RingWords>,
     pub page: Shared<ReaderPage>,
     pub payload: Payload,
@@ -112,7 +112,7 @@ pub(super) struct Parts<L> {
 }
 
 impl<L: Layout> Reader<L> {
-    pub(super) fn new(parts: Parts<L>) -> Reader<L> {
+    pub(crate) fn new(parts: Parts<L>) -> Reader<L> {
         let Parts { words, page, payload, layout, slot, serial, contract, from, leave } = parts;
         Reader {
             words,
@@ -143,6 +143,12 @@ impl<L: Layout> Reader<L> {
     /// What it has done so far.
     pub fn counters(&self) -> ReaderCounters {
         self.counters
+    }
+
+    /// Carries on the counters and the patience of the reader of the ring before this one.
+    pub(crate) fn go_on_from(&mut self, before: &Reader<L>) {
+        self.counters = before.counters;
+        self.patience = before.patience;
     }
 
     /// The contract in force: what was granted, or Overwrite after a demotion.

@@ -85,7 +85,7 @@ impl<L: Layout> std::fmt::Debug for Writer<L> {
 
 impl<L: Layout> Writer<L> {
     /// The writer of a fresh ring. Whoever makes the ring sees to it that there is one.
-    pub(super) fn new(
+    pub(crate) fn new(
         words: Shared<RingWords>,
         payload: Payload,
         layout: L,
@@ -245,6 +245,12 @@ impl<L: Layout> Writer<L> {
         }
     }
 
+    /// Takes note of who joined and left, also where the epoch says that nothing changed.
+    pub fn meet_now(&mut self) {
+        let epoch = self.words.keeper.0.epoch.load(Ordering::Acquire);
+        self.meet_anew(epoch);
+    }
+
     #[cold]
     fn meet_anew(&mut self, epoch: u32) {
         self.epoch = epoch;
@@ -336,9 +342,7 @@ impl<L: Layout> Writer<L> {
     /// Every half ring: where a block begins, for readers that must find one; where the group of Shared readers is.
     #[cold]
     fn mark(&mut self) {
-        let counts = &self.words.counts.0;
-        counts.blocks.store(self.counters.blocks, Ordering::Relaxed);
-        counts.bytes.store(self.counters.bytes, Ordering::Relaxed);
+        self.say_counts();
         let units = self.layout.units();
         // Release: a block's header at the mark is published before the mark is.
         self.words.writer.0.mark.store(self.last_mark, Ordering::Release);
@@ -360,6 +364,11 @@ impl<L: Layout> Writer<L> {
         doorbell::full();
         self.consumers.signal(&self.words, true);
         self.unsignalled = 0;
+        self.say_counts();
+    }
+
+    /// Lets others see what was written so far.
+    fn say_counts(&self) {
         let counts = &self.words.counts.0;
         counts.blocks.store(self.counters.blocks, Ordering::Relaxed);
         counts.bytes.store(self.counters.bytes, Ordering::Relaxed);
@@ -435,11 +444,13 @@ impl<L: Layout> Writer<L> {
     }
 
     fn end(&mut self, how: u32) {
-        self.meet();
         if self.words.writer.0.ended.load(Ordering::Relaxed) == 0 {
+            self.say_counts();
             // Release: who sees the end sees the last head.
             self.words.writer.0.ended.store(how, Ordering::Release);
-            self.flush();
+            // Who is about to sleep sees the word; who sleeps is woken, also who came and was not met yet.
+            doorbell::full();
+            self.words.slots.iter().for_each(|slot| doorbell::ring(&slot.bell));
         }
     }
 }

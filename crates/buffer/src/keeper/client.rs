@@ -1,0 +1,380 @@
+//! What writers and readers do with a keeper: find it, ask, map what they are given.
+
+use super::message::{self, GivenReader, Message, PROTOCOL, RingState, WantedReader};
+use super::place;
+use crate::ring::consumers::{Change, Membership, NewReader};
+use crate::ring::layout::AnyLayout;
+use crate::ring::memory::{Geometry, RingMap, RingMemory};
+use crate::ring::words::ReaderPage;
+use crate::ring::{From, OnFull, Reader, Signalling, Writer};
+use crate::shared::segment::{Access, PAGE_BYTES, Segment};
+use crate::shared::words::Shared;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A conversation with a keeper. Closing it gives back whatever was got by it.
+#[derive(Debug)]
+struct Connection {
+    socket: OwnedFd,
+    /// Who came and went, heard while something else was waited for.
+    changes: Vec<Change>,
+}
+
+fn invalid(text: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+impl Connection {
+    fn open(path: &Path) -> io::Result<Connection> {
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?).map_err(|error| {
+            let told = match error {
+                rustix::io::Errno::NOENT => format!("no ring at `{}`", path.display()),
+                rustix::io::Errno::CONNREFUSED => format!("the keeper of `{}` is dead", path.display()),
+                other => format!("no way to the keeper of `{}`: {other}", path.display()),
+            };
+            io::Error::new(io::Error::from(error).kind(), told)
+        })?;
+        let mut connection = Connection { socket, changes: Vec::new() };
+        match connection.call(&Message::Hello(PROTOCOL), None)? {
+            (Message::Done, _) => Ok(connection),
+            _ => Err(invalid("the keeper answers something else")),
+        }
+    }
+
+    /// Says something and hears the answer. A refusal is an error; `deadline` passed is [`io::ErrorKind::TimedOut`].
+    fn call(&mut self, message: &Message, deadline: Option<Instant>) -> io::Result<(Message, Vec<OwnedFd>)> {
+        message::send(&self.socket, message, &[])?;
+        self.answer(deadline)
+    }
+
+    fn answer(&mut self, deadline: Option<Instant>) -> io::Result<(Message, Vec<OwnedFd>)> {
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if !self.readable(left)? {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the keeper does not answer in time"));
+            }
+            match message::receive(&self.socket)? {
+                None => return Err(io::Error::new(io::ErrorKind::NotConnected, "the ring's keeper is gone")),
+                Some((Message::Refused(refusal, text), _)) => return Err(refusal.to_error(text)),
+                Some((change @ (Message::Joined(_) | Message::Left(_)), fds)) => self.note(change, fds),
+                Some(answer) => return Ok(answer),
+            }
+        }
+    }
+
+    fn readable(&self, timeout: Option<Duration>) -> io::Result<bool> {
+        let timeout = timeout.map(|left| Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        });
+        let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
+        match rustix::event::poll(&mut polled, timeout.as_ref()) {
+            Ok(ready) => Ok(ready > 0),
+            // A signal: the caller's deadline decides whether it goes on.
+            Err(rustix::io::Errno::INTR) => Err(io::ErrorKind::Interrupted.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn note(&mut self, change: Message, fds: Vec<OwnedFd>) {
+        match change {
+            Message::Joined(joined) => {
+                // A page that is not one belongs to nobody we could wait for: that reader is on its own.
+                let page = fds.into_iter().next().and_then(|fd| map_page(fd, Access::Read).ok());
+                if let Some(page) = page {
+                    let message::JoinedReader { slot, serial, contract, hold } = joined;
+                    self.changes.push(Change::Joined(NewReader { slot: slot as usize, serial, page, contract, hold }));
+                }
+            }
+            Message::Left(serial) => self.changes.push(Change::Left(serial)),
+            _ => {}
+        }
+    }
+
+    /// Who came and went, without waiting.
+    fn changes(&mut self) -> Vec<Change> {
+        while self.readable(Some(Duration::ZERO)).unwrap_or(false) {
+            match message::receive(&self.socket) {
+                Ok(Some((change, fds))) => self.note(change, fds),
+                // A keeper that is gone tells of nobody any more; the ring itself goes on.
+                _ => break,
+            }
+        }
+        std::mem::take(&mut self.changes)
+    }
+}
+
+fn map_page(fd: OwnedFd, access: Access) -> io::Result<Shared<ReaderPage>> {
+    let segment = Segment::receive_page(fd, PAGE_BYTES).map_err(io::Error::other)?;
+    let mapping = segment.map(0, PAGE_BYTES, access)?;
+    Shared::in_mapping(&mapping, 0).ok_or_else(|| invalid("not a reader's page"))
+}
+
+fn map_ring(fd: OwnedFd, geometry: Geometry, access: Access) -> io::Result<RingMap> {
+    let memory = RingMemory::receive(fd, geometry, access).map_err(io::Error::other)?;
+    let map = memory.map(access)?;
+    if memory.is_known(&map.words) { Ok(map) } else { Err(invalid("the ring is of another version")) }
+}
+
+fn one_fd(fds: Vec<OwnedFd>) -> io::Result<OwnedFd> {
+    fds.into_iter().next().ok_or_else(|| invalid("the keeper sent no memory"))
+}
+
+/// A connection that a writer and its successor in a ring of another size share.
+type SharedConnection = Arc<Mutex<Connection>>;
+
+fn locked(connection: &SharedConnection) -> MutexGuard<'_, Connection> {
+    connection.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct FromKeeper(SharedConnection);
+
+impl Membership for FromKeeper {
+    fn changes(&mut self) -> Vec<Change> {
+        locked(&self.0).changes()
+    }
+}
+
+/// A named ring, to be asked about or opened.
+#[derive(Clone, Debug)]
+pub struct Named {
+    path: PathBuf,
+}
+
+impl Named {
+    /// The ring of this name (or whose keeper's socket is at this path). Nothing is asked yet.
+    pub fn at(name: &str) -> io::Result<Named> {
+        Ok(Named { path: place::socket(name)? })
+    }
+
+    /// Its keeper's socket.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How it is.
+    pub fn state(&self) -> io::Result<RingState> {
+        match Connection::open(&self.path)?.call(&Message::AskState, None)? {
+            (Message::State(state), _) => Ok(state),
+            _ => Err(invalid("the keeper answers something else")),
+        }
+    }
+
+    /// Closes it for good; who reads takes what there is.
+    pub fn remove(&self) -> io::Result<()> {
+        Connection::open(&self.path)?.call(&Message::Remove, None).map(drop)
+    }
+
+    /// Becomes its writer.
+    pub fn open_writer(&self, signalling: Signalling) -> io::Result<NamedWriter> {
+        let mut connection = Connection::open(&self.path)?;
+        let offer = connection.call(&Message::OpenWriter, None)?;
+        let connection = Arc::new(Mutex::new(connection));
+        let (writer, geometry) = take_offer(&connection, offer, signalling)?;
+        Ok(NamedWriter { writer: Some(writer), connection, geometry, signalling })
+    }
+
+    /// Becomes one of its readers; waits for a writer until `deadline`, for ever where there is none.
+    pub fn open_reader(&self, contract: OnFull, from: From, deadline: Option<Instant>) -> io::Result<NamedReader> {
+        let mut connection = Connection::open(&self.path)?;
+        let (reader, generation) = ask_to_read(&mut connection, contract, from, 0, deadline)?;
+        Ok(NamedReader { reader, generation, contract, connection })
+    }
+
+    /// Maps the bytes of one generation, to look at blocks of it that were forwarded. The keeper says whether that is allowed.
+    pub fn map(&self, generation: u32) -> io::Result<RingMap> {
+        match Connection::open(&self.path)?.call(&Message::Map(generation), None)? {
+            (Message::Mapping(geometry, _), fds) => map_ring(one_fd(fds)?, geometry, Access::Read),
+            _ => Err(invalid("the keeper answers something else")),
+        }
+    }
+}
+
+/// Maps the ring that the keeper offers a writer, has it sealed, and writes it.
+fn take_offer(
+    connection: &SharedConnection,
+    offer: (Message, Vec<OwnedFd>),
+    signalling: Signalling,
+) -> io::Result<(Writer, Geometry)> {
+    let (Message::Writer(geometry, _), fds) = offer else {
+        return Err(invalid("the keeper answers something else"));
+    };
+    let RingMap { words, payload, layout } = map_ring(one_fd(fds)?, geometry, Access::Write)?;
+    let mut asked = locked(connection);
+    // Readers it told of belong to the ring before this one.
+    asked.changes.clear();
+    match asked.call(&Message::Mapped, None)? {
+        (Message::Sealed, _) => {}
+        _ => return Err(invalid("the keeper answers something else")),
+    }
+    drop(asked);
+    let membership = Box::new(FromKeeper(Arc::clone(connection)));
+    Ok((Writer::new(words, payload, layout, signalling, membership), geometry))
+}
+
+fn ask_to_read(
+    connection: &mut Connection,
+    contract: OnFull,
+    from: From,
+    after: u32,
+    deadline: Option<Instant>,
+) -> io::Result<(Reader, u32)> {
+    let wait = deadline.is_none_or(|deadline| deadline > Instant::now());
+    let wanted = WantedReader { contract, oldest: from == From::Oldest, after, wait };
+    let (Message::Reader(given), mut fds) = connection.call(&Message::OpenReader(wanted), deadline.filter(|_| wait))?
+    else {
+        return Err(invalid("the keeper answers something else"));
+    };
+    let GivenReader { geometry, generation, slot, serial } = given;
+    if fds.len() != 2 {
+        return Err(invalid("the keeper sent no memory"));
+    }
+    let page = map_page(fds.pop().expect("two were sent"), Access::Write)?;
+    let map = map_ring(one_fd(fds)?, geometry, Access::Read)?;
+    let reader = Reader::of_map(map, page, slot as usize, serial, contract, from)
+        .ok_or_else(|| invalid("the keeper gives a place that is none"))?;
+    Ok((reader, generation))
+}
+
+/// The writing side of a named ring.
+#[derive(Debug)]
+pub struct NamedWriter {
+    /// There always but within `resize`.
+    writer: Option<Writer>,
+    connection: SharedConnection,
+    geometry: Geometry,
+    signalling: Signalling,
+}
+
+impl NamedWriter {
+    /// The ring's writer.
+    pub fn writer(&mut self) -> &mut Writer {
+        self.writer.as_mut().expect("there is one but within `resize`")
+    }
+
+    /// Size and kind of the ring.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Goes on in a ring of another size. Readers take what there is in the old one and follow; whoever holds the ring
+    /// misses nothing. On failure everything is as before.
+    pub fn resize(&mut self, bytes: u64, slots: u64) -> io::Result<()> {
+        let geometry = Geometry::new(self.geometry.kind, bytes, slots);
+        let offer = locked(&self.connection).call(&Message::Resize(geometry), None)?;
+        let (writer, geometry) = take_offer(&self.connection, offer, self.signalling)?;
+        self.geometry = geometry;
+        if let Some(old) = self.writer.replace(writer) {
+            old.close_moved();
+        }
+        Ok(())
+    }
+
+    /// Descriptors written from here on may name that ring's blocks by the number this gives.
+    pub fn register(&mut self, ring: &Path, generation: u32) -> io::Result<u16> {
+        let path = ring.to_str().ok_or_else(|| invalid("the keeper's path is not text"))?.to_owned();
+        match locked(&self.connection).call(&Message::Register(generation, path), None)? {
+            (Message::Registered(number), _) => Ok(number),
+            _ => Err(invalid("the keeper answers something else")),
+        }
+    }
+
+    /// Waits until somebody reads, until `deadline` at most; says whether somebody does.
+    pub fn wait_for_reader(&mut self, deadline: Option<Instant>) -> io::Result<bool> {
+        loop {
+            if self.writer().readers() > 0 {
+                return Ok(true);
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(false);
+            }
+            let connection = Arc::clone(&self.connection);
+            let mut connection = locked(&connection);
+            if connection.readable(left)? {
+                match message::receive(&connection.socket)? {
+                    Some((change, fds)) => connection.note(change, fds),
+                    None => return Err(io::Error::new(io::ErrorKind::NotConnected, "the ring's keeper is gone")),
+                }
+            }
+            drop(connection);
+            self.writer().meet_now();
+        }
+    }
+}
+
+/// A reading side of a named ring.
+#[derive(Debug)]
+pub struct NamedReader {
+    reader: Reader,
+    generation: u32,
+    contract: OnFull,
+    connection: Connection,
+}
+
+impl NamedReader {
+    /// The ring's reader.
+    pub fn reader(&mut self) -> &mut Reader {
+        &mut self.reader
+    }
+
+    /// Which generation it reads.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// After the end of a generation: goes on with the next one, if there will be one; waits for it until `deadline`.
+    /// `false`: this was the last.
+    pub fn next_generation(&mut self, deadline: Option<Instant>) -> io::Result<bool> {
+        match ask_to_read(&mut self.connection, self.contract, From::Next, self.generation, deadline) {
+            Ok((mut reader, generation)) => {
+                reader.go_on_from(&self.reader);
+                self.reader = reader;
+                self.generation = generation;
+                Ok(true)
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::NotConnected) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Where the blocks of the ring that this number means lie: its keeper's socket and generation.
+    pub fn whereabouts(&mut self, ring: u16) -> io::Result<(Named, u32)> {
+        match self.connection.call(&Message::Where(ring), None)? {
+            (Message::Elsewhere(generation, path), _) => Ok((Named { path: PathBuf::from(path) }, generation)),
+            _ => Err(invalid("the keeper answers something else")),
+        }
+    }
+}
+
+impl Reader<AnyLayout> {
+    /// A reader of a ring that is mapped; `None` where the place is none.
+    fn of_map(
+        map: RingMap,
+        page: Shared<ReaderPage>,
+        slot: usize,
+        serial: u32,
+        contract: OnFull,
+        from: From,
+    ) -> Option<Reader> {
+        let RingMap { words, payload, layout } = map;
+        let parts = crate::ring::reader::Parts {
+            words,
+            page,
+            payload,
+            layout,
+            slot,
+            serial,
+            contract,
+            from,
+            leave: Box::new(()),
+        };
+        (slot < crate::ring::words::READERS).then(|| Reader::new(parts))
+    }
+}
