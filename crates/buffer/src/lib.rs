@@ -4,6 +4,9 @@
 //! - [`rings`] — the dense table of one process: descriptor in, bytes out, checked. Start reading here.
 //! - [`mapped_file`] — a capture file as a zero-copy data ring.
 //! - [`append_ring`] — what sources read and filters make, in memory that is used again.
+//! - [`ring`] — one writer, many readers, between processes; [`keeper`] — such rings by name.
+//! - [`queue`] — descriptors from one thread or process to one other.
+//! - [`shared`] — memory that several processes see: segments, words, bytes, futexes.
 //!
 //! This crate moves no meaning: it knows of no packet, filter or request. It is one of the few that may use `unsafe`.
 
@@ -13,6 +16,7 @@ mod held_blocks;
 #[cfg(not(loom))]
 pub mod keeper;
 pub mod mapped_file;
+pub mod queue;
 pub mod ring;
 pub mod rings;
 pub mod shared;

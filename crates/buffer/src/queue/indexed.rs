@@ -1,0 +1,257 @@
+//! A queue between two threads or processes that is full or empty by two positions, each on a line of its own.
+//!
+//! Each side keeps the last position it saw of the other and looks again only when by that it cannot go on, so as long as
+//! the queue is neither full nor empty the two share nothing but slots. A batch is published by one store.
+//!
+//! The sender's memory has its position, whether it went, and the slots; the receiver's has its position and whether it
+//! went (`vacancy.rs`). No word is written by both, so each side may map the other's memory read-only. A peer's position is
+//! read once and one that cannot be counts as "no": a peer that lies hurts itself.
+
+use super::entry::{Entry, Words};
+use super::memory::{Heap, LINE_WORDS, Memory, Misfit, Region, check_capacity, expect_write};
+use super::slip::Slip;
+use super::vacancy::{self, Progress, Vacancy};
+use super::{Closed, Pop, PopError, Push, PushError};
+use base::atomic::Ordering;
+use std::marker::PhantomData;
+
+/// The position up to which everything was published.
+const TAIL: usize = 0;
+/// Not zero once the sender went.
+const GONE: usize = LINE_WORDS;
+/// The first slot.
+const SLOTS: usize = GONE + LINE_WORDS;
+
+/// A sender asks for slots so many words before it needs them: four cache lines.
+const AHEAD_WORDS: usize = 32;
+/// Words of a cache line.
+const CACHE_LINE_WORDS: usize = 8;
+
+/// Words of the sender's memory for a capacity.
+pub fn sender_words<T: Entry>(capacity: usize) -> Result<usize, Misfit> {
+    check_capacity(capacity)?;
+    Ok(SLOTS + capacity * T::Words::COUNT)
+}
+
+/// Words of the receiver's memory.
+pub const RECEIVER_WORDS: usize = vacancy::WORDS;
+
+/// Both sides of a new queue in this process. The capacity is a power of two.
+pub fn queue<T: Entry>(capacity: usize) -> Result<(Sender<T>, Receiver<T>), Misfit> {
+    let (sender, receiver) = (Heap::new(sender_words::<T>(capacity)?), Heap::new(RECEIVER_WORDS));
+    let receiving = Receiver::new(sender.clone(), receiver.clone(), capacity)?;
+    Ok((Sender::new(sender, receiver, capacity)?, receiving))
+}
+
+/// The side that pushes.
+pub struct Sender<T, M = Heap> {
+    /// Where the next entry goes.
+    tail: u64,
+    own: Region<M>,
+    vacancy: Vacancy<M>,
+    entries: PhantomData<fn(T)>,
+}
+
+impl<T: Entry, M: Memory> Sender<T, M> {
+    /// Over fresh memory of the sender and of the receiver. A second sender over the same memory, or another capacity than
+    /// the receiver's, makes entries come out wrong.
+    pub fn new(sender: M, receiver: M, capacity: usize) -> Result<Sender<T, M>, Misfit> {
+        let own = Region::new(sender, sender_words::<T>(capacity)?)?;
+        let vacancy = Vacancy::new(receiver, capacity, T::Words::COUNT)?;
+        Ok(Sender { tail: 0, own, vacancy, entries: PhantomData })
+    }
+
+    #[inline]
+    fn write(&self, position: u64, entry: T) {
+        self.expect_slots(position);
+        let slot = slot::<T>(position, self.vacancy.capacity());
+        entry.to_words().store(&self.own.words()[slot..slot + T::Words::COUNT]);
+    }
+
+    /// Brings a slot ahead of a position here, once a cache line: a store that waits for its line holds up all stores behind
+    /// it, the one that publishes included. One by one this saves a fifth where the processors are near to each other; in
+    /// batches it costs 5 % there and saves 7 % where they are far apart.
+    #[inline]
+    fn expect_slots(&self, position: u64) {
+        let begins_line = position as usize * T::Words::COUNT % CACHE_LINE_WORDS < T::Words::COUNT;
+        let ahead = position + (AHEAD_WORDS / T::Words::COUNT.max(1)) as u64;
+        if begins_line && self.vacancy.is_free(ahead) {
+            expect_write(&self.own.words()[slot::<T>(ahead, self.vacancy.capacity())]);
+        }
+    }
+
+    #[inline]
+    fn publish(&mut self, tail: u64) {
+        self.tail = tail;
+        // Pairs with the Acquire of the position in `Receiver::look`: entries are there before they are said to be.
+        self.own.words()[TAIL].store(
+            tail,
+            Ordering::Release, // model: entries_come_in_order
+        );
+    }
+}
+
+impl<T: Entry, M: Memory> Push<T> for Sender<T, M> {
+    fn capacity(&self) -> usize {
+        self.vacancy.capacity() as usize
+    }
+
+    #[inline]
+    fn is_closed(&self) -> bool {
+        self.vacancy.is_closed()
+    }
+
+    #[inline]
+    fn push(&mut self, entry: T) -> Result<(), PushError<T>> {
+        if self.vacancy.is_closed() {
+            return Err(PushError::Closed(entry));
+        }
+        if self.vacancy.room(self.tail, 1) == 0 {
+            return Err(PushError::Full(entry));
+        }
+        self.write(self.tail, entry);
+        self.publish(self.tail + 1);
+        Ok(())
+    }
+
+    /// Published together, after the last one.
+    #[inline]
+    fn push_batch(&mut self, entries: &mut impl Iterator<Item = T>) -> Result<usize, Closed> {
+        if self.vacancy.is_closed() {
+            return Err(Closed);
+        }
+        let wanted = (entries.size_hint().0 as u64).clamp(1, self.vacancy.capacity());
+        let room = self.vacancy.room(self.tail, wanted);
+        let mut tail = self.tail;
+        for entry in entries.take(room as usize) {
+            self.write(tail, entry);
+            tail += 1;
+        }
+        let count = tail - self.tail;
+        if count > 0 {
+            self.publish(tail);
+        }
+        Ok(count as usize)
+    }
+}
+
+impl<T, M> Drop for Sender<T, M> {
+    fn drop(&mut self) {
+        // Pairs with the Acquire in `Receiver::look`: whoever sees it sees all that was published before.
+        self.own.words()[GONE].store(
+            1,
+            Ordering::Release, // model: closing_loses_nothing
+        );
+    }
+}
+
+/// The side that pops.
+pub struct Receiver<T, M = Heap> {
+    /// Where the next entry comes from.
+    head: u64,
+    /// Entries were published up to this position: never before `head`.
+    limit: u64,
+    capacity: u64,
+    slip: Slip,
+    sender: Region<M>,
+    progress: Progress<M>,
+    entries: PhantomData<fn() -> T>,
+}
+
+impl<T: Entry, M: Memory> Receiver<T, M> {
+    /// Over fresh memory of the sender and of the receiver. A second receiver over the same memory, or another capacity
+    /// than the sender's, makes entries come out wrong.
+    pub fn new(sender: M, receiver: M, capacity: usize) -> Result<Receiver<T, M>, Misfit> {
+        let sender = Region::new(sender, sender_words::<T>(capacity)?)?;
+        let (progress, capacity) = (Progress::new(receiver)?, capacity as u64);
+        let slip = Slip::new(T::Words::COUNT, capacity);
+        Ok(Receiver { head: 0, limit: 0, capacity, slip, sender, progress, entries: PhantomData })
+    }
+
+    #[inline]
+    fn read(&self, position: u64) -> T {
+        let slot = slot::<T>(position, self.capacity);
+        T::from_words(T::Words::load(&self.sender.words()[slot..slot + T::Words::COUNT]))
+    }
+
+    #[inline]
+    fn free(&mut self, head: u64) {
+        self.head = head;
+        self.progress.free(head);
+    }
+
+    /// Entries that can be taken: all there are if fewer are known than wanted.
+    #[inline]
+    fn ready(&mut self, wanted: u64) -> Result<u64, Closed> {
+        let known = self.limit - self.head;
+        if known >= wanted { Ok(known) } else { self.look() }
+    }
+
+    #[inline(never)]
+    fn look(&mut self) -> Result<u64, Closed> {
+        let Receiver { head, capacity, slip, sender, .. } = self;
+        let published = || {
+            // Pairs with the Release in `Sender::publish`.
+            let tail = sender.words()[TAIL].load(
+                Ordering::Acquire, // model: entries_come_in_order
+            );
+            let ready = tail.wrapping_sub(*head);
+            // A position that cannot be is a sender's lie: nothing of it is taken.
+            if ready <= *capacity { ready } else { 0 }
+        };
+        let mut ready = slip.wait(published(), published);
+        if ready == 0 {
+            // Pairs with the Release in `Drop for Sender`.
+            let gone = sender.words()[GONE].load(
+                Ordering::Acquire, // model: closing_loses_nothing
+            );
+            if gone != 0 {
+                ready = published();
+                if ready == 0 {
+                    return Err(Closed);
+                }
+            }
+        }
+        self.limit = self.head + ready;
+        Ok(ready)
+    }
+}
+
+impl<T: Entry, M: Memory> Pop<T> for Receiver<T, M> {
+    fn capacity(&self) -> usize {
+        self.capacity as usize
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Result<T, PopError> {
+        if self.ready(1)? == 0 {
+            return Err(PopError::Empty);
+        }
+        let entry = self.read(self.head);
+        self.free(self.head + 1);
+        Ok(entry)
+    }
+
+    /// Freed together, after the last one.
+    #[inline]
+    fn pop_batch(&mut self, limit: usize, mut each: impl FnMut(T)) -> Result<usize, Closed> {
+        let limit = (limit as u64).min(self.capacity);
+        if limit == 0 {
+            return Ok(0);
+        }
+        let count = self.ready(limit)?.min(limit);
+        for position in self.head..self.head + count {
+            each(self.read(position));
+        }
+        if count > 0 {
+            self.free(self.head + count);
+        }
+        Ok(count as usize)
+    }
+}
+
+/// The first word of the slot for a position.
+#[inline]
+fn slot<T: Entry>(position: u64, capacity: u64) -> usize {
+    SLOTS + (position & (capacity - 1)) as usize * T::Words::COUNT
+}

@@ -1,0 +1,153 @@
+//! Where a queue lives: words that both sides see, on the heap or in a shared map. Says nothing of what the words mean.
+
+use base::atomic::AtomicU64;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Words written by different sides are this many apart: two cache lines, for processors fetch lines in pairs.
+/// The model checker has no lines, and is the faster the fewer words there are.
+pub const LINE_WORDS: usize = if cfg!(loom) { 1 } else { 16 };
+
+/// Slots of one queue at most.
+pub const CAPACITY_MAX: usize = 1 << 24;
+
+/// Memory that both sides of a queue see, zero before the first of them looks.
+///
+/// Each handle of a queue has one of its own, so whatever keeps the words alive must be countable: an `Arc`, or a map
+/// of the same file. For speed, words should begin at a multiple of 128 bytes.
+///
+/// # Safety
+///
+/// `words` gives the same words each time until `self` is dropped, also after `self` was moved, and nobody accesses them
+/// but as atomics. Other processes may do as they like with them.
+pub unsafe trait Memory: Send {
+    /// The words.
+    fn words(&self) -> &[AtomicU64];
+}
+
+/// Memory of this process.
+#[derive(Clone)]
+pub struct Heap {
+    words: Arc<[AtomicU64]>,
+    /// Where the first word is that begins a line.
+    start: usize,
+}
+
+impl Heap {
+    /// So many words, all zero.
+    pub(super) fn new(count: usize) -> Heap {
+        let words: Arc<[AtomicU64]> = (0..count + LINE_WORDS).map(|_| AtomicU64::new(0)).collect();
+        let start = words.as_ptr().align_offset(LINE_WORDS * size_of::<u64>()).min(LINE_WORDS);
+        Heap { words, start }
+    }
+}
+
+// SAFETY: the words lie behind an `Arc` that this value keeps, and can be had by this method only.
+unsafe impl Memory for Heap {
+    fn words(&self) -> &[AtomicU64] {
+        &self.words[self.start..]
+    }
+}
+
+/// Memory does not fit the queue that is to live in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misfit {
+    /// The capacity is not a power of two, zero, or more than [`CAPACITY_MAX`].
+    Capacity(usize),
+    /// There are fewer words than the queue needs.
+    Words {
+        /// What there is.
+        found: usize,
+        /// What it takes.
+        needed: usize,
+    },
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Misfit::Capacity(capacity) => {
+                write!(out, "a queue holds a power of two of entries, {CAPACITY_MAX} at most, not {capacity}")
+            }
+            Misfit::Words { found, needed } => write!(out, "the queue takes {needed} words, there are {found}"),
+        }
+    }
+}
+
+impl std::error::Error for Misfit {}
+
+/// Is this a capacity?
+pub(super) fn check_capacity(capacity: usize) -> Result<(), Misfit> {
+    if capacity.is_power_of_two() && capacity <= CAPACITY_MAX { Ok(()) } else { Err(Misfit::Capacity(capacity)) }
+}
+
+/// Memory with its words looked up once, so that each access costs no call.
+pub(super) struct Region<M> {
+    words: NonNull<[AtomicU64]>,
+    _memory: M,
+}
+
+// SAFETY: the words are atomics, which may be used from any thread, and the memory that keeps them may be sent.
+unsafe impl<M: Send> Send for Region<M> {}
+
+impl<M: Memory> Region<M> {
+    /// At least so many words of this memory.
+    pub(super) fn new(memory: M, needed: usize) -> Result<Region<M>, Misfit> {
+        let words = NonNull::from(memory.words());
+        if words.len() < needed {
+            return Err(Misfit::Words { found: words.len(), needed });
+        }
+        Ok(Region { words, _memory: memory })
+    }
+}
+
+impl<M> Region<M> {
+    /// All words.
+    #[inline]
+    pub(super) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: `Memory` promises that the words stay where they are as long as the memory is kept, which it is here.
+        unsafe { self.words.as_ref() }
+    }
+}
+
+/// Asks for the line of a word that will be written, so that it is there when its turn comes.
+#[inline]
+pub(super) fn expect_write(_word: &AtomicU64) {
+    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
+    // SAFETY: a hint, which changes nothing and cannot fault; processors without it do nothing.
+    unsafe {
+        std::arch::asm!("prefetchw [{}]", in(reg) _word, options(nostack, preserves_flags));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_on_the_heap_begin_a_line() {
+        for count in [0, 1, 16, 1000] {
+            let heap = Heap::new(count);
+            assert!(heap.words().len() >= count);
+            assert_eq!(heap.words().as_ptr().addr() % 128, 0);
+        }
+    }
+
+    #[test]
+    fn capacities() {
+        for capacity in [1, 2, 64, CAPACITY_MAX] {
+            assert_eq!(check_capacity(capacity), Ok(()));
+        }
+        for capacity in [0, 3, CAPACITY_MAX + 1, CAPACITY_MAX * 2, usize::MAX] {
+            assert_eq!(check_capacity(capacity), Err(Misfit::Capacity(capacity)));
+        }
+    }
+
+    #[test]
+    fn too_few_words_are_refused() {
+        let found = Heap::new(0).words().len();
+        let misfit = Region::new(Heap::new(0), found + 1).err();
+        assert_eq!(misfit, Some(Misfit::Words { found, needed: found + 1 }));
+    }
+}
