@@ -1,6 +1,7 @@
 //! Measures Streamline: against the tools people use today, and against the barest code that could do the same work.
 //!
 //! - [`first_light`] — a comparison: what is measured against what, and how good it has to be. Start reading here.
+//! - [`rings`] — another: queues and rings between threads and processes.
 //! - [`case`] — what a comparison is made of; [`setting`] — what every case needs.
 //! - [`measure`] — how two things are compared: interleaved blocks, ratios, intervals.
 //! - [`process`], [`in_process`] — running programs, and requests in this process, and what they cost.
@@ -21,6 +22,7 @@ pub mod memory;
 pub mod packets;
 pub mod process;
 pub mod random;
+pub mod rings;
 pub mod setting;
 pub mod stages;
 pub mod table;
@@ -31,13 +33,20 @@ pub struct Comparison {
     pub name: &'static str,
     /// One line for `bench list`.
     pub about: &'static str,
-    /// Its cases, in the order of the table.
-    pub cases: &'static [case::Case],
+    /// Its cases in groups, in the order of the table.
+    pub groups: &'static [&'static [case::Case]],
 }
 
 /// Every comparison there is.
-pub static COMPARISONS: &[Comparison] = &[Comparison {
-    name: "first-light",
-    about: "capture files in, counts, streams and HTTP bodies out, in one process",
-    cases: first_light::CASES,
-}];
+pub static COMPARISONS: &[Comparison] = &[
+    Comparison {
+        name: "first-light",
+        about: "capture files in, counts, streams and HTTP bodies out, in one process",
+        groups: &[first_light::CASES],
+    },
+    Comparison {
+        name: "rings",
+        about: "what carries descriptors and bytes between threads and processes",
+        groups: rings::GROUPS,
+    },
+];

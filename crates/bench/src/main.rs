@@ -75,7 +75,7 @@ fn run(args: &Args) -> Result<bool, String> {
     };
     let setting = Setting::new(effort, args.captures.as_deref(), args.streamline.as_deref())?;
     let mut table = Table { machine: machine::description(&setting.streamline), rows: Vec::new() };
-    for case in comparison.cases {
+    for case in comparison.groups.iter().copied().flatten() {
         if args.only.as_ref().is_some_and(|only| !case.is_about(only)) {
             continue;
         }
