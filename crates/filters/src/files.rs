@@ -1,7 +1,8 @@
 //! Writes each stream, message, frame or record to a file of its own, with an index of them all.
 //!
 //! - `files/outgoing.rs` — one file under way: blocks held until writing them is worth a system call.
-//! - `files/disk.rs` — the write path: vectored writes, hashes, few files open at a time.
+//! - `files/disk.rs` — the write path: when what is written, and few files open at a time.
+//! - `files/round.rs` — bytes of several files, written and hashed by two threads.
 //! - `files/folder.rs` — the folder and its `index.jsonl`; also what `overwrite=yes` may remove.
 //! - `files/title.rs` — what a file is called and what the index says of it. No byte of a name is taken from the wire.
 //!
@@ -10,13 +11,14 @@
 mod disk;
 mod folder;
 mod outgoing;
+mod round;
 #[cfg(test)]
 mod tests;
 mod title;
 
 use crate::parts::class_table::ClassTable;
 use crate::parts::json_row::RowShapes;
-use disk::Disk;
+use disk::{Disk, Outcome};
 use filter::kind::Example;
 use filter::prelude::*;
 use folder::Folder;
@@ -72,6 +74,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
         return Ok(Instance::filter(Streams {
             disk,
             open: ClassTable::default(),
+            ready: Vec::new(),
             bytes_possible,
             size_max,
             meta_fields,
@@ -92,6 +95,8 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
 struct Streams {
     disk: Disk,
     open: ClassTable<Outgoing>,
+    /// Classes of files that became ready to be written; some may have ended since.
+    ready: Vec<Class>,
     /// Else everything is a message.
     bytes_possible: bool,
     size_max: u64,
@@ -100,7 +105,7 @@ struct Streams {
 
 impl Streams {
     fn block(&mut self, block: &Descriptor, cx: &mut Context<'_>) -> Result<(), Box<Failure>> {
-        let Streams { disk, open, size_max, .. } = self;
+        let Streams { disk, open, ready, size_max, .. } = self;
         if block.has(Flags::FIRST)
             && let Some(mut before) = open.remove(block.class)
         {
@@ -111,7 +116,8 @@ impl Streams {
         if block.has(Flags::FIRST.with(Flags::LAST)) {
             let mut file = begin();
             self.meta_fields.read_into(file.title_mut(), block, cx.rings, cx.counters);
-            return disk.end_with(file, &block_within(block, 0, *size_max), cx.rings);
+            disk.add(&mut file, &block_within(block, 0, *size_max), cx.rings);
+            return disk.end(file, cx.rings);
         }
         let Some(file) = open.get_or_insert(block.class, begin) else {
             cx.drop(1, "no stream class");
@@ -121,13 +127,30 @@ impl Streams {
             self.meta_fields.read_into(file.title_mut(), block, cx.rings, cx.counters);
         }
         let part = block_within(block, file.size(), *size_max);
+        if disk.add(file, &part, cx.rings) {
+            ready.push(block.class);
+        }
         if !block.has(Flags::LAST) {
-            return disk.add(file, &part, cx.rings);
+            return Ok(());
         }
-        match open.remove(block.class) {
-            Some(file) => disk.end_with(file, &part, cx.rings),
-            None => Ok(()),
+        open.remove(block.class).map_or(Ok(()), |file| disk.end(file, cx.rings))
+    }
+
+    /// Writes the files that are ready. They leave the table meanwhile, for several are written at once.
+    fn write_ready(&mut self, rings: &buffer::Rings) -> Outcome {
+        let Streams { disk, open, ready, .. } = self;
+        let mut files: Vec<(Class, Outgoing)> = Vec::with_capacity(ready.len());
+        for class in ready.drain(..) {
+            // One that ended meanwhile waits elsewhere; its class may have begun anew.
+            if open.get_mut(class).is_some_and(|file| file.ready) {
+                files.extend(open.remove(class).map(|file| (class, file)));
+            }
         }
+        let outcome = disk.write_ready(files.iter_mut().map(|(_, file)| file), rings);
+        for (class, file) in files {
+            open.get_or_insert(class, || file);
+        }
+        outcome
     }
 }
 
@@ -160,8 +183,10 @@ impl Filter for Streams {
         for (_, block) in batch.iter() {
             self.block(block, cx)?;
         }
-        if self.disk.holds_enough() {
+        if self.disk.holds_enough(cx.rings) {
             self.disk.write_all(self.open.states_mut(), cx.rings)?;
+        } else if self.disk.is_round() {
+            self.write_ready(cx.rings)?;
         }
         Ok(Status::Done)
     }
@@ -178,8 +203,8 @@ impl Filter for Streams {
             file.truncate();
             outcome = outcome.and(self.disk.end(file, cx.rings));
         }
-        let finished = self.disk.finish();
-        outcome.and(finished)?;
+        outcome = outcome.and(self.disk.write_ready(std::iter::empty(), cx.rings));
+        outcome.and(self.disk.finish())?;
         Ok(Status::Done)
     }
 }
@@ -210,6 +235,7 @@ impl Filter for Blocks {
                 Title::of_block(self.of.name(), extension, block),
                 bytes,
                 block.has(Flags::TRUNCATED),
+                cx.rings,
             )?;
         }
         Ok(Status::Done)

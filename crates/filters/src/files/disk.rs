@@ -6,6 +6,7 @@
 
 use super::folder::{Folder, failure};
 use super::outgoing::{Outgoing, Piece};
+use super::round::{Job, write_and_hash};
 use super::title::Title;
 use crate::parts::json_text;
 use base::limits::{FILE_PENDING_BLOCKS, FILES_OPEN, FILES_PENDING_BLOCKS, FILES_PENDING_BYTES};
@@ -14,7 +15,7 @@ use filter::prelude::*;
 use sha2::Digest;
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, ErrorKind, IoSlice, Write};
+use std::io::{self, ErrorKind, IoSlice};
 
 /// Names tried for a file before the folder is taken for unusable.
 const NAME_TRIES: usize = 100;
@@ -22,10 +23,17 @@ const NAME_TRIES: usize = 100;
 /// Lists of pieces kept for files to come.
 const SPARES: usize = 256;
 
+/// Files that are ready are written when they hold this much together: enough work for two threads, little memory.
+const ROUND_BYTES: u64 = 8 << 20;
+const ROUND_BLOCKS: usize = 8 * FILE_PENDING_BLOCKS;
+
+/// A file that ends and holds at least this much is written together with others.
+const LONG_BYTES: u64 = 64 << 10;
+
 /// Linux: the process (24) or the system (23) has too many files open.
 const TOO_MANY_OPEN: [i32; 2] = [24, 23];
 
-type Outcome = Result<(), Box<Failure>>;
+pub(super) type Outcome = Result<(), Box<Failure>>;
 
 /// What becomes of an open file after a write.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,6 +46,47 @@ enum Then {
     Close,
 }
 
+/// How much is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Held {
+    blocks: usize,
+    bytes: u64,
+}
+
+impl Held {
+    fn add(&mut self, blocks: usize, bytes: u64) {
+        self.blocks += blocks;
+        self.bytes += bytes;
+    }
+
+    fn take(&mut self, blocks: usize, bytes: u64) {
+        self.blocks -= blocks;
+        self.bytes -= bytes;
+    }
+}
+
+/// Files that are written in one go.
+struct Round<'f, 'r> {
+    rings: &'r Rings,
+    files: Vec<(&'f mut Outgoing, Then)>,
+    jobs: Vec<Job<'r>>,
+    bytes: u64,
+    /// The first failure.
+    outcome: Outcome,
+}
+
+impl<'r> Round<'_, 'r> {
+    fn new(rings: &'r Rings) -> Self {
+        Round { rings, files: Vec::new(), jobs: Vec::new(), bytes: 0, outcome: Ok(()) }
+    }
+
+    fn note(&mut self, outcome: Outcome) {
+        if self.outcome.is_ok() {
+            self.outcome = outcome;
+        }
+    }
+}
+
 /// Writes files into a folder.
 #[derive(Debug)]
 pub(super) struct Disk {
@@ -47,11 +96,14 @@ pub(super) struct Disk {
     full: bool,
     /// The number that the file made last has or might have had.
     number: u64,
-    /// Open files by [`Outgoing::id`], the one used longest ago first.
+    /// Open files by [`Outgoing::number`], the one used longest ago first.
     open: VecDeque<(u64, File)>,
-    /// Blocks and bytes held for all files.
-    pending_blocks: usize,
-    pending_bytes: u64,
+    /// For all files.
+    pending: Held,
+    /// Of that, for those that are ready.
+    ready: Held,
+    /// Files that got their last block and wait for the next round.
+    ended: Vec<Outgoing>,
     spare_pending: Vec<Vec<Piece>>,
 }
 
@@ -63,165 +115,212 @@ impl Disk {
             full: false,
             number: 0,
             open: VecDeque::with_capacity(FILES_OPEN),
-            pending_blocks: 0,
-            pending_bytes: 0,
+            pending: Held::default(),
+            ready: Held::default(),
+            ended: Vec::new(),
             spare_pending: Vec::new(),
         }
     }
 
-    /// Holds a block for its file, and writes the file's blocks where they have become many.
-    pub(super) fn add(&mut self, file: &mut Outgoing, block: &Descriptor, rings: &mut Rings) -> Outcome {
+    /// Holds a block for its file. True where the file has become [`ready`](Outgoing::ready) by it.
+    pub(super) fn add(&mut self, file: &mut Outgoing, block: &Descriptor, rings: &mut Rings) -> bool {
         file.note(block);
         if block.len == 0 || file.broken {
-            return Ok(());
+            return false;
         }
         let Some(held) = rings.hold(block) else {
             // Its bytes are gone, which must not happen; the file is not what it should be.
             file.truncate();
-            return Ok(());
+            return false;
         };
-        self.push(file, &held);
-        if file.holds_enough() { self.write(file, Then::Keep, file.pending.len(), rings) } else { Ok(()) }
-    }
-
-    fn push(&mut self, file: &mut Outgoing, block: &Descriptor) {
         if file.pending.capacity() == 0 {
             file.pending = self.spare_pending.pop().unwrap_or_default();
         }
-        file.pending.push(Piece::new(block));
-        file.pending_bytes += u64::from(block.len);
-        self.pending_blocks += 1;
-        self.pending_bytes += u64::from(block.len);
-    }
-
-    /// Adds the last block, which need not be held, and ends the file.
-    pub(super) fn end_with(&mut self, mut file: Outgoing, block: &Descriptor, rings: &Rings) -> Outcome {
-        file.note(block);
-        let held = file.pending.len();
-        if block.len > 0 && !file.broken {
-            self.push(&mut file, block);
+        file.pending.push(Piece::new(&held));
+        file.pending_bytes += u64::from(held.len);
+        self.pending.add(1, u64::from(held.len));
+        if file.ready {
+            self.ready.add(1, u64::from(held.len));
+            return false;
         }
-        self.write_last(file, held, rings)
-    }
-
-    /// Ends a file.
-    pub(super) fn end(&mut self, file: Outgoing, rings: &Rings) -> Outcome {
-        let held = file.pending.len();
-        self.write_last(file, held, rings)
-    }
-
-    fn write_last(&mut self, mut file: Outgoing, held: usize, rings: &Rings) -> Outcome {
-        let written = if file.pending.is_empty() {
-            if file.id != 0 {
-                self.open.retain(|(id, _)| *id != file.id);
-            }
-            Ok(())
-        } else {
-            self.write(&mut file, Then::Close, held, rings)
-        };
-        let listed = if file.written > 0 { self.list(&mut file) } else { Ok(()) };
-        written.and(listed)
-    }
-
-    /// Do all files together hold so much that it should be written?
-    pub(super) fn holds_enough(&self) -> bool {
-        self.pending_blocks >= FILES_PENDING_BLOCKS || self.pending_bytes >= FILES_PENDING_BYTES
-    }
-
-    /// Writes what is held for any file.
-    pub(super) fn write_all<'a>(&mut self, files: impl Iterator<Item = &'a mut Outgoing>, rings: &Rings) -> Outcome {
-        if self.pending_blocks == 0 {
-            return Ok(());
+        if file.holds_enough() {
+            self.make_ready(file);
         }
-        for file in files.filter(|file| !file.pending.is_empty()) {
-            self.write(file, Then::KeepIfRoom, file.pending.len(), rings)?;
+        file.ready
+    }
+
+    fn make_ready(&mut self, file: &mut Outgoing) {
+        file.ready = true;
+        self.ready.add(file.pending.len(), file.pending_bytes);
+        if file.number == 0 {
+            self.number += 1;
+            file.number = self.number;
         }
+    }
+
+    /// Ends a file. What is long waits for the next round, and so does what comes after it, for the index is in order.
+    pub(super) fn end(&mut self, mut file: Outgoing, rings: &Rings) -> Outcome {
+        if file.exists && file.pending.is_empty() {
+            self.open.retain(|(number, _)| *number != file.number);
+        }
+        if self.ended.is_empty() && file.pending_bytes < LONG_BYTES {
+            let written = self.write([(&mut file, Then::Close)].into_iter(), rings);
+            return written.and(self.list(file));
+        }
+        if !file.ready {
+            self.make_ready(&mut file);
+        }
+        self.ended.push(file);
         Ok(())
     }
 
-    /// A file that is one run of bytes.
-    pub(super) fn write_whole(&mut self, title: Title, bytes: &[u8], truncated: bool) -> Outcome {
-        self.folder.begin()?;
-        if bytes.is_empty() || self.folder.has_failed() || self.full {
+    /// Is there enough to be written in one go?
+    pub(super) fn is_round(&self) -> bool {
+        self.ready.bytes >= ROUND_BYTES || self.ready.blocks >= ROUND_BLOCKS || self.ended.len() >= FILES_OPEN
+    }
+
+    /// Do all files together hold so much that it should be written? Bytes count where they take memory of ours.
+    pub(super) fn holds_enough(&self, rings: &Rings) -> bool {
+        self.pending.blocks >= FILES_PENDING_BLOCKS
+            || (self.pending.bytes >= FILES_PENDING_BYTES && rings.memory_bytes() as u64 >= FILES_PENDING_BYTES)
+    }
+
+    /// Writes what is held for files that are ready, of which these are under way.
+    pub(super) fn write_ready<'f>(&mut self, files: impl Iterator<Item = &'f mut Outgoing>, rings: &Rings) -> Outcome {
+        let mut ended = std::mem::take(&mut self.ended);
+        let files = files.map(|file| (file, Then::Keep));
+        let mut outcome = self.write(files.chain(ended.iter_mut().map(|file| (file, Then::Close))), rings);
+        for file in ended.drain(..) {
+            outcome = outcome.and(self.list(file));
+        }
+        self.ended = ended;
+        outcome
+    }
+
+    /// Writes what is held for any file, of which these are under way.
+    pub(super) fn write_all<'f>(&mut self, files: impl Iterator<Item = &'f mut Outgoing>, rings: &Rings) -> Outcome {
+        if self.pending.blocks == 0 && self.ended.is_empty() {
             return Ok(());
         }
+        let outcome = self.write(files.map(|file| (file, Then::KeepIfRoom)), rings);
+        outcome.and(self.write_ready(std::iter::empty(), rings))
+    }
+
+    /// A file that is one run of bytes.
+    pub(super) fn write_whole(&mut self, title: Title, bytes: &[u8], truncated: bool, rings: &Rings) -> Outcome {
         let mut file = Outgoing::new(title);
         if truncated {
             file.truncate();
         }
-        let mut handle = self.open_file(&mut file)?;
-        file.hash = self.hashes.then(Box::default);
-        let (written, outcome) = write_slices(&mut handle, &mut [IoSlice::new(bytes)]);
-        let written = if let Err(error) = &outcome { self.give_back(&handle, &file, written, error) } else { written };
-        self.note_written(&mut file, written, [&bytes[..written as usize]].into_iter());
-        let outcome = outcome.map_err(|error| self.broke(&mut file, &error));
-        let listed = if file.written > 0 { self.list(&mut file) } else { Ok(()) };
-        outcome.and(listed)
-    }
-
-    /// Writes what a file holds; of its blocks the first `held` are held and let go of, also where writing fails.
-    fn write(&mut self, file: &mut Outgoing, then: Then, held: usize, rings: &Rings) -> Outcome {
-        let outcome = self.write_pending(file, then, rings);
-        self.pending_blocks -= file.pending.len();
-        self.pending_bytes -= file.pending_bytes;
-        file.release(held, rings);
-        let pending = std::mem::take(&mut file.pending);
-        if self.spare_pending.len() < SPARES {
-            self.spare_pending.push(pending);
-        }
-        outcome
-    }
-
-    fn write_pending(&mut self, file: &mut Outgoing, then: Then, rings: &Rings) -> Outcome {
-        self.folder.begin()?;
-        if self.folder.has_failed() || self.full {
-            file.broken = true;
+        let mut round = Round::new(rings);
+        if !self.begin(&mut file)? || bytes.is_empty() {
             return Ok(());
         }
-        let open = if file.id == 0 { None } else { self.open.iter().position(|(id, _)| *id == file.id) };
-        let mut handle = match open.and_then(|place| self.open.remove(place)) {
+        let handle = self.open_file(&mut file, &mut round)?;
+        let mut jobs = [Job::new(handle, vec![IoSlice::new(bytes)], self.hashes.then(Box::default))];
+        write_and_hash(&mut jobs, 0);
+        let [job] = jobs;
+        let written = self.settle(&mut file, Then::Close, job);
+        written.and(self.list(file))
+    }
+
+    /// Writes what these files hold and lets go of it, also where writing fails. Gives the first failure; the other
+    /// files and the index should be whole.
+    fn write<'f>(&mut self, files: impl Iterator<Item = (&'f mut Outgoing, Then)>, rings: &Rings) -> Outcome {
+        let mut round = Round::new(rings);
+        for (file, then) in files.filter(|(file, _)| !file.pending.is_empty()) {
+            match self.job(file, &mut round) {
+                Ok(Some(job)) => {
+                    round.bytes += file.pending_bytes;
+                    round.files.push((file, then));
+                    round.jobs.push(job);
+                }
+                Ok(None) => self.let_go(file, rings),
+                Err(failure) => {
+                    self.let_go(file, rings);
+                    self.run(&mut round);
+                    round.note(Err(failure));
+                }
+            }
+            if round.bytes >= 2 * ROUND_BYTES || round.jobs.len() >= FILES_OPEN {
+                self.run(&mut round);
+            }
+        }
+        self.run(&mut round);
+        round.outcome
+    }
+
+    /// May this file be written?
+    fn begin(&mut self, file: &mut Outgoing) -> Result<bool, Box<Failure>> {
+        self.folder.begin()?;
+        file.broken |= self.folder.has_failed() || self.full;
+        Ok(!file.broken)
+    }
+
+    /// What is to be done for a file; `None` where it cannot be written any more.
+    fn job<'r>(&mut self, file: &mut Outgoing, round: &mut Round<'_, 'r>) -> Result<Option<Job<'r>>, Box<Failure>> {
+        if !self.begin(file)? {
+            return Ok(None);
+        }
+        let open = if file.exists { self.open.iter().position(|(number, _)| *number == file.number) } else { None };
+        let handle = match open.and_then(|place| self.open.remove(place)) {
             Some((_, handle)) => handle,
-            None => self.open_file(file)?,
+            None => self.open_file(file, round)?,
         };
         if self.hashes && file.hash.is_none() {
             file.hash = Some(Box::default());
         }
-        let pending = std::mem::take(&mut file.pending);
-        let mut outcome = Ok(());
-        for pieces in pending.chunks(FILE_PENDING_BLOCKS) {
-            // Preparing a thousand slices for a stream of three blocks costs more than its bytes.
-            let (written, result) = if pieces.len() <= FEW_SLICES {
-                write_pieces::<FEW_SLICES>(&mut handle, pieces, rings)
-            } else {
-                write_pieces::<FILE_PENDING_BLOCKS>(&mut handle, pieces, rings)
-            };
-            let written =
-                if let Err(error) = &result { self.give_back(&handle, file, written, error) } else { written };
-            self.note_written(file, written, pieces.iter().map(|piece| rings.bytes(&piece.descriptor())));
-            if let Err(error) = result {
-                outcome = Err(self.broke(file, &error));
-                break;
+        let rings = round.rings;
+        let slices = file.pending.iter().map(|piece| IoSlice::new(rings.bytes(&piece.descriptor()))).collect();
+        Ok(Some(Job::new(handle, slices, file.hash.take())))
+    }
+
+    /// Does what a round has come to, and empties it.
+    fn run(&mut self, round: &mut Round<'_, '_>) {
+        write_and_hash(&mut round.jobs, round.bytes);
+        round.bytes = 0;
+        for job in round.jobs.drain(..).zip(round.files.drain(..)) {
+            let (job, (file, then)) = job;
+            let outcome = self.settle(file, then, job);
+            self.let_go(file, round.rings);
+            if round.outcome.is_ok() {
+                round.outcome = outcome;
             }
         }
-        file.pending = pending;
+    }
+
+    /// Notes what became of a job.
+    fn settle(&mut self, file: &mut Outgoing, then: Then, job: Job<'_>) -> Outcome {
+        let (mut written, mut outcome) = (job.written, Ok(()));
+        if let Err(error) = &job.outcome {
+            written = self.give_back(&job.handle, file, written, error);
+            file.written += written;
+            outcome = Err(self.broke(file, error));
+        } else {
+            file.written += written;
+        }
+        let (handle, hash) = job.end(written);
+        file.hash = hash;
         if then == Then::Keep && self.open.len() >= FILES_OPEN {
             self.open.pop_front();
         }
         if then != Then::Close && !file.broken && self.open.len() < FILES_OPEN {
-            self.open.push_back((file.id, handle));
+            self.open.push_back((file.number, handle));
         }
         outcome
     }
 
-    /// Counts and hashes the first `written` of these bytes.
-    fn note_written<'a>(&mut self, file: &mut Outgoing, written: u64, slices: impl Iterator<Item = &'a [u8]>) {
-        file.written += written;
-        let Some(hash) = &mut file.hash else { return };
-        let mut left = written;
-        for slice in slices {
-            let here = slice.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            hash.update(&slice[..here]);
-            left -= here as u64;
+    /// Lets go of what was held for a file.
+    fn let_go(&mut self, file: &mut Outgoing, rings: &Rings) {
+        let (blocks, bytes) = (file.pending.len(), file.pending_bytes);
+        self.pending.take(blocks, bytes);
+        if file.ready {
+            self.ready.take(blocks, bytes);
+            file.ready = false;
+        }
+        let pending = file.release(rings);
+        if self.spare_pending.len() < SPARES {
+            self.spare_pending.push(pending);
         }
     }
 
@@ -246,26 +345,26 @@ impl Disk {
     }
 
     /// Opens a file to go on at its end, or creates it under a name that is free.
-    fn open_file(&mut self, file: &mut Outgoing) -> Result<File, Box<Failure>> {
-        let exists = file.id != 0;
+    fn open_file(&mut self, file: &mut Outgoing, round: &mut Round<'_, '_>) -> Result<File, Box<Failure>> {
         let mut plain = file.title().is_named_by_flow();
         for _ in 0..NAME_TRIES {
-            if !exists {
-                self.number += 1;
-                file.name = file.title().name((!plain).then_some(self.number));
+            if !file.exists {
+                if file.number == 0 {
+                    self.number += 1;
+                    file.number = self.number;
+                }
+                file.name = file.title().name((!plain).then_some(file.number));
             }
-            let opened =
-                self.with_room(|folder| if exists { folder.append(&file.name) } else { folder.create(&file.name) });
-            match opened {
-                Err(error) if !exists && error.kind() == ErrorKind::AlreadyExists => plain = false,
+            match self.open_with_room(file, round) {
+                Err(error) if !file.exists && error.kind() == ErrorKind::AlreadyExists => {
+                    (plain, file.number) = (false, 0);
+                }
                 Err(error) => {
                     file.broken = true;
                     return Err(failure("open", &self.folder.path(&file.name), &error));
                 }
                 Ok(handle) => {
-                    if !exists {
-                        file.id = self.number;
-                    }
+                    file.exists = true;
                     return Ok(handle);
                 }
             }
@@ -276,11 +375,18 @@ impl Disk {
     }
 
     /// Opens a file, closing others where there are too many.
-    fn with_room(&mut self, open: impl Fn(&Folder) -> io::Result<File>) -> io::Result<File> {
+    fn open_with_room(&mut self, file: &Outgoing, round: &mut Round<'_, '_>) -> io::Result<File> {
+        while self.open.len() + round.jobs.len() >= FILES_OPEN && self.open.pop_front().is_some() {}
         loop {
-            match open(&self.folder) {
+            let opened = if file.exists { self.folder.append(&file.name) } else { self.folder.create(&file.name) };
+            match opened {
                 Err(error) if error.raw_os_error().is_some_and(|number| TOO_MANY_OPEN.contains(&number)) => {
-                    self.open.pop_front().ok_or(error)?;
+                    if self.open.pop_front().is_none() {
+                        if round.jobs.is_empty() {
+                            return Err(error);
+                        }
+                        self.run(round);
+                    }
                 }
                 opened => return opened,
             }
@@ -288,7 +394,10 @@ impl Disk {
     }
 
     /// Adds a file to the index.
-    fn list(&mut self, file: &mut Outgoing) -> Outcome {
+    fn list(&mut self, mut file: Outgoing) -> Outcome {
+        if file.written == 0 {
+            return Ok(());
+        }
         let digest = file.hash.take().map(|hash| hash.finalize());
         let listed = self.folder.list(|line| {
             file.title().append_head(line, &file.name);
@@ -334,84 +443,9 @@ impl Disk {
     }
 }
 
-/// Slices of a small write.
-const FEW_SLICES: usize = 16;
-
-/// Writes at most `N` pieces by one system call, or by more where it takes less. Gives the bytes written.
-fn write_pieces<const N: usize>(file: &mut File, pieces: &[Piece], rings: &Rings) -> (u64, io::Result<()>) {
-    let mut slices = [IoSlice::new(&[]); N];
-    let count = pieces.len().min(N);
-    for (slice, piece) in slices.iter_mut().zip(pieces) {
-        *slice = IoSlice::new(rings.bytes(&piece.descriptor()));
-    }
-    write_slices(file, &mut slices[..count])
-}
-
-fn write_slices(file: &mut impl Write, mut slices: &mut [IoSlice<'_>]) -> (u64, io::Result<()>) {
-    let mut written = 0;
-    while slices.iter().any(|slice| !slice.is_empty()) {
-        match file.write_vectored(slices) {
-            Ok(0) => return (written, Err(ErrorKind::WriteZero.into())),
-            Ok(bytes) => {
-                written += bytes as u64;
-                IoSlice::advance_slices(&mut slices, bytes);
-            }
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return (written, Err(error)),
-        }
-    }
-    (written, Ok(()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Takes a few bytes at a time, is interrupted now and then, and is full in the end.
-    struct Slow {
-        bytes: Vec<u8>,
-        room: usize,
-        calls: usize,
-    }
-
-    impl Write for Slow {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.write_vectored(&[IoSlice::new(bytes)])
-        }
-
-        fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-            self.calls += 1;
-            if self.calls.is_multiple_of(3) {
-                return Err(ErrorKind::Interrupted.into());
-            }
-            let all: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).collect();
-            let taken = all.len().min(self.room - self.bytes.len()).min(5);
-            if taken == 0 {
-                return Err(ErrorKind::StorageFull.into());
-            }
-            self.bytes.extend_from_slice(&all[..taken]);
-            Ok(taken)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn short_writes_go_on_and_a_full_disk_is_told() {
-        let check = |room: usize, expected: &[u8], full: bool| {
-            let mut file = Slow { bytes: Vec::new(), room, calls: 0 };
-            let mut slices = [&b"one "[..], b"", b"two three ", b"four", b""].map(IoSlice::new);
-            let (written, outcome) = write_slices(&mut file, &mut slices);
-            assert_eq!((&file.bytes[..], written), (expected, expected.len() as u64));
-            assert_eq!(outcome.map_err(|error| error.kind()), if full { Err(ErrorKind::StorageFull) } else { Ok(()) });
-        };
-        check(100, b"one two three four", false);
-        check(18, b"one two three four", false);
-        check(11, b"one two thr", true);
-        check(0, b"", true);
-    }
 
     fn held(rings: &mut Rings, view: buffer::ViewId, bytes: &[u8]) -> Descriptor {
         rings.append_copy(view, &[bytes]).expect("it fits")
@@ -430,15 +464,16 @@ mod tests {
         for _ in 0..3 {
             for file in &mut files {
                 let block = held(&mut rings, view, b"abc");
-                disk.add(file, &block, &mut rings).unwrap();
+                assert!(!disk.add(file, &block, &mut rings));
             }
-            assert_eq!((disk.pending_blocks, disk.pending_bytes), (FILES, 3 * FILES as u64));
+            assert_eq!(disk.pending, Held { blocks: FILES, bytes: 3 * FILES as u64 });
             disk.write_all(files.iter_mut(), &rings).unwrap();
-            assert_eq!((disk.pending_blocks, disk.pending_bytes, disk.open.len()), (0, 0, FILES_OPEN));
+            assert_eq!((disk.pending, disk.open.len()), (Held::default(), FILES_OPEN));
         }
-        for file in files {
+        for mut file in files {
             let block = held(&mut rings, view, b"d");
-            disk.end_with(file, &block, &rings).unwrap();
+            disk.add(&mut file, &block, &mut rings);
+            disk.end(file, &rings).unwrap();
         }
         assert_eq!(disk.open.len(), 0);
         disk.finish().unwrap();
@@ -449,6 +484,48 @@ mod tests {
         }
     }
 
+    /// Long files are written together, by two threads; each has its bytes, its hash and its place in the index.
+    #[test]
+    fn what_is_written_in_rounds_is_whole() {
+        const FILES: usize = 5;
+        let folder = tempfile::tempdir().unwrap();
+        let mut disk = Disk::new(Folder::check(folder.path().to_str().unwrap(), false).unwrap(), true);
+        let mut rings = Rings::new();
+        let segment = rings.add_append_ring();
+        let view = rings.add_view(segment, buffer::Interface::default()).unwrap();
+        let title = || Title::of_block("frame", "", &Descriptor::default());
+        let mut files: Vec<_> = (0..FILES).map(|_| (Outgoing::new(title()), Vec::new())).collect();
+        let mut rounds = 0;
+        for step in 0..20_u8 {
+            for (number, (file, whole)) in files.iter_mut().enumerate() {
+                let bytes = vec![step * 5 + number as u8; 200_000 + 1000 * usize::from(step)];
+                let block = held(&mut rings, view, &bytes);
+                disk.add(file, &block, &mut rings);
+                whole.extend(bytes);
+            }
+            if disk.is_round() {
+                rounds += 1;
+                disk.write_ready(files.iter_mut().map(|(file, _)| file).filter(|file| file.ready), &rings).unwrap();
+            }
+        }
+        assert!(rounds > 1, "{rounds}");
+        let mut expected = Vec::new();
+        for (file, whole) in files {
+            disk.end(file, &rings).unwrap();
+            expected.push(whole);
+        }
+        disk.write_ready(std::iter::empty(), &rings).unwrap();
+        assert_eq!((disk.pending, disk.ready, disk.open.len()), (Held::default(), Held::default(), 0));
+        disk.finish().unwrap();
+        let index = std::fs::read_to_string(folder.path().join("index.jsonl")).unwrap();
+        let names: Vec<_> = (1..=FILES).map(|number| format!("frame-{number:08}")).collect();
+        for ((name, whole), line) in names.iter().zip(expected).zip(index.lines()) {
+            assert!(std::fs::read(folder.path().join(name)).unwrap() == whole, "{name}");
+            let digest: String = sha2::Sha256::digest(&whole).iter().map(|byte| format!("{byte:02x}")).collect();
+            assert!(line.contains(&format!("\"file\":\"{name}\"")) && line.contains(&digest), "{name}: {line}");
+        }
+    }
+
     /// The folder goes away under a run: the file that cannot be written is named, the rest goes on.
     #[test]
     fn a_failure_names_its_file_and_others_go_on() {
@@ -456,13 +533,14 @@ mod tests {
         let dir = folder.path().join("out");
         let mut disk = Disk::new(Folder::check(dir.to_str().unwrap(), false).unwrap(), true);
         let title = || Title::of_block("frame", "", &Descriptor::default());
-        disk.write_whole(title(), b"one", false).unwrap();
+        let rings = Rings::new();
+        disk.write_whole(title(), b"one", false, &rings).unwrap();
         std::fs::rename(&dir, folder.path().join("moved")).unwrap();
-        let failure = disk.write_whole(title(), b"two", false).unwrap_err().to_string();
+        let failure = disk.write_whole(title(), b"two", false, &rings).unwrap_err().to_string();
         let path = dir.join("frame-00000002");
         assert_eq!(failure, format!("cannot open `{}`: No such file or directory", path.display()));
         std::fs::rename(folder.path().join("moved"), &dir).unwrap();
-        disk.write_whole(title(), b"three", false).unwrap();
+        disk.write_whole(title(), b"three", false, &rings).unwrap();
         disk.finish().unwrap();
         assert_eq!(std::fs::read_to_string(dir.join("index.jsonl")).unwrap().lines().count(), 2);
     }

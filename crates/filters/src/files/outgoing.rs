@@ -33,8 +33,11 @@ pub(super) struct Outgoing {
     title: Title,
     /// Empty until the file exists.
     pub(super) name: String,
-    /// Tells it from every other file of the run that exists; 0 until it does.
-    pub(super) id: u64,
+    /// Tells it from every other file of the run, and stands in most names; 0 until its bytes are about to be written.
+    pub(super) number: u64,
+    pub(super) exists: bool,
+    /// Waits for the next round of writing.
+    pub(super) ready: bool,
     /// Held blocks.
     pub(super) pending: Vec<Piece>,
     pub(super) pending_bytes: u64,
@@ -53,7 +56,9 @@ impl Outgoing {
         Outgoing {
             title,
             name: String::new(),
-            id: 0,
+            number: 0,
+            exists: false,
+            ready: false,
             pending: Vec::new(),
             pending_bytes: 0,
             written: 0,
@@ -103,13 +108,14 @@ impl Outgoing {
         self.pending.len() >= FILE_PENDING_BLOCKS || self.pending_bytes >= FILE_PENDING_BYTES
     }
 
-    /// Lets go of the first `held` blocks that wait.
-    pub(super) fn release(&mut self, held: usize, rings: &Rings) {
-        for piece in self.pending.iter().take(held) {
+    /// Lets go of the blocks that wait. Gives their list, for another file to use.
+    pub(super) fn release(&mut self, rings: &Rings) -> Vec<Piece> {
+        for piece in &self.pending {
             rings.release(&piece.descriptor());
         }
-        self.pending.clear();
         self.pending_bytes = 0;
+        self.pending.clear();
+        std::mem::take(&mut self.pending)
     }
 
     /// The word the index has for how whole it is.
