@@ -327,3 +327,20 @@ fn a_cut_deck_uses_less_memory_and_loses_nothing() {
         assert!(read(&mut reader, 0).unwrap() == block(n));
     }
 }
+
+#[test]
+fn long_blocks_overtake_a_reader_whose_descriptors_are_all_there() {
+    let (mut ring, mut writer) = ring(RingKind::D, Signalling::default());
+    let mut reader = ring.attach(OnFull::Overwrite, None, From::Next).unwrap();
+    for n in 0..8u8 {
+        writer.try_write(Descriptor::default(), &[n; 3000]).unwrap();
+    }
+    let bytes = loop {
+        match read(&mut reader, 0) {
+            Ok(bytes) => break bytes,
+            Err(nothing) => assert_eq!((nothing, reader.counters().lost < 7), (Nothing::Yet, true)),
+        }
+    };
+    assert!(bytes == [7; 3000]);
+    assert_eq!((reader.counters().lost, reader.peek()), (7, Err(Nothing::Yet)));
+}

@@ -22,6 +22,7 @@ macro_rules! tell {
 mod commands;
 mod progress;
 mod request_text;
+mod signals;
 mod table;
 
 use clap::{Parser, Subcommand};
@@ -58,6 +59,7 @@ enum Command {
     Demo(commands::demo::Args),
     Completions(commands::completions::Args),
     Man(commands::man::Args),
+    Pipe(commands::pipe::Args),
 }
 
 /// How a command ended, as a shell sees it.
@@ -81,6 +83,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => commands::demo::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
         Command::Man(args) => commands::man::run(&args),
+        Command::Pipe(args) => commands::pipe::run(&args),
     };
     ExitCode::from(exit as u8)
 }

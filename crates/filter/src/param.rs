@@ -160,7 +160,7 @@ fn number(text: &str) -> Result<u64, String> {
 
 /// Bytes; k M G are powers of 1024.
 fn size(text: &str) -> Result<u64, String> {
-    scaled(text, &[("", 1), ("k", 1 << 10), ("M", 1 << 20), ("G", 1 << 30)])
+    scaled(text, &[("", 1), ("k", 1 << 10), ("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30)])
         .ok_or_else(|| format!("`{text}` is not a size such as 64k, 10M or 1G"))
 }
 

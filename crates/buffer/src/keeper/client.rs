@@ -3,10 +3,10 @@
 use super::message::{self, GivenReader, Message, PROTOCOL, RingState, WantedReader};
 use super::place;
 use crate::ring::consumers::{Change, Membership, NewReader};
-use crate::ring::layout::AnyLayout;
+use crate::ring::layout::{AnyLayout, Layout};
 use crate::ring::memory::{Geometry, RingMap, RingMemory};
 use crate::ring::words::ReaderPage;
-use crate::ring::{From, OnFull, Reader, Signalling, Writer};
+use crate::ring::{From, OnFull, Reader, RingKind, Signalling, Writer};
 use crate::shared::segment::{Access, PAGE_BYTES, Segment};
 use crate::shared::words::Shared;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -80,6 +80,14 @@ impl Connection {
             Err(rustix::io::Errno::INTR) => Err(io::ErrorKind::Interrupted.into()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Is the keeper still there?
+    fn is_open(&self) -> bool {
+        let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let _ = rustix::event::poll(&mut polled, Some(&now));
+        !polled[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
     }
 
     fn note(&mut self, change: Message, fds: Vec<OwnedFd>) {
@@ -276,6 +284,11 @@ impl NamedWriter {
         Ok(())
     }
 
+    /// Is the ring's keeper still there? Without it the ring goes on, and nobody can come, leave, or be found dead.
+    pub fn is_kept(&self) -> bool {
+        locked(&self.connection).is_open()
+    }
+
     /// Descriptors written from here on may name that ring's blocks by the number this gives.
     pub fn register(&mut self, ring: &Path, generation: u32) -> io::Result<u16> {
         let path = ring.to_str().ok_or_else(|| invalid("the keeper's path is not text"))?.to_owned();
@@ -322,6 +335,16 @@ impl NamedReader {
     /// The ring's reader.
     pub fn reader(&mut self) -> &mut Reader {
         &mut self.reader
+    }
+
+    /// The ring's kind.
+    pub fn kind(&self) -> RingKind {
+        self.reader.layout().kind()
+    }
+
+    /// Is the ring's keeper still there? Without it the ring goes on, and a writer that dies is not found dead.
+    pub fn is_kept(&self) -> bool {
+        self.connection.is_open()
     }
 
     /// Which generation it reads.

@@ -337,7 +337,12 @@ impl<L: Layout> Reader<L> {
             // Half a ring gives both sides room; the boundary of a layout without an array is the writer's word.
             _ => head.saturating_sub(units / 2),
         };
-        let to = self.layout.boundary(wanted, &self.words).clamp(self.cursor.min(head), head);
+        let to = match self.layout.boundary(wanted, &self.words).min(head) {
+            to if to > self.cursor => to,
+            // A block that is gone always is passed: where blocks are long, a d-ring's bytes go before its descriptors.
+            _ if self.layout.numbered() => head,
+            _ => self.cursor.saturating_add(1).min(head.max(self.cursor)),
+        };
         if !self.layout.numbered() {
             self.counters.lost += to - self.cursor.min(to);
         }

@@ -7,4 +7,5 @@ pub(crate) mod explain;
 pub(crate) mod filters;
 pub(crate) mod fmt;
 pub(crate) mod man;
+pub(crate) mod pipe;
 pub(crate) mod run;

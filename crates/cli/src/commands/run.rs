@@ -4,7 +4,6 @@ use crate::Exit;
 use crate::progress::Progress;
 use crate::request_text::RequestArgs;
 use crate::table;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::path::PathBuf;
 use streamline::{Session, StopFlag};
 
@@ -44,7 +43,7 @@ pub(crate) fn run(args: &Args) -> Exit {
         Err(exit) => return exit,
     };
     let stop = StopFlag::new();
-    if let Err(error) = listen(&stop) {
+    if let Err(error) = crate::signals::listen(&stop) {
         tell!("error: cannot listen for signals: {error}");
         return Exit::Failed;
     }
@@ -76,13 +75,4 @@ pub(crate) fn run(args: &Args) -> Exit {
         }
     }
     exit
-}
-
-/// Ctrl-C, SIGTERM and a closed terminal ask to stop; a second one of the same kills.
-fn listen(stop: &StopFlag) -> std::io::Result<()> {
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register_conditional_default(signal, stop.word())?;
-        signal_hook::flag::register(signal, stop.word())?;
-    }
-    Ok(())
 }

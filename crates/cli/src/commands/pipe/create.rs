@@ -1,0 +1,110 @@
+//! `streamline pipe create`, and the keeper process that it starts.
+
+use super::{Trouble, options};
+use buffer::keeper::client::Named;
+use buffer::keeper::place;
+use buffer::keeper::policy::{Policy, Reach};
+use buffer::keeper::server::{Keeper, RingOptions};
+use buffer::ring::RingKind;
+use buffer::ring::memory::Geometry;
+use buffer::shared::segment::Pages;
+use filter::{Param, ParamType, Params};
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Make a ring; it lives in a process of its own until `rm`
+#[derive(clap::Args)]
+#[command(after_help = options::help(OPTIONS))]
+pub(super) struct Args {
+    /// The ring's name
+    name: String,
+
+    /// Options, as key=value
+    options: Vec<String>,
+}
+
+/// Keep a ring (what `create` starts)
+#[derive(clap::Args)]
+#[command(hide = true)]
+pub(super) struct KeepArgs {
+    name: String,
+    options: Vec<String>,
+}
+
+const WHO: ParamType = ParamType::Choice(&["user", "group", "other"]);
+
+const OPTIONS: &[Param] = &[
+    Param::new("size", ParamType::Size, "bytes in the ring, rounded up to a power of two").default("1M"),
+    Param::new(
+        "kind",
+        ParamType::Choice(&["c", "p", "v", "d"]),
+        "c: a stream of bytes; p: blocks in slots of one size; v: blocks behind their length; d: blocks with descriptors",
+    )
+    .default("d"),
+    Param::new("slots", ParamType::Number, "blocks in a d- or p-ring; 0: one for each 512 bytes").default("0"),
+    Param::new("pages", ParamType::Choice(&["normal", "huge"]), "huge: pages of 2 MiB, where the system has some")
+        .default("normal"),
+    Param::new("read", WHO, "who may read with on-full=overwrite and shared").default("user"),
+    Param::new("hold", WHO, "who of them may read with on-full=wait and drop-newest").default("user"),
+    Param::new("write", WHO, "who may write, and remove the ring").default("user"),
+    Param::new("hold-limit", ParamType::Duration, "a reader that holds the full ring for longer is overtaken; no limit if not given"),
+    Param::new("keep-open", ParamType::Flag, "readers wait for the next writer when one closes").default("no"),
+];
+
+fn ring_options(params: &Params) -> Result<RingOptions, Trouble> {
+    let word = |key| params.text(key).unwrap_or_default();
+    let reach = |key| word(key).parse::<Reach>().map_err(Trouble::Wrong);
+    let kind: RingKind = word("kind").parse().map_err(Trouble::Wrong)?;
+    Ok(RingOptions {
+        geometry: Geometry::new(kind, params.number("size").unwrap_or(0), params.number("slots").unwrap_or(0)),
+        pages: if word("pages") == "huge" { Pages::HugeIfThere } else { Pages::Normal },
+        policy: Policy { read: reach("read")?, hold: reach("hold")?, write: reach("write")? },
+        hold: params.number("hold-limit").map(Duration::from_nanos),
+        keep_open: params.flag("keep-open"),
+    })
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Trouble> {
+    // What is wrong with the command line is said here, before a process is started for it.
+    ring_options(&options::parse(&args.options, OPTIONS)?)?;
+    let named = Named::at(&args.name).map_err(Trouble::with(&args.name))?;
+    let failed = |error| Trouble::Failed(format!("cannot start the ring's keeper: {error}"));
+    let program = std::env::current_exe().map_err(failed)?;
+    let mut keeper = Command::new(program)
+        .args(["pipe", "keep", &args.name])
+        .args(&args.options)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
+    // The keeper closes its standard error when the ring is there, or says there why it is not.
+    let mut said = String::new();
+    if let Some(mut stderr) = keeper.stderr.take() {
+        stderr.read_to_string(&mut said).map_err(failed)?;
+    }
+    match named.state() {
+        Ok(_) if said.is_empty() => Ok(()),
+        _ => {
+            let said = said.trim().trim_start_matches("error: ");
+            Err(Trouble::Failed(if said.is_empty() { "the ring's keeper died".to_string() } else { said.to_string() }))
+        }
+    }
+}
+
+/// The keeper process: makes the ring, detaches itself from whoever made it, and answers until the ring is removed.
+pub(super) fn keep(args: &KeepArgs) -> Result<(), Trouble> {
+    let ring_options = ring_options(&options::parse(&args.options, OPTIONS)?)?;
+    let with = Trouble::with(&args.name);
+    let path = place::socket(&args.name).map_err(&with)?;
+    let owner = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    let mut keeper = Keeper::create(&path, ring_options).map_err(&with)?;
+    keeper.set_owner_process(owner);
+    // A session of its own: the terminal's signals and its closing are not meant for it. Fails only for who leads one already.
+    let _ = rustix::process::setsid();
+    let null = std::fs::File::options().write(true).open("/dev/null").map_err(&with)?;
+    rustix::stdio::dup2_stderr(&null).map_err(|error| with(error.into()))?;
+    keeper.run().map_err(with)
+}

@@ -1,0 +1,131 @@
+//! `streamline pipe ls`: the rings there are.
+
+use crate::{Exit, print_data};
+use buffer::keeper::client::Named;
+use buffer::keeper::message::RingState;
+use buffer::keeper::place;
+use buffer::ring::RingKind;
+use std::fmt::Write;
+use std::io;
+
+/// List the rings there are, who writes and reads them, and how far behind each reader is
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// These only
+    names: Vec<String>,
+
+    /// As JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Exit {
+    let names = if args.names.is_empty() {
+        match place::names() {
+            Ok(names) => names,
+            Err(error) => {
+                tell!("error: cannot look for rings: {error}");
+                return Exit::Failed;
+            }
+        }
+    } else {
+        args.names.clone()
+    };
+    let states: Vec<(String, io::Result<RingState>)> = names
+        .into_iter()
+        .map(|name| {
+            let state = Named::at(&name).and_then(|named| named.state());
+            (name, state)
+        })
+        .collect();
+    let printed = if args.json {
+        let all: Vec<_> = states.iter().map(|(name, state)| json(name, state)).collect();
+        print_data(&format!("{:#}\n", serde_json::Value::from(all)))
+    } else {
+        print_data(&table(&states))
+    };
+    let failed = !args.names.is_empty() && states.iter().any(|(_, state)| state.is_err());
+    if failed { Exit::Failed } else { printed }
+}
+
+fn units(state: &RingState) -> &'static str {
+    if state.geometry.kind == RingKind::C { "bytes" } else { "blocks" }
+}
+
+fn table(states: &[(String, io::Result<RingState>)]) -> String {
+    let mut text = String::new();
+    for (name, state) in states {
+        let state = match state {
+            Ok(state) => state,
+            Err(error) => {
+                let _ = writeln!(text, "{name}  {error}");
+                continue;
+            }
+        };
+        let writing = if state.writing { "is written" } else { "has no writer" };
+        let open = if state.keep_open { ", stays open" } else { "" };
+        let _ = writeln!(
+            text,
+            "{name}  {}-ring of {} KiB{open}, {writing}, {} blocks {} bytes so far, {} {} dropped",
+            state.geometry.kind.name(),
+            state.geometry.payload_bytes / 1024,
+            state.blocks,
+            state.bytes,
+            state.dropped,
+            units(state),
+        );
+        for reader in &state.readers {
+            let granted = reader.granted.name();
+            let force = match reader.in_force {
+                Some(now) if now != reader.granted => format!("{granted}, demoted to {}", now.name()),
+                Some(_) => granted.to_string(),
+                None => format!("{granted}, begins with the next block"),
+            };
+            let _ = writeln!(
+                text,
+                "  process {} of user {}: {force}, {} behind, {} {} lost",
+                reader.process,
+                reader.user,
+                reader.in_force.map_or(0, |_| state.head.saturating_sub(reader.position)),
+                reader.lost,
+                units(state),
+            );
+        }
+    }
+    text
+}
+
+fn json(name: &str, state: &io::Result<RingState>) -> serde_json::Value {
+    let state = match state {
+        Ok(state) => state,
+        Err(error) => return serde_json::json!({ "name": name, "error": error.to_string() }),
+    };
+    let readers: Vec<_> = state
+        .readers
+        .iter()
+        .map(|reader| {
+            serde_json::json!({
+                "process": reader.process,
+                "user": reader.user,
+                "granted": reader.granted.name(),
+                "in_force": reader.in_force.map(|contract| contract.name()),
+                "position": reader.position,
+                "lost": reader.lost,
+            })
+        })
+        .collect();
+    serde_json::json!({
+        "name": name,
+        "kind": state.geometry.kind.name(),
+        "size": state.geometry.payload_bytes,
+        "slots": state.geometry.slots,
+        "generation": state.generation,
+        "writing": state.writing,
+        "keep_open": state.keep_open,
+        "head": state.head,
+        "blocks": state.blocks,
+        "bytes": state.bytes,
+        "dropped": state.dropped,
+        "readers": readers,
+    })
+}

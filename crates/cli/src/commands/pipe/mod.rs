@@ -1,0 +1,95 @@
+//! `streamline pipe`: named rings for people. One file for each thing that can be done.
+//!
+//! Options stand as `key=value` behind the name, as in a request, and are declared and read as a filter's parameters are.
+
+mod create;
+mod fifo;
+mod ls;
+mod options;
+mod peek;
+mod read;
+mod rm;
+mod stop;
+mod write;
+
+use crate::Exit;
+use std::io;
+
+/// Named rings: pipes with several readers, each with a policy of its own for when the ring is full
+#[derive(clap::Args)]
+#[command(subcommand_required = true, arg_required_else_help = true, after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  streamline pipe create video size=4M
+  streamline pipe read video > copy &                        gets everything: the writer waits for it
+  streamline pipe read video on-full=overwrite | wc -c &     never holds anybody; says how much it lost
+  producer | streamline pipe write video
+  streamline pipe ls
+  streamline pipe rm video
+
+A ring lives in a small process of its own, its keeper, until `rm`. Where: $XDG_RUNTIME_DIR/streamline,
+for root /run/streamline; a name with a / in it is the path of a keeper's socket.
+What happens when a reader is a whole ring behind is that reader's choice (on-full=):
+  wait         the writer waits for it, at most hold-limit if the ring has one; then it is overtaken, and told
+  drop-newest  what is written meanwhile is dropped for everybody, likewise
+  overwrite    it is overtaken; it learns exactly how much it lost
+  shared       as overwrite; overtaken readers go on where the others of their kind are
+A writer that is alone waits for a first reader, and ends when all readers have left, as with a pipe;
+no-wait=yes writes whether or not anybody reads.";
+
+#[derive(clap::Subcommand)]
+enum Action {
+    Create(create::Args),
+    Write(write::Args),
+    Read(read::Args),
+    Peek(peek::Args),
+    Ls(ls::Args),
+    Rm(rm::Args),
+    Keep(create::KeepArgs),
+}
+
+pub(crate) fn run(args: &Args) -> Exit {
+    let done = match &args.action {
+        Action::Create(args) => create::run(args),
+        Action::Write(args) => write::run(args),
+        Action::Read(args) => read::run(args),
+        Action::Peek(args) => peek::run(args),
+        Action::Ls(args) => return ls::run(args),
+        Action::Rm(args) => rm::run(args),
+        Action::Keep(args) => create::keep(args),
+    };
+    match done {
+        Ok(()) => Exit::Done,
+        Err(Trouble::Wrong(message)) => {
+            tell!("error: {message}");
+            Exit::Wrong
+        }
+        Err(Trouble::Failed(message)) => {
+            tell!("error: {message}");
+            Exit::Failed
+        }
+    }
+}
+
+/// Why it did not work out.
+enum Trouble {
+    /// The command line asks for something that is not.
+    Wrong(String),
+    /// The system, the ring or its keeper failed.
+    Failed(String),
+}
+
+impl Trouble {
+    /// About a ring of this name.
+    fn with(name: &str) -> impl Fn(io::Error) -> Trouble {
+        move |error| match error.kind() {
+            io::ErrorKind::InvalidInput => Trouble::Wrong(error.to_string()),
+            _ => Trouble::Failed(format!("{name}: {error}")),
+        }
+    }
+}
