@@ -10,6 +10,7 @@ use crate::append_ring::AppendRing;
 use crate::descriptor::{Descriptor, WIRE_MAX, end_of};
 use crate::held_blocks::HeldBlocks;
 use crate::mapped_file::MappedFile;
+use crate::reader::Reader;
 use base::id::{Generation, RingId};
 use base::limits::{BLOCK_BYTES, RINGS};
 use std::cell::Cell;
@@ -274,6 +275,26 @@ impl Rings {
             return unsafe { std::slice::from_raw_parts(view.base.add(block.pos as usize), block.len as usize) };
         }
         self.bytes_of_ours(view, block)
+    }
+
+    /// For looking at many blocks one after the other, of which this is the first.
+    #[inline]
+    pub fn reader(&self, first: Option<&Descriptor>) -> Reader<'_> {
+        Reader::new(self, first)
+    }
+
+    /// First byte and length of the map that the view of this block is of, where it is live and of a mapped file that is
+    /// not empty.
+    #[inline]
+    pub(crate) fn map_of(&self, block: &Descriptor) -> Option<(*const u8, u64)> {
+        self.view(block).filter(|view| view.len > 0).map(|view| (view.base, view.len))
+    }
+
+    /// Asks the processor to fetch the first bytes of blocks that lie in one view, which changes nothing but time: for a
+    /// source that has described its first blocks and has more to describe.
+    pub fn prefetch(&self, blocks: &[Descriptor]) {
+        let reader = self.reader(blocks.first());
+        blocks.iter().for_each(|block| reader.prefetch(block));
     }
 
     fn bytes_of_ours(&self, view: &View, block: &Descriptor) -> &[u8] {

@@ -1,0 +1,142 @@
+//! Reading many blocks one after the other: the view that the last one lay in is remembered, so that for the next, which
+//! nearly always lies in the same one, a few compares are left.
+//!
+//! Not a cache of bytes, and it checks no less than [`Rings::bytes`]: which view, which generation of it, and that the
+//! block lies inside. It borrows the table, so that nothing it remembers can change meanwhile.
+//!
+//! Tiers: [`Reader::bytes`] has the compares of the common case and calls [`Rings::bytes`] for everything else (another
+//! view, an append ring, nothing).
+
+use crate::descriptor::Descriptor;
+use crate::rings::Rings;
+
+/// Looks at one block after the other. Made by [`Rings::reader`], cheap to make: once for each batch.
+#[derive(Clone, Debug)]
+pub struct Reader<'a> {
+    rings: &'a Rings,
+    known: Known,
+}
+
+/// The map of the view that is remembered. A value that is replaced whole, so that a loop keeps it in registers.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// As [`view_word`] gives it.
+    view: u32,
+    /// First byte of the map and how many there are; 0 where no view is remembered.
+    base: *const u8,
+    len: u64,
+}
+
+impl<'a> Reader<'a> {
+    #[inline]
+    pub(crate) fn new(rings: &'a Rings, first: Option<&Descriptor>) -> Reader<'a> {
+        // A map of no bytes, in which no block lies.
+        let none = Known { view: 0, base: std::ptr::null(), len: 0 };
+        Reader { rings, known: first.and_then(|block| known(rings, block)).unwrap_or(none) }
+    }
+
+    /// The bytes of a block: what [`Rings::bytes`] gives.
+    #[inline]
+    pub fn bytes(&mut self, block: &Descriptor) -> &'a [u8] {
+        let Known { view, base, len } = self.known;
+        if view == view_word(block) && block.pos < len && u64::from(block.len) <= len - block.pos {
+            // SAFETY: `len` is above 0, so that `known` took both from a live view of a mapped file whose map is at `base`
+            // and that long; the map goes and changes only through `&mut Rings`, and `rings` is borrowed for `'a`. The
+            // range was checked just now. Bytes that another process changes: see `MappedFile::bytes`.
+            return unsafe { std::slice::from_raw_parts(base.add(block.pos as usize), block.len as usize) };
+        }
+        let (known, bytes) = turn(self.rings, block);
+        self.known = known.unwrap_or(self.known);
+        bytes
+    }
+
+    /// Asks the processor to fetch the first bytes of a block that will be looked at soon. A guess, which changes nothing
+    /// but time: the block is taken to lie in the view that is remembered, and nothing of it is checked.
+    #[inline]
+    pub fn prefetch(&self, block: &Descriptor) {
+        fetch(self.known.base.wrapping_add(block.pos as usize));
+    }
+}
+
+/// Asks the processor to fetch the line at an address, whatever it is.
+#[inline]
+pub(crate) fn fetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the instruction never faults and gives nothing back, also where nothing is mapped; it is part of SSE, which
+    // every processor of this architecture has.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// The map of the view a block is of, where it is live and of a mapped file that is not empty.
+#[inline]
+fn known(rings: &Rings, block: &Descriptor) -> Option<Known> {
+    rings.map_of(block).map(|(base, len)| Known { view: view_word(block), base, len })
+}
+
+/// Of a block of another view, or of none: its bytes, and the view where there is one to remember.
+#[inline(never)]
+fn turn<'a>(rings: &'a Rings, block: &Descriptor) -> (Option<Known>, &'a [u8]) {
+    (known(rings, block), rings.bytes(block))
+}
+
+/// Which view a block is of, in one word: two compares with a jump between them cost a loop dearly.
+#[inline]
+fn view_word(block: &Descriptor) -> u32 {
+    u32::from(block.ring.0) | u32::from(block.generation.0) << 16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Interface, MappedFile};
+    use std::io::Write;
+
+    fn file(bytes: &[u8]) -> MappedFile {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        MappedFile::new(file).unwrap()
+    }
+
+    /// Whatever was looked at before, a reader sees what the table sees, and as many faults.
+    #[test]
+    fn sees_what_the_table_sees_in_any_order() {
+        let mut rings = Rings::new();
+        let view_of = |segment, rings: &mut Rings| rings.add_view(segment, Interface::default()).unwrap();
+        let (first, second) = (rings.add_file(file(b"0123456789")), rings.add_file(file(b"abc")));
+        let (first, second) = (view_of(first, &mut rings), view_of(second, &mut rings));
+        let ring = rings.add_append_ring();
+        let appended = view_of(ring, &mut rings);
+        rings.append_copy(appended, &[b"appended"]).unwrap();
+        let gone = rings.add_file(file(b"gone"));
+        let old = view_of(gone, &mut rings);
+        rings.retire(gone);
+        rings.recycle(gone);
+        let again = rings.add_file(file(b"again"));
+        let again = view_of(again, &mut rings);
+        assert_eq!(old.ring, again.ring);
+
+        let places = [(0, 3), (2, 1), (3, 1), (9, 1), (10, 0), (10, 1), (0, 0), (u64::MAX, 1), (1, u32::MAX)];
+        let views = [first, second, appended, old, again];
+        let blocks: Vec<_> =
+            views.iter().flat_map(|view| places.iter().map(|(pos, len)| view.block(*pos, *len))).collect();
+        for before in &blocks {
+            let mut reader = rings.reader(Some(before));
+            for block in &blocks {
+                reader.prefetch(block);
+                for block in [block, before] {
+                    let faults = rings.traffic().faults;
+                    let expected = rings.bytes(block);
+                    let counted = rings.traffic().faults - faults;
+                    assert_eq!(reader.bytes(block), expected, "{block:?} after {before:?}");
+                    assert_eq!(rings.traffic().faults - faults, 2 * counted, "{block:?} after {before:?}");
+                }
+            }
+        }
+        assert_eq!(rings.reader(None).bytes(&second.block(1, 2)), b"bc");
+    }
+}
