@@ -5,6 +5,10 @@
 /// Blocks in one batch: one bit each in a batch's `live` word.
 pub const BATCH_BLOCKS: usize = 64;
 
+/// Blocks a source gives at a time at most, of those that are there: so many that what a pull costs is spread, so few that
+/// their descriptors (8 KB) leave a first-level cache to the bytes.
+pub const PULL_BLOCKS: usize = 4 * BATCH_BLOCKS;
+
 /// Views a table of rings can name at once: all values of a descriptor's ring field.
 pub const RINGS: usize = 1 << 16;
 

@@ -15,7 +15,7 @@ use crate::worker::{Node, Runner, Worker};
 use base::id::Class;
 use base::limits::BATCH_BLOCKS;
 use buffer::{Descriptor, Flags};
-use filter::batch::{full, places};
+use filter::batch::places;
 use filter::run::AnySessionFilter;
 use filter::{Batch, Closed, Context, Failure, Status};
 use std::sync::Arc;
@@ -47,8 +47,7 @@ pub(crate) use context;
 impl Worker {
     /// Takes the live blocks into node `at` and all the way down. A filter that fails ends the run after this batch, but
     /// what is under way goes everywhere else as it should.
-    pub(crate) fn walk(&mut self, mut at: usize, blocks: &mut [Descriptor], live: u64) {
-        let mut batch = Batch::with_live(blocks, live);
+    pub(crate) fn walk(&mut self, mut at: usize, batch: &mut Batch<'_>) {
         loop {
             let node = &mut self.nodes[at];
             let count = u64::from(batch.count());
@@ -59,45 +58,41 @@ impl Worker {
                 return;
             }
             if !node.in_place {
-                return self.run_maker(at, &mut batch);
+                return self.run_maker(at, batch);
             }
-            self.run_in_place(at, &mut batch);
+            self.run_in_place(at, batch);
             let node = &mut self.nodes[at];
             match &mut node.edges[..] {
                 _ if batch.is_empty() => return,
                 [edge] => {
-                    edge.admit(&mut batch);
+                    edge.admit(batch);
                     if batch.is_empty() {
                         return;
                     }
                     at = edge.to;
                 }
-                _ => {
-                    let live = batch.live();
-                    return self.pass_on(at, batch.blocks_mut(), live);
-                }
+                _ => return self.pass_on(at, batch),
             }
         }
     }
 
     /// Sends blocks along every edge of a node.
-    fn pass_on(&mut self, from: usize, blocks: &mut [Descriptor], live: u64) {
+    fn pass_on(&mut self, from: usize, batch: &mut Batch<'_>) {
         let last = self.nodes[from].edges.len().saturating_sub(1);
         for index in 0..self.nodes[from].edges.len() {
             let edge = &mut self.nodes[from].edges[index];
-            let mut batch = Batch::with_live(blocks, live);
-            edge.admit(&mut batch);
-            let (to, live) = (edge.to, batch.live());
-            if live == 0 {
+            let mut part = batch.narrowed(u64::MAX);
+            edge.admit(&mut part);
+            let to = edge.to;
+            if part.is_empty() {
                 continue;
             }
             if index == last {
-                return self.walk(to, blocks, live);
+                return self.walk(to, &mut part);
             }
-            let mut copy = self.spares.pop().unwrap_or_else(|| Box::new([Descriptor::default(); BATCH_BLOCKS]));
-            copy[..blocks.len()].copy_from_slice(blocks);
-            self.walk(to, &mut copy[..blocks.len()], live);
-            self.spares.push(copy);
+            let mut spare = self.spares.pop().unwrap_or_else(|| Box::new([Descriptor::default(); BATCH_BLOCKS]));
+            self.walk(to, &mut part.copied_to(&mut spare));
+            self.spares.push(spare);
         }
     }
 
@@ -109,10 +104,11 @@ impl Worker {
         }
         let mut out = std::mem::take(&mut node.out);
         node.counters.blocks_made += out.len() as u64;
-        node.counters.bytes_made += out.iter().map(|block| u64::from(block.len)).sum::<u64>();
-        for blocks in out.chunks_mut(BATCH_BLOCKS) {
-            let live = full(blocks.len());
-            self.pass_on(from, blocks, live);
+        for first in (0..out.len()).step_by(BATCH_BLOCKS) {
+            let blocks = &mut out[first..];
+            let mut batch = Batch::of_first(blocks.len().min(BATCH_BLOCKS), blocks);
+            self.nodes[from].counters.bytes_made += batch.bytes();
+            self.pass_on(from, &mut batch);
         }
         out.clear();
         let node = &mut self.nodes[from];

@@ -4,12 +4,19 @@
 //! identity for `and`, `or`, `not`), and input order is kept. Not a queue: a batch lives for one walk through the graph.
 
 use base::limits::BATCH_BLOCKS;
-use buffer::Descriptor;
+use buffer::{Descriptor, Rings};
+
+/// Blocks ahead of the one that is looked at whose first bytes are fetched: as many as a processor has misses under way,
+/// and a little more.
+const FETCH_AHEAD: usize = 32;
 
 /// Blocks on their way through the filters of one space.
 #[derive(Debug)]
 pub struct Batch<'a> {
-    blocks: &'a mut [Descriptor],
+    /// The blocks and, behind them, some of the next batch: nobody's to work on here, only to be fetched early.
+    all: &'a mut [Descriptor],
+    /// How many are the batch's own.
+    count: usize,
     live: u64,
     /// Sum of the live blocks' `len`, where it is known.
     bytes: Option<u64>,
@@ -26,16 +33,18 @@ impl<'a> Batch<'a> {
     /// A batch of all these blocks, [`BATCH_BLOCKS`] at most: further ones are not part of it.
     #[inline]
     pub fn new(blocks: &'a mut [Descriptor]) -> Batch<'a> {
-        let count = blocks.len().min(BATCH_BLOCKS);
-        Batch { live: full(count), blocks: &mut blocks[..count], bytes: None }
+        Batch::of_first(blocks.len().min(BATCH_BLOCKS), blocks)
     }
 
-    /// A batch of those blocks whose bit is set in `live`.
+    /// A batch of the first `count` of these blocks, [`BATCH_BLOCKS`] at most; of those behind them it is only known that
+    /// they will come next.
+    ///
+    /// # Panics
+    /// When there are fewer.
     #[inline]
-    pub fn with_live(blocks: &'a mut [Descriptor], live: u64) -> Batch<'a> {
-        let mut batch = Batch::new(blocks);
-        batch.live &= live;
-        batch
+    pub fn of_first(count: usize, blocks: &'a mut [Descriptor]) -> Batch<'a> {
+        assert!(count <= blocks.len() && count <= BATCH_BLOCKS, "a batch of {count} blocks");
+        Batch { live: full(count), all: blocks, count, bytes: None }
     }
 
     /// Which blocks are alive.
@@ -62,8 +71,8 @@ impl<'a> Batch<'a> {
         if let Some(bytes) = self.bytes {
             return bytes;
         }
-        let bytes = if self.live == full(self.blocks.len()) {
-            self.blocks.iter().map(|block| u64::from(block.len)).sum()
+        let bytes = if self.live == full(self.count) {
+            self.blocks().iter().map(|block| u64::from(block.len)).sum()
         } else {
             self.iter().map(|(_, block)| u64::from(block.len)).sum()
         };
@@ -74,15 +83,60 @@ impl<'a> Batch<'a> {
     /// The live blocks with their places.
     #[inline]
     pub fn iter(&self) -> impl Iterator<Item = (usize, &Descriptor)> {
-        places(self.live).map(|place| (place, &self.blocks[place]))
+        places(self.live).map(|place| (place, &self.blocks()[place]))
+    }
+
+    /// Calls `read` for every live block with its place and its bytes, lowest place first. It may set the class.
+    ///
+    /// This, or [`keep_if_read`](Batch::keep_if_read), is the way to look into blocks: the view they lie in is looked up
+    /// once, and the first bytes of blocks further on, those of the next batch too where they are known, are fetched
+    /// meanwhile.
+    #[inline]
+    pub fn read<'r>(&mut self, rings: &'r Rings, mut read: impl FnMut(usize, &mut Descriptor, &'r [u8])) {
+        let mut reader = rings.reader(self.all.first());
+        let all = &mut *self.all;
+        if self.live != full(self.count) {
+            for place in places(self.live) {
+                // Which later blocks are alive is not worth finding out.
+                if let Some(later) = all.get(place + FETCH_AHEAD) {
+                    reader.prefetch(later);
+                }
+                let bytes = reader.bytes(&all[place]);
+                read(place, &mut all[place], bytes);
+            }
+            return;
+        }
+        // All alive is the common case: a straight loop, first over the blocks that have one to be fetched behind them;
+        // with the others they are fetched themselves, which costs next to nothing.
+        let fetching = self.count.min(all.len().saturating_sub(FETCH_AHEAD));
+        for (from, to, ahead) in [(0, fetching, FETCH_AHEAD), (fetching, self.count, 0)] {
+            if from == to {
+                continue;
+            }
+            let all = &mut all[..to + ahead];
+            for place in from..to {
+                reader.prefetch(&all[place + ahead]);
+                let bytes = reader.bytes(&all[place]);
+                read(place, &mut all[place], bytes);
+            }
+        }
+    }
+
+    /// [`keep_if`](Batch::keep_if) for what reads the blocks' bytes, in the way that [`read`](Batch::read) does.
+    #[inline]
+    pub fn keep_if_read<'r>(&mut self, rings: &'r Rings, mut wanted: impl FnMut(&mut Descriptor, &'r [u8]) -> bool) {
+        let mut live = 0;
+        self.read(rings, |place, block, bytes| live |= u64::from(wanted(block, bytes)) << place);
+        self.keep(live);
     }
 
     /// Calls `change` for every live block, which may rewrite the descriptor (crop it, set its class).
     #[inline]
     pub fn for_each_mut(&mut self, mut change: impl FnMut(&mut Descriptor)) {
-        self.bytes = None;
-        for place in places(self.live) {
-            change(&mut self.blocks[place]);
+        let live = self.live;
+        let blocks = self.blocks_mut();
+        for place in places(live) {
+            change(&mut blocks[place]);
         }
     }
 
@@ -92,7 +146,7 @@ impl<'a> Batch<'a> {
     pub fn keep_if(&mut self, mut wanted: impl FnMut(&mut Descriptor) -> bool) {
         let mut live = 0;
         for place in places(self.live) {
-            live |= u64::from(wanted(&mut self.blocks[place])) << place;
+            live |= u64::from(wanted(&mut self.all[place])) << place;
         }
         self.keep(live);
     }
@@ -109,33 +163,41 @@ impl<'a> Batch<'a> {
     /// The block at this place.
     #[inline]
     pub fn block(&self, place: usize) -> &Descriptor {
-        &self.blocks[place]
+        &self.blocks()[place]
     }
 
     /// The block at this place, for rewriting.
     #[inline]
     pub fn block_mut(&mut self, place: usize) -> &mut Descriptor {
-        self.bytes = None;
-        &mut self.blocks[place]
+        &mut self.blocks_mut()[place]
     }
 
     /// All places, live or not, for whoever walks the graph.
     #[inline]
     pub fn blocks_mut(&mut self) -> &mut [Descriptor] {
         self.bytes = None;
-        self.blocks
+        &mut self.all[..self.count]
     }
 
     /// All places, live or not.
     #[inline]
     pub fn blocks(&self) -> &[Descriptor] {
-        self.blocks
+        &self.all[..self.count]
     }
 
     /// The same blocks with another set alive, for a while.
     #[inline]
     pub fn narrowed(&mut self, live: u64) -> Batch<'_> {
-        Batch { live: self.live & live, bytes: None, blocks: self.blocks }
+        let bytes = self.bytes.filter(|_| self.live & live == self.live);
+        Batch { live: self.live & live, bytes, count: self.count, all: self.all }
+    }
+
+    /// The same batch with descriptors of its own, copied to `spare`.
+    #[inline]
+    pub fn copied_to<'b>(&self, spare: &'b mut [Descriptor; BATCH_BLOCKS]) -> Batch<'b> {
+        let all = &mut spare[..self.count];
+        all.copy_from_slice(self.blocks());
+        Batch { live: self.live, bytes: self.bytes, count: self.count, all }
     }
 }
 
@@ -183,5 +245,45 @@ mod tests {
         assert_eq!((batch.live(), batch.bytes()), (0b1000, 3));
         batch.for_each_mut(|block| *block = block.crop_front(2));
         assert_eq!(batch.bytes(), 1);
+    }
+
+    #[test]
+    fn reading_gives_every_live_block_its_bytes_whatever_lies_behind_the_batch() {
+        let mut rings = Rings::new();
+        let segment = rings.add_append_ring();
+        let view = rings.add_view(segment, buffer::Interface::default()).unwrap();
+        let mut blocks: Vec<_> = (0..100u8).map(|byte| rings.append_copy(view, &[&[byte, 1]]).unwrap()).collect();
+        // Not even a view: fetching it early must not be looking at it.
+        blocks.push(Descriptor { pos: u64::MAX, ring: base::id::RingId(9), ..Descriptor::default() });
+        for (count, live) in [(64, u64::MAX), (64, 0x8000_0000_0000_0101), (40, u64::MAX), (1, 1), (0, 0), (64, 0)] {
+            for behind in [0, 1, 31, 32, 37] {
+                let mut blocks: Vec<_> = blocks[..count].iter().chain(&blocks[101 - behind..]).copied().collect();
+                let mut batch = Batch::of_first(count, &mut blocks);
+                batch.keep(live);
+                let (mut seen, live) = (Vec::new(), batch.live());
+                batch.read(&rings, |place, block, bytes| {
+                    seen.push((place, bytes.to_vec()));
+                    block.class.0 = 7;
+                });
+                let expected: Vec<_> = places(live).map(|place| (place, vec![place as u8, 1])).collect();
+                assert_eq!(seen, expected, "{count} {live:x} {behind}");
+                batch.keep_if_read(&rings, |block, bytes| block.class.0 == 7 && bytes[0] % 2 == 1);
+                assert_eq!(batch.live(), live & 0xaaaa_aaaa_aaaa_aaaa);
+                assert!(blocks[count..].iter().all(|block| block.class.0 == 0), "what comes next is not touched");
+            }
+        }
+        assert_eq!(rings.traffic().faults, 0);
+    }
+
+    #[test]
+    fn parts_and_copies_know_their_bytes() {
+        let mut blocks = blocks(10);
+        let mut batch = Batch::of_first(4, &mut blocks);
+        assert_eq!((batch.count(), batch.bytes()), (4, 6));
+        assert_eq!((batch.narrowed(u64::MAX).bytes(), batch.narrowed(0b1010).bytes()), (6, 4));
+        let mut spare = [Descriptor::default(); BATCH_BLOCKS];
+        let mut copy = batch.copied_to(&mut spare);
+        copy.for_each_mut(|block| block.len = 9);
+        assert_eq!((copy.bytes(), copy.blocks().len(), batch.bytes()), (36, 4, 6));
     }
 }

@@ -9,7 +9,7 @@ use buffer::{Descriptor, EditError, Rings, Room, ViewId};
 /// Handed to every call of a filter; made anew for each, and cheap to make.
 #[derive(Debug)]
 pub struct Context<'a> {
-    /// Bytes of blocks: `cx.rings.bytes(&block)`.
+    /// Bytes of blocks: `cx.rings.bytes(&block)`; of a batch's: [`Batch::read`].
     pub rings: &'a mut Rings,
     /// Facts about connections and flows.
     pub streams: &'a mut StreamTable,

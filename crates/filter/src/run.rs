@@ -54,7 +54,9 @@ pub type Made = Result<Status, Box<Failure>>;
 
 /// Where blocks begin.
 pub trait Source: Send {
-    /// Gives up to a batch of blocks into `cx.out`.
+    /// Gives blocks that are there into `cx.out`: up to [`PULL_BLOCKS`](base::limits::PULL_BLOCKS), where that is no more
+    /// work than one batch; with less than that, filters that read bytes know less of what comes next (see
+    /// [`Batch::read`]). All of them have gone all the way down before the next call.
     fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>>;
 
     /// How far it is: (bytes read, bytes there are), where that is known.
