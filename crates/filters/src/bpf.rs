@@ -105,18 +105,17 @@ impl Filter for Bpf {
             let mut frames = [Frame::default(); BATCH_BLOCKS];
             let mut at = [0u8; BATCH_BLOCKS];
             let (mut count, mut others) = (0, 0);
-            for place in places(left) {
-                let block = batch.block(place);
+            batch.narrowed(left).read(rings, |place, block, bytes| {
                 let same = (block.ring, block.generation) == (first.ring, first.generation)
                     || rings.link_type(block) == Some(link);
                 if same {
-                    frames[count] = Frame { bytes: rings.bytes(block), wire_len: block.wire() };
+                    frames[count] = Frame { bytes, wire_len: block.wire() };
                     at[count] = place as u8;
                     count += 1;
                 } else {
                     others |= 1 << place;
                 }
-            }
+            });
             let passed = match self.program(LinkType(link)) {
                 Ok(program) => program.select(&frames[..count]),
                 Err(failure) => {

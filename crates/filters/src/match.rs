@@ -135,7 +135,7 @@ struct Blocks<S> {
 impl<S: Search> Filter for Blocks<S> {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         let rings = &*cx.rings;
-        batch.keep_if(|block| self.search.is_in(rings.bytes(block)));
+        batch.keep_if_read(rings, |_, bytes| self.search.is_in(bytes));
         cx.counters.events.add("matches", u64::from(batch.count()));
         Ok(Status::Done)
     }

@@ -93,8 +93,7 @@ impl Filter for Packets {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         let (rings, counters) = (&*cx.rings, &mut *cx.counters);
         let mut links = Links::default();
-        batch.keep_if(|block| {
-            let bytes = rings.bytes(block);
+        batch.keep_if_read(rings, |block, bytes| {
             let parsed = links.of(rings, block).and_then(|link| frame::parse(link, bytes, block.wire()).ok());
             let Some(frame) = parsed else {
                 counters.events.add("no flow", 1);

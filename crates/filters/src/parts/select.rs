@@ -144,11 +144,11 @@ impl<T: FrameTest> Filter for Frames<T> {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         let (rings, counters) = (&*cx.rings, &mut *cx.counters);
         let mut links = Links::default();
-        batch.keep_if(|block| {
+        batch.keep_if_read(rings, |block, bytes| {
             let Some(link) = links.of(rings, block) else {
                 return refused(counters, Malformed::UnsupportedLink);
             };
-            let view = View { link, bytes: rings.bytes(block), wire_len: block.wire() };
+            let view = View { link, bytes, wire_len: block.wire() };
             match self.test.frame(view, &mut block.class) {
                 Ok(passes) => passes,
                 Err(why) => refused(counters, why),
