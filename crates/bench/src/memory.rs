@@ -2,8 +2,8 @@
 //! engine that runs it is the real one.
 
 use crate::process::{Cost, Stopwatch};
-use base::limits::BATCH_BLOCKS;
-use buffer::{Interface, MappedFile, ViewId};
+use base::limits::{BATCH_BLOCKS, PULL_BLOCKS};
+use buffer::{Interface, MappedFile};
 use engine::{Edge, Node, NodeId, Plan, Task, Worker};
 use filter::prelude::*;
 use memchr::memmem::Finder;
@@ -142,9 +142,9 @@ struct Memory {
     begun: Arc<Mutex<Option<Stopwatch>>>,
 }
 
-#[derive(Clone, Copy)]
 struct Place {
-    view: ViewId,
+    /// All blocks but for where they lie.
+    block: Descriptor,
     next: u64,
 }
 
@@ -159,15 +159,20 @@ impl Source for Memory {
             let segment = cx.rings.add_file(file);
             let view = cx.rings.add_view(segment, Interface::default());
             let view = view.ok_or_else(|| failed("no ring is free".to_owned()))?;
-            self.place = Some(Place { view, next: 0 });
+            self.place = Some(Place { block: view.block(0, self.blocks.block_bytes), next: 0 });
             *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = Some(Stopwatch::start_here().map_err(failed)?);
             return Ok(Pull::Ready);
         };
         let block_bytes = u64::from(self.blocks.block_bytes);
         let end = self.blocks.bytes - self.blocks.bytes % block_bytes;
-        let count = self.left.min(BATCH_BLOCKS as u64).min((end - place.next) / block_bytes);
-        let (view, first) = (place.view, place.next);
-        cx.out.extend((0..count).map(|index| view.block(first + index * block_bytes, self.blocks.block_bytes)));
+        let count = self.left.min(PULL_BLOCKS as u64).min((end - place.next) / block_bytes);
+        let Place { block, next } = &*place;
+        let block = |index| Descriptor { pos: next + index * block_bytes, ..*block };
+        // The bytes of the first are under way while the others are described.
+        let first = count.min(BATCH_BLOCKS as u64);
+        cx.out.extend((0..first).map(block));
+        cx.rings.prefetch(cx.out);
+        cx.out.extend((first..count).map(block));
         place.next += count * block_bytes;
         if place.next == end {
             place.next = 0;
@@ -197,7 +202,7 @@ struct Look {
 impl Filter for Look {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         let rings = &*cx.rings;
-        batch.keep_if(|block| self.finder.find(rings.bytes(block)).is_some());
+        batch.keep_if_read(rings, |_, bytes| self.finder.find(bytes).is_some());
         self.found += u64::from(batch.count());
         Ok(Status::Done)
     }
@@ -216,8 +221,9 @@ struct Touch {
 impl Filter for Touch {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         let rings = &*cx.rings;
-        let first = |block: &Descriptor| rings.bytes(block).first().map_or(0, |byte| u64::from(*byte));
-        self.sum += batch.iter().map(|(_, block)| first(block)).sum::<u64>();
+        let mut sum = 0;
+        batch.read(rings, |_, _, bytes| sum += bytes.first().map_or(0, |byte| u64::from(*byte)));
+        self.sum += sum;
         Ok(Status::Done)
     }
 
