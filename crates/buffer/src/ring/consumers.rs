@@ -5,7 +5,7 @@
 
 use super::contract::{Hold, OnFull};
 use super::doorbell;
-use super::words::{ASLEEP, AWAKE, READERS, ReaderPage, RingWords};
+use super::words::{ASLEEP, AWAKE, READERS, ReaderPage, RingWords, TIMED};
 use crate::shared::words::Shared;
 use base::atomic::Ordering;
 use std::time::Instant;
@@ -61,10 +61,23 @@ pub enum Holder {
     DropNewest,
 }
 
+/// Who slept when readers were signalled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Slept {
+    /// Nobody who had to be woken.
+    Nobody,
+    /// Somebody who would have woken within its latency bound.
+    Timed,
+    /// Somebody who would not have woken by itself.
+    Untimed,
+}
+
 /// The readers of one ring.
 #[derive(Debug, Default)]
 pub struct Consumers {
     all: Vec<Consumer>,
+    /// Their pages, close together: looked at for every block.
+    pages: Vec<Shared<ReaderPage>>,
     /// Lowest position of those that hold the ring, as of the last look; what is before it is free.
     held_from: u64,
     /// Readers that hold.
@@ -92,6 +105,7 @@ impl Consumers {
                 Change::Left(serial) => self.leave(serial, words),
             }
         }
+        self.pages = self.all.iter().map(|consumer| consumer.reader.page.clone()).collect();
         self.holders = self.all.iter().filter(|consumer| consumer.contract.holds()).count();
         self.look_again(head);
         words.counts.0.readers.store(self.all.len() as u32, Ordering::Relaxed);
@@ -114,7 +128,10 @@ impl Consumers {
         self.all.retain(|consumer| {
             let stays = consumer.reader.serial != serial;
             if !stays {
-                words.slots[consumer.reader.slot].contract.store(0, Ordering::Relaxed);
+                let slot = &words.slots[consumer.reader.slot];
+                // Its number, too: were it alive after all, it must not take the next reader's contract for its own.
+                slot.serial.store(0, Ordering::Relaxed);
+                slot.contract.store(0, Ordering::Relaxed);
             }
             stays
         });
@@ -207,15 +224,29 @@ impl Consumers {
         Some((&consumer.reader.page, left))
     }
 
-    /// Wakes readers that sleep: all of them, or only those that do not wake by themselves.
+    /// Wakes readers that sleep: all of them, or only those that do not wake by themselves. Says who slept.
     #[inline]
-    pub fn signal(&self, words: &RingWords, timed_too: bool) {
+    pub fn signal(&self, words: &RingWords, timed_too: bool) -> Slept {
+        // All of them first, without deciding: with several readers this is what a block costs the writer.
+        let waits = self.pages.iter().fold(0, |waits, page| waits | page.wait.0.wait.load(Ordering::Relaxed));
+        match waits {
+            AWAKE => Slept::Nobody,
+            TIMED if !timed_too => Slept::Nobody,
+            _ => self.wake(words, timed_too),
+        }
+    }
+
+    #[cold]
+    fn wake(&self, words: &RingWords, timed_too: bool) -> Slept {
+        let mut slept = Slept::Nobody;
         for consumer in &self.all {
             let wait = consumer.reader.page.wait.0.wait.load(Ordering::Relaxed);
             if wait == ASLEEP || (timed_too && wait != AWAKE) {
                 doorbell::ring(&words.slots[consumer.reader.slot].bell);
+                slept = slept.max(if wait == ASLEEP { Slept::Untimed } else { Slept::Timed });
             }
         }
+        slept
     }
 
     /// The position at which Shared readers that were overtaken go on: where the group's latest step began. Who moves

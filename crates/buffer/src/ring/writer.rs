@@ -3,7 +3,7 @@
 //! Life of a block: is there room (or must somebody be waited for, the block dropped, a reader demoted), tell readers what
 //! will be overwritten, copy the bytes in, write the header, publish, wake who sleeps.
 
-use super::consumers::{Consumers, Holder, Membership};
+use super::consumers::{Consumers, Holder, Membership, Slept};
 use super::contract::Signalling;
 use super::doorbell::{self, Patience};
 use super::layout::{AnyLayout, Claim, Layout};
@@ -53,6 +53,15 @@ pub struct WriterCounters {
     pub waits: u64,
 }
 
+/// Blocks between two signals, as asked for.
+fn blocks_between(signalling: Signalling) -> u32 {
+    match signalling {
+        Signalling::Every => 1,
+        Signalling::Batched(blocks) => blocks.max(1),
+        Signalling::Never => u32::MAX,
+    }
+}
+
 /// The writing side of a ring.
 pub struct Writer<L: Layout = AnyLayout> {
     words: Shared<RingWords>,
@@ -68,7 +77,11 @@ pub struct Writer<L: Layout = AnyLayout> {
     signalling: Signalling,
     /// Light fences will do: others can run a fence for this process.
     registered: bool,
+    /// Blocks since the last signal, and the head then.
     unsignalled: u32,
+    signalled_head: u64,
+    /// Blocks between two signals now: what was asked for, or more while readers sleep through each of them.
+    distance: u32,
     patience: Patience,
     /// Next position at which the mark (half a ring back) and the group's position are said anew.
     next_mark: u64,
@@ -103,8 +116,10 @@ impl<L: Layout> Writer<L> {
             head: 0,
             bytes: 0,
             signalling,
-            registered: signalling != Signalling::Every && doorbell::register(),
+            registered: blocks_between(signalling) > 1 && doorbell::register(),
             unsignalled: 0,
+            signalled_head: 0,
+            distance: blocks_between(signalling),
             patience: Patience::default(),
             next_mark: 0,
             last_mark: 0,
@@ -150,7 +165,7 @@ impl<L: Layout> Writer<L> {
     }
 
     /// Writes a block of these bytes if there is room. Only length, class, time, wire length and flags of `about` count.
-    #[inline]
+    #[inline(always)]
     pub fn try_write(&mut self, about: Descriptor, bytes: &[u8]) -> Result<(), NotWritten> {
         let claim = self.room_for(bytes.len() as u64)?;
         self.begin(&claim);
@@ -161,7 +176,7 @@ impl<L: Layout> Writer<L> {
     }
 
     /// Writes a block of these bytes, waiting for room if it must; until `deadline` at most.
-    #[inline]
+    #[inline(always)]
     pub fn write(&mut self, about: Descriptor, bytes: &[u8], deadline: Option<Instant>) -> Result<(), NotWritten> {
         loop {
             match self.try_write(about, bytes) {
@@ -321,21 +336,35 @@ impl<L: Layout> Writer<L> {
         }
         // Release: who sees the new head sees the bytes and headers before it.
         self.words.writer.0.head.store(self.head, Ordering::Release);
-        let batch = match self.signalling {
-            Signalling::Every => 1,
-            Signalling::Batched(batch) => batch,
-            Signalling::Never => u32::MAX,
-        };
-        if batch > 1 && self.registered {
+        if self.registered {
             doorbell::light();
         } else {
             doorbell::full();
         }
         self.unsignalled = self.unsignalled.saturating_add(blocks);
-        let timed_too = self.unsignalled >= batch && batch != u32::MAX;
-        self.consumers.signal(&self.words, timed_too);
-        if timed_too {
-            self.unsignalled = 0;
+        let due = self.unsignalled >= self.distance;
+        let slept = self.consumers.signal(&self.words, due);
+        if due {
+            self.pace(slept);
+        }
+    }
+
+    /// After a signal: how many blocks until the next? A reader that a signal finds asleep again and again keeps up, and
+    /// waking it costs more than what it is woken for: the distance doubles, up to a quarter of the ring. How late a block
+    /// may be noticed is bounded by the reader's timed sleep, not by this.
+    #[inline]
+    fn pace(&mut self, slept: Slept) {
+        self.unsignalled = 0;
+        let units = self.head - std::mem::replace(&mut self.signalled_head, self.head);
+        let asked = blocks_between(self.signalling);
+        if asked <= 1 {
+            return;
+        }
+        match slept {
+            Slept::Nobody => {}
+            Slept::Timed if units <= self.layout.units() / 8 => self.distance = self.distance.saturating_mul(2),
+            Slept::Timed if units <= self.layout.units() / 4 => {}
+            Slept::Timed | Slept::Untimed => self.distance = asked.max(self.distance / 2),
         }
     }
 

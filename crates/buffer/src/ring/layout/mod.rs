@@ -180,6 +180,24 @@ pub enum AnyLayout {
     Described(Described),
 }
 
+/// A ring is of another kind than was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OtherKind;
+
+macro_rules! known {
+    ($($layout:ident)*) => {$(
+        impl TryFrom<AnyLayout> for $layout {
+            type Error = OtherKind;
+
+            fn try_from(any: AnyLayout) -> Result<$layout, OtherKind> {
+                if let AnyLayout::$layout(layout) = any { Ok(layout) } else { Err(OtherKind) }
+            }
+        }
+    )*};
+}
+
+known!(Stream Slots Inline Described);
+
 macro_rules! each {
     ($self:expr, $layout:ident => $do:expr) => {
         match $self {
