@@ -9,8 +9,6 @@
 //! - [`packets`], [`captures`] — the captures that are measured with.
 //! - [`table`], [`machine`] — what is printed. [`random`] — numbers that are the same everywhere.
 
-#![forbid(unsafe_code)]
-
 pub mod captures;
 pub mod case;
 pub mod first_light;
@@ -35,6 +33,8 @@ pub struct Comparison {
     pub about: &'static str,
     /// Its cases in groups, in the order of the table.
     pub groups: &'static [&'static [case::Case]],
+    /// Draws its charts into a folder, where it has any.
+    pub draw: Option<fn(&std::path::Path) -> Result<(), String>>,
 }
 
 /// Every comparison there is.
@@ -43,10 +43,12 @@ pub static COMPARISONS: &[Comparison] = &[
         name: "first-light",
         about: "capture files in, counts, streams and HTTP bodies out, in one process",
         groups: &[first_light::CASES],
+        draw: None,
     },
     Comparison {
         name: "rings",
         about: "what carries descriptors and bytes between threads and processes",
         groups: rings::GROUPS,
+        draw: Some(rings::charts::draw),
     },
 ];

@@ -30,6 +30,10 @@ struct Args {
     #[arg(long)]
     quoted: bool,
 
+    /// Draw the comparison's charts into this folder instead of measuring its cases
+    #[arg(long, value_name = "FOLDER")]
+    draw: Option<PathBuf>,
+
     /// Only cases whose text, or what they are compared with, contains this
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
@@ -68,6 +72,10 @@ fn run(args: &Args) -> Result<bool, String> {
     }
     let comparison = COMPARISONS.iter().find(|comparison| comparison.name == args.name);
     let comparison = comparison.ok_or_else(|| format!("there is no comparison {}; see `bench list`", args.name))?;
+    if let Some(folder) = &args.draw {
+        let draw = comparison.draw.ok_or_else(|| format!("{} has no charts", args.name))?;
+        return draw(folder).map(|()| true);
+    }
     let effort = match args {
         Args { quick: true, .. } => Effort::Quick,
         Args { quoted: true, .. } => Effort::Quoted,

@@ -1,10 +1,20 @@
 //! The comparison `rings`: what carries descriptors and bytes between threads and processes, against what others use.
 //!
-//! A list of groups of rows, each in a file of its own.
+//! A list of groups of rows, each in a file of its own. Between processes: [`between`] has the rows, [`ours`] and [`pipes`]
+//! the two sides, [`floors`] the barest loops; [`processes`] runs them, [`payload`] is what they carry;
+//! [`charts`] draws what a table cannot show, by way of [`drawing`].
 
+pub mod between;
+pub mod charts;
+pub mod drawing;
+pub mod floors;
+pub mod ours;
+pub mod payload;
+pub mod pipes;
+pub mod processes;
 pub mod queues;
 
 use crate::case::Case;
 
 /// The groups, in the order of the table.
-pub static GROUPS: &[&[Case]] = &[queues::CASES];
+pub static GROUPS: &[&[Case]] = &[queues::CASES, between::CASES];
