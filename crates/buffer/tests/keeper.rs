@@ -5,7 +5,7 @@
 use buffer::Descriptor;
 use buffer::keeper::client::{Named, NamedReader};
 use buffer::keeper::policy::{Policy, Reach};
-use buffer::keeper::server::{Keeper, RingOptions};
+use buffer::keeper::server::{Keeper, RingOptions, clear_dead};
 use buffer::ring::memory::Geometry;
 use buffer::ring::{From, Nothing, OnFull, RingKind, Signalling};
 use buffer::shared::segment::Pages;
@@ -225,5 +225,43 @@ fn names_and_places_that_are_none_are_refused_in_words() {
     // What a killed keeper leaves is taken over.
     drop(first);
     assert!(Named::at(path.to_str().unwrap()).unwrap().state().unwrap_err().to_string().contains("dead"));
-    Keeper::create(&path, options(RingKind::D)).unwrap();
+    let second = Keeper::create(&path, options(RingKind::D)).unwrap();
+    // Or removed; but not where a keeper lives.
+    assert_eq!(clear_dead(&path).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    drop(second);
+    clear_dead(&path).unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn who_glances_is_nobodys_reader() {
+    for kind in RingKind::ALL {
+        let kept = Kept::new(options(kind));
+        let mut writer = kept.named.open_writer(Signalling::Every).unwrap();
+        for n in 0..4u64 {
+            writer.writer().write(Descriptor::default(), &n.to_le_bytes(), soon()).unwrap();
+        }
+        let mut glance = kept.named.glance(1).unwrap();
+        let mut got = Vec::new();
+        while let Ok(seen) = glance.peek() {
+            got.extend(glance.bytes(&seen).copy_to_vec());
+            glance.take(&seen).unwrap();
+        }
+        let expected: Vec<u8> = (0..4u64).flat_map(u64::to_le_bytes).collect();
+        assert_eq!(got, expected, "{kind:?}");
+        assert_eq!((writer.writer().readers(), kept.named.state().unwrap().readers.len()), (0, 0), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_keeper_that_is_gone_is_missed_on_both_sides() {
+    let kept = Kept::new(options(RingKind::D));
+    let writer = kept.named.open_writer(Signalling::Every).unwrap();
+    let reader = kept.named.open_reader(OnFull::Wait, From::Next, soon()).unwrap();
+    assert!(writer.is_kept() && reader.is_kept());
+    drop(kept);
+    let began = Instant::now();
+    while writer.is_kept() || reader.is_kept() {
+        assert!(began.elapsed() < Duration::from_secs(5), "its sockets are closed when it is gone");
+    }
 }

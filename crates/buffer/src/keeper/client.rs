@@ -25,6 +25,13 @@ struct Connection {
     changes: Vec<Change>,
 }
 
+/// Time in which a keeper answers what it need not wait for itself; one that does not is stopped, or no keeper.
+const ANSWER: Duration = Duration::from_secs(5);
+
+fn at_once() -> Option<Instant> {
+    Some(Instant::now() + ANSWER)
+}
+
 fn invalid(text: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
@@ -41,7 +48,7 @@ impl Connection {
             io::Error::new(io::Error::from(error).kind(), told)
         })?;
         let mut connection = Connection { socket, changes: Vec::new() };
-        match connection.call(&Message::Hello(PROTOCOL), None)? {
+        match connection.call(&Message::Hello(PROTOCOL), at_once())? {
             (Message::Done, _) => Ok(connection),
             _ => Err(invalid("the keeper answers something else")),
         }
@@ -168,7 +175,7 @@ impl Named {
 
     /// How it is.
     pub fn state(&self) -> io::Result<RingState> {
-        match Connection::open(&self.path)?.call(&Message::AskState, None)? {
+        match Connection::open(&self.path)?.call(&Message::AskState, at_once())? {
             (Message::State(state), _) => Ok(state),
             _ => Err(invalid("the keeper answers something else")),
         }
@@ -176,13 +183,21 @@ impl Named {
 
     /// Closes it for good; who reads takes what there is.
     pub fn remove(&self) -> io::Result<()> {
-        Connection::open(&self.path)?.call(&Message::Remove, None).map(drop)
+        Connection::open(&self.path)?.call(&Message::Remove, at_once()).map(drop)
+    }
+
+    /// Looks at what is there of one generation, from the oldest block on, without becoming a reader: neither the keeper nor
+    /// the writer knows of it. It is to be asked for blocks, not to be waited with: nobody would wake it.
+    pub fn glance(&self, generation: u32) -> io::Result<Reader> {
+        let page = Shared::private(ReaderPage::new());
+        let reader = Reader::of_map(self.map(generation)?, page, 0, 0, OnFull::Overwrite, From::Oldest);
+        Ok(reader.expect("the first place is one"))
     }
 
     /// Becomes its writer.
     pub fn open_writer(&self, signalling: Signalling) -> io::Result<NamedWriter> {
         let mut connection = Connection::open(&self.path)?;
-        let offer = connection.call(&Message::OpenWriter, None)?;
+        let offer = connection.call(&Message::OpenWriter, at_once())?;
         let connection = Arc::new(Mutex::new(connection));
         let (writer, geometry) = take_offer(&connection, offer, signalling)?;
         Ok(NamedWriter { writer: Some(writer), connection, geometry, signalling })
@@ -197,7 +212,7 @@ impl Named {
 
     /// Maps the bytes of one generation, to look at blocks of it that were forwarded. The keeper says whether that is allowed.
     pub fn map(&self, generation: u32) -> io::Result<RingMap> {
-        match Connection::open(&self.path)?.call(&Message::Map(generation), None)? {
+        match Connection::open(&self.path)?.call(&Message::Map(generation), at_once())? {
             (Message::Mapping(geometry, _), fds) => map_ring(one_fd(fds)?, geometry, Access::Read),
             _ => Err(invalid("the keeper answers something else")),
         }
@@ -217,7 +232,7 @@ fn take_offer(
     let mut asked = locked(connection);
     // Readers it told of belong to the ring before this one.
     asked.changes.clear();
-    match asked.call(&Message::Mapped, None)? {
+    match asked.call(&Message::Mapped, at_once())? {
         (Message::Sealed, _) => {}
         _ => return Err(invalid("the keeper answers something else")),
     }

@@ -704,12 +704,32 @@ fn lock_path(path: &Path) -> PathBuf {
 fn lock(path: &Path) -> io::Result<OwnedFd> {
     use rustix::fs::{FlockOperation, Mode, OFlags};
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let lock = rustix::fs::open(lock_path(path), flags, Mode::from_raw_mode(0o600))?;
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(lock),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a ring of this name already"))
+    for _ in 0..LOCK_TRIES {
+        let lock = rustix::fs::open(lock_path(path), flags, Mode::from_raw_mode(0o600))?;
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => break,
+            Err(error) => return Err(error.into()),
         }
-        Err(error) => Err(error.into()),
+        // A keeper that was removed between the two calls took the file's name away: whoever comes next would lock another.
+        if rustix::fs::fstat(&lock)?.st_nlink > 0 {
+            return Ok(lock);
+        }
     }
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a ring of this name already"))
+}
+
+/// Tries to lock the file that has the name, where others make and remove rings of this name all the time.
+const LOCK_TRIES: u32 = 16;
+
+/// Removes what a keeper that was killed left at this path. Fails where one lives.
+pub fn clear_dead(path: &Path) -> io::Result<()> {
+    let _lock = lock(path)?;
+    for left in [path, &lock_path(path)] {
+        match std::fs::remove_file(left) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
