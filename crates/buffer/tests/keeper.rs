@@ -234,6 +234,19 @@ fn names_and_places_that_are_none_are_refused_in_words() {
 }
 
 #[test]
+fn a_file_that_is_no_socket_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["notes.txt", "notes.lock"] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, "mine").unwrap();
+        let error = Keeper::create(&path, options(RingKind::D)).map(|_| ()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{error}");
+        assert_eq!(clear_dead(&path).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine");
+    }
+}
+
+#[test]
 fn who_glances_is_nobodys_reader() {
     for kind in RingKind::ALL {
         let kept = Kept::new(options(kind));

@@ -135,10 +135,7 @@ impl Keeper {
         }
         let lock = lock(path)?;
         // Nobody keeps it: what lies there is what a killed keeper left.
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        remove_socket(path)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
@@ -725,11 +722,25 @@ const LOCK_TRIES: u32 = 16;
 /// Removes what a keeper that was killed left at this path. Fails where one lives.
 pub fn clear_dead(path: &Path) -> io::Result<()> {
     let _lock = lock(path)?;
-    for left in [path, &lock_path(path)] {
-        match std::fs::remove_file(left) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+    remove_socket(path)?;
+    remove_if_there(&lock_path(path))
+}
+
+/// Removes a socket that nobody listens to. Anything else that has its name is somebody's.
+fn remove_socket(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::FileTypeExt;
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => {
+            let text = format!("`{}` is there, and is no ring", path.display());
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
         }
+        _ => remove_if_there(path),
     }
-    Ok(())
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
