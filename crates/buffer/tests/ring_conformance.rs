@@ -3,6 +3,7 @@
 #![cfg(not(loom))]
 
 use buffer::Descriptor;
+use buffer::ring::layout::Layout;
 use buffer::ring::memory::Geometry;
 use buffer::ring::{From, Hold, NotWritten, Nothing, OnFull, Patience, Reader, Ring, RingKind, Signalling, Writer};
 use buffer::shared::segment::Pages;
@@ -328,19 +329,75 @@ fn a_cut_deck_uses_less_memory_and_loses_nothing() {
     }
 }
 
+/// A stopped clock would show: it was looked at again and again without an end.
 #[test]
-fn long_blocks_overtake_a_reader_whose_descriptors_are_all_there() {
+fn what_a_dead_writer_was_about_to_overwrite_is_lost_and_no_more_is_waited_for() {
+    for kind in RingKind::ALL {
+        for contract in [OnFull::Overwrite, OnFull::Shared] {
+            let (mut ring, mut writer) = ring(kind, Signalling::default());
+            let mut reader = ring.attach(contract, None, From::Next).unwrap();
+            for n in 0..12 {
+                writer.try_write(Descriptor::default(), &block(n)).unwrap();
+            }
+            reader.peek().unwrap();
+            // It dies in the middle of a block as long as the ring.
+            let longest = writer.layout().block_bytes() as u32;
+            std::mem::forget(writer.fill(longest).unwrap());
+            ring.retire();
+            let mut got = 0;
+            while reader.wait(soon()).is_ok() {
+                got += u64::from(read(&mut reader, 4096).is_ok());
+                assert!(got <= 12);
+            }
+            assert_eq!(reader.peek(), Err(Nothing::Retired), "{kind:?} {contract:?}");
+            // One slot of a p-ring is all that is lost, at most; of the others everything.
+            assert_eq!(got > 0, kind == RingKind::P, "{kind:?} {contract:?}");
+        }
+    }
+}
+
+#[test]
+fn where_bytes_run_out_before_descriptors_do_what_is_left_is_read() {
     let (mut ring, mut writer) = ring(RingKind::D, Signalling::default());
     let mut reader = ring.attach(OnFull::Overwrite, None, From::Next).unwrap();
-    for n in 0..8u8 {
-        writer.try_write(Descriptor::default(), &[n; 3000]).unwrap();
+    let mut forwarded = ring.attach(OnFull::Overwrite, None, From::Next).unwrap();
+    for n in 0..8 {
+        writer.try_write(Descriptor { time: n, ..Default::default() }, &[n as u8; 1500]).unwrap();
     }
-    let bytes = loop {
-        match read(&mut reader, 0) {
-            Ok(bytes) => break bytes,
-            Err(nothing) => assert_eq!((nothing, reader.counters().lost < 7), (Nothing::Yet, true)),
-        }
-    };
-    assert!(bytes == [7; 3000]);
-    assert_eq!((reader.counters().lost, reader.peek()), (7, Err(Nothing::Yet)));
+    for n in [6, 7] {
+        assert_eq!(reader.peek().unwrap().block.time, n);
+        assert_eq!(read(&mut reader, 0).unwrap(), [n as u8; 1500]);
+    }
+    assert_eq!((reader.peek(), reader.counters().lost), (Err(Nothing::Yet), 6));
+    assert_eq!(forwarded.peek().unwrap().block.time, 6);
+}
+
+#[test]
+fn a_reader_that_was_told_of_the_end_is_told_nothing_else() {
+    for kind in RingKind::ALL {
+        let (mut ring, mut writer) = ring(kind, Signalling::default());
+        let mut reader = ring.attach(OnFull::Wait, None, From::Next).unwrap();
+        writer.try_write(Descriptor::default(), &block(1)).unwrap();
+        ring.retire();
+        read(&mut reader, 4096).unwrap();
+        assert_eq!(reader.peek(), Err(Nothing::Retired));
+        // It was only stopped.
+        writer.try_write(Descriptor::default(), &block(2)).unwrap();
+        assert_eq!(reader.peek(), Err(Nothing::Retired), "{kind:?}");
+        assert_eq!(reader.wait(soon()), Err(Nothing::Retired), "{kind:?}");
+    }
+}
+
+/// There was room for a part of it, and that was looked for again and again.
+#[test]
+fn a_write_to_a_stream_with_room_for_a_part_ends_at_its_deadline() {
+    for kind in RingKind::ALL {
+        let (mut ring, mut writer) = ring(kind, Signalling::default());
+        let reader = ring.attach(OnFull::Wait, None, From::Next).unwrap();
+        while writer.try_write(Descriptor::default(), &[1; 200]).is_ok() {}
+        let deadline = Some(Instant::now() + Duration::from_millis(5));
+        assert_eq!(writer.write(Descriptor::default(), &[2; 200], deadline), Err(NotWritten::WouldBlock), "{kind:?}");
+        assert!(writer.counters().waits > 0, "{kind:?}: it sleeps");
+        drop(reader);
+    }
 }

@@ -5,6 +5,7 @@ use super::contract::{Hold, OnFull, Signalling};
 use super::doorbell;
 use super::layout::{AnyLayout, Layout};
 use super::reader::{From, Parts, Reader};
+use super::retire::retire;
 use super::words::{READERS, ReaderPage, RingWords};
 use super::writer::Writer;
 use crate::shared::payload::Payload;
@@ -92,6 +93,13 @@ pub struct Ring<L: Layout = AnyLayout> {
 impl<L: Layout> std::fmt::Debug for Ring<L> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ring").field("kept", &self.kept).finish_non_exhaustive()
+    }
+}
+
+impl<L: Layout> Ring<L> {
+    /// Says that the writer died: for a ring whose writer is in a process forked from this one.
+    pub fn retire(&self) {
+        retire(&self.kept.words);
     }
 }
 

@@ -70,6 +70,8 @@ pub struct Reader<L: Layout = AnyLayout> {
     /// Tells the keeper, when it is dropped, that this reader is gone.
     _leave: Box<dyn Send>,
     started: bool,
+    /// Nothing will come any more, as was said once: a writer that wakes late is not believed.
+    over: Option<Nothing>,
     /// Next unit to look at.
     cursor: u64,
     /// Everything before is taken.
@@ -125,6 +127,7 @@ impl<L: Layout> Reader<L> {
             from,
             _leave: leave,
             started: false,
+            over: None,
             cursor: 0,
             position: 0,
             told: 0,
@@ -214,7 +217,7 @@ impl<L: Layout> Reader<L> {
             let head = self.words.writer.0.head.load(Ordering::Acquire);
             // What is a quarter of a ring from being overwritten is not surely there for long.
             let oldest = head.saturating_sub(self.layout.units() - self.layout.units() / 4);
-            self.go_on_at(self.layout.boundary(oldest, &self.words).min(head));
+            self.go_on_at(self.layout.boundary(oldest, head, &self.words).min(head));
             self.head = head;
             self.started = true;
             return true;
@@ -293,6 +296,9 @@ impl<L: Layout> Reader<L> {
     /// Blocks (bytes, of a stream) that are published and not looked at yet. Looks again where it knows of none.
     #[inline]
     fn refresh(&mut self) -> Result<(), Nothing> {
+        if let Some(over) = self.over {
+            return Err(over);
+        }
         if !self.start() {
             return Err(self.why_nothing());
         }
@@ -307,6 +313,10 @@ impl<L: Layout> Reader<L> {
         self.head = head;
         if head - self.cursor > self.layout.units() {
             self.overtaken();
+            // What is behind the head is not published, whatever lies there.
+            if self.cursor == self.head {
+                return Err(self.why_nothing());
+            }
         }
         Ok(())
     }
@@ -324,11 +334,13 @@ impl<L: Layout> Reader<L> {
         if self.started && self.words.writer.0.head.load(Ordering::Acquire) != self.cursor {
             return Nothing::Yet;
         }
-        match ended {
+        let why = match ended {
             0 => Nothing::Retired,
             MOVED => Nothing::Moved,
             _ => Nothing::Ended,
-        }
+        };
+        self.over = Some(why);
+        why
     }
 
     /// Was nothing of this block overwritten up to now? To be asked when one is through with its bytes.
@@ -371,14 +383,14 @@ impl<L: Layout> Reader<L> {
             // Half a ring gives both sides room; the boundary of a layout without an array is the writer's word.
             _ => head.saturating_sub(units / 2),
         };
-        let to = match self.layout.boundary(wanted, &self.words).min(head) {
+        let to = match self.layout.boundary(wanted, head, &self.words).min(head) {
             to if to > self.cursor => to,
-            // A block that is gone always is passed: where blocks are long, a d-ring's bytes go before its descriptors.
+            // The writer's words changed in between, or lie. It goes on all the same, for the block at the cursor is gone.
             _ if self.layout.numbered() => head,
             _ => self.cursor.saturating_add(1).min(head.max(self.cursor)),
         };
         if !self.layout.numbered() {
-            self.counters.lost += to - self.cursor.min(to);
+            self.counters.lost += to.saturating_sub(self.cursor);
         }
         self.page.wait.0.lost.store(self.counters.lost, Ordering::Relaxed);
         self.head = head;

@@ -180,7 +180,7 @@ impl<L: Layout> Writer<L> {
     pub fn write(&mut self, about: Descriptor, bytes: &[u8], deadline: Option<Instant>) -> Result<(), NotWritten> {
         loop {
             match self.try_write(about, bytes) {
-                Err(NotWritten::WouldBlock) => self.wait_for_room(bytes.len() as u64, deadline)?,
+                Err(NotWritten::WouldBlock) => self.wait_for_all(bytes.len() as u64, deadline)?,
                 done => return done,
             }
         }
@@ -406,8 +406,14 @@ impl<L: Layout> Writer<L> {
     /// Waits until a block of `len` bytes (a byte, where there are no blocks) may have room, until `deadline` at most.
     #[cold]
     pub fn wait_for_room(&mut self, len: u64, deadline: Option<Instant>) -> Result<(), NotWritten> {
-        self.flush();
         let len = if self.layout.kind() == super::layout::RingKind::C { len.min(1) } else { len };
+        self.wait_for_all(len, deadline)
+    }
+
+    /// The same, also in a stream for all of `len` bytes.
+    #[cold]
+    fn wait_for_all(&mut self, len: u64, deadline: Option<Instant>) -> Result<(), NotWritten> {
+        self.flush();
         let mut spins = self.patience.spins;
         loop {
             match self.room_for(len) {

@@ -158,4 +158,23 @@ impl Layout for Described {
                 || seen.block.len == 0
                 || overwritten_to(writer.intent_bytes.load(Ordering::Relaxed), self.bytes) <= seen.block.pos)
     }
+
+    /// Bytes may run out long before descriptors do. Blocks of this ring lie one after the other, so that the first whose
+    /// bytes are left is found by halving: a bounded number of looks, whatever the descriptors say.
+    fn boundary(&self, wanted: u64, head: u64, words: &RingWords) -> u64 {
+        let writer = &words.writer.0;
+        let units = overwritten_to(writer.intent.load(Ordering::Relaxed), self.descriptors.count());
+        let bytes = overwritten_to(writer.intent_bytes.load(Ordering::Relaxed), self.bytes);
+        let (mut from, mut to) = (wanted.max(units).min(head), head);
+        while from < to {
+            let middle = from + (to - from) / 2;
+            let block = self.descriptors.at(middle).load();
+            if block.ring == RingId(0) && block.pos < bytes {
+                from = middle + 1;
+            } else {
+                to = middle;
+            }
+        }
+        from
+    }
 }

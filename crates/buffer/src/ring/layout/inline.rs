@@ -113,7 +113,11 @@ impl Layout for Inline {
         true
     }
 
-    fn boundary(&self, _wanted: u64, words: &RingWords) -> u64 {
-        words.writer.0.mark.load(Ordering::Acquire)
+    /// Where blocks begin only the writer knows: at its mark, and at the head.
+    fn boundary(&self, _wanted: u64, head: u64, words: &RingWords) -> u64 {
+        // Acquire: the header at the mark.
+        let mark = words.writer.0.mark.load(Ordering::Acquire);
+        let overwritten = overwritten_to(words.writer.0.intent.load(Ordering::Relaxed), self.bytes);
+        if mark >= overwritten { mark.min(head) } else { head }
     }
 }

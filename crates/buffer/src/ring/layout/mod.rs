@@ -146,9 +146,11 @@ pub trait Layout: Send {
         false
     }
 
-    /// The unit that a reader who was overtaken may go on at, at or after `wanted`.
-    fn boundary(&self, wanted: u64, _words: &RingWords) -> u64 {
-        wanted
+    /// The unit that a reader who was overtaken may go on at: the first at or after `wanted` of which nothing is
+    /// overwritten up to now; `head` where there is none. The writer may have died before it published what it overwrote
+    /// all the rest with.
+    fn boundary(&self, wanted: u64, head: u64, words: &RingWords) -> u64 {
+        wanted.max(overwritten_to(words.writer.0.intent.load(Ordering::Relaxed), self.units())).min(head)
     }
 }
 
@@ -264,7 +266,7 @@ impl Layout for AnyLayout {
         each!(self, layout => layout.numbered())
     }
 
-    fn boundary(&self, wanted: u64, words: &RingWords) -> u64 {
-        each!(self, layout => layout.boundary(wanted, words))
+    fn boundary(&self, wanted: u64, head: u64, words: &RingWords) -> u64 {
+        each!(self, layout => layout.boundary(wanted, head, words))
     }
 }
