@@ -12,6 +12,7 @@ mod files;
 mod fmt;
 mod fuzz;
 mod markdown;
+mod model;
 mod mutate;
 mod process;
 mod tidy;
@@ -40,6 +41,12 @@ const TASKS: &[Task] = &[
     },
     Task { name: "tidy", usage: "", summary: "check what the compiler does not: arrows, rooms, links", run: tidy::run },
     Task { name: "fuzz", usage: "[TARGET] [--seconds N]", summary: "fuzz one parser, or each in turn", run: fuzz::run },
+    Task {
+        name: "model",
+        usage: "[--fast]",
+        summary: "run the protocols of shared memory in a model checker",
+        run: model::run,
+    },
     Task { name: "mutate", usage: "[N]", summary: "run requests over N damaged captures", run: mutate::run },
     Task {
         name: "bench",

@@ -149,6 +149,7 @@ impl<L: Layout> Reader<L> {
     }
 
     /// Carries on the counters and the patience of the reader of the ring before this one.
+    #[cfg(not(loom))]
     pub(crate) fn go_on_from(&mut self, before: &Reader<L>) {
         self.counters = before.counters;
         self.patience = before.patience;
