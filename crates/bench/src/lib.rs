@@ -25,6 +25,9 @@ pub mod setting;
 pub mod stages;
 pub mod table;
 
+/// Draws into a folder.
+pub type Draw = fn(&std::path::Path) -> Result<(), String>;
+
 /// Cases that are measured and printed together.
 pub struct Comparison {
     /// Its name on the command line.
@@ -34,7 +37,7 @@ pub struct Comparison {
     /// Its cases in groups, in the order of the table.
     pub groups: &'static [&'static [case::Case]],
     /// Draws its charts into a folder, where it has any.
-    pub draw: Option<fn(&std::path::Path) -> Result<(), String>>,
+    pub draw: Option<Draw>,
 }
 
 /// Every comparison there is.
