@@ -410,7 +410,7 @@ impl<L: Layout> Reader<L> {
 
     /// Everything looked at so far is taken: the writer may overwrite it. Fails where the last block was overwritten while
     /// it was looked at: what was read of it is worth nothing.
-    #[inline(always)]
+    #[inline]
     pub fn take(&mut self, seen: &Seen) -> Result<(), Overtaken> {
         let whole = self.intact(seen);
         let end = seen.position + seen.units;
@@ -427,7 +427,7 @@ impl<L: Layout> Reader<L> {
     }
 
     /// Everything before `unit` is taken; blocks after it that were looked at are not. For who looks ahead, or forwards.
-    #[inline(always)]
+    #[inline]
     pub fn pass(&mut self, unit: u64) {
         let unit = unit.min(self.cursor);
         if unit <= self.position {
@@ -450,8 +450,7 @@ impl<L: Layout> Reader<L> {
     }
 
     /// Tells the writer what was taken, and wakes it if it waits for that.
-    #[cold]
-    #[inline(never)]
+    #[inline]
     pub fn tell(&mut self) {
         if self.told == self.position {
             return;
