@@ -343,11 +343,10 @@ impl Keeper {
             return self.refuse(key, Refusal::Failed, "the ring cannot be sealed");
         }
         self.current.stage = Stage::Written;
-        // Who reads it is said before the first block can be written.
+        // Who reads it is said before the first block can be written, who waited for it included.
         self.tell_writer();
-        self.answer(key, &Message::Sealed)?;
         self.serve_all_waiting();
-        Ok(())
+        self.answer(key, &Message::Sealed)
     }
 
     fn serve_all_waiting(&mut self) {
