@@ -6,7 +6,7 @@ use buffer::keeper::place;
 use buffer::keeper::policy::{Policy, Reach};
 use buffer::keeper::server::{Keeper, RingOptions};
 use buffer::ring::RingKind;
-use buffer::ring::memory::Geometry;
+use buffer::ring::memory::{Geometry, PAYLOAD_BYTES_MAX, SLOTS_MAX};
 use buffer::shared::segment::Pages;
 use filter::{Param, ParamType, Params};
 use std::io::Read;
@@ -30,9 +30,13 @@ pub(super) struct Args {
 pub(super) struct KeepArgs {
     name: String,
     options: Vec<String>,
+
+    /// The process that the policy's `process` means
+    #[arg(long)]
+    owner: i32,
 }
 
-const WHO: ParamType = ParamType::Choice(&["user", "group", "other"]);
+const WHO: ParamType = ParamType::Choice(&["process", "user", "group", "other"]);
 
 const OPTIONS: &[Param] = &[
     Param::new("size", ParamType::Size, "bytes in the ring, rounded up to a power of two").default("1M"),
@@ -45,7 +49,8 @@ const OPTIONS: &[Param] = &[
     Param::new("slots", ParamType::Number, "blocks in a d- or p-ring; 0: one for each 512 bytes").default("0"),
     Param::new("pages", ParamType::Choice(&["normal", "huge"]), "huge: pages of 2 MiB, where the system has some")
         .default("normal"),
-    Param::new("read", WHO, "who may read with on-full=overwrite and shared").default("user"),
+    Param::new("read", WHO, "who may read with on-full=overwrite and shared; process: only the program that ran `create`, and root")
+        .default("user"),
     Param::new("hold", WHO, "who of them may read with on-full=wait and drop-newest").default("user"),
     Param::new("write", WHO, "who may write, and remove the ring").default("user"),
     Param::new("hold-limit", ParamType::Duration, "a reader that holds the full ring for longer is overtaken; no limit if not given"),
@@ -56,8 +61,25 @@ fn ring_options(params: &Params) -> Result<RingOptions, Trouble> {
     let word = |key| params.text(key).unwrap_or_default();
     let reach = |key| word(key).parse::<Reach>().map_err(Trouble::Wrong);
     let kind: RingKind = word("kind").parse().map_err(Trouble::Wrong)?;
+    let (size, slots) = (params.number("size").unwrap_or(0), params.number("slots").unwrap_or(0));
+    let wrong = |text: String| Err(Trouble::Wrong(text));
+    if size > PAYLOAD_BYTES_MAX {
+        return wrong(format!("size: a ring has at most {}G", PAYLOAD_BYTES_MAX >> 30));
+    }
+    if slots > SLOTS_MAX {
+        return wrong(format!("slots: a ring has at most {SLOTS_MAX}"));
+    }
+    if slots > 0 && matches!(kind, RingKind::C | RingKind::V) {
+        return wrong(format!(
+            "slots: a {}-ring has none; leave it out, or make it with kind=d or kind=p",
+            kind.name()
+        ));
+    }
+    if params.number("hold-limit") == Some(0) {
+        return wrong("hold-limit: who may not hold for any time is who reads with on-full=overwrite".to_string());
+    }
     Ok(RingOptions {
-        geometry: Geometry::new(kind, params.number("size").unwrap_or(0), params.number("slots").unwrap_or(0)),
+        geometry: Geometry::new(kind, size, slots),
         pages: if word("pages") == "huge" { Pages::HugeIfThere } else { Pages::Normal },
         policy: Policy { read: reach("read")?, hold: reach("hold")?, write: reach("write")? },
         hold: params.number("hold-limit").map(Duration::from_nanos),
@@ -68,11 +90,17 @@ fn ring_options(params: &Params) -> Result<RingOptions, Trouble> {
 pub(super) fn run(args: &Args) -> Result<(), Trouble> {
     // What is wrong with the command line is said here, before a process is started for it.
     ring_options(&options::parse(&args.options, OPTIONS)?)?;
-    let named = Named::at(&args.name).map_err(Trouble::with(&args.name))?;
+    let with = Trouble::with(&args.name);
+    let named = Named::at(&args.name).map_err(&with)?;
     let failed = |error| Trouble::Failed(format!("cannot start the ring's keeper: {error}"));
     let program = std::env::current_exe().map_err(failed)?;
+    // The keeper lives in no folder of its own, so that none is kept busy by it: a path begins at the root.
+    let path = std::path::absolute(&args.name).map_err(&with)?;
+    let name = if args.name.contains('/') { path.as_os_str() } else { args.name.as_ref() };
+    let owner = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     let mut keeper = Command::new(program)
-        .args(["pipe", "keep", &args.name])
+        .args(["pipe", "keep", "--owner", &owner.to_string()])
+        .arg(name)
         .args(&args.options)
         .current_dir("/")
         .stdin(Stdio::null())
@@ -99,9 +127,8 @@ pub(super) fn keep(args: &KeepArgs) -> Result<(), Trouble> {
     let ring_options = ring_options(&options::parse(&args.options, OPTIONS)?)?;
     let with = Trouble::with(&args.name);
     let path = place::socket(&args.name).map_err(&with)?;
-    let owner = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     let mut keeper = Keeper::create(&path, ring_options).map_err(&with)?;
-    keeper.set_owner_process(owner);
+    keeper.set_owner_process(args.owner);
     // A session of its own: the terminal's signals and its closing are not meant for it. Fails only for who leads one already.
     let _ = rustix::process::setsid();
     let null = std::fs::File::options().write(true).open("/dev/null").map_err(&with)?;

@@ -2,7 +2,7 @@
 
 use crate::{Exit, print_data};
 use buffer::keeper::client::Named;
-use buffer::keeper::message::RingState;
+use buffer::keeper::message::{ReaderState, RingState};
 use buffer::keeper::place;
 use buffer::ring::RingKind;
 use std::fmt::Write;
@@ -48,8 +48,19 @@ pub(super) fn run(args: &Args) -> Exit {
     if failed { Exit::Failed } else { printed }
 }
 
+/// What losses and drops are counted in.
 fn units(state: &RingState) -> &'static str {
     if state.geometry.kind == RingKind::C { "bytes" } else { "blocks" }
+}
+
+/// What positions are counted in.
+fn positions(state: &RingState) -> &'static str {
+    if matches!(state.geometry.kind, RingKind::C | RingKind::V) { "bytes" } else { "blocks" }
+}
+
+/// How far a reader is behind the writer; nothing where it has not begun.
+fn behind(state: &RingState, reader: &ReaderState) -> u64 {
+    reader.in_force.map_or(0, |_| state.head.saturating_sub(reader.position))
 }
 
 fn table(states: &[(String, io::Result<RingState>)]) -> String {
@@ -58,7 +69,8 @@ fn table(states: &[(String, io::Result<RingState>)]) -> String {
         let state = match state {
             Ok(state) => state,
             Err(error) => {
-                let _ = writeln!(text, "{name}  {error}");
+                let dead = if is_dead(error) { "dead: " } else { "" };
+                let _ = writeln!(text, "{name}  {dead}{error}");
                 continue;
             }
         };
@@ -66,9 +78,10 @@ fn table(states: &[(String, io::Result<RingState>)]) -> String {
         let open = if state.keep_open { ", stays open" } else { "" };
         let _ = writeln!(
             text,
-            "{name}  {}-ring of {} KiB{open}, {writing}, {} blocks {} bytes so far, {} {} dropped",
+            "{name}  {}-ring of {} KiB{open}, generation {}, {writing}, {} blocks {} bytes so far, {} {} dropped",
             state.geometry.kind.name(),
             state.geometry.payload_bytes / 1024,
+            state.generation,
             state.blocks,
             state.bytes,
             state.dropped,
@@ -83,10 +96,11 @@ fn table(states: &[(String, io::Result<RingState>)]) -> String {
             };
             let _ = writeln!(
                 text,
-                "  process {} of user {}: {force}, {} behind, {} {} lost",
+                "  process {} of user {}: {force}, {} {} behind, {} {} lost",
                 reader.process,
                 reader.user,
-                reader.in_force.map_or(0, |_| state.head.saturating_sub(reader.position)),
+                behind(state, reader),
+                positions(state),
                 reader.lost,
                 units(state),
             );
@@ -95,10 +109,17 @@ fn table(states: &[(String, io::Result<RingState>)]) -> String {
     text
 }
 
+/// A keeper that was killed leaves its socket behind, and nobody answers there.
+fn is_dead(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ConnectionRefused
+}
+
 fn json(name: &str, state: &io::Result<RingState>) -> serde_json::Value {
     let state = match state {
         Ok(state) => state,
-        Err(error) => return serde_json::json!({ "name": name, "error": error.to_string() }),
+        Err(error) => {
+            return serde_json::json!({ "name": name, "dead": is_dead(error), "error": error.to_string() });
+        }
     };
     let readers: Vec<_> = state
         .readers
@@ -110,6 +131,7 @@ fn json(name: &str, state: &io::Result<RingState>) -> serde_json::Value {
                 "granted": reader.granted.name(),
                 "in_force": reader.in_force.map(|contract| contract.name()),
                 "position": reader.position,
+                "behind": behind(state, reader),
                 "lost": reader.lost,
             })
         })

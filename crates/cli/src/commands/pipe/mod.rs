@@ -13,6 +13,7 @@ mod stop;
 mod write;
 
 use crate::Exit;
+use buffer::keeper::client::Named;
 use std::io;
 
 /// Named rings: pipes with several readers, each with a policy of its own for when the ring is full
@@ -39,8 +40,9 @@ What happens when a reader is a whole ring behind is that reader's choice (on-fu
   drop-newest  what is written meanwhile is dropped for everybody, likewise
   overwrite    it is overtaken; it learns exactly how much it lost
   shared       as overwrite; overtaken readers go on where the others of their kind are
-A writer that is alone waits for a first reader, and ends when all readers have left, as with a pipe;
-no-wait=yes writes whether or not anybody reads.";
+A writer that is alone waits for a first reader, and ends (quietly, status 0) when all readers have left, as
+with a pipe; no-wait=yes writes whether or not anybody reads. A reader ends when the writer closes, with
+keep-open=yes never: it waits for the next writer. Who peeks is nobody's reader, who follows is one.";
 
 #[derive(clap::Subcommand)]
 enum Action {
@@ -73,7 +75,18 @@ pub(crate) fn run(args: &Args) -> Exit {
             tell!("error: {message}");
             Exit::Failed
         }
+        Err(Trouble::Told) => Exit::Failed,
     }
+}
+
+/// Why there is no keeper any more.
+fn gone(named: &Named) -> Trouble {
+    Trouble::Failed(match named.state() {
+        // Another ring of that name may be there by now.
+        Ok(_) => "the ring was removed".to_string(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => "the ring was removed".to_string(),
+        Err(_) => "the ring's keeper died; `streamline pipe rm` clears away what it left".to_string(),
+    })
 }
 
 /// Why it did not work out.
@@ -82,13 +95,26 @@ enum Trouble {
     Wrong(String),
     /// The system, the ring or its keeper failed.
     Failed(String),
+    /// The same, and the message was printed.
+    Told,
 }
 
 impl Trouble {
+    /// The same, and which ring it is about.
+    fn about(self, name: &str) -> Trouble {
+        match self {
+            Trouble::Failed(message) => Trouble::Failed(format!("{name}: {message}")),
+            other => other,
+        }
+    }
+
     /// About a ring of this name.
     fn with(name: &str) -> impl Fn(io::Error) -> Trouble {
         move |error| match error.kind() {
             io::ErrorKind::InvalidInput => Trouble::Wrong(error.to_string()),
+            io::ErrorKind::NotFound if !name.contains('/') => {
+                Trouble::Failed(format!("{name}: {error}; `streamline pipe create {name}` makes one"))
+            }
             _ => Trouble::Failed(format!("{name}: {error}")),
         }
     }

@@ -1,12 +1,13 @@
 //! `streamline pipe read`: a ring to standard output, or to a FIFO.
 
-use super::{Trouble, fifo, options, stop};
+use super::fifo::{self, Fifo};
+use super::{Trouble, gone, options, stop};
 use buffer::keeper::client::{Named, NamedReader};
 use buffer::ring::{From, Nothing, OnFull, RingKind};
 use filter::{Param, ParamType};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use streamline::StopFlag;
 
@@ -43,6 +44,9 @@ const GATHER_BYTES: usize = 256 << 10;
 /// A ring without a keeper in which nothing happens for so long has no writer either.
 const DEAD: Duration = Duration::from_secs(1);
 
+/// How long a keeper that removes its ring takes to end, at most; longer, and it was the writer that died.
+const REMOVAL: Duration = Duration::from_millis(200);
+
 pub(super) fn run(args: &Args) -> Result<(), Trouble> {
     let params = options::parse(&args.options, OPTIONS)?;
     let contract: OnFull = params.text("on-full").unwrap_or_default().parse().map_err(Trouble::Wrong)?;
@@ -57,15 +61,16 @@ pub(super) fn run(args: &Args) -> Result<(), Trouble> {
     let with = Trouble::with(&args.name);
     let named = Named::at(&args.name).map_err(&with)?;
     let stop = stop::listen()?;
-    let output = match params.text("fifo").map(PathBuf::from) {
-        Some(path) => {
-            fifo::make(&path)?;
-            match fifo::open_to_write(&path, &stop)? {
-                Some(fifo) => Output::Fifo(path, fifo),
-                None => return Ok(()),
-            }
-        }
-        None => Output::Standard,
+    // What is not there is said before anybody is waited for.
+    named.state().map_err(&with)?;
+    let fifo = params.text("fifo").map(Path::new).map(fifo::make).transpose()?;
+    let output = match &fifo {
+        Some(fifo) => match fifo.open_to_write(&stop)? {
+            Some(output) => output,
+            None => return Ok(()),
+        },
+        None => fifo::standard_output()
+            .map_err(|error| Trouble::Failed(format!("cannot write to standard output: {error}")))?,
     };
     let reader = loop {
         match named.open_reader(contract, from, None) {
@@ -74,19 +79,22 @@ pub(super) fn run(args: &Args) -> Result<(), Trouble> {
             outcome => break outcome.map_err(&with)?,
         }
     };
-    let mut reading =
-        Reading { reader, granted: contract, demoted: false, output, stop, gathered: Vec::with_capacity(GATHER_BYTES) };
+    let mut reading = Reading {
+        name: &args.name,
+        named,
+        reader,
+        granted: contract,
+        demoted: false,
+        overtaken: false,
+        elsewhere: 0,
+        output,
+        fifo,
+        stop,
+        gathered: Vec::with_capacity(GATHER_BYTES),
+    };
     let outcome = reading.run();
-    reading.tell_losses(&args.name);
-    outcome.map_err(|trouble| match trouble {
-        Trouble::Failed(message) => Trouble::Failed(format!("{}: {message}", args.name)),
-        other => other,
-    })
-}
-
-enum Output {
-    Standard,
-    Fifo(PathBuf, OwnedFd),
+    reading.tell_losses();
+    outcome.map_err(|trouble| trouble.about(&args.name))
 }
 
 /// Does it go on?
@@ -95,16 +103,24 @@ enum Then {
     End,
 }
 
-struct Reading {
+struct Reading<'a> {
+    name: &'a str,
+    named: Named,
     reader: NamedReader,
     granted: OnFull,
+    /// It was told that this reader was demoted; that it lost something.
     demoted: bool,
-    output: Output,
+    overtaken: bool,
+    /// Blocks that lie in other rings.
+    elsewhere: u64,
+    output: OwnedFd,
+    /// Where the output is this FIFO, it is opened again for whoever comes next.
+    fifo: Option<Fifo>,
     stop: StopFlag,
     gathered: Vec<u8>,
 }
 
-impl Reading {
+impl Reading<'_> {
     fn run(&mut self) -> Result<(), Trouble> {
         let mut since = Instant::now();
         while !self.stop.is_set() {
@@ -121,14 +137,17 @@ impl Reading {
             if let Then::End = self.write_out()? {
                 return Ok(());
             }
-            self.note_demotion();
             match nothing {
                 Nothing::Yet => {
                     if since.elapsed() > DEAD && !self.reader.is_kept() {
-                        return Err(Trouble::Failed("the ring's keeper died".to_string()));
+                        return Err(gone(&self.named));
                     }
                     // What it says is seen again by the next look.
                     let _ = self.reader.reader().wait(stop::next_look());
+                    // Standard output that nobody reads any more is noticed also when nothing comes.
+                    if self.fifo.is_none() && fifo::is_closed(&self.output) {
+                        return Ok(());
+                    }
                 }
                 Nothing::Damaged => {
                     return Err(Trouble::Failed(
@@ -136,21 +155,47 @@ impl Reading {
                     ));
                 }
                 Nothing::Ended | Nothing::Moved | Nothing::Retired => {
-                    match self.reader.next_generation(None) {
-                        Ok(true) => {}
-                        Ok(false) if nothing == Nothing::Retired => {
-                            let text = "the writer died: what it had not published is missing";
-                            return Err(Trouble::Failed(text.to_string()));
-                        }
-                        Ok(false) => return Ok(()),
-                        // A signal: was it one that asks to stop?
-                        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                        Err(error) => return Err(Trouble::Failed(error.to_string())),
+                    if let Then::End = self.go_on_after(nothing)? {
+                        return Ok(());
                     }
                 }
             }
         }
         Ok(())
+    }
+
+    /// The writer is gone, or went on in another ring.
+    fn go_on_after(&mut self, nothing: Nothing) -> Result<Then, Trouble> {
+        if nothing == Nothing::Retired {
+            // A keeper that removes its ring says so before it ends.
+            let since = Instant::now();
+            while self.reader.is_kept() && since.elapsed() < REMOVAL {
+                std::thread::sleep(REMOVAL / 20);
+            }
+        }
+        if !self.reader.is_kept() {
+            return Err(gone(&self.named));
+        }
+        if nothing == Nothing::Retired {
+            let text = "the writer died: what it had not published is missing";
+            if !self.named.state().is_ok_and(|state| state.keep_open) {
+                return Err(Trouble::Failed(text.to_string()));
+            }
+            tell!("warning: {}: {text}", self.name);
+        }
+        match self.reader.next_generation(None) {
+            Ok(true) => {
+                // The new writer knows nothing of a demotion in the ring before.
+                self.demoted = false;
+                Ok(Then::GoOn)
+            }
+            Ok(false) if !self.reader.is_kept() => Err(gone(&self.named)),
+            Ok(false) => Ok(Then::End),
+            // A signal: the loop looks whether it asks to stop.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Then::GoOn),
+            Err(_) if !self.reader.is_kept() => Err(gone(&self.named)),
+            Err(error) => Err(Trouble::Failed(error.to_string())),
+        }
     }
 
     /// Copies what is there, up to a good write's worth.
@@ -165,23 +210,37 @@ impl Reading {
                 Err(nothing) => return Err(nothing),
             };
             let at = self.gathered.len();
-            self.gathered.resize(at + seen.block.len as usize, 0);
-            reader.bytes(&seen).copy_to(&mut self.gathered[at..]);
+            if seen.elsewhere {
+                self.elsewhere += 1;
+            } else {
+                let bytes = reader.bytes(&seen);
+                self.gathered.resize(at + bytes.len(), 0);
+                bytes.copy_to(&mut self.gathered[at..]);
+            }
             if reader.take(&seen).is_err() {
                 // Overwritten while it was copied; it counts as lost.
                 self.gathered.truncate(at);
             }
         }
+        // Writing may take long: the ring's writer need not wait for that.
+        reader.tell();
         Ok(())
     }
 
     fn write_out(&mut self) -> Result<Then, Trouble> {
-        if self.gathered.is_empty() {
-            return Ok(Then::GoOn);
-        }
-        let written = match &mut self.output {
-            Output::Standard => fifo::write_all(io::stdout().as_fd(), &self.gathered, &self.stop),
-            Output::Fifo(path, fifo) => write_to_fifo(path, fifo, &self.gathered, &self.stop)?,
+        self.note_trouble();
+        let written = loop {
+            let written = fifo::write_all(&self.output, &self.gathered, &self.stop);
+            match (&self.fifo, &written) {
+                // Whoever had the FIFO open went: the next one gets the blocks that were not written as a whole.
+                (Some(fifo), Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+                    match fifo.open_to_write(&self.stop)? {
+                        Some(next) => self.output = next,
+                        None => return Ok(Then::End),
+                    }
+                }
+                _ => break written,
+            }
         };
         self.gathered.clear();
         match written {
@@ -193,36 +252,33 @@ impl Reading {
         }
     }
 
-    fn note_demotion(&mut self) {
+    /// Tells once what is told again, with numbers, at the end.
+    fn note_trouble(&mut self) {
         if !self.demoted && self.reader.reader().contract() != self.granted {
             self.demoted = true;
             tell!(
-                "warning: this reader held the full ring for longer than the ring's hold-limit; it goes on with \
-                 on-full=overwrite"
+                "warning: {}: this reader held the full ring for longer than the ring's hold-limit; it goes on with \
+                 on-full=overwrite",
+                self.name
             );
+        }
+        if !self.overtaken && self.reader.reader().counters().lost > 0 {
+            self.overtaken = true;
+            tell!("warning: {}: this reader was overtaken and loses what it does not read in time", self.name);
         }
     }
 
-    fn tell_losses(&mut self, name: &str) {
-        self.note_demotion();
+    fn tell_losses(&mut self) {
+        self.note_trouble();
+        let name = self.name;
+        if self.elsewhere > 0 {
+            tell!("warning: {name}: {} blocks that lie in other rings are left out", self.elsewhere);
+        }
         let counters = self.reader.reader().counters();
         if counters.lost > 0 {
             let unit = if self.reader.kind() == RingKind::C { "bytes" } else { "blocks" };
             let got = if self.reader.kind() == RingKind::C { counters.bytes } else { counters.blocks };
             tell!("warning: {name}: {} {unit} were lost, {got} were read: this reader was overtaken", counters.lost);
-        }
-    }
-}
-
-/// Writes to whoever has the FIFO open, and to the next where that one went.
-fn write_to_fifo(path: &Path, fifo: &mut OwnedFd, bytes: &[u8], stop: &StopFlag) -> Result<io::Result<bool>, Trouble> {
-    loop {
-        match fifo::write_all(&*fifo, bytes, stop) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => match fifo::open_to_write(path, stop)? {
-                Some(next) => *fifo = next,
-                None => return Ok(Ok(false)),
-            },
-            outcome => return Ok(outcome),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use streamline::StopFlag;
 
 /// How long a loop sleeps at most before it looks at the flag again.
-const LOOK: Duration = Duration::from_millis(250);
+pub(super) const LOOK: Duration = Duration::from_millis(250);
 
 /// A flag that Ctrl-C, SIGTERM and a closed terminal set; a second one of the same kills.
 pub(super) fn listen() -> Result<StopFlag, Trouble> {

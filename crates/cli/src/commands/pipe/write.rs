@@ -1,6 +1,6 @@
 //! `streamline pipe write`: standard input, or a FIFO, into a ring.
 
-use super::{Trouble, fifo, options, stop};
+use super::{Trouble, fifo, gone, options, stop};
 use buffer::Descriptor;
 use buffer::keeper::client::{Named, NamedWriter};
 use buffer::ring::layout::Layout;
@@ -8,7 +8,7 @@ use buffer::ring::{NotWritten, RingKind, Signalling};
 use filter::{Param, ParamType};
 use rustix::event::PollFlags;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 use streamline::StopFlag;
@@ -29,7 +29,11 @@ const OPTIONS: &[Param] = &[
     Param::new("no-wait", ParamType::Flag, "write whether or not anybody reads").default("no"),
     Param::new("batch", ParamType::Number, "wake sleeping readers once for so many blocks, and when the input pauses")
         .default("32"),
-    Param::new("fifo", ParamType::Path, "make this FIFO, and write what programs write to it, until Ctrl-C"),
+    Param::new(
+        "fifo",
+        ParamType::Path,
+        "make this FIFO, and write what one program after another writes to it, until Ctrl-C; also while nobody reads it waits",
+    ),
 ];
 
 /// Bytes read at once.
@@ -42,20 +46,28 @@ pub(super) fn run(args: &Args) -> Result<(), Trouble> {
     let signalling = if batch <= 1 { Signalling::Every } else { Signalling::Batched(batch) };
     let named = Named::at(&args.name).map_err(&with)?;
     let stop = stop::listen()?;
-    let input: Input = match params.text("fifo").map(Path::new) {
-        Some(path) => {
-            fifo::make(path)?;
-            let fifo: OwnedFd = fifo::open_to_read(path)?;
-            Box::new(move |buffer, wait_ms| hear(&fifo, buffer, wait_ms))
+    let writer = named.open_writer(signalling).map_err(&with)?;
+    let fifo = params.text("fifo").map(Path::new).map(fifo::make).transpose()?;
+    let input: Input = match &fifo {
+        Some(fifo) => {
+            let opened = fifo.open_to_read()?;
+            Box::new(move |buffer, wait_ms| hear(&opened, buffer, wait_ms))
         }
         None => Box::new(|buffer, wait_ms| hear(io::stdin(), buffer, wait_ms)),
     };
-    let writer = named.open_writer(signalling).map_err(&with)?;
-    let mut writing = Writing { writer, stop, no_wait: params.flag("no-wait"), lines: params.flag("lines") };
-    writing.run(input).map_err(|trouble| match trouble {
-        Trouble::Failed(message) => Trouble::Failed(format!("{}: {message}", args.name)),
-        other => other,
-    })
+    let mut writing = Writing {
+        named,
+        writer,
+        stop,
+        no_wait: params.flag("no-wait"),
+        outlives_readers: fifo.is_some(),
+        lines: params.flag("lines"),
+        read_bytes: 0,
+        done_bytes: 0,
+    };
+    let outcome = writing.run(input);
+    writing.tell_losses(&args.name);
+    outcome.map_err(|trouble| trouble.about(&args.name))
 }
 
 /// Listens for input, so many milliseconds at most.
@@ -81,10 +93,17 @@ fn hear(input: impl AsFd, buffer: &mut [u8], wait_ms: u16) -> io::Result<Heard> 
 }
 
 struct Writing {
+    named: Named,
     writer: NamedWriter,
     stop: StopFlag,
     no_wait: bool,
+    /// When all readers have left, it waits for the next one.
+    outlives_readers: bool,
     lines: bool,
+    /// Bytes of input.
+    read_bytes: u64,
+    /// Bytes of it that are written, or dropped by the ring's own count.
+    done_bytes: u64,
 }
 
 /// Does it go on?
@@ -112,13 +131,17 @@ impl Writing {
                         self.writer.writer().flush();
                     }
                     quiet = true;
-                    if self.is_deserted() {
+                    if let Then::End = self.look_for_readers()? {
                         return Ok(());
                     }
                 }
                 Heard::End => break,
                 Heard::Bytes(bytes) => {
+                    if !self.writer.is_kept() {
+                        return Err(gone(&self.named));
+                    }
                     quiet = false;
+                    self.read_bytes += bytes as u64;
                     let then = match self.lines {
                         true => self.write_lines(&mut line, &buffer[..bytes])?,
                         false => self.write_pieces(&buffer[..bytes])?,
@@ -140,25 +163,41 @@ impl Writing {
             return Ok(Then::GoOn);
         }
         while !self.stop.is_set() {
-            match self.writer.wait_for_reader(None) {
+            match self.writer.wait_for_reader(stop::next_look()) {
                 Ok(true) => return Ok(Then::GoOn),
                 Ok(false) => {}
                 // A signal: was it one that asks to stop?
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) if !self.writer.is_kept() => return Err(gone(&self.named)),
                 Err(error) => return Err(Trouble::Failed(error.to_string())),
             }
         }
         Ok(Then::End)
     }
 
-    /// Have all readers left?
+    /// Have all readers left? Then it ends, or waits for the next. Is the keeper gone? Then nobody can come, or be missed.
+    fn look_for_readers(&mut self) -> Result<Then, Trouble> {
+        if !self.writer.is_kept() {
+            return Err(gone(&self.named));
+        }
+        match self.is_deserted() {
+            true if self.outlives_readers => self.wait_for_reader(),
+            true => Ok(Then::End),
+            false => Ok(Then::GoOn),
+        }
+    }
+
     fn is_deserted(&mut self) -> bool {
         !self.no_wait && self.writer.writer().readers() == 0
     }
 
     fn write_pieces(&mut self, bytes: &[u8]) -> Result<Then, Trouble> {
-        let most = usize::try_from(self.writer.writer().layout().block_bytes()).unwrap_or(usize::MAX);
-        for piece in bytes.chunks(most.max(1)) {
+        // A block of most of the ring leaves the writer nothing to do while it is read, and an Overwrite reader nothing to
+        // read; slots are as long as they are.
+        let geometry = self.writer.geometry();
+        let most = self.writer.writer().layout().block_bytes();
+        let most = if geometry.kind == RingKind::P { most } else { most.min(geometry.payload_bytes / 4) };
+        for piece in bytes.chunks(usize::try_from(most).unwrap_or(usize::MAX).max(1)) {
             if let Then::End = self.write_block(piece)? {
                 return Ok(Then::End);
             }
@@ -190,6 +229,12 @@ impl Writing {
         let mut about = Descriptor { time, ..Descriptor::default() };
         about.set_wire(bytes.len() as u32);
         let is_stream = self.writer.geometry().kind == RingKind::C;
+        if self.is_deserted()
+            && let Then::End = self.look_for_readers()?
+        {
+            return Ok(Then::End);
+        }
+        let all = bytes.len() as u64;
         loop {
             let writer = self.writer.writer();
             let outcome = if is_stream {
@@ -198,23 +243,48 @@ impl Writing {
                 writer.try_write(about, bytes).map(|()| bytes = &[])
             };
             match outcome {
-                Ok(()) if bytes.is_empty() => return Ok(if self.is_deserted() { Then::End } else { Then::GoOn }),
-                Ok(()) => {}
-                // Counted by the ring, which a reader asked for.
-                Err(NotWritten::Dropped) => return Ok(Then::GoOn),
+                Ok(()) if !bytes.is_empty() => {}
+                // Dropped: counted by the ring, which a reader asked for.
+                Ok(()) | Err(NotWritten::Dropped) => {
+                    self.done_bytes += all;
+                    return Ok(Then::GoOn);
+                }
                 Err(NotWritten::TooLong) => {
                     return Err(Trouble::Failed("a block is longer than the ring".to_string()));
                 }
                 Err(NotWritten::WouldBlock) => {
                     let waited = writer.wait_for_room(bytes.len() as u64, stop::next_look());
-                    if self.stop.is_set() || self.is_deserted() {
+                    if self.stop.is_set() {
                         return Ok(Then::End);
                     }
-                    if waited.is_err() && !self.writer.is_kept() {
-                        return Err(Trouble::Failed("the ring's keeper died, and a reader does not go on".to_string()));
+                    if (waited.is_err() || self.is_deserted())
+                        && let Then::End = self.look_for_readers()?
+                    {
+                        return Ok(Then::End);
                     }
                 }
             }
+        }
+    }
+
+    fn tell_losses(&mut self, name: &str) {
+        let counters = self.writer.writer().counters();
+        if counters.dropped > 0 {
+            let unit = if self.writer.geometry().kind == RingKind::C { "bytes" } else { "blocks" };
+            tell!(
+                "warning: {name}: {} {unit} were dropped: a reader with on-full=drop-newest was behind",
+                counters.dropped
+            );
+        }
+        if counters.demoted > 0 {
+            tell!(
+                "warning: {name}: {} readers held the full ring for longer than its hold-limit, and were overtaken",
+                counters.demoted
+            );
+        }
+        let missing = self.read_bytes.saturating_sub(self.done_bytes);
+        if self.stop.is_set() && missing > 0 {
+            tell!("warning: {name}: stopped while the ring was full: the last {missing} bytes of input are not in it");
         }
     }
 }
