@@ -286,9 +286,9 @@ impl Keeper {
                 }
             }
             Message::Remove => {
-                self.answer(key, &Message::Done)?;
+                // Who has the answer may make another ring of this name.
                 self.remove();
-                Ok(())
+                self.answer(key, &Message::Done)
             }
             _ => Err(Gone::Broken),
         }
