@@ -10,6 +10,7 @@ use buffer::ring::memory::{Geometry, PAYLOAD_BYTES_MAX, SLOTS_MAX};
 use buffer::shared::segment::Pages;
 use filter::{Param, ParamType, Params};
 use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -94,13 +95,23 @@ pub(super) fn run(args: &Args) -> Result<(), Trouble> {
     let named = Named::at(&args.name).map_err(&with)?;
     let failed = |error| Trouble::Failed(format!("cannot start the ring's keeper: {error}"));
     let program = std::env::current_exe().map_err(failed)?;
-    // The keeper lives in no folder of its own, so that none is kept busy by it: a path begins at the root.
-    let path = std::path::absolute(&args.name).map_err(&with)?;
-    let name = if args.name.contains('/') { path.as_os_str() } else { args.name.as_ref() };
+    // The keeper lives in no folder of its own, so that none is kept busy by it: a path begins at the root, and leads
+    // through nothing that may be gone when the ring is removed.
+    let path = match (named.path().parent(), named.path().file_name()) {
+        (Some(folder), Some(file)) if args.name.contains('/') => {
+            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+            let folder = folder
+                .canonicalize()
+                .map_err(|error| Trouble::Failed(format!("{}: the folder of its socket: {error}", args.name)))?;
+            folder.join(file)
+        }
+        (_, None) => return Err(Trouble::Wrong(format!("`{}` is the path of no file", args.name))),
+        _ => PathBuf::from(&args.name),
+    };
     let owner = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     let mut keeper = Command::new(program)
         .args(["pipe", "keep", "--owner", &owner.to_string()])
-        .arg(name)
+        .arg(path)
         .args(&args.options)
         .current_dir("/")
         .stdin(Stdio::null())

@@ -188,7 +188,8 @@ impl Writing {
     }
 
     fn is_deserted(&mut self) -> bool {
-        !self.no_wait && self.writer.writer().readers() == 0
+        // Asked in any case: that is how the writer meets who came while it was quiet.
+        self.writer.writer().readers() == 0 && !self.no_wait
     }
 
     fn write_pieces(&mut self, bytes: &[u8]) -> Result<Then, Trouble> {
