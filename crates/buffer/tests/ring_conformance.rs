@@ -342,7 +342,7 @@ fn what_a_dead_writer_was_about_to_overwrite_is_lost_and_no_more_is_waited_for()
             reader.peek().unwrap();
             // It dies in the middle of a block as long as the ring.
             let longest = writer.layout().block_bytes() as u32;
-            std::mem::forget(writer.fill(longest).unwrap());
+            let _half_done = writer.fill(longest).unwrap();
             ring.retire();
             let mut got = 0;
             while reader.wait(soon()).is_ok() {

@@ -23,7 +23,7 @@ pub fn folder() -> PathBuf {
 fn folder_of(user: u32, runtime: Option<OsString>) -> PathBuf {
     match runtime.map(PathBuf::from).filter(|path| path.is_absolute()) {
         Some(path) if user != 0 => path.join("streamline"),
-        None if user != 0 => PathBuf::from(format!("/tmp/streamline-{user}")),
+        None if user != 0 => std::env::temp_dir().join(format!("streamline-{user}")),
         _ => PathBuf::from("/run/streamline"),
     }
 }
@@ -96,12 +96,13 @@ mod tests {
     #[test]
     fn each_user_has_a_folder() {
         let check = |user, runtime: Option<&str>, expected: &str| {
-            assert_eq!(folder_of(user, runtime.map(OsString::from)), Path::new(expected));
+            assert_eq!(folder_of(user, runtime.map(OsString::from)), PathBuf::from(expected));
         };
         check(0, Some("/run/user/0"), "/run/streamline");
         check(0, None, "/run/streamline");
         check(7, Some("/run/user/7"), "/run/user/7/streamline");
-        check(7, Some("not/absolute"), "/tmp/streamline-7");
-        check(7, None, "/tmp/streamline-7");
+        let temporary = std::env::temp_dir().join("streamline-7");
+        assert_eq!(folder_of(7, Some("not/absolute".into())), temporary);
+        assert_eq!(folder_of(7, None), temporary);
     }
 }
