@@ -158,7 +158,7 @@ fn number(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}` is not a number such as 12, 5k or 2M"))
 }
 
-/// Bytes; k M G are powers of 1024.
+/// Bytes; k (or K) M G are powers of 1024.
 fn size(text: &str) -> Result<u64, String> {
     scaled(text, &[("", 1), ("k", 1 << 10), ("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30)])
         .ok_or_else(|| format!("`{text}` is not a size such as 64k, 10M or 1G"))
@@ -282,7 +282,7 @@ mod tests {
             (Number, "18446744073709551615G", None),
             (Size, "64k", Some(65_536)),
             (Size, "1G", Some(1 << 30)),
-            (Size, "1K", None),
+            (Size, "1K", Some(1024)),
             (Duration, "10ms", Some(10_000_000)),
             (Duration, "2min", Some(120_000_000_000)),
             (Duration, "0", Some(0)),
