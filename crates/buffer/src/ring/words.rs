@@ -1,7 +1,7 @@
 //! The words of a ring as they lie in shared memory: an ABI between processes.
 //!
 //! Every word has one writer. Positions count *units* (bytes, slots or blocks, as the ring's [layout](super::layout) says),
-//! are absolute and never wrap. [`layout_is_pinned`](tests) fails when anything moves; then [`ABI`] must grow.
+//! are absolute and never wrap. `layout_is_pinned` below fails when anything moves; then [`ABI`] must grow.
 
 use crate::shared::words::Words;
 use base::atomic::{AtomicU32, AtomicU64};
