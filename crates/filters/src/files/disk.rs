@@ -526,6 +526,65 @@ mod tests {
         }
     }
 
+    /// One of three files in a round cannot take all of its bytes: it is listed with what it took, the others whole.
+    #[test]
+    fn a_write_that_fails_in_the_middle_of_a_round() {
+        const FILES: usize = 3;
+        const BYTES: usize = 2 << 20;
+        let folder = tempfile::tempdir().unwrap();
+        let mut disk = Disk::new(Folder::check(folder.path().to_str().unwrap(), false).unwrap(), true);
+        let mut rings = Rings::new();
+        let segment = rings.add_append_ring();
+        let view = rings.add_view(segment, buffer::Interface::default()).unwrap();
+        let title = || Title::of_block("frame", "", &Descriptor::default());
+        let mut files: Vec<_> = (0..FILES).map(|_| Outgoing::new(title())).collect();
+        for file in &mut files {
+            let block = held(&mut rings, view, b"begin ");
+            disk.add(file, &block, &mut rings);
+        }
+        disk.write_all(files.iter_mut(), &rings).unwrap();
+        // A socket that nobody reads takes a part and refuses the rest, as a full disk does.
+        let (mut reader, writer) = std::os::unix::net::UnixStream::pair().unwrap();
+        writer.set_nonblocking(true).unwrap();
+        disk.open[1].1 = File::from(std::os::fd::OwnedFd::from(writer));
+        for file in &mut files {
+            for number in 0..BYTES >> 16 {
+                let block = held(&mut rings, view, &vec![number as u8; 1 << 16]);
+                disk.add(file, &block, &mut rings);
+            }
+        }
+        let failure = disk.write_ready(files.iter_mut(), &rings).unwrap_err().to_string();
+        assert!(failure.starts_with(&format!("cannot write `{}`", folder.path().join("frame-00000002").display())));
+        for mut file in files {
+            // What comes for the broken one is not written any more.
+            let block = held(&mut rings, view, b"end");
+            disk.add(&mut file, &block, &mut rings);
+            disk.end(file, &rings).unwrap();
+        }
+        disk.write_ready(std::iter::empty(), &rings).unwrap();
+        assert_eq!((disk.pending, disk.ready), (Held::default(), Held::default()));
+        disk.finish().unwrap();
+        let mut taken = Vec::new();
+        std::io::Read::read_to_end(&mut reader, &mut taken).unwrap();
+        assert!(!taken.is_empty() && taken.len() < BYTES, "{}", taken.len());
+        let whole: Vec<u8> = (0..BYTES).map(|at| (at >> 16) as u8).collect();
+        assert!(whole.starts_with(&taken));
+        let index = std::fs::read_to_string(folder.path().join("index.jsonl")).unwrap();
+        assert_eq!(index.lines().count(), FILES);
+        for (number, line) in index.lines().enumerate() {
+            let bytes = match number {
+                1 => [b"begin ", &taken[..]].concat(),
+                _ => [b"begin ", &whole[..], b"end"].concat(),
+            };
+            let state = if number == 1 { "truncated" } else { "complete" };
+            let digest: String = sha2::Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+            let expected = format!("\"size\":{},\"sha256\":\"{digest}\",\"state\":\"{state}\"", bytes.len());
+            assert!(line.contains(&expected), "{line}, not {expected}");
+            let found = std::fs::read(folder.path().join(format!("frame-{:08}", number + 1))).unwrap();
+            assert!(if number == 1 { found == b"begin " } else { found == bytes });
+        }
+    }
+
     /// The folder goes away under a run: the file that cannot be written is named, the rest goes on.
     #[test]
     fn a_failure_names_its_file_and_others_go_on() {

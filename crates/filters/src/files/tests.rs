@@ -3,6 +3,7 @@
 use super::*;
 use crate::count;
 use crate::parts::handmade::{MESSAGES, Piece, block, facts, meta};
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -324,6 +325,53 @@ fn many_streams_at_once() {
             assert!(sound && part.len() == bytes, "{name}, round {round}");
         }
         assert_eq!(content.len(), bytes * usize::from(BLOCKS));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    /// However blocks of several streams are mixed, long and short, ended or not, and whether they are written in rounds or
+    /// at once: each file has the bytes of its stream, in order, and its line in the index.
+    #[test]
+    fn rounds_write_what_a_file_at_a_time_would(
+        blocks in proptest::collection::vec((0..6_u32, prop_oneof![1..2000_usize, 50_000..400_000_usize], 0..12_u8), 1..150),
+        hash in any::<bool>(),
+    ) {
+        let mut pieces: Vec<Piece> = Vec::new();
+        let mut expected: BTreeMap<String, (Vec<u8>, &str)> = BTreeMap::new();
+        let (mut facts_of, mut classes) = (Vec::new(), [None; 6]);
+        for (number, (stream, len, last)) in blocks.into_iter().enumerate() {
+            // One in twelve is its stream's last; what follows is another stream.
+            let is_first = classes[stream as usize].is_none();
+            let class = *classes[stream as usize].get_or_insert_with(|| {
+                facts_of.push(facts(facts_of.len() as u16 + 1, 6, 0));
+                2 * (facts_of.len() as u32 - 1)
+            });
+            if last == 0 {
+                classes[stream as usize] = None;
+            }
+            let bytes: Vec<u8> = (0..len).map(|at| (at >> 8) as u8 ^ number as u8).collect();
+            let flags = [if is_first { FIRST } else { MID }, if last == 0 { LAST } else { MID }];
+            let name = format!("010.000.000.001.{:05}-010.000.000.002.00080", class / 2 + 1);
+            let (whole, state) = expected.entry(name).or_insert((Vec::new(), "truncated"));
+            whole.extend(&bytes);
+            if last == 0 {
+                *state = "complete";
+            }
+            pieces.push(block(class, flags[0].with(flags[1]), &bytes, 0));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let chain = Chain::pieces(Type::Bytes, None, pieces).streams(&facts_of);
+        let outcome = run(chain, folder.path(), &[("hash", if hash { "yes" } else { "no" })]);
+        prop_assert_eq!(outcome.failure, None);
+        let rows = read(folder.path());
+        prop_assert_eq!(rows.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+        for (name, (whole, state)) in &expected {
+            prop_assert!(fs::read(folder.path().join(name)).unwrap() == *whole, "{}", name);
+            prop_assert_eq!(rows[name]["state"].as_str(), Some(*state));
+            prop_assert_eq!(rows[name]["sha256"].is_string(), hash);
+        }
     }
 }
 
