@@ -143,6 +143,10 @@ pub const HTTP_TURN_BLOCKS: usize = 8 * BATCH_BLOCKS;
 /// Bytes between two codings of one message, one on top of the other.
 pub const CODING_STAGE_BYTES: usize = 16 << 10;
 
+/// Coded bytes of one body that are put together before they are decoded, where they come in one batch: a decoder that is
+/// called for each segment takes a quarter longer.
+pub const CODED_GATHER_BYTES: usize = 32 << 10;
+
 /// What one inflating decoder takes: its window, its tables and its output that is not fetched yet.
 pub const INFLATE_BYTES: usize = 48 << 10;
 

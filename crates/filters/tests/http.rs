@@ -516,6 +516,36 @@ fn bodies_are_not_copied() {
     assert!(bodies.into_iter().all(|block| block.from_source));
 }
 
+/// Coded bodies in segments, longer than what is gathered at a time, on both sides in turns: what comes in one batch is
+/// decoded together, and nothing of it waits for the next batch.
+#[test]
+fn segments_of_coded_bodies_are_decoded_together() {
+    let text: Vec<u8> = (0..100_000_u32).flat_map(|n| (n.wrapping_mul(2_654_435_761) >> 8).to_le_bytes()).collect();
+    for (name, coded) in [("gzip", gzip(&text)), ("deflate", deflate(&text)), ("br", brotli(&text))] {
+        let field = format!("Content-Encoding: {name}\r\n");
+        let bodies = [
+            response(&format!("{field}Content-Length: {}", coded.len()), &coded),
+            response(&format!("{field}Transfer-Encoding: chunked"), &chunked(&coded, 5000)),
+            response(&field[..field.len() - 2], &coded),
+        ];
+        for body in &bodies {
+            let turns = [client(GET), server(body)];
+            for size in [1448, 30_000, 40_000] {
+                let outcome = run(blocks(&turns, &[size], true), StreamState::Established, &[]);
+                let all = expected(&[("GET /a", b"", 0, false), ("200 GET /a", &text, 0, false)]);
+                assert_eq!(messages(&outcome), all, "{name} in blocks of {size}");
+                let decoded = outcome.blocks.iter().filter(|block| !block.from_source && block.bytes.len() > 1000);
+                assert!(decoded.count() <= text.len().div_ceil(16 << 10), "{name} in blocks of {size}");
+            }
+            // Cut short, everything that came is there as far as it can be decoded.
+            let half = &body[..body.len() / 2];
+            let outcome = run(blocks(&[client(GET), server(half)], &[1448], false), StreamState::Established, &[]);
+            let (_, Body(found), _, cut) = &messages(&outcome)[1];
+            assert!(*cut && found.len() > text.len() / 3 && text.starts_with(found), "{name}: {} bytes", found.len());
+        }
+    }
+}
+
 #[test]
 fn limits_are_counted() {
     let zeros = vec![0; 4 << 20];

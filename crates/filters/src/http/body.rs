@@ -1,7 +1,8 @@
 //! A body under way: where it ends (RFC 9112 section 6), what of it is data, and how that is coded.
 //!
-//! Tiers: *plain data* is described anew and not touched; *coded data* is decoded into the filter's own ring; data behind
-//! a place where decoding became impossible is read over.
+//! Tiers: *plain data* is described anew and not touched; *coded data* is decoded into the filter's own ring, that of
+//! blocks which follow each other in a batch together, for which it is copied; data behind a place where decoding became
+//! impossible is read over.
 
 use super::chunks::{Chunks, Next};
 use super::decode::{Decoder, Then};
@@ -119,7 +120,12 @@ impl Body {
 
     /// Has the decoder more to give, without another byte?
     pub(super) fn is_pending(&self) -> bool {
-        self.pending
+        self.pending || self.end != End::Open && self.has_gathered()
+    }
+
+    /// Does coded data wait to be decoded?
+    pub(super) fn has_gathered(&self) -> bool {
+        matches!(&self.content, Content::Decoding(decoder) if !decoder.gathered.is_empty())
     }
 
     /// Deals with the bytes of a block from `offset` on; gives where it stopped: at the block's end, at the body's end, or
@@ -192,14 +198,24 @@ impl Body {
         if let Content::Coded(codings) = self.content {
             self.begin_decoding(&codings, data, exit);
         }
-        match &self.content {
+        match &mut self.content {
             Content::Plain => {
                 let part = block.part(offset as u32, data.len() as u32);
                 self.give(part, if last { Flags::LAST } else { Flags::NONE }, exit);
                 self.last_given = last;
                 data.len()
             }
-            Content::Decoding(_) => self.decode(block, data, exit),
+            Content::Decoding(decoder) => {
+                if !exit.goes_on && decoder.gathered.is_empty() {
+                    return self.decode(block, data, exit);
+                }
+                let fits = decoder.gather_copy(data, &mut exit.shared.gather);
+                if !fits && decoder.gathered.is_empty() {
+                    return self.decode(block, data, exit);
+                }
+                self.pending = !fits || !exit.goes_on;
+                if fits { data.len() } else { 0 }
+            }
             Content::Coded(_) | Content::Over => data.len(),
         }
     }
@@ -222,7 +238,19 @@ impl Body {
     /// Gives what the decoder still has.
     pub(super) fn fetch(&mut self, block: &Descriptor, exit: &mut Exit<'_>) {
         self.pending = false;
-        self.decode(block, &[], exit);
+        let Content::Decoding(decoder) = &mut self.content else { return };
+        let mut gathered = std::mem::take(&mut decoder.gathered);
+        let used = self.decode(block, &gathered, exit);
+        match &mut self.content {
+            Content::Decoding(decoder) if self.pending => {
+                gathered.drain(..used);
+                decoder.gathered = gathered;
+            }
+            _ => {
+                gathered.clear();
+                exit.shared.gather = gathered;
+            }
+        }
     }
 
     /// Decodes data; gives how much of it was dealt with.

@@ -6,7 +6,7 @@
 
 use super::format::{Around, DeflateAt, Format, GzipAt};
 use super::head::Coding;
-use base::limits::{BROTLI_TABLES_BYTES, BROTLI_WINDOW_BYTES, CODING_STAGE_BYTES, HTTP_SPARES, INFLATE_BYTES};
+use base::limits::{BROTLI_TABLES_BYTES, BROTLI_WINDOW_BYTES, CODED_GATHER_BYTES, CODING_STAGE_BYTES, HTTP_SPARES, INFLATE_BYTES};
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
 use flate2::{Decompress, FlushDecompress, Status};
 
@@ -59,6 +59,8 @@ impl Spares {
 /// Several codings, the outermost first.
 pub(super) struct Decoder {
     stages: Vec<Stage>,
+    /// Coded bytes that come next, before those of any other block.
+    pub(super) gathered: Vec<u8>,
     /// Bytes of memory it takes at most.
     bytes: usize,
 }
@@ -99,12 +101,25 @@ impl Decoder {
             };
             Stage { coder, input: vec![0; if index > 0 { CODING_STAGE_BYTES } else { 0 }], from: 0, to: 0 }
         };
-        Decoder { stages: codings.iter().enumerate().map(stage).collect(), bytes }
+        Decoder { stages: codings.iter().enumerate().map(stage).collect(), gathered: Vec::new(), bytes }
     }
 
     /// The memory it was counted with.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Copies bytes behind those gathered before, in a buffer that is `spare` if it is the first; says whether they fit.
+    pub(super) fn gather_copy(&mut self, bytes: &[u8], spare: &mut Vec<u8>) -> bool {
+        if self.gathered.len() + bytes.len() > CODED_GATHER_BYTES {
+            return false;
+        }
+        if self.gathered.is_empty() {
+            self.gathered = std::mem::take(spare);
+            self.gathered.reserve_exact(CODED_GATHER_BYTES);
+        }
+        self.gathered.extend_from_slice(bytes);
+        true
     }
 
     /// Decodes from `input` into `output`.

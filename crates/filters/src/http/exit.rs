@@ -21,12 +21,14 @@ pub(super) struct Shared {
     pub(super) inflaters: Spares,
     /// Buffers for heads that span blocks.
     heads: Vec<Vec<u8>>,
+    /// Empty, for the coded bytes of the body under way: nothing is kept in it from one batch to the next.
+    pub(super) gather: Vec<u8>,
 }
 
 impl Shared {
     pub(super) fn new(decode: bool, decoded_max: u64, memory: usize, row: RowWriter) -> Shared {
         let (inflaters, heads) = (Spares::default(), Vec::new());
-        Shared { decode, decoded_max, memory, memory_left: memory, row, inflaters, heads }
+        Shared { decode, decoded_max, memory, memory_left: memory, row, inflaters, heads, gather: Vec::new() }
     }
 
     /// Takes memory for as long as it is not [given back](Shared::give_back); says whether there was enough.
@@ -73,6 +75,8 @@ pub(super) struct Exit<'a> {
     pub(super) own: ViewId,
     pub(super) shared: &'a mut Shared,
     pub(super) now: u64,
+    /// The block behind the one under way goes on where this one ends.
+    pub(super) goes_on: bool,
     out: &'a mut Vec<Descriptor>,
     counters: &'a mut Counters,
     /// Blocks there are when it is time to send them on.
@@ -88,6 +92,7 @@ impl<'a> Exit<'a> {
             own: cx.own,
             shared,
             now: cx.now,
+            goes_on: false,
             out_enough: cx.out.len() + HTTP_TURN_BLOCKS,
             out: cx.out,
             counters: cx.counters,

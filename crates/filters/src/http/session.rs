@@ -19,6 +19,11 @@ use base::limits::HTTP_HEAD_BYTES;
 use filter::prelude::*;
 use memchr::memchr;
 
+/// Do the bytes of `next` come right behind those of `block`?
+fn goes_on(block: &Descriptor, next: &Descriptor) -> bool {
+    next.class == block.class && next.gap() == 0 && !next.has(Flags::FIRST) && !block.has(Flags::LAST)
+}
+
 /// Both directions of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Session {
@@ -49,12 +54,14 @@ impl Session {
     /// Deals with blocks of either direction, in order.
     pub(super) fn run(&mut self, batch: &Batch<'_>, exit: &mut Exit<'_>) -> Status {
         let from = self.stopped.take();
-        for (index, block) in batch.iter() {
+        let mut blocks = batch.iter().peekable();
+        while let Some((index, block)) = blocks.next() {
             let mut place = match from {
                 Some(from) if index < from.block => continue,
                 Some(from) if index == from.block => from,
                 _ => Place { block: index, ..Place::default() },
             };
+            exit.goes_on = blocks.peek().is_some_and(|(_, next)| goes_on(block, next));
             if exit.is_full() || !self.block(block, &mut place, exit) {
                 self.stopped = Some(place);
                 return Status::More;
@@ -97,6 +104,9 @@ impl Session {
                 Phase::Gone => break,
                 _ if exit.is_full() => return false,
                 Phase::Body(body) if body.is_pending() => body.fetch(block, exit),
+                Phase::Body(body) if offset >= bytes.len() && !exit.goes_on && body.has_gathered() => {
+                    body.fetch(block, exit);
+                }
                 _ if offset >= bytes.len() => break,
                 Phase::Fresh => place.offset += self.begin(side, bytes[offset]),
                 Phase::Socks(socks) => match socks.read(&bytes[offset..]) {
