@@ -10,8 +10,8 @@ use streamline::registry;
 /// Print the manual page: streamline man | man -l -
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Of this subcommand only
-    command: Option<String>,
+    /// Of this subcommand only, such as `run` or `pipe create`
+    command: Vec<String>,
 }
 
 /// The language on a page; crates/request/grammar.md has all of it.
@@ -50,22 +50,23 @@ fn push_lines(text: &mut String, lines: &str) {
 pub(crate) fn run(args: &Args) -> Exit {
     let cli = Cli::command();
     let mut page = Vec::new();
-    let rendered = match &args.command {
-        None => Man::new(cli).render(&mut page),
-        Some(name) => match cli.find_subcommand(name) {
-            Some(command) => Man::new(command.clone().name(format!("streamline-{name}"))).render(&mut page),
-            None => {
-                tell!("error: no command `{name}`");
-                return Exit::Wrong;
-            }
-        },
+    let words = &args.command;
+    let found = words.iter().try_fold(&cli, |command, word| command.find_subcommand(word));
+    let Some(command) = found else {
+        tell!("error: no command `{}`", words.join(" "));
+        return Exit::Wrong;
+    };
+    let rendered = if words.is_empty() {
+        Man::new(cli).render(&mut page)
+    } else {
+        Man::new(command.clone().name(format!("streamline-{}", words.join("-")))).render(&mut page)
     };
     if let Err(error) = rendered {
         tell!("error: cannot make the manual page: {error}");
         return Exit::Failed;
     }
     let mut text = String::from_utf8_lossy(&page).into_owned();
-    if args.command.is_none() {
+    if words.is_empty() {
         push_plain(&mut text, "REQUESTS", LANGUAGE);
         text.push_str(".SH FILTERS\n");
         for kind in registry().kinds() {
