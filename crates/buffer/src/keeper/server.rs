@@ -61,6 +61,8 @@ struct Generation {
     hold: Hold,
     /// Who reads it.
     readers: BTreeMap<u32, KeptReader>,
+    /// Pages of those that left and of whom the writer was not told yet: it may be asleep waiting for one of them.
+    gone: Vec<Shared<ReaderPage>>,
     /// Rings of other keepers its descriptors may name; place in the list + 1 is the number.
     foreign: Vec<(u32, String)>,
 }
@@ -515,7 +517,7 @@ impl Keeper {
 
     /// Tells the writer who came and went since it was told last; what does not fit into its socket waits.
     fn tell_writer(&mut self) {
-        let current = &self.current;
+        let current = &mut self.current;
         let mut broken = None;
         for (key, client) in &mut self.clients {
             let Role::Writer { told } = &mut client.role else { continue };
@@ -551,10 +553,13 @@ impl Keeper {
         client.role = Role::Guest;
         self.past.iter_mut().for_each(|past| drop(past.readers.remove(&serial)));
         self.past.retain(|past| !past.readers.is_empty());
-        if let Some(reader) = self.current.readers.remove(&serial) {
-            self.current.changed();
-            // The writer may be asleep waiting for it.
-            doorbell::ring(&reader.page.wait.0.bell);
+        if let Some(reader) = self.current.readers.remove(&serial)
+            && self
+                .clients
+                .values()
+                .any(|client| matches!(&client.role, Role::Writer { told } if told.contains(&serial)))
+        {
+            self.current.gone.push(reader.page);
         }
     }
 
@@ -621,6 +626,7 @@ impl Generation {
             stage: Stage::Made,
             hold: options.hold,
             readers: BTreeMap::new(),
+            gone: Vec::new(),
             foreign: Vec::new(),
         })
     }
@@ -636,7 +642,7 @@ impl Generation {
     }
 
     /// Tells a ring's writer what it does not know yet of its readers.
-    fn tell(&self, socket: &OwnedFd, told: &mut Vec<u32>) -> io::Result<()> {
+    fn tell(&mut self, socket: &OwnedFd, told: &mut Vec<u32>) -> io::Result<()> {
         let mut any = false;
         let mut say = |message: &Message, fds: &[std::os::fd::BorrowedFd<'_>]| match message::send(socket, message, fds)
         {
@@ -675,8 +681,13 @@ impl Generation {
             told.push(*serial);
         }
         if any {
-            // Behind what was said: who sees the epoch finds the message.
+            // Behind what was said: who sees the epoch finds the message. The bells come last, for a writer that is woken
+            // and finds no message sleeps on.
             self.changed();
+            self.gone.iter().for_each(|page| doorbell::ring(&page.wait.0.bell));
+        }
+        if told.iter().all(|serial| self.readers.contains_key(serial)) {
+            self.gone.clear();
         }
         Ok(())
     }
