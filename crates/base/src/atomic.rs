@@ -1,8 +1,13 @@
 //! The one door to atomics.
 //!
 //! Every room takes its atomics, fences and hints from here: built with `--cfg loom` the same names are those of a model
-//! checker, so that the code that ships is the code that is checked. Not a place for protocols: those live where the
-//! shared words live.
+//! checker, so that the code that ships is the code that is checked; built with the feature `kill-points` they count their
+//! stores, so that a test can end a process at each of them ([`kill_points`]). Not a place for protocols: those live where
+//! the shared words live.
+
+#[cfg(feature = "kill-points")]
+pub mod kill_points;
+mod stop;
 
 #[cfg(loom)]
 pub use loom::{
@@ -12,9 +17,12 @@ pub use loom::{
 #[cfg(not(loom))]
 pub use std::{
     hint::spin_loop,
-    sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence},
 };
 
-mod stop;
+#[cfg(all(not(loom), feature = "kill-points"))]
+pub use kill_points::{AtomicU32, AtomicU64};
+#[cfg(all(not(loom), not(feature = "kill-points")))]
+pub use std::sync::atomic::{AtomicU32, AtomicU64};
 
 pub use stop::StopFlag;

@@ -2,7 +2,7 @@
 //! standard output is how many tests passed, failed and were skipped.
 
 use crate::counts::Counts;
-use crate::{Failure, Outcome, fmt, model, no_arguments, process, tidy};
+use crate::{Failure, Outcome, crash, fmt, model, no_arguments, process, tidy};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::Stdio;
@@ -29,6 +29,11 @@ const STEPS: &[Step] = &[
     Step { name: "tidy", by_hand: "cargo xtask tidy", run: |root, _| tidy::run(root, &[]) },
     Step { name: "test", by_hand: "cargo test --workspace", run: test },
     Step { name: "model", by_hand: "cargo xtask model --fast", run: |root, _| model::run(root, &["--fast".into()]) },
+    Step {
+        name: "kill points",
+        by_hand: "cargo test -p buffer --features kill-points --test crash kill_points",
+        run: |root, _| crash::points(root),
+    },
     Step {
         name: "docs",
         by_hand: "RUSTDOCFLAGS=\"-D warnings\" cargo doc --workspace --no-deps",

@@ -8,6 +8,7 @@
 mod bench;
 mod ci;
 mod counts;
+mod crash;
 mod files;
 mod fmt;
 mod fuzz;
@@ -48,6 +49,12 @@ const TASKS: &[Task] = &[
         run: model::run,
     },
     Task { name: "mutate", usage: "[N]", summary: "run requests over N damaged captures", run: mutate::run },
+    Task {
+        name: "crash",
+        usage: "[--kills N]",
+        summary: "kill processes that share a ring, at each store and N times at random",
+        run: crash::run,
+    },
     Task {
         name: "bench",
         usage: "NAME [OPTION...]",

@@ -20,6 +20,8 @@ pub fn wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) {
 /// Wakes all who sleep on `word`.
 #[cfg(not(loom))]
 pub fn wake(word: &AtomicU32) {
+    #[cfg(feature = "kill-points")]
+    base::atomic::kill_points::point();
     // Fails only where the word is not mapped, which a reference rules out.
     let _ = rustix::thread::futex::wake(word, rustix::thread::futex::Flags::empty(), i32::MAX as u32);
 }

@@ -37,8 +37,17 @@ impl Payload {
     /// Copies `from` to position `pos`. More than the ring holds is cut to what it holds.
     #[inline]
     pub fn copy_in(&self, pos: u64, from: &[u8]) {
-        let len = from.len().min(self.bytes() as usize);
-        self.memory.copy_in((pos & self.mask) as usize, &from[..len]);
+        let from = &from[..from.len().min(self.bytes() as usize)];
+        #[cfg(feature = "kill-points")]
+        let (from, pos) = {
+            // A death in the middle of a copy leaves a part of the bytes.
+            let (first, rest) = from.split_at(from.len() / 2);
+            base::atomic::kill_points::point();
+            self.memory.copy_in((pos & self.mask) as usize, first);
+            base::atomic::kill_points::point();
+            (rest, pos.wrapping_add(first.len() as u64))
+        };
+        self.memory.copy_in((pos & self.mask) as usize, from);
     }
 
     /// Copies what lies at position `pos` into `to`, as many bytes as `to` has and the ring holds.

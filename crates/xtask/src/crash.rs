@@ -1,0 +1,52 @@
+//! `cargo xtask crash [--kills N]`: ends processes that share a ring, at each of their stores in turn and N times at
+//! random. `cargo test` does a few of the latter. `CRASH.md` says what must hold.
+
+use crate::{Failure, Outcome, process};
+use std::path::Path;
+
+/// Says to the test how many processes to kill.
+const VARIABLE: &str = "STREAMLINE_KILLS";
+const DEFAULT_KILLS: u64 = 10_000;
+
+pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
+    let kills = parse(arguments)?;
+    points(root)?;
+    let test = ["test", "--release", "-p", "buffer", "--test", "crash", "--", "--nocapture"];
+    process::run(process::cargo(root, &test).env(VARIABLE, kills.to_string()))
+}
+
+/// A death at each store. A build of its own, whose atomics count.
+pub(crate) fn points(root: &Path) -> Outcome {
+    let test = ["test", "-p", "buffer", "--features", "kill-points", "--test", "crash", "kill_points"];
+    process::run(&mut process::cargo(root, &[&test[..], &["--", "--nocapture"]].concat()))
+}
+
+fn parse(arguments: &[String]) -> Result<u64, Failure> {
+    let kills = match arguments {
+        [] => Some(DEFAULT_KILLS),
+        [option, kills] if option == "--kills" => kills.parse().ok().filter(|kills| *kills > 0),
+        _ => None,
+    };
+    kills
+        .ok_or_else(|| Failure::Usage("`crash` takes `--kills N`, a number above 0: how many processes to kill".into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_a_number_of_kills() {
+        let rows: [(&[&str], Option<u64>); 5] = [
+            (&[], Some(DEFAULT_KILLS)),
+            (&["--kills", "100000"], Some(100_000)),
+            (&["--kills", "0"], None),
+            (&["--kills"], None),
+            (&["12"], None),
+        ];
+        for (arguments, expected) in rows {
+            let arguments: Vec<String> = arguments.iter().map(|text| text.to_string()).collect();
+            assert_eq!(parse(&arguments).ok(), expected, "{arguments:?}");
+        }
+    }
+}
