@@ -6,6 +6,7 @@
 //! - [`mapped_file`] — a capture file as a zero-copy data ring.
 //! - [`append_ring`] — what sources read and filters make, in memory that is used again.
 //! - [`ring`] — one writer, many readers, between processes; [`keeper`] — such rings by name.
+//! - [`pipe`] — such rings in the manner of pipes: read, write, peek, forward, poll.
 //! - [`queue`] — descriptors from one thread or process to one other.
 //! - [`shared`] — memory that several processes see: segments, words, bytes, futexes.
 //!
@@ -17,6 +18,8 @@ mod held_blocks;
 #[cfg(not(loom))]
 pub mod keeper;
 pub mod mapped_file;
+#[cfg(not(loom))]
+pub mod pipe;
 pub mod queue;
 pub mod reader;
 pub mod ring;

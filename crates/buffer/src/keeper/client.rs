@@ -38,7 +38,17 @@ fn invalid(text: &str) -> io::Error {
 
 impl Connection {
     fn open(path: &Path) -> io::Result<Connection> {
+        Connection::open_until(path, None)
+    }
+
+    /// The same with a keeper that need not be trusted to answer: gives up after so long.
+    fn open_until(path: &Path, deadline: Option<Instant>) -> io::Result<Connection> {
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        if let Some(deadline) = deadline {
+            // A hair, for none would mean for ever.
+            let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Send, Some(left))?;
+        }
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?).map_err(|error| {
             let told = match error {
                 rustix::io::Errno::NOENT => format!("no ring at `{}`", path.display()),
@@ -48,7 +58,7 @@ impl Connection {
             io::Error::new(io::Error::from(error).kind(), told)
         })?;
         let mut connection = Connection { socket, changes: Vec::new() };
-        match connection.call(&Message::Hello(PROTOCOL), at_once())? {
+        match connection.call(&Message::Hello(PROTOCOL), deadline.or_else(at_once))? {
             (Message::Done, _) => Ok(connection),
             _ => Err(invalid("the keeper answers something else")),
         }
@@ -190,7 +200,7 @@ impl Named {
     /// the writer knows of it. It is to be asked for blocks, not to be waited with: nobody would wake it.
     pub fn glance(&self, generation: u32) -> io::Result<Reader> {
         let page = Shared::private(ReaderPage::new());
-        let reader = Reader::of_map(self.map(generation)?, page, 0, 0, OnFull::Overwrite, From::Oldest);
+        let reader = Reader::of_map(self.map(generation, at_once())?, page, 0, 0, OnFull::Overwrite, From::Oldest);
         Ok(reader.expect("the first place is one"))
     }
 
@@ -199,20 +209,23 @@ impl Named {
         let mut connection = Connection::open(&self.path)?;
         let offer = connection.call(&Message::OpenWriter, at_once())?;
         let connection = Arc::new(Mutex::new(connection));
-        let (writer, geometry) = take_offer(&connection, offer, signalling)?;
-        Ok(NamedWriter { writer: Some(writer), connection, geometry, signalling })
+        let (writer, geometry, generation) = take_offer(&connection, offer, signalling)?;
+        Ok(NamedWriter { writer: Some(writer), connection, geometry, generation, signalling })
     }
 
     /// Becomes one of its readers; waits for a writer until `deadline`, for ever where there is none.
     pub fn open_reader(&self, contract: OnFull, from: From, deadline: Option<Instant>) -> io::Result<NamedReader> {
         let mut connection = Connection::open(&self.path)?;
-        let (reader, generation) = ask_to_read(&mut connection, contract, from, 0, deadline)?;
-        Ok(NamedReader { reader, generation, contract, connection })
+        ask_to_read(&connection, contract, from, 0, deadline.is_none_or(|deadline| deadline > Instant::now()))?;
+        let (reader, generation) =
+            given_to_read(&mut connection, contract, from, deadline.filter(|deadline| *deadline > Instant::now()))?;
+        Ok(NamedReader { reader, generation, contract, connection, asked: false })
     }
 
     /// Maps the bytes of one generation, to look at blocks of it that were forwarded. The keeper says whether that is allowed.
-    pub fn map(&self, generation: u32) -> io::Result<RingMap> {
-        match Connection::open(&self.path)?.call(&Message::Map(generation), at_once())? {
+    /// Whoever keeps it has until `deadline` to answer.
+    pub fn map(&self, generation: u32, deadline: Option<Instant>) -> io::Result<RingMap> {
+        match Connection::open_until(&self.path, deadline)?.call(&Message::Map(generation), deadline)? {
             (Message::Mapping(geometry, _), fds) => map_ring(one_fd(fds)?, geometry, Access::Read),
             _ => Err(invalid("the keeper answers something else")),
         }
@@ -224,8 +237,8 @@ fn take_offer(
     connection: &SharedConnection,
     offer: (Message, Vec<OwnedFd>),
     signalling: Signalling,
-) -> io::Result<(Writer, Geometry)> {
-    let (Message::Writer(geometry, _), fds) = offer else {
+) -> io::Result<(Writer, Geometry, u32)> {
+    let (Message::Writer(geometry, generation), fds) = offer else {
         return Err(invalid("the keeper answers something else"));
     };
     let RingMap { words, payload, layout } = map_ring(one_fd(fds)?, geometry, Access::Write)?;
@@ -238,20 +251,21 @@ fn take_offer(
     }
     drop(asked);
     let membership = Box::new(FromKeeper(Arc::clone(connection)));
-    Ok((Writer::new(words, payload, layout, signalling, membership), geometry))
+    Ok((Writer::new(words, payload, layout, signalling, membership), geometry, generation))
 }
 
-fn ask_to_read(
+fn ask_to_read(connection: &Connection, contract: OnFull, from: From, after: u32, wait: bool) -> io::Result<()> {
+    let wanted = WantedReader { contract, oldest: from == From::Oldest, after, wait };
+    message::send(&connection.socket, &Message::OpenReader(wanted), &[])
+}
+
+fn given_to_read(
     connection: &mut Connection,
     contract: OnFull,
     from: From,
-    after: u32,
     deadline: Option<Instant>,
 ) -> io::Result<(Reader, u32)> {
-    let wait = deadline.is_none_or(|deadline| deadline > Instant::now());
-    let wanted = WantedReader { contract, oldest: from == From::Oldest, after, wait };
-    let (Message::Reader(given), mut fds) = connection.call(&Message::OpenReader(wanted), deadline.filter(|_| wait))?
-    else {
+    let (Message::Reader(given), mut fds) = connection.answer(deadline)? else {
         return Err(invalid("the keeper answers something else"));
     };
     let GivenReader { geometry, generation, slot, serial } = given;
@@ -272,6 +286,7 @@ pub struct NamedWriter {
     writer: Option<Writer>,
     connection: SharedConnection,
     geometry: Geometry,
+    generation: u32,
     signalling: Signalling,
 }
 
@@ -286,13 +301,18 @@ impl NamedWriter {
         self.geometry
     }
 
+    /// Which generation it writes.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
     /// Goes on in a ring of another size. Readers take what there is in the old one and follow; whoever holds the ring
     /// misses nothing. On failure everything is as before.
     pub fn resize(&mut self, bytes: u64, slots: u64) -> io::Result<()> {
         let geometry = Geometry::new(self.geometry.kind, bytes, slots);
         let offer = locked(&self.connection).call(&Message::Resize(geometry), None)?;
-        let (writer, geometry) = take_offer(&self.connection, offer, self.signalling)?;
-        self.geometry = geometry;
+        let (writer, geometry, generation) = take_offer(&self.connection, offer, self.signalling)?;
+        (self.geometry, self.generation) = (geometry, generation);
         if let Some(old) = self.writer.replace(writer) {
             old.close_moved();
         }
@@ -344,6 +364,8 @@ pub struct NamedReader {
     generation: u32,
     contract: OnFull,
     connection: Connection,
+    /// The next generation was asked for, and the keeper has not answered yet.
+    asked: bool,
 }
 
 impl NamedReader {
@@ -362,29 +384,67 @@ impl NamedReader {
         self.connection.is_open()
     }
 
+    /// The ring's reader, to look at.
+    pub fn reader_ref(&self) -> &Reader {
+        &self.reader
+    }
+
     /// Which generation it reads.
     pub fn generation(&self) -> u32 {
         self.generation
     }
 
     /// After the end of a generation: goes on with the next one, if there will be one; waits for it until `deadline`.
-    /// `false`: this was the last.
+    /// `false`: this was the last. [`io::ErrorKind::TimedOut`]: not yet; the question stands, and is not asked again.
     pub fn next_generation(&mut self, deadline: Option<Instant>) -> io::Result<bool> {
-        match ask_to_read(&mut self.connection, self.contract, From::Next, self.generation, deadline) {
+        if !self.asked {
+            match ask_to_read(&self.connection, self.contract, From::Next, self.generation, true) {
+                // No keeper any more: nobody could make the next one.
+                Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+                    return Ok(false);
+                }
+                asked => asked?,
+            }
+            self.asked = true;
+        }
+        let given = given_to_read(&mut self.connection, self.contract, From::Next, deadline);
+        if given
+            .as_ref()
+            .is_err_and(|error| matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::Interrupted))
+        {
+            return given.map(|_| false);
+        }
+        self.asked = false;
+        match given {
             Ok((mut reader, generation)) => {
                 reader.go_on_from(&self.reader);
                 self.reader = reader;
                 self.generation = generation;
                 Ok(true)
             }
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::NotConnected) => Ok(false),
+            Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotConnected) => {
+                Ok(false)
+            }
+            // A keeper that is gone may also be heard of by a broken connection.
+            Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+                Ok(false)
+            }
             Err(error) => Err(error),
         }
     }
 
+    /// Readable when the keeper has answered to a question for the next generation.
+    pub fn answer_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.connection.socket)
+    }
+
     /// Where the blocks of the ring that this number means lie: its keeper's socket and generation.
-    pub fn whereabouts(&mut self, ring: u16) -> io::Result<(Named, u32)> {
-        match self.connection.call(&Message::Where(ring), None)? {
+    pub fn whereabouts(&mut self, ring: u16, deadline: Option<Instant>) -> io::Result<(Named, u32)> {
+        if self.asked {
+            // One answer is outstanding already; the next one would be taken for it.
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, "the keeper is asked for the next ring"));
+        }
+        match self.connection.call(&Message::Where(ring), deadline)? {
             (Message::Elsewhere(generation, path), _) => Ok((Named { path: PathBuf::from(path) }, generation)),
             _ => Err(invalid("the keeper answers something else")),
         }

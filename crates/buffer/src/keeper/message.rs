@@ -167,12 +167,14 @@ pub enum Refusal {
     Removed = 6,
     /// The system failed.
     Failed = 7,
+    /// There was a ring, all of it was read, and there will be no other.
+    Ended = 8,
 }
 
 impl Refusal {
     fn from_code(code: u8) -> Option<Refusal> {
         use Refusal::*;
-        [Denied, Busy, Full, Nothing, Wrong, Removed, Failed].into_iter().find(|refusal| *refusal as u8 == code)
+        [Denied, Busy, Full, Nothing, Wrong, Removed, Failed, Ended].into_iter().find(|refusal| *refusal as u8 == code)
     }
 
     /// As an error of the system.
@@ -183,6 +185,7 @@ impl Refusal {
             Refusal::Full => io::ErrorKind::QuotaExceeded,
             Refusal::Nothing => io::ErrorKind::WouldBlock,
             Refusal::Removed => io::ErrorKind::NotConnected,
+            Refusal::Ended => io::ErrorKind::UnexpectedEof,
             Refusal::Wrong | Refusal::Failed => io::ErrorKind::Other,
         };
         io::Error::new(kind, text)

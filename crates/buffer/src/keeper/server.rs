@@ -20,7 +20,7 @@ use crate::shared::words::Shared;
 use base::atomic::Ordering;
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -29,8 +29,11 @@ use std::path::{Path, PathBuf};
 /// Clients one keeper has at a time, whatever they want.
 pub const CLIENTS: usize = 256;
 
-/// Rings of other keepers that a ring's descriptors may name.
+/// Rings of other keepers that a ring's descriptors may name at a time.
 pub const FOREIGN_RINGS: usize = 1024;
+
+/// Longest path of another keeper's socket: what a socket's address takes.
+pub const FOREIGN_PATH_BYTES: usize = 108;
 
 /// Rings left for one of another size that are kept for who has to read them yet. Where somebody who holds is further
 /// behind, the next change of size is refused; who does not hold goes on in a younger one.
@@ -63,8 +66,14 @@ struct Generation {
     readers: BTreeMap<u32, KeptReader>,
     /// Pages of those that left and of whom the writer was not told yet: it may be asleep waiting for one of them.
     gone: Vec<Shared<ReaderPage>>,
-    /// Rings of other keepers its descriptors may name; place in the list + 1 is the number.
-    foreign: Vec<(u32, String)>,
+}
+
+/// A ring of another keeper that descriptors of this one may name.
+struct Foreign {
+    number: u16,
+    generation: u32,
+    /// Its keeper's socket.
+    path: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +127,9 @@ pub struct Keeper {
     /// Rings that their writer left for one of another size, oldest first, as long as somebody has to read them yet.
     past: Vec<Generation>,
     serial: u32,
+    /// What descriptors may name, whoever wrote them and whatever the size of the ring then; latest asked for last.
+    foreign: VecDeque<Foreign>,
+    last_foreign: u16,
     clients: BTreeMap<u64, Client>,
     last_client: u64,
     removed: bool,
@@ -160,6 +172,8 @@ impl Keeper {
             current,
             past: Vec::new(),
             serial: 0,
+            foreign: VecDeque::new(),
+            last_foreign: 0,
             clients: BTreeMap::new(),
             last_client: 0,
             removed: false,
@@ -280,13 +294,12 @@ impl Keeper {
             }
             Message::Map(generation) => self.map(key, generation),
             Message::Register(generation, path) => self.register(key, generation, path),
-            Message::Where(ring) => {
-                let found = usize::from(ring).checked_sub(1).and_then(|index| self.current.foreign.get(index));
-                match found.cloned() {
-                    Some((generation, path)) => self.answer(key, &Message::Elsewhere(generation, path)),
-                    None => self.refuse(key, Refusal::Nothing, "no block of this ring can lie there"),
+            Message::Where(ring) => match self.foreign.iter().find(|foreign| foreign.number == ring) {
+                Some(Foreign { generation, path, .. }) => {
+                    self.answer(key, &Message::Elsewhere(*generation, path.clone()))
                 }
-            }
+                None => self.refuse(key, Refusal::Nothing, "no block of this ring can lie there"),
+            },
             Message::Remove => {
                 // Who has the answer may make another ring of this name.
                 self.remove();
@@ -386,7 +399,10 @@ impl Keeper {
         if !readable {
             // A reader of the last generation of a ring that does not stay open has seen all there will be.
             let ended = wanted.after != 0 && !self.options.keep_open && self.current.stage == Stage::Over;
-            if ended || !wanted.wait {
+            if ended {
+                return self.refuse(key, Refusal::Ended, "the ring has ended");
+            }
+            if !wanted.wait {
                 return self.refuse(key, Refusal::Nothing, "nobody writes this ring");
             }
             if let Some(client) = self.clients.get_mut(&key) {
@@ -487,32 +503,46 @@ impl Keeper {
     }
 
     fn map(&self, key: u64, generation: u32) -> Result<(), Gone> {
-        let sealed = matches!(self.current.stage, Stage::Written | Stage::Over);
-        match self.current.memory.segment().read_only_fd() {
-            Ok(segment) if generation == self.current.number && sealed => {
-                let mapping = Message::Mapping(self.current.memory.geometry(), generation);
+        let mut all = self.past.iter().chain([&self.current]);
+        // Sealed is what a writer has, or had; a generation that is only offered could still be mapped for writing.
+        let found = all.find(|one| one.number == generation && matches!(one.stage, Stage::Written | Stage::Over));
+        match found.and_then(|one| Some((one, one.memory.segment().read_only_fd().ok()?))) {
+            Some((one, segment)) => {
+                let mapping = Message::Mapping(one.memory.geometry(), generation);
                 self.answer_with(key, &mapping, &[segment.as_fd()])
             }
-            _ => self.refuse(key, Refusal::Nothing, "the ring of that time is gone"),
+            None => self.refuse(key, Refusal::Nothing, "the ring of that time is gone"),
         }
     }
 
+    /// A number for another keeper's ring. There is always one: who was not asked for longest loses its own, and a number
+    /// comes back only after all others.
     fn register(&mut self, key: u64, generation: u32, path: String) -> Result<(), Gone> {
         let is_writer = self.clients.get(&key).is_some_and(|client| matches!(client.role, Role::Writer { .. }));
         if !is_writer {
             return self.refuse(key, Refusal::Denied, "only the ring's writer can name other rings");
         }
-        let foreign = &mut self.current.foreign;
-        let place = (generation, path);
-        let index = match foreign.iter().position(|known| *known == place) {
-            Some(index) => index,
-            None if foreign.len() < FOREIGN_RINGS => {
-                foreign.push(place);
-                foreign.len() - 1
+        if path.len() > FOREIGN_PATH_BYTES {
+            return self.refuse(key, Refusal::Wrong, "no socket has so long a path");
+        }
+        let known = self.foreign.iter().position(|one| one.generation == generation && one.path == path);
+        let foreign = match known.and_then(|index| self.foreign.remove(index)) {
+            Some(known) => known,
+            None => {
+                if self.foreign.len() >= FOREIGN_RINGS {
+                    self.foreign.pop_front();
+                }
+                let mut number = self.last_foreign.wrapping_add(1).max(1);
+                while self.foreign.iter().any(|one| one.number == number) {
+                    number = number.wrapping_add(1).max(1);
+                }
+                self.last_foreign = number;
+                Foreign { number, generation, path }
             }
-            None => return self.refuse(key, Refusal::Full, &format!("{FOREIGN_RINGS} rings are named already")),
         };
-        self.answer(key, &Message::Registered(index as u16 + 1))
+        let number = foreign.number;
+        self.foreign.push_back(foreign);
+        self.answer(key, &Message::Registered(number))
     }
 
     /// Tells the writer who came and went since it was told last; what does not fit into its socket waits.
@@ -627,7 +657,6 @@ impl Generation {
             hold: options.hold,
             readers: BTreeMap::new(),
             gone: Vec::new(),
-            foreign: Vec::new(),
         })
     }
 

@@ -273,6 +273,25 @@ impl Consumers {
         shared.clamp(head.saturating_sub(units), head)
     }
 
+    /// The bell of some holding reader that still needs `unit`, as its value was before its position was looked at.
+    #[cfg(not(loom))]
+    pub fn needed_by(&mut self, unit: u64, head: u64) -> Option<super::sleeper::Needed> {
+        self.all.iter_mut().filter(|consumer| consumer.contract.holds()).find_map(|consumer| {
+            // Acquire: what the reader did before it rang.
+            let bell = consumer.reader.page.wait.0.bell.load(Ordering::Acquire);
+            let position = consumer.reader.page.position.0.load(Ordering::Acquire);
+            if (consumer.position..=head).contains(&position) {
+                consumer.position = position;
+            }
+            let rings = consumer.contract == OnFull::Wait;
+            (consumer.position <= unit).then(|| super::sleeper::Needed {
+                page: consumer.reader.page.clone(),
+                bell,
+                rings,
+            })
+        })
+    }
+
     /// Lowest position of all holding readers now: what a forwarder's own reading may advance to.
     pub fn passed(&mut self, head: u64) -> u64 {
         self.look_again(head);

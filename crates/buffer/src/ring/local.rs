@@ -116,6 +116,16 @@ impl<L: Layout + 'static> Ring<L> {
         (Ring { kept, view: Box::new(view), page: Box::new(page) }, writer)
     }
 
+    /// The ring as a reader sees it, for blocks of it that other rings name.
+    #[cfg(not(loom))]
+    pub(crate) fn view(&mut self) -> io::Result<crate::ring::memory::RingMap>
+    where
+        AnyLayout: std::convert::From<L>,
+    {
+        let View { words, payload, layout } = (self.view)()?;
+        Ok(crate::ring::memory::RingMap { words, payload, layout: layout.into() })
+    }
+
     /// A reader with this contract, which may hold the full ring for so long.
     pub fn attach(&mut self, contract: OnFull, hold: Hold, from: From) -> io::Result<Reader<L>> {
         let View { words, payload, layout } = (self.view)()?;

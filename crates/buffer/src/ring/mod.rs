@@ -6,6 +6,7 @@
 //! - [`writer`], [`reader`] — the two sides. Start reading here.
 //! - [`consumers`] — the writer's view of its readers: who holds, who sleeps, who is demoted.
 //! - [`doorbell`] — sleeping and waking.
+//! - `sleeper` — sleeping in a reader's place, on several bells at once.
 //! - [`memory`] — a ring's segment: how it is made, sealed, mapped.
 //! - [`local`] — a ring whose keeper is this process; rings between processes are kept by [`keeper`](crate::keeper).
 //!
@@ -21,6 +22,8 @@ pub mod local;
 pub mod memory;
 pub mod reader;
 pub mod retire;
+#[cfg(not(loom))]
+pub(crate) mod sleeper;
 pub mod words;
 pub mod writer;
 

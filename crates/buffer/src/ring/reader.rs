@@ -412,6 +412,15 @@ impl<L: Layout> Reader<L> {
     /// it was looked at: what was read of it is worth nothing.
     #[inline]
     pub fn take(&mut self, seen: &Seen) -> Result<(), Overtaken> {
+        let whole = self.go_past(seen);
+        self.pass(seen.position + seen.units);
+        whole
+    }
+
+    /// Goes on behind this block, which stays held: for who has forwarded it, and [passes](Reader::pass) it when others
+    /// are through with it. Fails as [`take`](Reader::take) does.
+    #[inline]
+    pub fn go_past(&mut self, seen: &Seen) -> Result<(), Overtaken> {
         let whole = self.intact(seen);
         let end = seen.position + seen.units;
         self.cursor = self.cursor.max(end);
@@ -422,7 +431,6 @@ impl<L: Layout> Reader<L> {
         } else if !self.layout.numbered() {
             self.counters.lost += seen.units;
         }
-        self.pass(end);
         if whole { Ok(()) } else { Err(Overtaken) }
     }
 
@@ -463,6 +471,25 @@ impl<L: Layout> Reader<L> {
             if self.words.counts.0.wait.load(Ordering::Relaxed) == ASLEEP {
                 doorbell::ring(&self.page.wait.0.bell);
             }
+        }
+    }
+
+    /// Is there no writer any more? There may be something to look at all the same.
+    pub fn is_over(&self) -> bool {
+        // Acquire: the last head was published before the end was said.
+        self.words.writer.0.ended.load(Ordering::Acquire) != 0
+            || self.words.keeper.0.retired.load(Ordering::Acquire) != 0
+    }
+
+    /// What somebody else needs to sleep in this reader's place.
+    #[cfg(not(loom))]
+    pub(crate) fn sleeper(&self) -> super::sleeper::Sleeper {
+        super::sleeper::Sleeper {
+            words: self.words.clone(),
+            page: self.page.clone(),
+            slot: self.slot,
+            serial: self.serial,
+            cursor: self.started.then_some(self.cursor),
         }
     }
 

@@ -82,6 +82,8 @@ pub struct Writer<L: Layout = AnyLayout> {
     signalled_head: u64,
     /// Blocks between two signals now: what was asked for, or more while readers sleep through each of them.
     distance: u32,
+    /// If any, readers ring when they have moved, also while this side does not wait for room: a forwarder waits for that.
+    watchers: u32,
     patience: Patience,
     /// Next position at which the mark (half a ring back) and the group's position are said anew.
     next_mark: u64,
@@ -120,6 +122,7 @@ impl<L: Layout> Writer<L> {
             unsignalled: 0,
             signalled_head: 0,
             distance: blocks_between(signalling),
+            watchers: 0,
             patience: Patience::default(),
             next_mark: 0,
             last_mark: 0,
@@ -464,12 +467,46 @@ impl<L: Layout> Writer<L> {
             };
             futex::wait(&page.wait.0.bell, bell, timeout);
         }
-        self.words.counts.0.wait.store(AWAKE, Ordering::Relaxed);
+        self.words.counts.0.wait.store(if self.watchers > 0 { ASLEEP } else { AWAKE }, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// From here on readers that wait ring when they have moved, also while this side does not wait for room; until as
+    /// many calls of [`unwatch`](Writer::unwatch).
+    #[cfg(not(loom))]
+    pub(crate) fn watch(&mut self) {
+        self.watchers += 1;
+        if self.watchers == 1 {
+            self.words.counts.0.wait.store(ASLEEP, Ordering::Relaxed);
+            doorbell::full();
+        }
+    }
+
+    /// See [`watch`](Writer::watch).
+    #[cfg(not(loom))]
+    pub(crate) fn unwatch(&mut self) {
+        self.watchers -= 1;
+        if self.watchers == 0 {
+            self.words.counts.0.wait.store(AWAKE, Ordering::Relaxed);
+        }
+    }
+
+    /// Some reader that holds the ring and still needs `unit`. `None` where all have passed it.
+    #[cfg(not(loom))]
+    pub(crate) fn needed_by(&mut self, unit: u64) -> Option<super::sleeper::Needed> {
+        self.meet();
+        self.consumers.needed_by(unit, self.head)
     }
 
     /// Ends the ring: readers take what there is and are done.
     pub fn close(mut self) {
+        self.end(ENDED);
+    }
+
+    /// Ends the ring as [`close`](Writer::close) does, and keeps what is known of its readers; nothing is to be written
+    /// any more.
+    #[cfg(not(loom))]
+    pub(crate) fn finish_writing(&mut self) {
         self.end(ENDED);
     }
 

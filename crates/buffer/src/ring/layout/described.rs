@@ -1,7 +1,7 @@
 //! The d-ring: bytes in one ring, descriptors in another. Units are descriptors. Looking through the descriptors touches no
 //! payload, and a descriptor may name a block of another ring: then nothing but 32 bytes was written.
 
-use super::{Claim, Damaged, Layout, RingKind, Seen, TooLong, begin_units, overwritten_to};
+use super::{Claim, Damaged, Layout, RingKind, Seen, TooLong, begin_units, lies_in, overwritten_to};
 use crate::descriptor::Descriptor;
 use crate::ring::words::RingWords;
 use crate::shared::payload::Payload;
@@ -176,5 +176,10 @@ impl Layout for Described {
             }
         }
         from
+    }
+
+    #[inline]
+    fn payload_intact(&self, pos: u64, len: u64, words: &RingWords) -> bool {
+        lies_in(pos, len, words.writer.0.intent_bytes.load(Ordering::Relaxed), self.bytes)
     }
 }

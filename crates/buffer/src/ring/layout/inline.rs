@@ -1,7 +1,7 @@
 //! The v-ring: each block behind a header of 16 bytes: its length, its number, its time. Units are bytes; blocks begin at
 //! multiples of 8. A reader that was overtaken cannot find a beginning by itself: the writer publishes one (`mark`).
 
-use super::{Claim, Damaged, Layout, RingKind, Seen, TooLong, begin_units, overwritten_to};
+use super::{Claim, Damaged, Layout, RingKind, Seen, TooLong, begin_units, lies_in, overwritten_to};
 use crate::descriptor::{Descriptor, WIRE_MAX};
 use crate::ring::words::RingWords;
 use crate::shared::payload::Payload;
@@ -106,6 +106,11 @@ impl Layout for Inline {
     #[inline]
     fn intact(&self, seen: &Seen, words: &RingWords) -> bool {
         overwritten_to(words.writer.0.intent.load(Ordering::Relaxed), self.bytes) <= seen.position
+    }
+
+    #[inline]
+    fn payload_intact(&self, pos: u64, len: u64, words: &RingWords) -> bool {
+        lies_in(pos, len, words.writer.0.intent.load(Ordering::Relaxed), self.bytes)
     }
 
     #[inline]

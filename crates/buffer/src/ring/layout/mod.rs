@@ -141,6 +141,10 @@ pub trait Layout: Send {
     /// Was nothing of it overwritten up to now? Called behind a fence that keeps all looking before it.
     fn intact(&self, seen: &Seen, words: &RingWords) -> bool;
 
+    /// Were these `len` bytes of payload at `pos` written, and nothing of them overwritten up to now? For who met them by a
+    /// descriptor in another ring. Called behind a fence that keeps all looking before it.
+    fn payload_intact(&self, pos: u64, len: u64, words: &RingWords) -> bool;
+
     /// Do blocks carry numbers, for units do not count blocks?
     fn numbered(&self) -> bool {
         false
@@ -158,6 +162,12 @@ pub trait Layout: Send {
 #[inline]
 fn overwritten_to(begun: u64, units: u64) -> u64 {
     begun.saturating_sub(units)
+}
+
+/// Do `len` bytes at `pos` lie in what was begun, and in the last `bytes` bytes of it?
+#[inline]
+fn lies_in(pos: u64, len: u64, begun: u64, bytes: u64) -> bool {
+    overwritten_to(begun, bytes) <= pos && pos.checked_add(len).is_some_and(|end| end <= begun)
 }
 
 /// Tells readers that everything before `to - units` may be overwritten from now on. Never takes back what was said: a
@@ -259,6 +269,11 @@ impl Layout for AnyLayout {
     #[inline]
     fn intact(&self, seen: &Seen, words: &RingWords) -> bool {
         each!(self, layout => layout.intact(seen, words))
+    }
+
+    #[inline]
+    fn payload_intact(&self, pos: u64, len: u64, words: &RingWords) -> bool {
+        each!(self, layout => layout.payload_intact(pos, len, words))
     }
 
     #[inline]

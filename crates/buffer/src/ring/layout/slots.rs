@@ -103,4 +103,13 @@ impl Layout for Slots {
     fn intact(&self, seen: &Seen, words: &RingWords) -> bool {
         overwritten_to(words.writer.0.intent.load(Ordering::Relaxed), self.headers.count()) <= seen.position
     }
+
+    #[inline]
+    fn payload_intact(&self, pos: u64, len: u64, words: &RingWords) -> bool {
+        let (first, within) = (pos / self.slot_bytes, pos % self.slot_bytes);
+        let begun = words.writer.0.intent.load(Ordering::Relaxed);
+        first < begun
+            && overwritten_to(begun, self.headers.count()) <= first
+            && len.checked_add(within).is_some_and(|end| end <= self.slot_bytes)
+    }
 }

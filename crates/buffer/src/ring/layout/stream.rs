@@ -1,6 +1,6 @@
 //! The c-ring: a stream of bytes. Units are bytes; a block is whatever run of them is looked at together.
 
-use super::{Claim, Damaged, Layout, RingKind, Seen, TooLong, begin_units, overwritten_to};
+use super::{Claim, Damaged, Layout, RingKind, Seen, TooLong, begin_units, lies_in, overwritten_to};
 use crate::descriptor::{Descriptor, WIRE_MAX};
 use crate::ring::words::RingWords;
 use crate::shared::payload::Payload;
@@ -70,5 +70,10 @@ impl Layout for Stream {
     #[inline]
     fn intact(&self, seen: &Seen, words: &RingWords) -> bool {
         overwritten_to(words.writer.0.intent.load(Ordering::Relaxed), self.bytes) <= seen.position
+    }
+
+    #[inline]
+    fn payload_intact(&self, pos: u64, len: u64, words: &RingWords) -> bool {
+        lies_in(pos, len, words.writer.0.intent.load(Ordering::Relaxed), self.bytes)
     }
 }

@@ -1,0 +1,248 @@
+//! The buffer fault: a descriptor names a block of another ring, and its bytes are asked for.
+//!
+//! Once per ring: this ring's keeper says which ring a number means, that ring's keeper decides by its own policy whether
+//! this process may look at it, and from then on the number is an index into a table. What a forwarder may see is of no
+//! concern here: who lacks the right to the ring that the bytes lie in does not get them.
+//!
+//! Numbers come from a ring's writer, and paths from whoever registered them, so neither is trusted: refusals are
+//! remembered, after [`FAILURES_MAX`] of them no unknown number is asked for any more, a keeper that does not answer costs
+//! [`PATIENCE`] once, and at most [`MAPS_MAX`] rings stay mapped.
+
+use super::local::Local;
+use crate::descriptor::Descriptor;
+use crate::keeper::client::Named;
+use crate::ring::memory::RingMap;
+use base::id::Generation;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Refusals after which only rings that are known already are looked at, until the next generation.
+pub const FAILURES_MAX: u32 = 64;
+
+/// Rings mapped at a time; beyond, who was not looked at for longest is unmapped.
+pub const MAPS_MAX: usize = 64;
+
+/// How long another ring's keeper may take to answer.
+pub const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A ring, as others may name it.
+#[derive(Clone, Debug)]
+pub struct Origin(Arc<Place>);
+
+#[derive(Debug)]
+enum Place {
+    Named(Named, u32),
+    Local(Local),
+}
+
+impl PartialEq for Origin {
+    fn eq(&self, other: &Origin) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+            || match (&*self.0, &*other.0) {
+                (Place::Named(one, generation), Place::Named(other, same)) => {
+                    generation == same && one.path() == other.path()
+                }
+                (Place::Local(one), Place::Local(other)) => one.is(other),
+                _ => false,
+            }
+    }
+}
+
+impl Origin {
+    /// A generation of a named ring.
+    pub(super) fn named(named: Named, generation: u32) -> Origin {
+        Origin(Arc::new(Place::Named(named, generation)))
+    }
+
+    /// A ring of this process.
+    pub(super) fn local(local: Local) -> Origin {
+        Origin(Arc::new(Place::Local(local)))
+    }
+
+    /// The keeper's socket and the generation, where another process can find it.
+    pub(super) fn named_place(&self) -> Option<(&Named, u32)> {
+        match &*self.0 {
+            Place::Named(named, generation) => Some((named, *generation)),
+            Place::Local(_) => None,
+        }
+    }
+
+    /// What a descriptor says of the generation.
+    pub(super) fn generation(&self) -> Generation {
+        Generation(self.named_place().map_or(0, |(_, generation)| generation as u16))
+    }
+
+    fn map(&self) -> io::Result<RingMap> {
+        match &*self.0 {
+            Place::Named(named, generation) => named.map(*generation, Some(Instant::now() + PATIENCE)),
+            Place::Local(local) => local.map(),
+        }
+    }
+}
+
+/// What is known of a number.
+#[derive(Debug, Default)]
+struct Known {
+    origin: Option<Origin>,
+    map: Option<Arc<RingMap>>,
+    /// Why not, where it was asked for in vain: where it is, or its bytes.
+    nowhere: Option<io::ErrorKind>,
+    refused: Option<io::ErrorKind>,
+    /// When it was looked at last, in faults and looks.
+    used: u64,
+}
+
+/// The rings that one ring's descriptors name, by number.
+#[derive(Debug, Default)]
+pub(super) struct Foreign {
+    known: Vec<Known>,
+    mapped: usize,
+    failures: u32,
+    looks: u64,
+    /// Rings fetched so far.
+    pub faults: u64,
+}
+
+fn remembered(kind: io::ErrorKind) -> io::Error {
+    io::Error::new(kind, "the ring that the bytes lie in was refused before")
+}
+
+impl Foreign {
+    /// Which ring this block lies in. `ask` asks the keeper; it is called once for each number.
+    pub fn origin(&mut self, block: &Descriptor, ask: impl FnOnce(u16) -> io::Result<Origin>) -> io::Result<Origin> {
+        let number = usize::from(block.ring.0);
+        if self.known.len() <= number {
+            self.known.resize_with(number + 1, Known::default);
+        }
+        let known = &mut self.known[number];
+        if known.origin.is_none() {
+            if let Some(kind) = known.nowhere {
+                return Err(remembered(kind));
+            }
+            if self.failures >= FAILURES_MAX {
+                return Err(io::Error::new(
+                    io::ErrorKind::QuotaExceeded,
+                    "too many rings were refused to ask for more",
+                ));
+            }
+            match ask(block.ring.0) {
+                Ok(origin) => known.origin = Some(origin),
+                Err(error) => {
+                    self.failures += 1;
+                    known.nowhere = Some(error.kind());
+                    return Err(error);
+                }
+            }
+        }
+        match &known.origin {
+            Some(origin) if origin.generation() == block.generation => Ok(origin.clone()),
+            _ => Err(io::Error::new(io::ErrorKind::StaleNetworkFileHandle, "the block's ring is gone")),
+        }
+    }
+
+    /// The ring this block lies in, mapped.
+    pub fn map(&mut self, block: &Descriptor, ask: impl FnOnce(u16) -> io::Result<Origin>) -> io::Result<&RingMap> {
+        let origin = self.origin(block, ask)?;
+        let number = usize::from(block.ring.0);
+        self.looks += 1;
+        let known = &mut self.known[number];
+        known.used = self.looks;
+        if known.map.is_none() {
+            if let Some(kind) = known.refused {
+                return Err(remembered(kind));
+            }
+            if self.failures >= FAILURES_MAX {
+                return Err(io::Error::new(
+                    io::ErrorKind::QuotaExceeded,
+                    "too many rings were refused to ask for more",
+                ));
+            }
+            match origin.map() {
+                Ok(map) => {
+                    known.map = Some(Arc::new(map));
+                    self.faults += 1;
+                    self.mapped += 1;
+                }
+                Err(error) => {
+                    self.failures += 1;
+                    known.refused = Some(error.kind());
+                    return Err(error);
+                }
+            }
+            self.keep_few();
+        }
+        self.mapped(block).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// The same where it is mapped already.
+    pub fn mapped(&self, block: &Descriptor) -> Option<&RingMap> {
+        let known = self.known.get(usize::from(block.ring.0))?;
+        let same = known.origin.as_ref().is_some_and(|origin| origin.generation() == block.generation);
+        known.map.as_deref().filter(|_| same)
+    }
+
+    /// Unmaps who was not looked at for longest, so that rings long gone do not stay in memory.
+    fn keep_few(&mut self) {
+        if self.mapped > MAPS_MAX
+            && let Some(oldest) =
+                self.known.iter_mut().filter(|known| known.map.is_some()).min_by_key(|known| known.used)
+        {
+            oldest.map = None;
+            self.mapped -= 1;
+        }
+    }
+
+    /// A new generation may bring what the last one refused.
+    pub fn forgive(&mut self) {
+        self.failures = 0;
+        for known in &mut self.known {
+            (known.nowhere, known.refused) = (None, None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::id::RingId;
+
+    fn block(ring: u16, generation: u16) -> Descriptor {
+        Descriptor { ring: RingId(ring), generation: Generation(generation), len: 1, ..Descriptor::default() }
+    }
+
+    #[test]
+    fn bad_numbers_are_asked_for_once_and_after_many_not_at_all() {
+        let mut foreign = Foreign::default();
+        let mut asked = 0;
+        for _ in 0..3 {
+            for number in 1..=u16::MAX {
+                let outcome = foreign.origin(&block(number, 0), |_| {
+                    asked += 1;
+                    Err(io::ErrorKind::NotFound.into())
+                });
+                assert!(outcome.is_err());
+            }
+        }
+        assert_eq!(asked, FAILURES_MAX);
+        foreign.forgive();
+        assert!(foreign.origin(&block(1, 0), |_| Err(io::ErrorKind::PermissionDenied.into())).is_err());
+        let again = foreign.origin(&block(1, 0), |_| panic!("it is remembered")).unwrap_err();
+        assert_eq!(again.kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn another_generation_is_another_ring() {
+        let mut foreign = Foreign::default();
+        let named = Named::at("/nowhere/ring.sock").unwrap();
+        let origin = |generation| foreign_origin(&named, generation);
+        assert!(foreign.origin(&block(1, 7), |_| Ok(origin(7))).is_ok());
+        // 65,543 is 7 in the 16 bits of a descriptor; 8 is not.
+        assert!(foreign.origin(&block(1, 8), |_| panic!("it is known")).is_err());
+        assert!(foreign.origin(&block(2, 7), |_| Ok(origin(65_543))).is_ok());
+    }
+
+    fn foreign_origin(named: &Named, generation: u32) -> Origin {
+        Origin::named(named.clone(), generation)
+    }
+}

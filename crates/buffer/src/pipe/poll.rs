@@ -1,0 +1,218 @@
+//! A file descriptor for poll(2) and epoll(7) that says when a ring has something to read.
+//!
+//! An epoll instance around an eventfd and, between two generations, the keeper's socket. A thread feeds the eventfd: it
+//! sleeps on the ring's bell, as the reader itself would, and is woken no more often. The reader says after each call how
+//! things are; so the descriptor is readable as long as there is something to read, and not when everything was.
+
+use super::forward::Front;
+use crate::ring::sleeper::{Sleeper, wait_any};
+use base::atomic::{AtomicU32, Ordering};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How things are with a reader.
+pub(super) enum Due<'a> {
+    /// There is something to read, or the end.
+    Now,
+    /// When the ring's bell rings, or who it was forwarded to has moved.
+    Later { sleeper: Sleeper, is_over: bool, fronts: Vec<Front> },
+    /// When the keeper answers.
+    Answer(BorrowedFd<'a>),
+}
+
+/// What the thread is to wait for.
+struct Watched {
+    sleeper: Sleeper,
+    is_over: bool,
+    fronts: Vec<Front>,
+}
+
+impl Watched {
+    /// Sleeps until something is due (`true`), or the word has changed.
+    fn sleep(&self, kick: (&AtomicU32, u32)) -> bool {
+        let needed = super::forward::watch(&self.fronts);
+        let due = needed.is_none() || (!self.is_over && self.sleeper.is_due());
+        if let Some(needed) = needed.filter(|_| !due) {
+            let mut words: Vec<_> = needed.iter().map(|needed| needed.word()).collect();
+            words.push(kick);
+            let deadline = needed.iter().filter_map(|needed| needed.deadline()).min();
+            if self.is_over { wait_any(&words, deadline) } else { self.sleeper.sleep(&words, deadline) }
+        }
+        super::forward::unwatch(&self.fronts);
+        due
+    }
+}
+
+#[derive(Default)]
+struct State {
+    watched: Option<Arc<Watched>>,
+    /// Is the eventfd readable?
+    is_raised: bool,
+    is_closed: bool,
+}
+
+struct Common {
+    event: OwnedFd,
+    state: Mutex<State>,
+    /// Changed when the thread is to look at the state again.
+    kick: AtomicU32,
+}
+
+impl Common {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn raise(&self, state: &mut State) {
+        if !std::mem::replace(&mut state.is_raised, true) {
+            // It holds 0 before and 1 after: there is always room.
+            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        }
+    }
+
+    fn lower(&self, state: &mut State) {
+        if std::mem::replace(&mut state.is_raised, false) {
+            let _ = rustix::io::read(&self.event, &mut [0u8; 8]);
+        }
+    }
+
+    fn run(&self) {
+        loop {
+            // Acquire: what the state was changed to before the kick.
+            let kick = self.kick.load(Ordering::Acquire);
+            let watched = {
+                let state = self.state();
+                if state.is_closed {
+                    return;
+                }
+                state.watched.clone()
+            };
+            let Some(watched) = watched else {
+                wait_any(&[(&self.kick, kick)], None);
+                continue;
+            };
+            if watched.sleep((&self.kick, kick)) {
+                let mut state = self.state();
+                // Unless the reader has looked itself meanwhile.
+                if state.watched.as_ref().is_some_and(|now| Arc::ptr_eq(now, &watched)) {
+                    state.watched = None;
+                    self.raise(&mut state);
+                }
+            }
+        }
+    }
+}
+
+/// The descriptor and the thread behind it.
+pub(super) struct Poller {
+    common: Arc<Common>,
+    epoll: OwnedFd,
+    /// The keeper's socket, while it is asked.
+    asked: Option<i32>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Poller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Poller").field("epoll", &self.epoll).finish_non_exhaustive()
+    }
+}
+
+impl Poller {
+    pub fn new() -> io::Result<Poller> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &event, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        let common = Arc::new(Common { event, state: Mutex::default(), kick: AtomicU32::new(0) });
+        let of_thread = Arc::clone(&common);
+        let thread = std::thread::Builder::new().name("ring-poll".into()).spawn(move || of_thread.run())?;
+        Ok(Poller { common, epoll, asked: None, thread: Some(thread) })
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Says how things are now.
+    pub fn set(&mut self, due: Due<'_>) {
+        let socket = match &due {
+            Due::Answer(socket) => Some(socket.as_raw_fd()),
+            _ => None,
+        };
+        if self.asked.is_some() && self.asked != socket {
+            // The socket may be closed already, and then it has left by itself.
+            self.forget_socket();
+        }
+        let mut state = self.common.state();
+        let before = state.watched.take();
+        match due {
+            Due::Now => self.common.raise(&mut state),
+            Due::Later { sleeper, is_over, fronts } => {
+                self.common.lower(&mut state);
+                state.watched = Some(Arc::new(Watched { sleeper, is_over, fronts }));
+            }
+            Due::Answer(socket) => {
+                self.common.lower(&mut state);
+                if self.asked.is_none() {
+                    let data = epoll::EventData::new_u64(1);
+                    match epoll::add(&self.epoll, socket, data, epoll::EventFlags::IN) {
+                        Ok(()) => self.asked = Some(socket.as_raw_fd()),
+                        // Without it nobody would ever wake: better a look too many.
+                        Err(_) => self.common.raise(&mut state),
+                    }
+                }
+            }
+        }
+        let changed = before.is_some() || state.watched.is_some();
+        drop(state);
+        if changed {
+            self.kick();
+        }
+    }
+
+    fn forget_socket(&mut self) {
+        if let Some(socket) = self.asked.take() {
+            // SAFETY: epoll_ctl compares the number with what it watches; one that is closed or another file is an error.
+            let socket = unsafe { BorrowedFd::borrow_raw(socket) };
+            let _ = epoll::delete(&self.epoll, socket);
+        }
+    }
+
+    fn kick(&self) {
+        // Release: the state was changed before.
+        self.common.kick.fetch_add(1, Ordering::Release);
+        crate::shared::futex::wake(&self.common.kick);
+    }
+
+    /// Waits until the descriptor is readable. May return early: look again.
+    pub fn wait(&self) -> io::Result<()> {
+        self.wait_for(None)
+    }
+
+    /// The same for at most so long.
+    pub fn wait_for(&self, timeout: Option<Duration>) -> io::Result<()> {
+        let timeout = timeout.map(|left| Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        });
+        match rustix::event::poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Drop for Poller {
+    fn drop(&mut self) {
+        self.common.state().is_closed = true;
+        self.kick();
+        if let Some(thread) = self.thread.take() {
+            // It panics nowhere; were it so, there would be nothing left of it to end.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,508 @@
+//! The end of a pipe that is read.
+//!
+//! A read takes no more than one block, and a read shorter than the block leaves the rest of it for the next. A peek shows
+//! what the next read would give, where it lies; it is released by [`PipeReader::release`], or given on by
+//! [`PipeReader::forward`]. Whoever does not hold the ring may be overtaken meanwhile: `release` says so, and `read` goes on
+//! with what is there.
+
+use super::foreign::{Foreign, Origin};
+use super::forward::{self, Outstanding};
+use super::local::Local;
+use super::poll::{Due, Poller};
+use crate::descriptor::Descriptor;
+use crate::keeper::client::{Named, NamedReader};
+use crate::ring::layout::Layout;
+use crate::ring::sleeper::{Sleeper, wait_any};
+use crate::ring::{Nothing, OnFull, Reader, ReaderCounters, RingKind, Seen};
+use crate::shared::payload::SharedBytes;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+/// A ring's reader, and who keeps the ring.
+#[derive(Debug)]
+pub(super) enum Source {
+    Named(Box<NamedReader>, Named),
+    Local(Box<Reader>, Local),
+}
+
+impl Source {
+    pub fn reader(&mut self) -> &mut Reader {
+        match self {
+            Source::Named(named, _) => named.reader(),
+            Source::Local(reader, _) => reader,
+        }
+    }
+
+    pub fn reader_ref(&self) -> &Reader {
+        match self {
+            Source::Named(named, _) => named.reader_ref(),
+            Source::Local(reader, _) => reader,
+        }
+    }
+
+    /// The ring itself, as others may name it.
+    fn origin(&self) -> Origin {
+        match self {
+            Source::Named(reader, named) => Origin::named(named.clone(), reader.generation()),
+            Source::Local(_, local) => Origin::local(local.clone()),
+        }
+    }
+
+    /// Which ring its descriptors mean by this number.
+    pub fn whereabouts(&mut self, ring: u16) -> io::Result<Origin> {
+        match self {
+            Source::Named(reader, _) => {
+                let (named, generation) = reader.whereabouts(ring, Some(Instant::now() + super::foreign::PATIENCE))?;
+                Ok(Origin::named(named, generation))
+            }
+            Source::Local(_, local) => local.whereabouts(ring),
+        }
+    }
+}
+
+/// What a peek showed: a block, or what earlier reads have left of it; of a stream, what there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    pub(super) seen: Seen,
+    pub(super) offset: u32,
+    pub(super) len: u32,
+}
+
+impl Block {
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Has it none?
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Only its first `len` bytes; the rest stays for what comes after.
+    #[must_use]
+    pub fn first(self, len: usize) -> Block {
+        Block { len: self.len.min(u32::try_from(len).unwrap_or(u32::MAX)), ..self }
+    }
+
+    /// What is known of it.
+    pub fn descriptor(&self) -> Descriptor {
+        if self.is_whole() { self.seen.block } else { self.seen.block.part(self.offset, self.len) }
+    }
+
+    /// Do its bytes lie in another ring?
+    pub fn is_elsewhere(&self) -> bool {
+        self.seen.elsewhere
+    }
+
+    /// Is it all of what was written as one?
+    pub fn is_whole(&self) -> bool {
+        self.offset == 0 && self.len == self.seen.block.len
+    }
+}
+
+/// What a reader has done, and what it reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReaderStat {
+    /// Kind of the ring.
+    pub kind: RingKind,
+    /// Longest block in bytes; of a stream, bytes the ring holds.
+    pub block_bytes: u64,
+    /// Generation of a named ring; 0 of others.
+    pub generation: u32,
+    /// The contract in force.
+    pub contract: OnFull,
+    /// The ring's own counters.
+    pub ring: ReaderCounters,
+    /// Blocks that were forwarded and not passed yet by who reads them there.
+    pub outstanding: usize,
+    /// Rings fetched since a block lay in them.
+    pub faults: u64,
+    /// Blocks whose bytes were refused, or are in no ring that is there.
+    pub refused: u64,
+    /// Blocks overwritten in the ring that they lie in while they were looked at.
+    pub lost_elsewhere: u64,
+}
+
+/// The end of a pipe that is read.
+#[derive(Debug)]
+pub struct PipeReader {
+    pub(super) source: Source,
+    pub(super) origin: Origin,
+    pub(super) blocking: bool,
+    /// The unit looked at last, what of it is read already, and to how many it was given by a tee that was cut short.
+    at: u64,
+    offset: u32,
+    pub(super) given: usize,
+    pub(super) foreign: Foreign,
+    pub(super) outstanding: Vec<Outstanding>,
+    poller: Option<Poller>,
+    ended: bool,
+    refused: u64,
+    lost_elsewhere: u64,
+}
+
+pub(super) fn would_block() -> io::Error {
+    io::Error::from_raw_os_error(libc::EAGAIN)
+}
+
+/// The block was overwritten before it was taken.
+pub(super) fn overtaken() -> io::Error {
+    io::Error::from_raw_os_error(libc::ESTALE)
+}
+
+impl PipeReader {
+    pub(super) fn of_named(named: Named, reader: NamedReader, blocking: bool) -> PipeReader {
+        PipeReader::of(Source::Named(Box::new(reader), named), blocking)
+    }
+
+    pub(super) fn of_local(local: Local, reader: Reader) -> PipeReader {
+        PipeReader::of(Source::Local(Box::new(reader), local), true)
+    }
+
+    fn of(source: Source, blocking: bool) -> PipeReader {
+        PipeReader {
+            origin: source.origin(),
+            source,
+            blocking,
+            at: 0,
+            offset: 0,
+            given: 0,
+            foreign: Foreign::default(),
+            outstanding: Vec::new(),
+            poller: None,
+            ended: false,
+            refused: 0,
+            lost_elsewhere: 0,
+        }
+    }
+
+    /// Calls that would wait fail with [`io::ErrorKind::WouldBlock`] from here on, or wait.
+    pub fn set_non_blocking(&mut self, non_blocking: bool) {
+        self.blocking = !non_blocking;
+    }
+
+    /// Another reader of the same ring with the same contract, from the next block on: it gets everything too.
+    pub fn try_clone(&self) -> io::Result<PipeReader> {
+        let contract = self.source.reader_ref().contract();
+        let mut clone = match &self.source {
+            Source::Named(_, named) => {
+                let reader = named.open_reader(contract, crate::ring::From::Next, None)?;
+                PipeReader::of_named(named.clone(), reader, self.blocking)
+            }
+            Source::Local(_, local) => local.reader(contract, None, crate::ring::From::Next)?,
+        };
+        clone.blocking = self.blocking;
+        Ok(clone)
+    }
+
+    /// What it has done so far.
+    pub fn stat(&self) -> ReaderStat {
+        let reader = self.source.reader_ref();
+        ReaderStat {
+            kind: reader.layout().kind(),
+            block_bytes: reader.layout().block_bytes(),
+            generation: match &self.source {
+                Source::Named(reader, _) => reader.generation(),
+                Source::Local(..) => 0,
+            },
+            contract: reader.contract(),
+            ring: reader.counters(),
+            outstanding: self.outstanding.iter().map(Outstanding::len).sum(),
+            faults: self.foreign.faults,
+            refused: self.refused,
+            lost_elsewhere: self.lost_elsewhere,
+        }
+    }
+
+    /// What the next read would give, where it lies; the same again until it is taken, forwarded or read. `None`: the ring
+    /// has ended and everything was read. Waits where it may.
+    pub fn peek(&mut self) -> io::Result<Option<Block>> {
+        let block = self.peek_unsettled();
+        if block.is_err() {
+            self.settle();
+        }
+        block
+    }
+
+    fn peek_unsettled(&mut self) -> io::Result<Option<Block>> {
+        let seen = self.look(self.blocking)?;
+        Ok(seen.map(|seen| Block { seen, offset: self.offset, len: seen.block.len - self.offset }))
+    }
+
+    /// The bytes of what was peeked, not copied. Where they lie in another ring, it is fetched from its keeper, once; who
+    /// may not read that ring gets [`io::ErrorKind::PermissionDenied`].
+    pub fn look_at(&mut self, block: &Block) -> io::Result<SharedBytes<'_>> {
+        let (pos, len) = (block.seen.block.pos.wrapping_add(u64::from(block.offset)), u64::from(block.len));
+        if !block.seen.elsewhere {
+            return Ok(self.source.reader_ref().payload().at(pos, len));
+        }
+        let source = &mut self.source;
+        let map = self.foreign.map(&block.seen.block, |ring| source.whereabouts(ring))?;
+        if !map.payload_intact(pos, len) {
+            return Err(overtaken());
+        }
+        Ok(map.payload.at(pos, len))
+    }
+
+    /// Is nothing of the block overwritten up to now? What was looked at before is good if so.
+    pub fn is_intact(&self, block: &Block) -> bool {
+        self.source.reader_ref().intact(&block.seen) && self.is_intact_elsewhere(block)
+    }
+
+    fn is_intact_elsewhere(&self, block: &Block) -> bool {
+        let pos = block.seen.block.pos.wrapping_add(u64::from(block.offset));
+        !block.seen.elsewhere
+            || self.foreign.mapped(&block.seen.block).is_none_or(|map| map.payload_intact(pos, u64::from(block.len)))
+    }
+
+    /// Takes what was peeked: the writer may overwrite it. Fails with ESTALE where it has done so already, and with EINVAL
+    /// where this is not what was peeked last.
+    pub fn release(&mut self, block: &Block) -> io::Result<()> {
+        self.check(block)?;
+        let whole = self.go_past(block);
+        self.settle();
+        if whole { Ok(()) } else { Err(overtaken()) }
+    }
+
+    pub(super) fn check(&self, block: &Block) -> io::Result<()> {
+        let same = block.seen.position == self.at && block.offset == self.offset;
+        let there = self.source.reader_ref().cursor() == block.seen.position;
+        if same && there { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EINVAL)) }
+    }
+
+    /// Goes on behind these bytes; says whether they were whole up to now.
+    pub(super) fn go_past(&mut self, block: &Block) -> bool {
+        let whole_elsewhere = self.is_intact_elsewhere(block);
+        self.lost_elsewhere += u64::from(!whole_elsewhere);
+        self.given = 0;
+        let reader = self.source.reader();
+        let whole = if reader.layout().kind() == RingKind::C {
+            let seen = reader.first(block.seen, block.len);
+            reader.go_past(&seen).is_ok()
+        } else if whole_elsewhere && block.offset + block.len < block.seen.block.len {
+            self.offset += block.len;
+            reader.intact(&block.seen)
+        } else {
+            self.offset = 0;
+            reader.go_past(&block.seen).is_ok()
+        };
+        self.pass();
+        whole && whole_elsewhere
+    }
+
+    /// Lets the writer have what was taken and is needed by nobody it was forwarded to.
+    pub(super) fn pass(&mut self) {
+        let first = self.outstanding.iter().filter_map(Outstanding::first).min();
+        let reader = self.source.reader();
+        reader.pass(first.unwrap_or(u64::MAX));
+    }
+
+    /// The next block; `None` at the end.
+    fn look(&mut self, wait: bool) -> io::Result<Option<Seen>> {
+        while !self.ended {
+            self.pass_outstanding();
+            match self.source.reader().peek() {
+                Ok(seen) => {
+                    if seen.position != self.at || self.offset > seen.block.len {
+                        (self.at, self.offset, self.given) = (seen.position, 0, 0);
+                    }
+                    return Ok(Some(seen));
+                }
+                Err(Nothing::Damaged) => {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "the ring's writer is broken"));
+                }
+                Err(Nothing::Yet) => {}
+                Err(Nothing::Ended | Nothing::Moved | Nothing::Retired) => {
+                    if self.next_generation(wait)? {
+                        continue;
+                    }
+                    if self.ended {
+                        break;
+                    }
+                }
+            }
+            if !wait {
+                return Err(would_block());
+            }
+            self.sleep()?;
+        }
+        Ok(None)
+    }
+
+    /// Goes on with the ring's next generation, where there is one; notes the end where there will be none.
+    fn next_generation(&mut self, wait: bool) -> io::Result<bool> {
+        // While this one is read by who it was forwarded to, its keeper must keep it.
+        if !self.outstanding.is_empty() {
+            return Ok(false);
+        }
+        let Source::Named(named, _) = &mut self.source else {
+            self.ended = true;
+            return Ok(false);
+        };
+        let wait = wait && self.poller.is_none();
+        match named.next_generation(if wait { None } else { Some(Instant::now()) }) {
+            Ok(true) => {
+                (self.at, self.offset, self.given) = (0, 0, 0);
+                self.origin = self.source.origin();
+                self.foreign.forgive();
+                Ok(true)
+            }
+            Ok(false) => {
+                self.ended = true;
+                Ok(false)
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::Interrupted) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sleeps until there may be something to do: something to read, or to pass.
+    pub(super) fn sleep(&mut self) -> io::Result<()> {
+        if self.poller.is_some() {
+            self.settle();
+            return self.poller.as_ref().map_or(Ok(()), Poller::wait);
+        }
+        if self.outstanding.is_empty() {
+            // However it ends: the caller looks again.
+            let _ = self.source.reader().wait(None);
+            return Ok(());
+        }
+        // What is taken is told: the writer may be waiting for it.
+        self.source.reader().tell();
+        let reader = self.source.reader_ref();
+        // When nothing more comes here, who reads there is all there is to wait for.
+        let sleeper = (!reader.is_over()).then(|| reader.sleeper());
+        self.sleep_for_outputs(sleeper.as_ref());
+        Ok(())
+    }
+
+    /// Sleeps until who it was forwarded to has moved, or this ring's bell rings.
+    fn sleep_for_outputs(&self, sleeper: Option<&Sleeper>) {
+        let fronts: Vec<_> = self.outstanding.iter().map(Outstanding::front).collect();
+        if let Some(needed) = forward::watch(&fronts) {
+            let words: Vec<_> = needed.iter().map(|needed| needed.word()).collect();
+            let deadline = needed.iter().filter_map(|needed| needed.deadline()).min();
+            match sleeper {
+                Some(sleeper) => sleeper.sleep(&words, deadline),
+                None => wait_any(&words, deadline),
+            }
+        }
+        forward::unwatch(&fronts);
+    }
+
+    /// A file descriptor that is readable when there is something to read, or the end. It belongs to this reader; it is
+    /// fed by a thread that sleeps as long as nothing happens. At times it is readable when only what was forwarded has
+    /// been read: then a non-blocking peek says EAGAIN, and the descriptor is right again.
+    pub fn poll_fd(&mut self) -> io::Result<BorrowedFd<'_>> {
+        if self.poller.is_none() {
+            self.poller = Some(Poller::new()?);
+            self.settle();
+        }
+        match &self.poller {
+            Some(poller) => Ok(poller.fd()),
+            None => Err(io::ErrorKind::Other.into()),
+        }
+    }
+
+    /// Makes the pollable file descriptor say how things are.
+    pub(super) fn settle(&mut self) {
+        if self.poller.is_none() {
+            return;
+        }
+        let blocked = matches!(self.look(false), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        let (source, outstanding) = (&self.source, &self.outstanding);
+        let Some(poller) = &mut self.poller else { return };
+        poller.set(if !blocked {
+            Due::Now
+        } else {
+            let over = source.reader_ref().is_over();
+            match source {
+                Source::Named(named, _) if over && outstanding.is_empty() => Due::Answer(named.answer_fd()),
+                _ => Due::Later {
+                    sleeper: source.reader_ref().sleeper(),
+                    is_over: over,
+                    fronts: outstanding.iter().map(Outstanding::front).collect(),
+                },
+            }
+        });
+    }
+
+    /// Waits until who it was forwarded to is through: dropped afterwards, nothing of that is overwritten unread. EAGAIN
+    /// where it must not wait.
+    pub fn drain(&mut self) -> io::Result<()> {
+        loop {
+            self.pass_outstanding();
+            self.source.reader().tell();
+            if self.outstanding.is_empty() {
+                return Ok(());
+            }
+            if !self.blocking {
+                return Err(would_block());
+            }
+            self.sleep_for_outputs(None);
+        }
+    }
+
+    /// Waits until there is something to read, or the end, for at most so long; says whether there is.
+    pub fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
+        self.poll_fd()?;
+        let deadline = Instant::now() + timeout;
+        loop {
+            match self.look(false) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                other => return other.map(|_| true),
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            self.settle();
+            if let Some(poller) = &self.poller {
+                poller.wait_for(Some(left))?;
+            }
+        }
+    }
+
+    fn read_some(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let Some(block) = self.peek_unsettled()? else { return Ok(0) };
+            if block.is_empty() {
+                // 0 bytes would mean the end.
+                self.go_past(&block);
+                continue;
+            }
+            let part = block.first(buffer.len());
+            match self.look_at(&part).map(|bytes| bytes.copy_to(buffer)) {
+                Ok(len) => {
+                    if self.go_past(&part) {
+                        return Ok(len);
+                    }
+                }
+                Err(error) if error.raw_os_error() == Some(libc::ESTALE) => {
+                    self.go_past(&block);
+                }
+                Err(error) => {
+                    // The next read goes on behind it.
+                    self.refused += 1;
+                    self.go_past(&block);
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+impl io::Read for PipeReader {
+    /// Reads at most one block, or what is left of one; of a stream, what there is. A block that may not be read is an
+    /// error, and the next read goes on behind it.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() {
+            return Ok(0);
+        }
+        let read = self.read_some(buffer);
+        self.settle();
+        read
+    }
+}

@@ -1,0 +1,296 @@
+//! The end of a pipe that is written.
+
+use super::foreign::Origin;
+use super::local::Local;
+use crate::descriptor::{Descriptor, WIRE_MAX};
+use crate::keeper::client::NamedWriter;
+use crate::keeper::server::FOREIGN_RINGS;
+use crate::ring::layout::Layout;
+use crate::ring::{NotWritten, RingKind, Writer, WriterCounters};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A ring's writer, and who keeps the ring.
+#[derive(Debug)]
+pub(super) enum Sink {
+    Named(Box<NamedWriter>),
+    Local(Box<Writer>, Local),
+}
+
+impl Sink {
+    pub fn writer(&mut self) -> &mut Writer {
+        match self {
+            Sink::Named(named) => named.writer(),
+            Sink::Local(writer, _) => writer,
+        }
+    }
+
+    fn register(&mut self, origin: &Origin) -> io::Result<u16> {
+        match (self, origin.named_place()) {
+            (Sink::Named(writer), Some((named, generation))) => writer.register(named.path(), generation),
+            (Sink::Local(_, local), _) => local.register(origin),
+            // Other processes could not find it.
+            (Sink::Named(_), None) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+}
+
+/// Who forwarded to a ring looks, after the writing, how far its readers are: so the writer lies behind a lock.
+pub(super) type SharedSink = Arc<Mutex<Sink>>;
+
+pub(super) fn locked(sink: &SharedSink) -> MutexGuard<'_, Sink> {
+    sink.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a writer has done, and what it writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriterStat {
+    /// Kind of the ring.
+    pub kind: RingKind,
+    /// Longest block in bytes; of a stream, bytes the ring holds.
+    pub block_bytes: u64,
+    /// Readers there are now.
+    pub readers: usize,
+    /// The ring's own counters.
+    pub ring: WriterCounters,
+    /// Blocks forwarded to it by their descriptor alone.
+    pub forwarded: u64,
+    /// Blocks forwarded to it whose bytes had to be copied: it is no ring of descriptors, or cannot name theirs.
+    pub copied: u64,
+}
+
+/// The end of a pipe that is written. Dropping it ends the ring in order.
+#[derive(Debug)]
+pub struct PipeWriter {
+    sink: SharedSink,
+    kind: RingKind,
+    blocking: bool,
+    needs_readers: bool,
+    /// Somebody has read it.
+    was_read: bool,
+    /// Numbers of other rings; 0 where there is none to be had. Latest asked for last, as the keeper has them.
+    numbers: VecDeque<(Origin, u16)>,
+    /// One after the last unit that was forwarded.
+    forwarded_to: u64,
+    forwarded: u64,
+    copied: u64,
+}
+
+fn broken() -> io::Error {
+    io::Error::from_raw_os_error(libc::EPIPE)
+}
+
+fn would_block() -> io::Error {
+    io::Error::from_raw_os_error(libc::EAGAIN)
+}
+
+fn too_long() -> io::Error {
+    io::Error::from_raw_os_error(libc::EMSGSIZE)
+}
+
+impl PipeWriter {
+    pub(super) fn of_named(writer: NamedWriter, blocking: bool, needs_readers: bool) -> PipeWriter {
+        let kind = writer.geometry().kind;
+        PipeWriter::of(Sink::Named(Box::new(writer)), kind, blocking, needs_readers)
+    }
+
+    pub(super) fn of_local(writer: Writer, local: Local) -> PipeWriter {
+        let kind = writer.layout().kind();
+        PipeWriter::of(Sink::Local(Box::new(writer), local), kind, true, true)
+    }
+
+    fn of(sink: Sink, kind: RingKind, blocking: bool, needs_readers: bool) -> PipeWriter {
+        PipeWriter {
+            sink: Arc::new(Mutex::new(sink)),
+            kind,
+            blocking,
+            needs_readers,
+            was_read: false,
+            numbers: VecDeque::new(),
+            forwarded_to: 0,
+            forwarded: 0,
+            copied: 0,
+        }
+    }
+
+    /// Calls that would wait fail with [`io::ErrorKind::WouldBlock`] from here on, or wait.
+    pub fn set_non_blocking(&mut self, non_blocking: bool) {
+        self.blocking = !non_blocking;
+    }
+
+    /// Kind of the ring.
+    pub fn kind(&self) -> RingKind {
+        self.kind
+    }
+
+    /// What it has done so far.
+    pub fn stat(&mut self) -> WriterStat {
+        let mut sink = locked(&self.sink);
+        let writer = sink.writer();
+        WriterStat {
+            kind: self.kind,
+            block_bytes: writer.layout().block_bytes(),
+            readers: writer.readers(),
+            ring: writer.counters(),
+            forwarded: self.forwarded,
+            copied: self.copied,
+        }
+    }
+
+    /// Writes one block with what is known of it; of a stream as many bytes as there is room for, all where it waits.
+    ///
+    /// EPIPE: all readers have left. EAGAIN: there is no room, or nobody has come to read yet, and it may not wait.
+    /// EMSGSIZE: the ring can never hold so long a block. What a DropNewest reader has dropped counts as written here.
+    pub fn write_block(&mut self, about: Descriptor, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() as u64 > u64::from(u32::MAX) && self.kind != RingKind::C {
+            return Err(too_long());
+        }
+        let mut about = about;
+        if about.wire() == 0 {
+            about.set_wire(u32::try_from(bytes.len()).unwrap_or(u32::MAX).min(WIRE_MAX));
+        }
+        let mut done = 0;
+        let room = if self.kind == RingKind::C { 1 } else { bytes.len() as u64 };
+        self.until_written(room, |kind, writer| {
+            if kind != RingKind::C {
+                return writer.try_write(about, bytes).map(|()| Some(bytes.len()));
+            }
+            done += writer.try_write_some(&bytes[done..])?;
+            Ok((done == bytes.len()).then_some(done))
+        })
+        .map(|written| written.unwrap_or(bytes.len()))
+        .or_else(|error| if done > 0 { Ok(done) } else { Err(error) })
+    }
+
+    /// Tries until it is done or must not wait; `None` where a reader's contract had it dropped.
+    fn until_written<T>(
+        &mut self,
+        room: u64,
+        mut attempt: impl FnMut(RingKind, &mut Writer) -> Result<Option<T>, NotWritten>,
+    ) -> io::Result<Option<T>> {
+        let mut sink = locked(&self.sink);
+        loop {
+            if sink.writer().readers() > 0 {
+                self.was_read = true;
+            } else if self.needs_readers {
+                match &mut *sink {
+                    _ if self.was_read => return Err(broken()),
+                    Sink::Named(named) if self.blocking => drop(named.wait_for_reader(None)?),
+                    _ => return Err(would_block()),
+                }
+                continue;
+            }
+            let writer = sink.writer();
+            match attempt(self.kind, writer) {
+                Ok(Some(done)) => return Ok(Some(done)),
+                Err(NotWritten::Dropped) => return Ok(None),
+                Err(NotWritten::TooLong) => return Err(too_long()),
+                Ok(None) | Err(NotWritten::WouldBlock) if !self.blocking => return Err(would_block()),
+                Ok(None) | Err(NotWritten::WouldBlock) => {
+                    if writer.wait_for_room(room, None) == Err(NotWritten::TooLong) {
+                        return Err(too_long());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes a descriptor of another ring's block; says under which unit, `None` where it was dropped.
+    pub(super) fn forward(&mut self, block: &Descriptor) -> io::Result<Option<u64>> {
+        let unit = self.until_written(0, |_, writer| {
+            let unit = writer.head();
+            writer.try_forward(block).map(|()| Some(unit))
+        })?;
+        self.forwarded += u64::from(unit.is_some());
+        self.forwarded_to = unit.map_or(self.forwarded_to, |unit| unit + 1);
+        Ok(unit)
+    }
+
+    /// Writes the bytes of a block that was to be forwarded.
+    pub(super) fn forward_copied(&mut self, about: Descriptor, bytes: &[u8]) -> io::Result<usize> {
+        // The ring names its own blocks by 0.
+        let about = Descriptor { ring: Default::default(), generation: Default::default(), ..about };
+        let written = self.write_block(about, bytes)?;
+        self.copied += 1;
+        Ok(written)
+    }
+
+    /// The number by which this ring's descriptors may name that ring; `None` where they cannot. Asks once for each ring.
+    pub(super) fn number_of(&mut self, origin: &Origin) -> Option<u16> {
+        if self.kind != RingKind::D {
+            return None;
+        }
+        let known = self.numbers.iter().rev().find(|(known, _)| known == origin);
+        let number = match known {
+            Some((_, number)) => *number,
+            None => {
+                let number = locked(&self.sink).register(origin).unwrap_or(0);
+                if self.numbers.len() >= FOREIGN_RINGS {
+                    self.numbers.pop_front();
+                }
+                self.numbers.push_back((origin.clone(), number));
+                number
+            }
+        };
+        Some(number).filter(|number| *number != 0)
+    }
+
+    pub(super) fn sink(&self) -> &SharedSink {
+        &self.sink
+    }
+
+    /// Wakes readers that sleep through a batch.
+    pub fn flush_signals(&mut self) {
+        locked(&self.sink).writer().flush();
+    }
+
+    /// Goes on in a ring of another size; readers follow by themselves. Waits until what was forwarded is read.
+    pub fn resize(&mut self, bytes: u64, slots: u64) -> io::Result<()> {
+        let mut sink = locked(&self.sink);
+        let Sink::Named(named) = &mut *sink else {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "only a named ring can change its size"));
+        };
+        named.writer().flush();
+        if let Some(last) = self.forwarded_to.checked_sub(1) {
+            while let Some(needed) = named.writer().needed_by(last) {
+                if !self.blocking {
+                    return Err(would_block());
+                }
+                // The bell's value is from before the watch: who moved since has changed it, or is seen by the next look.
+                named.writer().watch();
+                if named.writer().needed_by(last).is_some() {
+                    needed.sleep();
+                }
+                named.writer().unwatch();
+            }
+        }
+        named.resize(bytes, slots)?;
+        self.forwarded_to = 0;
+        Ok(())
+    }
+
+    /// Ends the ring in order; as dropping it.
+    pub fn close(self) {}
+}
+
+impl Drop for PipeWriter {
+    fn drop(&mut self) {
+        // Who has forwarded to it keeps the writer's view of the readers, but writes nothing.
+        locked(&self.sink).writer().finish_writing();
+    }
+}
+
+impl io::Write for PipeWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        self.write_block(Descriptor::default(), bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.flush_signals();
+        Ok(())
+    }
+}

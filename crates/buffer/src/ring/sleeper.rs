@@ -1,0 +1,116 @@
+//! Sleeping in a reader's place, on its own bell and on others at once (futex_waitv(2), Linux 5.16).
+//!
+//! Not a reader: it moves nothing. While one of these sleeps, the reader itself must not, for there is one wait word.
+
+use super::doorbell;
+use super::words::{ASLEEP, AWAKE, ReaderPage, RingWords};
+use crate::shared::words::Shared;
+use base::atomic::{AtomicU32, Ordering};
+use rustix::thread::futex::{Wait, WaitFlags, WaitPtr, WaitvFlags};
+use std::time::{Duration, Instant};
+
+/// What is needed to sleep in a reader's place.
+#[derive(Clone, Debug)]
+pub struct Sleeper {
+    pub(super) words: Shared<RingWords>,
+    pub(super) page: Shared<ReaderPage>,
+    pub(super) slot: usize,
+    pub(super) serial: u32,
+    /// The unit looked at next; `None` where the writer has not met the reader yet.
+    pub(super) cursor: Option<u64>,
+}
+
+impl Sleeper {
+    /// Sleeps until there is something to look at behind the cursor, until one of these other words has another value than
+    /// the one beside it, or until `deadline`. May wake early: look again.
+    pub fn sleep(&self, others: &[(&AtomicU32, u32)], deadline: Option<Instant>) {
+        let bell = &self.words.slots[self.slot].bell;
+        // Acquire: what was done before it was rung.
+        let seen = bell.load(Ordering::Acquire);
+        let wait = &self.page.wait.0.wait;
+        wait.store(ASLEEP, Ordering::Relaxed);
+        // Whether the writer's fences are light or full, this one meets them.
+        doorbell::heavy();
+        if !self.is_due() {
+            let mut words = vec![(bell, seen)];
+            words.extend_from_slice(others);
+            wait_any(&words, deadline);
+        }
+        wait.store(AWAKE, Ordering::Relaxed);
+    }
+
+    /// Is there something to look at, or the end?
+    pub fn is_due(&self) -> bool {
+        let there = match self.cursor {
+            Some(cursor) => self.words.writer.0.head.load(Ordering::Acquire) != cursor,
+            None => self.words.slots[self.slot].serial.load(Ordering::Acquire) == self.serial,
+        };
+        there
+            || self.words.writer.0.ended.load(Ordering::Acquire) != 0
+            || self.words.keeper.0.retired.load(Ordering::Acquire) != 0
+    }
+}
+
+/// A reader that still needs a unit, and the bell it rings when it has moved, as it was before the look.
+#[derive(Clone, Debug)]
+pub struct Needed {
+    pub(super) page: Shared<ReaderPage>,
+    pub(super) bell: u32,
+    /// DropNewest readers ring for nobody.
+    pub(super) rings: bool,
+}
+
+/// How often a reader that does not ring is looked at.
+const LOOK: Duration = Duration::from_millis(5);
+
+impl Needed {
+    /// The word to sleep on, and the value it has while nothing changes.
+    pub fn word(&self) -> (&AtomicU32, u32) {
+        (&self.page.wait.0.bell, self.bell)
+    }
+
+    /// When to look again even if nobody has rung.
+    pub fn deadline(&self) -> Option<Instant> {
+        (!self.rings).then(|| Instant::now() + LOOK)
+    }
+
+    /// Sleeps until the reader has moved. May wake early: look again.
+    pub fn sleep(&self) {
+        wait_any(&[self.word()], self.deadline());
+    }
+}
+
+/// Sleeps as long as every word has the value beside it, at most until `deadline`. May wake early: look again.
+pub fn wait_any(words: &[(&AtomicU32, u32)], deadline: Option<Instant>) {
+    let waits: Vec<Wait> = words
+        .iter()
+        .map(|(word, value)| {
+            let mut wait = Wait::new();
+            wait.val = u64::from(*value);
+            wait.uaddr = WaitPtr::new(word.as_ptr().cast());
+            wait.flags = WaitFlags::SIZE_U32;
+            wait
+        })
+        .collect();
+    // Absolute, for futex_waitv knows nothing else; the same clock as `Instant`.
+    let until = deadline.map(|deadline| {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let left = deadline.saturating_duration_since(Instant::now());
+        let nanoseconds = now.tv_nsec + i64::from(left.subsec_nanos());
+        rustix::thread::futex::Timespec {
+            tv_sec: now
+                .tv_sec
+                .saturating_add(i64::try_from(left.as_secs()).unwrap_or(i64::MAX))
+                .saturating_add(nanoseconds / 1_000_000_000),
+            tv_nsec: nanoseconds % 1_000_000_000,
+        }
+    });
+    // Every outcome means the same to the caller: look again. A kernel without the call (before 5.16) cannot make the
+    // segments either, whose flags are younger.
+    let _ = rustix::thread::futex::waitv(
+        &waits,
+        WaitvFlags::empty(),
+        until.as_ref(),
+        rustix::thread::futex::ClockId::Monotonic,
+    );
+}
