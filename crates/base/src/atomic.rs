@@ -2,7 +2,7 @@
 //!
 //! Every room takes its atomics, fences and hints from here: built with `--cfg loom` the same names are those of a model
 //! checker, so that the code that ships is the code that is checked; built with the feature `kill-points` they count their
-//! stores, so that a test can end a process at each of them ([`kill_points`]). Not a place for protocols: those live where
+//! stores, so that a test can end a process at each of them (`kill_points`). Not a place for protocols: those live where
 //! the shared words live.
 
 #[cfg(feature = "kill-points")]
