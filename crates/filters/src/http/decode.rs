@@ -6,7 +6,9 @@
 
 use super::format::{Around, DeflateAt, Format, GzipAt};
 use super::head::Coding;
-use base::limits::{BROTLI_TABLES_BYTES, BROTLI_WINDOW_BYTES, CODED_GATHER_BYTES, CODING_STAGE_BYTES, HTTP_SPARES, INFLATE_BYTES};
+use base::limits::{
+    BROTLI_TABLES_BYTES, BROTLI_WINDOW_BYTES, CODED_GATHER_BYTES, CODING_STAGE_BYTES, HTTP_SPARES, INFLATE_BYTES,
+};
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
 use flate2::{Decompress, FlushDecompress, Status};
 
