@@ -1,0 +1,39 @@
+//! The C face of rings: `libstreamline.so`, `libstreamline.a` and `include/streamline.h`, which is generated from here.
+//!
+//! Nothing is decided here: each function checks its pointers, calls what [`buffer::pipe`] has, and says an error as a
+//! negative errno. No panic crosses into C: it becomes EIO. Read [`pipe`] first.
+//!
+//! A handle is used by one thread at a time. A pointer from `sl_peek` is good until the next call for that handle; where
+//! the ring is not held (SL_OVERWRITE, SL_SHARED), the bytes may change meanwhile, and `sl_release` says whether they have.
+
+mod errno;
+pub mod pipe;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs what a C function does. A panic is a fault of ours, told as EIO; what it was about may be half done.
+fn guarded(work: impl FnOnce() -> std::io::Result<i64>) -> i64 {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(value)) => value,
+        Ok(Err(error)) => -i64::from(errno::of(&error)),
+        Err(_) => -i64::from(libc::EIO),
+    }
+}
+
+/// The same where the result is a small number.
+fn guarded_int(work: impl FnOnce() -> std::io::Result<i64>) -> i32 {
+    i32::try_from(guarded(work)).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_an_error() {
+        assert_eq!(guarded(|| panic!("to be caught")), -i64::from(libc::EIO));
+        assert_eq!(guarded(|| Err(std::io::ErrorKind::BrokenPipe.into())), -i64::from(libc::EPIPE));
+        assert_eq!(guarded(|| Ok(7)), 7);
+        assert_eq!(guarded_int(|| Ok(i64::MAX)), i32::MAX);
+    }
+}

@@ -1,0 +1,419 @@
+//! Rings as pipes, for C: one function for each thing that can be done with either end.
+
+use crate::{guarded, guarded_int};
+use buffer::pipe::{Block, OpenOptions, PipeReader, PipeWriter};
+use buffer::ring::{From, OnFull};
+use std::ffi::{CStr, c_char, c_void};
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
+
+/// Open for reading.
+pub const SL_READ: u32 = 1;
+/// Open for writing.
+pub const SL_WRITE: u32 = 2;
+/// Calls that would wait return -EAGAIN.
+pub const SL_NONBLOCK: u32 = 4;
+/// Begin at the oldest block that is there; for readers that hold nothing.
+pub const SL_OLDEST: u32 = 8;
+/// When this reader is a whole ring behind, the newest block is dropped; else the writer waits.
+pub const SL_DROP_NEWEST: u32 = 16;
+/// When this reader is a whole ring behind, it is overtaken.
+pub const SL_OVERWRITE: u32 = 32;
+/// As SL_OVERWRITE; readers that were overtaken stay together.
+pub const SL_SHARED: u32 = 64;
+/// Write also while nobody reads: it is lost.
+pub const SL_UNREAD: u32 = 128;
+
+/// One end of a ring.
+pub struct SlPipe(End);
+
+enum End {
+    Reader { reader: Box<PipeReader>, peeked: Option<Block> },
+    Writer(Box<PipeWriter>),
+}
+
+/// What a peek shows.
+#[repr(C)]
+pub struct SlBlock {
+    /// The bytes, where they lie. NULL where they may not be read; then `refused` says why.
+    pub bytes: *const c_void,
+    /// How many there are.
+    pub len: u64,
+    /// When the block was seen: nanoseconds since 1970 UTC.
+    pub time: u64,
+    /// What was said of it: its class.
+    pub block_class: u32,
+    /// Its length on the wire.
+    pub wire: u32,
+    /// 0, or the negative errno that its ring's keeper gives.
+    pub refused: i32,
+    /// Do the bytes lie in another ring than the one that is read?
+    pub elsewhere: i32,
+}
+
+/// How an end is.
+#[repr(C)]
+pub struct SlStat {
+    /// Longest block; of a stream, what the ring holds.
+    pub block_bytes: u64,
+    /// Blocks read or written.
+    pub blocks: u64,
+    /// Bytes read or written.
+    pub bytes: u64,
+    /// Lost by this reader (it was overtaken), or dropped by this writer: blocks; bytes, of a stream.
+    pub lost: u64,
+    /// Blocks forwarded to this writer by their descriptor alone.
+    pub forwarded: u64,
+    /// Blocks forwarded to this writer whose bytes had to be copied.
+    pub copied: u64,
+    /// Blocks that this reader forwarded and others have not read yet.
+    pub outstanding: u64,
+    /// Rings that this reader fetched since a block lay in them.
+    pub faults: u64,
+    /// Readers of this writer's ring.
+    pub readers: u64,
+    /// 'c', 'p', 'v' or 'd'.
+    pub kind: c_char,
+}
+
+fn invalid() -> io::Error {
+    io::Error::from_raw_os_error(libc::EINVAL)
+}
+
+fn not_this_end() -> io::Error {
+    io::Error::from_raw_os_error(libc::EBADF)
+}
+
+/// # Safety
+///
+/// Null, or from `sl_open` and not closed, and used by nobody else meanwhile.
+unsafe fn end<'a>(pipe: *mut SlPipe) -> io::Result<&'a mut End> {
+    // SAFETY: the caller's word.
+    unsafe { pipe.as_mut() }.map(|pipe| &mut pipe.0).ok_or_else(invalid)
+}
+
+/// # Safety
+///
+/// As [`end`].
+unsafe fn reader<'a>(pipe: *mut SlPipe) -> io::Result<(&'a mut PipeReader, &'a mut Option<Block>)> {
+    // SAFETY: the caller's word.
+    match unsafe { end(pipe) }? {
+        End::Reader { reader, peeked } => Ok((reader, peeked)),
+        End::Writer(_) => Err(not_this_end()),
+    }
+}
+
+/// # Safety
+///
+/// As [`end`].
+unsafe fn writer<'a>(pipe: *mut SlPipe) -> io::Result<&'a mut PipeWriter> {
+    // SAFETY: the caller's word.
+    match unsafe { end(pipe) }? {
+        End::Writer(writer) => Ok(writer),
+        End::Reader { .. } => Err(not_this_end()),
+    }
+}
+
+/// Opens the ring of this name (or whose keeper's socket is at this path). 0, or a negative errno.
+///
+/// # Safety
+///
+/// `name` is a text that ends with a zero byte, `pipe` a place for the handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sl_open(name: *const c_char, flags: u32, pipe: *mut *mut SlPipe) -> i32 {
+    guarded_int(|| {
+        if name.is_null() || pipe.is_null() || flags >= SL_UNREAD * 2 {
+            return Err(invalid());
+        }
+        // SAFETY: not null, and the caller's word for the rest.
+        let name = unsafe { CStr::from_ptr(name) }.to_str().map_err(|_| invalid())?;
+        let has = |flag| flags & flag != 0;
+        let contract = match flags & (SL_DROP_NEWEST | SL_OVERWRITE | SL_SHARED) {
+            0 => OnFull::Wait,
+            SL_DROP_NEWEST => OnFull::DropNewest,
+            SL_OVERWRITE => OnFull::Overwrite,
+            SL_SHARED => OnFull::Shared,
+            _ => return Err(invalid()),
+        };
+        let options = OpenOptions::new()
+            .contract(contract)
+            .from(if has(SL_OLDEST) { From::Oldest } else { From::Next })
+            .non_blocking(has(SL_NONBLOCK))
+            .needs_readers(!has(SL_UNREAD));
+        let opened = match flags & (SL_READ | SL_WRITE) {
+            SL_READ => End::Reader { reader: Box::new(options.read(name)?), peeked: None },
+            SL_WRITE => End::Writer(Box::new(options.write(name)?)),
+            _ => return Err(invalid()),
+        };
+        // SAFETY: not null, and the caller's word.
+        unsafe { pipe.write(Box::into_raw(Box::new(SlPipe(opened)))) };
+        Ok(0)
+    })
+}
+
+/// Reads at most one block, or what is left of one; of a stream, what there is. Bytes read, 0 at the end, or a negative
+/// errno.
+///
+/// # Safety
+///
+/// `pipe` is from `sl_open`; `buffer` has room for `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sl_read(pipe: *mut SlPipe, buffer: *mut c_void, len: usize) -> i64 {
+    guarded(|| {
+        // SAFETY: the caller's word.
+        let (reader, peeked) = unsafe { reader(pipe) }?;
+        *peeked = None;
+        if buffer.is_null() || len > isize::MAX as usize {
+            return Err(invalid());
+        }
+        // SAFETY: as above; written to before it is read, as a system call does.
+        let buffer = unsafe { std::slice::from_raw_parts_mut(buffer.cast::<u8>(), len) };
+        Ok(reader.read(buffer)? as i64)
+    })
+}
+
+/// Writes one block; of a stream as much as there is room for, all where it waits. Bytes written, or a negative errno:
+/// -EPIPE when all readers have left (there is no signal), -EMSGSIZE for a block that can never fit.
+///
+/// # Safety
+///
+/// `pipe` is from `sl_open`; `buffer` has `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sl_write(pipe: *mut SlPipe, buffer: *const c_void, len: usize) -> i64 {
+    guarded(|| {
+        // SAFETY: the caller's word.
+        let writer = unsafe { writer(pipe) }?;
+        if len == 0 {
+            return Ok(0);
+        }
+        if buffer.is_null() || len > isize::MAX as usize {
+            return Err(invalid());
+        }
+        // SAFETY: as above.
+        let buffer = unsafe { std::slice::from_raw_parts(buffer.cast::<u8>(), len) };
+        Ok(writer.write(buffer)? as i64)
+    })
+}
+
+/// Shows what the next read would give, where it lies. 1, 0 at the end, or a negative errno.
+///
+/// # Safety
+///
+/// `pipe` is from `sl_open`; `block` is a place for what is seen.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sl_peek(pipe: *mut SlPipe, block: *mut SlBlock) -> i32 {
+    guarded_int(|| {
+        // SAFETY: the caller's word.
+        let (reader, peeked) = unsafe { reader(pipe) }?;
+        *peeked = None;
+        if block.is_null() {
+            return Err(invalid());
+        }
+        let Some(seen) = reader.peek()? else { return Ok(0) };
+        *peeked = Some(seen);
+        let (bytes, refused) = match reader.look_at(&seen) {
+            Ok(bytes) => (bytes.as_ptr().cast(), 0),
+            Err(error) => (std::ptr::null(), -crate::errno::of(&error)),
+        };
+        let known = seen.descriptor();
+        let shown = SlBlock {
+            bytes,
+            len: seen.len() as u64,
+            time: known.time,
+            block_class: known.class.0,
+            wire: known.wire(),
+            refused,
+            elsewhere: i32::from(seen.is_elsewhere()),
+        };
+        // SAFETY: not null, and the caller's word.
+        unsafe { block.write(shown) };
+        Ok(1)
+    })
+}
+
+/// Takes the first `len` bytes of what was peeked last, SIZE_MAX for all. 0, or a negative errno: -ESTALE where they were
+/// overwritten while they were looked at.
+///
+/// # Safety
+///
+/// `pipe` is from `sl_open`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sl_release(pipe: *mut SlPipe, len: usize) -> i32 {
+    guarded_int(|| {
+        // SAFETY: the caller's word.
+        let (reader, peeked) = unsafe { reader(pipe) }?;
+        let block = peeked.take().ok_or_else(invalid)?;
+        reader.release(&block.first(len))?;
+        Ok(0)
+    })
+}
+
+/// Gives the first `len` bytes (SIZE_MAX: all) of what was peeked last to another ring, and takes them. No byte is copied
+/// where that is a ring of descriptors. Bytes given, or a negative errno; then nothing was taken, but for -ESTALE.
+///
+/// # Safety
+///
+/// Both are from `sl_open`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sl_forward(from: *mut SlPipe, to: *mut SlPipe, len: usize) -> i64 {
+    // SAFETY: the caller's word; an array of one.
+    unsafe { sl_tee(from, &to, 1, len) }
+}
+
+/// The same to `count` rings. After -EAGAIN call it again with the same rings in the same order: it goes on where it
+/// stopped.
+///
+/// # Safety
+///
+/// All are from `sl_open`, all of `to` are different; `to` has `count` elements.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sl_tee(from: *mut SlPipe, to: *const *mut SlPipe, count: usize, len: usize) -> i64 {
+    guarded(|| {
+        // SAFETY: the caller's word.
+        let (reader, peeked) = unsafe { reader(from) }?;
+        let block = (*peeked).ok_or_else(invalid)?;
+        if to.is_null() || count == 0 || count > isize::MAX as usize / size_of::<*mut SlPipe>() {
+            return Err(invalid());
+        }
+        // SAFETY: the caller's word.
+        let to = unsafe { std::slice::from_raw_parts(to, count) };
+        if to.contains(&from) || to.iter().enumerate().any(|(place, one)| to[..place].contains(one)) {
+            return Err(invalid());
+        }
+        // SAFETY: the caller's word; each is another, as was just seen, and none is the reader.
+        let mut writers = to.iter().map(|one| unsafe { writer(*one) }).collect::<io::Result<Vec<_>>>()?;
+        let outcome = reader.tee(&block.first(len), &mut writers);
+        let stays = matches!(&outcome, Err(error) if error.raw_os_error() != Some(libc::ESTALE));
+        if !stays {
+            *peeked = None;
+        }
+        Ok(outcome? as i64)
+    })
+}
+
+/// A file descriptor that is readable when there is something to read, or the end. It belongs to the handle: do not read
+/// or close it. The descriptor, or a negative errno.
+///
+/// # Safety
+///
+/// `pipe` is from `sl_open`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sl_poll_fd(pipe: *mut SlPipe) -> i32 {
+    guarded_int(|| {
+        // SAFETY: the caller's word.
+        let (reader, _) = unsafe { reader(pipe) }?;
+        Ok(i64::from(reader.poll_fd()?.as_raw_fd()))
+    })
+}
+
+/// Wakes readers that sleep through a batch. 0, or a negative errno.
+///
+/// # Safety
+///
+/// `pipe` is from `sl_open`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sl_flush(pipe: *mut SlPipe) -> i32 {
+    guarded_int(|| {
+        // SAFETY: the caller's word.
+        unsafe { writer(pipe) }?.flush()?;
+        Ok(0)
+    })
+}
+
+/// Goes on in a ring of at least so many bytes and slots (0: as many as suit). 0, or a negative errno.
+///
+/// # Safety
+///
+/// `pipe` is from `sl_open`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sl_resize(pipe: *mut SlPipe, bytes: u64, slots: u64) -> i32 {
+    guarded_int(|| {
+        // SAFETY: the caller's word.
+        unsafe { writer(pipe) }?.resize(bytes, slots)?;
+        Ok(0)
+    })
+}
+
+/// Waits until what was forwarded is read, so that closing overwrites nothing unread. 0, or a negative errno.
+///
+/// # Safety
+///
+/// `pipe` is from `sl_open`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sl_drain(pipe: *mut SlPipe) -> i32 {
+    guarded_int(|| {
+        // SAFETY: the caller's word.
+        unsafe { reader(pipe) }?.0.drain()?;
+        Ok(0)
+    })
+}
+
+/// Says how an end is. 0, or a negative errno.
+///
+/// # Safety
+///
+/// `pipe` is from `sl_open`; `stat` is a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sl_stat(pipe: *mut SlPipe, stat: *mut SlStat) -> i32 {
+    guarded_int(|| {
+        // SAFETY: the caller's word.
+        let end = unsafe { end(pipe) }?;
+        if stat.is_null() {
+            return Err(invalid());
+        }
+        let (answer, kind) = match end {
+            End::Reader { reader, .. } => {
+                let is = reader.stat();
+                let answer = SlStat {
+                    block_bytes: is.block_bytes,
+                    blocks: is.ring.blocks,
+                    bytes: is.ring.bytes,
+                    lost: is.ring.lost + is.lost_elsewhere,
+                    forwarded: 0,
+                    copied: 0,
+                    outstanding: is.outstanding as u64,
+                    faults: is.faults,
+                    readers: 0,
+                    kind: 0,
+                };
+                (answer, is.kind)
+            }
+            End::Writer(writer) => {
+                let is = writer.stat();
+                let answer = SlStat {
+                    block_bytes: is.block_bytes,
+                    blocks: is.ring.blocks,
+                    bytes: is.ring.bytes,
+                    lost: is.ring.dropped,
+                    forwarded: is.forwarded,
+                    copied: is.copied,
+                    outstanding: 0,
+                    faults: 0,
+                    readers: is.readers as u64,
+                    kind: 0,
+                };
+                (answer, is.kind)
+            }
+        };
+        let kind = kind.name().bytes().next().map_or(0, |letter| letter as c_char);
+        // SAFETY: not null, and the caller's word.
+        unsafe { stat.write(SlStat { kind, ..answer }) };
+        Ok(0)
+    })
+}
+
+/// Closes an end: a writer's ring ends in order. The handle is gone whatever this returns. 0, or a negative errno.
+///
+/// # Safety
+///
+/// `pipe` is null, or from `sl_open` and not closed yet.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sl_close(pipe: *mut SlPipe) -> i32 {
+    guarded_int(|| {
+        if !pipe.is_null() {
+            // SAFETY: the caller's word: it was made by `Box::into_raw` in `sl_open`.
+            drop(unsafe { Box::from_raw(pipe) });
+        }
+        Ok(0)
+    })
+}
