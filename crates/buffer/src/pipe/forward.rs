@@ -13,6 +13,7 @@ use super::writer::{PipeWriter, SharedSink, locked};
 use crate::ring::sleeper::Needed;
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 
 /// What was forwarded to one ring and is not passed there yet.
@@ -93,6 +94,31 @@ impl PipeReader {
         // Overwritten after it was given: who reads it there finds out.
         self.go_past(block);
         Ok(block.len())
+    }
+
+    /// Gives what was peeked last to a socket, a pipe or a file, and takes what of it went; says how much. The kernel copies
+    /// from the ring where this reader holds it; else the bytes are copied and verified first, for what is sent cannot be
+    /// taken back. Pages are never given away: the ring's writer would change them under whoever has them.
+    pub fn forward_to_fd(&mut self, block: &Block, to: impl AsFd) -> io::Result<usize> {
+        self.check(block)?;
+        let holds = self.source.reader_ref().contract().holds() && !block.seen.elsewhere;
+        let bytes = self.look_at(block)?;
+        let written = if holds {
+            // SAFETY: the bytes are mapped for as long as `self` lives, all `len` of them in a row; the kernel only reads them,
+            // and does not mind whether they change.
+            let written = unsafe { libc::write(to.as_fd().as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
+            usize::try_from(written).map_err(|_| io::Error::last_os_error())?
+        } else {
+            let copy = bytes.copy_to_vec();
+            if !self.is_intact(block) {
+                self.go_past(block);
+                self.settle();
+                return Err(overtaken());
+            }
+            rustix::io::write(to, &copy)?
+        };
+        self.release(&block.first(written))?;
+        Ok(written)
     }
 
     /// Which ring the block lies in.

@@ -13,9 +13,11 @@
 //! - [`foreign`] — the buffer fault: bytes that lie in another ring than their descriptor.
 //! - [`poll`] — a file descriptor for poll(2) and epoll(7).
 //! - [`local`] — rings within this process, without a keeper's socket.
+//! - [`file`] — a file read as if it were a ring.
 //!
 //! For the fewest instructions per block use [`ring`](crate::ring) itself; for C see the crate `capi`.
 
+pub mod file;
 pub mod foreign;
 pub mod forward;
 pub mod local;
@@ -23,6 +25,7 @@ pub mod poll;
 pub mod reader;
 pub mod writer;
 
+pub use file::PipeFile;
 pub use local::Local;
 pub use reader::{Block, PipeReader, ReaderStat};
 pub use writer::{PipeWriter, WriterStat};
