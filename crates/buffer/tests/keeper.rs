@@ -278,3 +278,29 @@ fn a_keeper_that_is_gone_is_missed_on_both_sides() {
         assert!(began.elapsed() < Duration::from_secs(5), "its sockets are closed when it is gone");
     }
 }
+
+#[test]
+fn a_reader_behind_by_a_size_and_a_writer_misses_neither() {
+    let kept = Kept::new(RingOptions { keep_open: true, ..options(RingKind::D) });
+    let mut writer = kept.named.open_writer(Signalling::Every).unwrap();
+    let mut reader = kept.named.open_reader(OnFull::Wait, From::Next, soon()).unwrap();
+    writer.writer().write(Descriptor::default(), b"one", soon()).unwrap();
+    writer.resize(8192, 32).unwrap();
+    writer.writer().write(Descriptor::default(), b"two", soon()).unwrap();
+    drop(writer);
+    let again = Instant::now();
+    let mut writer = loop {
+        match kept.named.open_writer(Signalling::Every) {
+            Ok(writer) => break writer,
+            Err(error) => assert!(error.kind() == io::ErrorKind::ResourceBusy && again.elapsed().as_secs() < 5),
+        }
+    };
+    writer.writer().write(Descriptor::default(), b"six", soon()).unwrap();
+    assert_eq!(read(&mut reader).unwrap(), b"one");
+    for (nothing, next) in [(Nothing::Moved, b"two"), (Nothing::Ended, b"six")] {
+        assert_eq!(read(&mut reader), Err(nothing));
+        assert!(reader.next_generation(soon()).unwrap());
+        assert_eq!(read(&mut reader).unwrap(), next);
+    }
+    assert_eq!(reader.generation(), 3);
+}

@@ -108,8 +108,8 @@ enum Role {
     Guest,
     /// Waits for a generation to read.
     Waiting(WantedReader),
-    /// Reads under this number.
-    Reader { serial: u32 },
+    /// Reads under this number; `waits` for the next generation, where it has a place, to be sealed.
+    Reader { serial: u32, waits: bool },
     /// Writes; these readers it was told of.
     Writer { told: Vec<u32> },
 }
@@ -332,8 +332,14 @@ impl Keeper {
             Stage::Made => {}
             Stage::Over => {
                 // Numbers do not come back while anybody may remember them.
-                match Generation::make(&self.options, self.current.number.wrapping_add(1).max(1)) {
-                    Ok(next) => self.current = next,
+                let made = Generation::make(&self.options, self.current.number.wrapping_add(1).max(1));
+                match made.and_then(|next| self.with_readers(next)) {
+                    Ok(next) => {
+                        if let Err((refusal, text)) = self.make_room_in_past() {
+                            return self.refuse(key, refusal, &text);
+                        }
+                        self.succeed(next);
+                    }
                     Err(error) => {
                         return self.refuse(key, Refusal::Failed, &format!("no memory for the ring: {error}"));
                     }
@@ -347,6 +353,37 @@ impl Keeper {
             client.role = Role::Writer { told: Vec::new() };
         }
         Ok(())
+    }
+
+    /// Where readers wait for the next writer they keep their places: what it writes first is for them, however late they
+    /// ask.
+    fn with_readers(&self, mut next: Generation) -> io::Result<Generation> {
+        if self.options.keep_open {
+            for (serial, reader) in &self.current.readers {
+                next.readers.insert(*serial, KeptReader::make(reader.slot, reader.wanted, reader.peer)?);
+            }
+        }
+        Ok(next)
+    }
+
+    /// Room for one more generation that somebody has to read yet.
+    fn make_room_in_past(&mut self) -> Result<(), (Refusal, String)> {
+        if self.past.len() >= PAST {
+            if self.past[0].readers.values().any(|reader| reader.wanted.holds()) {
+                return Err((Refusal::Busy, format!("somebody has yet to read the ring of {PAST} generations ago")));
+            }
+            self.past.remove(0);
+        }
+        Ok(())
+    }
+
+    /// Makes this the current generation, and keeps the last one as long as somebody reads it.
+    fn succeed(&mut self, next: Generation) {
+        let mut last = std::mem::replace(&mut self.current, next);
+        last.stage = Stage::Over;
+        if !last.readers.is_empty() {
+            self.past.push(last);
+        }
     }
 
     fn mapped(&mut self, key: u64) -> Result<(), Gone> {
@@ -368,7 +405,7 @@ impl Keeper {
         let waiting: Vec<u64> = self
             .clients
             .iter()
-            .filter(|(_, client)| matches!(client.role, Role::Waiting(_)))
+            .filter(|(_, client)| matches!(client.role, Role::Waiting(_) | Role::Reader { waits: true, .. }))
             .map(|(key, _)| *key)
             .collect();
         for key in waiting {
@@ -379,14 +416,26 @@ impl Keeper {
     }
 
     fn serve_waiting(&mut self, key: u64) -> Result<(), Gone> {
-        let Some(Client { role: Role::Waiting(wanted), .. }) = self.clients.get(&key) else { return Ok(()) };
-        let wanted = *wanted;
+        let Some(client) = self.clients.get_mut(&key) else { return Ok(()) };
+        if let Role::Reader { serial, waits } = &mut client.role {
+            *waits = false;
+            let serial = *serial;
+            return self.hand_over(key, serial);
+        }
+        let Role::Waiting(wanted) = client.role else { return Ok(()) };
         self.open_reader(key, wanted)
     }
 
     fn open_reader(&mut self, key: u64, wanted: WantedReader) -> Result<(), Gone> {
         // A reader of a ring that moved has had its place in the new one since that was made.
         if let Some(serial) = self.moved(key, wanted.after) {
+            let sealed = |generation: &Generation| matches!(generation.stage, Stage::Written | Stage::Over);
+            if !self.generation_of(serial).is_some_and(sealed) {
+                if let Some(client) = self.clients.get_mut(&key) {
+                    client.role = Role::Reader { serial, waits: true };
+                }
+                return Ok(());
+            }
             return self.hand_over(key, serial);
         }
         self.leave(key);
@@ -420,7 +469,7 @@ impl Keeper {
             Err(error) => return self.refuse(key, Refusal::Failed, &format!("no memory for a reader: {error}")),
         };
         self.serial = self.serial.wrapping_add(1).max(1);
-        client.role = Role::Reader { serial: self.serial };
+        client.role = Role::Reader { serial: self.serial, waits: false };
         self.current.readers.insert(self.serial, reader);
         // The writer first: whatever it writes after the reader has its answer is written for that reader too.
         self.tell_writer();
@@ -429,7 +478,7 @@ impl Keeper {
 
     /// The number of a reader that had its place kept when its ring moved on from generation `after`.
     fn moved(&mut self, key: u64, after: u32) -> Option<u32> {
-        let Role::Reader { serial } = self.clients.get(&key)?.role else { return None };
+        let Role::Reader { serial, .. } = self.clients.get(&key)?.role else { return None };
         // Through with that one, and with all before it.
         for past in &mut self.past {
             if past.number <= after {
@@ -468,12 +517,8 @@ impl Keeper {
         if !is_writer || self.current.stage != Stage::Written || geometry.kind != self.options.geometry.kind {
             return self.refuse(key, Refusal::Wrong, "only a ring's writer can resize it, and only to the same kind");
         }
-        if self.past.len() >= PAST {
-            if self.past[0].readers.values().any(|reader| reader.wanted.holds()) {
-                let text = format!("somebody has yet to read the ring of {PAST} sizes ago");
-                return self.refuse(key, Refusal::Busy, &text);
-            }
-            self.past.remove(0);
+        if let Err((refusal, text)) = self.make_room_in_past() {
+            return self.refuse(key, refusal, &text);
         }
         let made =
             Generation::make(&RingOptions { geometry, ..self.options }, self.current.number.wrapping_add(1).max(1));
@@ -491,11 +536,7 @@ impl Keeper {
         self.answer_with(key, &offer, &[next.memory.segment().fd()])?;
         next.stage = Stage::Offered;
         self.options.geometry = geometry;
-        let mut last = std::mem::replace(&mut self.current, next);
-        last.stage = Stage::Over;
-        if !last.readers.is_empty() {
-            self.past.push(last);
-        }
+        self.succeed(next);
         if let Some(client) = self.clients.get_mut(&key) {
             client.role = Role::Writer { told: Vec::new() };
         }
@@ -569,7 +610,10 @@ impl Keeper {
             let _ = message::send(&client.socket, &Message::Refused(Refusal::Wrong, text), &[]);
         }
         if let Role::Writer { .. } = client.role {
-            // Offered and never mapped, it may be mapped for writing at any time to come: nobody else gets it either.
+            // Offered and never mapped, it could be mapped for writing at any time to come; from here on it cannot.
+            if self.current.stage == Stage::Offered {
+                let _ = self.current.memory.segment().seal_for_readers();
+            }
             self.current.stage = Stage::Over;
             retire(&self.current.map.words);
             self.serve_all_waiting();
@@ -579,7 +623,7 @@ impl Keeper {
     /// What a reader held is free.
     fn leave(&mut self, key: u64) {
         let Some(client) = self.clients.get_mut(&key) else { return };
-        let Role::Reader { serial } = client.role else { return };
+        let Role::Reader { serial, .. } = client.role else { return };
         client.role = Role::Guest;
         self.past.iter_mut().for_each(|past| drop(past.readers.remove(&serial)));
         self.past.retain(|past| !past.readers.is_empty());

@@ -4,8 +4,7 @@
 //! call that would wait and may not gets EAGAIN (`BrokenPipe` and `WouldBlock` in Rust). What a pipe does not: a reader may
 //! look at a block where it lies ([`PipeReader::peek`]) and give it to another ring without its bytes
 //! ([`PipeReader::forward`]); each reader gets everything; a ring that goes on with another writer or in another size is
-//! followed without the reader's doing. A ring of another size loses nothing on the way; of another writer, a reader gets what
-//! is written from when it has followed on.
+//! followed without the reader's doing, and nothing is lost on the way.
 //!
 //! - [`reader`] — reads, peeks, takes. Start reading here.
 //! - [`writer`] — writes, and is given what is forwarded.
