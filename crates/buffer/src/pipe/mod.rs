@@ -12,7 +12,7 @@
 //! - [`foreign`] — the buffer fault: bytes that lie in another ring than their descriptor.
 //! - [`poll`] — a file descriptor for poll(2) and epoll(7).
 //! - [`local`] — rings within this process, without a keeper's socket.
-//! - [`file`] — a file read as if it were a ring.
+//! - [`mod@file`] — a file read as if it were a ring.
 //!
 //! For the fewest instructions per block use [`ring`](crate::ring) itself; for C see the crate `capi`.
 
