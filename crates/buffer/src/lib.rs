@@ -6,6 +6,7 @@
 //! - [`mapped_file`] — a capture file as a zero-copy data ring.
 //! - [`append_ring`] — what sources read and filters make, in memory that is used again.
 //! - [`ring`] — one writer, many readers, between processes; [`keeper`] — such rings by name.
+//! - [`live`] — what a device's packets are captured into, by the kernel or a thread, for any number of readers.
 //! - [`pipe`] — such rings in the manner of pipes: read, write, peek, forward, poll.
 //! - [`queue`] — descriptors from one thread or process to one other.
 //! - [`shared`] — memory that several processes see: segments, words, bytes, futexes.
@@ -17,6 +18,8 @@ pub mod descriptor;
 mod held_blocks;
 #[cfg(not(loom))]
 pub mod keeper;
+#[cfg(not(loom))]
+pub mod live;
 pub mod mapped_file;
 #[cfg(not(loom))]
 pub mod pipe;

@@ -64,6 +64,57 @@ impl Payload {
     }
 }
 
+/// Bytes in a row, mapped once: a place is a plain offset.
+#[derive(Clone, Debug)]
+pub struct Span {
+    memory: memory::Memory,
+    bytes: usize,
+}
+
+impl Span {
+    /// All of a map.
+    #[cfg(not(loom))]
+    pub fn new(mapping: Arc<super::segment::Mapping>) -> Span {
+        Span { bytes: mapping.bytes(), memory: memory::Memory::of(mapping) }
+    }
+
+    /// A few bytes for a model.
+    #[cfg(loom)]
+    pub fn private(bytes: usize) -> Span {
+        Span { memory: memory::Memory::private(bytes), bytes }
+    }
+
+    /// Copies `from` to `offset`; what does not fit is left out.
+    #[inline]
+    pub fn copy_in(&self, offset: usize, from: &[u8]) {
+        let len = from.len().min(self.bytes.saturating_sub(offset));
+        if len > 0 {
+            self.memory.copy_in(offset, &from[..len]);
+        }
+    }
+
+    /// Copies what lies at `offset` into `to`; what lies outside stays as it is.
+    #[inline]
+    pub fn copy_out(&self, offset: usize, to: &mut [u8]) {
+        let len = to.len().min(self.bytes.saturating_sub(offset));
+        if len > 0 {
+            self.memory.copy_out(offset, &mut to[..len]);
+        }
+    }
+
+    /// Asks the processor to fetch the line at `offset`, which changes nothing but time.
+    #[inline]
+    pub fn prefetch(&self, offset: usize) {
+        #[cfg(all(target_arch = "x86_64", not(loom)))]
+        // SAFETY: a hint; any address may be given.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(self.memory.address(offset).cast());
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+        let _ = offset;
+    }
+}
+
 /// A run of bytes in shared memory that has not been copied.
 #[derive(Clone, Copy, Debug)]
 pub struct SharedBytes<'a> {
@@ -160,6 +211,10 @@ mod memory {
             Ok(Memory { mapping: segment.map_twice(offset, bytes, access)? })
         }
 
+        pub fn of(mapping: Arc<Mapping>) -> Memory {
+            Memory { mapping }
+        }
+
         #[inline]
         pub fn address(&self, offset: usize) -> *const u8 {
             self.mapping.first().as_ptr().wrapping_add(offset)
@@ -168,8 +223,8 @@ mod memory {
         #[inline]
         pub fn copy_in(&self, offset: usize, from: &[u8]) {
             assert!(self.mapping.is_writable(), "the writer's map is writable");
-            // SAFETY: offset < ring size and from.len() <= ring size (both by `Payload`), and the map is two ring sizes long and
-            // writable.
+            // SAFETY: the range lies in the map, which is writable: by `Payload`, offset < ring size and from.len() <= ring size,
+            // and the map is two ring sizes long; by `Span`, offset + from.len() <= bytes of the map, where from is not empty.
             unsafe { copy(from.as_ptr(), self.mapping.first().as_ptr().add(offset), from.len()) }
         }
 

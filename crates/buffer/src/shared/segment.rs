@@ -235,6 +235,22 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
+    /// Maps the first `bytes` bytes of what a file descriptor names, all pages present: a memfd, or a map of the kernel's.
+    /// That it is as long and stays so is for the caller to know.
+    pub fn of(fd: BorrowedFd<'_>, bytes: usize, access: Access) -> io::Result<Arc<Mapping>> {
+        let protection = match access {
+            Access::Read => ProtFlags::READ,
+            Access::Write => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        // SAFETY: a fresh range.
+        let start = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED | MapFlags::POPULATE, fd, 0)?
+        };
+        let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let writable = access == Access::Write;
+        Ok(Arc::new(Mapping { start, reserved: bytes, first: start, bytes, writable }))
+    }
+
     /// Address of the first byte. What lies there may be written by other processes at any time.
     pub fn first(&self) -> NonNull<u8> {
         self.first

@@ -1,0 +1,80 @@
+//! Writing a live ring from a process: one thread, which copies what a device gives it some other way.
+//!
+//! The kernel's program does the same in the same order (crate `kernel`); this is also the text to read that against.
+
+use super::memory::LiveMemory;
+use super::words::{Facts, GRAIN_BYTES, PACKET_BYTES, SlotFlags};
+use base::atomic::{AtomicU64, Ordering};
+
+/// The only writer of a live ring.
+#[derive(Debug)]
+pub struct LiveWriter {
+    memory: LiveMemory,
+    next: u64,
+    reserved: u64,
+}
+
+fn add(word: &AtomicU64, more: u64) {
+    // One writer: nothing can come between.
+    word.store(word.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+}
+
+impl LiveWriter {
+    /// The writer of a ring that was mapped for writing and that nobody else writes.
+    pub fn new(memory: LiveMemory) -> LiveWriter {
+        let next = memory.next();
+        let reserved = memory.head.reserved.load(Ordering::Relaxed);
+        LiveWriter { memory, next, reserved }
+    }
+
+    /// The ring.
+    pub fn memory(&self) -> &LiveMemory {
+        &self.memory
+    }
+
+    /// Counts a packet that was shown, and writes it where anybody wants it. `parts`, one after the other, are its bytes;
+    /// what no packet can have is cut off.
+    pub fn publish(&mut self, facts: Facts, parts: &[&[u8]]) {
+        let counts = &self.memory.cpus[0];
+        let wire = u64::from(facts.wire);
+        add(&counts.seen, 1);
+        add(&counts.seen_bytes, wire);
+        if facts.wanted == 0 {
+            return;
+        }
+        add(&counts.wanted, 1);
+        let mut left = facts.wanted;
+        while left != 0 {
+            let count = &counts.expressions[left.trailing_zeros() as usize];
+            add(&count.packets, 1);
+            add(&count.wire_bytes, wire);
+            left &= left - 1;
+        }
+        let all: usize = parts.iter().map(|part| part.len()).sum();
+        let len = all.min(PACKET_BYTES);
+        let (number, pos) = (self.next, self.reserved);
+        self.next = number.wrapping_add(1);
+        self.reserved = pos.wrapping_add((len as u64).next_multiple_of(GRAIN_BYTES));
+        let slot = self.memory.slots.at(number);
+        // The slot is nobody's before it is said to be in use, and the bytes are before they are overwritten: a reader
+        // that has seen any of what follows sees these, too.
+        slot.stamp.store(0, Ordering::Relaxed);
+        self.memory.head.reserved.store(self.reserved, Ordering::Relaxed);
+        base::atomic::fence(Ordering::Release);
+        self.memory.head.next.store(self.next, Ordering::Release);
+        let mut at = (pos & (self.memory.geometry.ring_bytes - 1)) as usize;
+        let mut room = len;
+        for part in parts {
+            let part = &part[..part.len().min(room)];
+            self.memory.data.copy_in(at, part);
+            (at, room) = (at + part.len(), room - part.len());
+        }
+        let mut facts = Facts { len: len as u32, ..facts };
+        if len < all || (facts.len < facts.wire) {
+            facts.flags = facts.flags.with(SlotFlags::TRUNCATED);
+        }
+        slot.store(pos, &facts);
+        // Release: everything above.
+        slot.stamp.store(number.wrapping_add(1), Ordering::Release);
+    }
+}
