@@ -1,0 +1,65 @@
+//! From the monotonic clock, by which the kernel's program stamps, to the time of day.
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// How long an offset is good for: a clock that is being set drifts by some microseconds in that.
+const GOOD_NS: u64 = 1_000_000_000;
+
+/// What is to be added to a monotonic time.
+#[derive(Clone, Copy, Debug)]
+pub struct Offset {
+    offset: i64,
+    /// Monotonic.
+    until: u64,
+}
+
+impl Default for Offset {
+    fn default() -> Self {
+        Offset::now()
+    }
+}
+
+/// The monotonic clock, ns.
+pub fn monotonic() -> u64 {
+    nanoseconds(ClockId::Monotonic)
+}
+
+fn nanoseconds(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+}
+
+impl Offset {
+    /// Measured now: of three times the one during which least time went by.
+    pub fn now() -> Offset {
+        let measure = || {
+            let before = monotonic();
+            let real = nanoseconds(ClockId::Realtime);
+            let after = monotonic();
+            (after - before, (real as i64).wrapping_sub((before + (after - before) / 2) as i64), after)
+        };
+        let (_, offset, after) = (0..3).map(|_| measure()).min_by_key(|(took, ..)| *took).unwrap_or((0, 0, 0));
+        Offset { offset, until: after + GOOD_NS }
+    }
+
+    /// The time of day, ns since 1970 UTC, of a monotonic time; measures anew where the offset is old.
+    #[inline]
+    pub fn real(&mut self, monotonic: u64) -> u64 {
+        if monotonic > self.until {
+            *self = Offset::now();
+        }
+        (monotonic as i64).wrapping_add(self.offset) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn now_is_now() {
+        let mut offset = Offset::now();
+        let real = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+        assert!(offset.real(monotonic()).abs_diff(real) < 50_000_000);
+    }
+}

@@ -1,0 +1,238 @@
+//! How wishes and hand-outs are written down: little-endian fields one after the other, texts behind their length. What
+//! is read was written by another process: every field is checked, and what does not fit is nothing.
+
+use crate::handout::{Device, Exchange};
+use crate::wish::{Direction, Mode, PROGRAM_INSTRUCTIONS, Wish};
+use buffer::live::Geometry;
+use program::cbpf::Instruction;
+
+/// Bytes of a word on a reader's line.
+pub const LINE_BYTES: usize = 8;
+
+/// What a reader says on its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// It sleeps, and the packet of this number is the next it would look at.
+    Asleep(u64),
+}
+
+impl Line {
+    /// As bytes.
+    pub fn to_bytes(self) -> [u8; LINE_BYTES] {
+        let Line::Asleep(position) = self;
+        position.to_le_bytes()
+    }
+
+    /// From bytes; any are a position.
+    pub fn from_bytes(bytes: [u8; LINE_BYTES]) -> Line {
+        Line::Asleep(u64::from_le_bytes(bytes))
+    }
+}
+
+/// Longest text.
+const TEXT_BYTES: usize = 4096;
+
+/// Fields being written.
+#[derive(Debug, Default)]
+pub struct Out(pub Vec<u8>);
+
+impl Out {
+    /// A byte.
+    pub fn u8(&mut self, value: u8) -> &mut Out {
+        self.0.push(value);
+        self
+    }
+
+    /// Two bytes.
+    pub fn u16(&mut self, value: u16) -> &mut Out {
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+
+    /// Four bytes.
+    pub fn u32(&mut self, value: u32) -> &mut Out {
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+
+    /// Eight bytes.
+    pub fn u64(&mut self, value: u64) -> &mut Out {
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+
+    /// A text; what is too long is cut.
+    pub fn text(&mut self, value: &str) -> &mut Out {
+        let mut end = value.len().min(TEXT_BYTES);
+        while !value.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.u16(end as u16);
+        self.0.extend(&value.as_bytes()[..end]);
+        self
+    }
+
+    /// A program.
+    pub fn program(&mut self, program: &[Instruction]) -> &mut Out {
+        self.u32(program.len() as u32);
+        for &Instruction { code, jt, jf, k } in program {
+            self.u16(code).u8(jt).u8(jf).u32(k);
+        }
+        self
+    }
+
+    /// A wish.
+    pub fn wish(&mut self, wish: &Wish) -> &mut Out {
+        self.text(&wish.device)
+            .u8(wish.mode as u8)
+            .u8(wish.direction as u8)
+            .program(&wish.program)
+            .u32(wish.sample)
+            .u8(wish.promiscuous.into())
+            .u64(wish.ring_bytes)
+            .u64(wish.last_ns)
+            .u8(wish.keep.into())
+    }
+
+    /// A device.
+    pub fn device(&mut self, device: &Device) -> &mut Out {
+        self.text(&device.name).u32(device.index).u16(device.link_type).u32(device.mtu).text(&device.how)
+    }
+
+    /// Size of a ring.
+    pub fn geometry(&mut self, geometry: &Geometry) -> &mut Out {
+        self.u32(geometry.slots).u64(geometry.ring_bytes).u32(geometry.cpus)
+    }
+
+    /// An exchange.
+    pub fn exchange(&mut self, exchange: &Exchange) -> &mut Out {
+        let (packets, bytes) = exchange.matched_before;
+        self.u8(exchange.bit).u64(packets).u64(bytes).u64(exchange.first)
+    }
+}
+
+/// Fields being read: each step is `None` where what is there cannot be.
+#[derive(Debug)]
+pub struct In<'a>(pub &'a [u8]);
+
+impl In<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    /// A byte.
+    pub fn u8(&mut self) -> Option<u8> {
+        self.take::<1>().map(|[byte]| byte)
+    }
+
+    /// Yes or no.
+    pub fn bool(&mut self) -> Option<bool> {
+        self.u8().filter(|byte| *byte < 2).map(|byte| byte == 1)
+    }
+
+    /// Two bytes.
+    pub fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_le_bytes)
+    }
+
+    /// Four bytes.
+    pub fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    /// Eight bytes.
+    pub fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    /// A text.
+    pub fn text(&mut self) -> Option<String> {
+        let len = usize::from(self.u16()?);
+        let (text, rest) = self.0.split_at_checked(len).filter(|_| len <= TEXT_BYTES)?;
+        self.0 = rest;
+        String::from_utf8(text.to_vec()).ok()
+    }
+
+    /// A program, not looked into.
+    pub fn program(&mut self) -> Option<Vec<Instruction>> {
+        let count = self.u32()? as usize;
+        if count > PROGRAM_INSTRUCTIONS || count * 8 > self.0.len() {
+            return None;
+        }
+        (0..count)
+            .map(|_| Some(Instruction { code: self.u16()?, jt: self.u8()?, jf: self.u8()?, k: self.u32()? }))
+            .collect()
+    }
+
+    /// A wish.
+    pub fn wish(&mut self) -> Option<Wish> {
+        Some(Wish {
+            device: self.text()?,
+            mode: *[Mode::Tap, Mode::Consume].get(usize::from(self.u8()?))?,
+            direction: *[Direction::Both, Direction::In, Direction::Out].get(usize::from(self.u8()?))?,
+            program: self.program()?,
+            sample: self.u32()?,
+            promiscuous: self.bool()?,
+            ring_bytes: self.u64()?,
+            last_ns: self.u64()?,
+            keep: self.bool()?,
+        })
+    }
+
+    /// A device.
+    pub fn device(&mut self) -> Option<Device> {
+        let (name, index, link_type, mtu) = (self.text()?, self.u32()?, self.u16()?, self.u32()?);
+        Some(Device { name, index, link_type, mtu, how: self.text()? })
+    }
+
+    /// Size of a ring, if a ring can have it.
+    pub fn geometry(&mut self) -> Option<Geometry> {
+        let geometry = Geometry { slots: self.u32()?, ring_bytes: self.u64()?, cpus: self.u32()? };
+        Some(geometry).filter(Geometry::is_sound)
+    }
+
+    /// An exchange.
+    pub fn exchange(&mut self) -> Option<Exchange> {
+        let bit = self.u8().filter(|bit| *bit < 64)?;
+        Some(Exchange { bit, matched_before: (self.u64()?, self.u64()?), first: self.u64()? })
+    }
+
+    /// Is everything read?
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_what_is_cut_is_nothing() {
+        let wish = Wish {
+            device: "eth0".into(),
+            mode: Mode::Consume,
+            direction: Direction::Out,
+            program: vec![Instruction { code: 6, jt: 1, jf: 2, k: 0xffff_ffff }; 3],
+            sample: 10,
+            promiscuous: true,
+            ring_bytes: 1 << 30,
+            last_ns: 5,
+            keep: true,
+        };
+        let device = Device { name: "a".into(), index: 3, link_type: 1, mtu: 1500, how: "by the kernel".into() };
+        let geometry = Geometry::new(1 << 20, 2);
+        let exchange = Exchange { bit: 63, matched_before: (1, 2), first: 3 };
+        let mut out = Out::default();
+        out.wish(&wish).device(&device).geometry(&geometry).exchange(&exchange);
+        let read = |bytes| {
+            let mut fields = In(bytes);
+            let all = (fields.wish()?, fields.device()?, fields.geometry()?, fields.exchange()?);
+            fields.is_empty().then_some(all)
+        };
+        assert_eq!(read(&out.0), Some((wish, device, geometry, exchange)));
+        assert!((0..out.0.len()).all(|cut| read(&out.0[..cut]).is_none()));
+    }
+}

@@ -1,0 +1,166 @@
+//! A ring that a thread of this process writes: for devices the kernel's program cannot serve, whose packets come through a
+//! packet socket and are copied once.
+//!
+//! Two halves: [`Ring`] is what a [`Writer`](crate::Writer) answers from, [`Copying`] is the thread's.
+
+use crate::wish::Direction;
+use crate::writer::{Expression, Trouble};
+use base::atomic::{AtomicU64, Ordering};
+use buffer::live::{Areas, Facts, Geometry, LiveMemory, LiveWriter, SlotFlags};
+use buffer::shared::segment::{Access, Segment};
+use program::Interpreter;
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The owner's half.
+#[derive(Debug)]
+pub struct Ring {
+    areas: Areas<Segment>,
+    geometry: Geometry,
+    shared: Arc<Shared>,
+}
+
+/// The thread's half.
+#[derive(Debug)]
+pub struct Copying {
+    writer: LiveWriter,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    ready: Mutex<Vec<Ready>>,
+    armed: AtomicU64,
+    rung: AtomicU64,
+    bell: OwnedFd,
+}
+
+/// An expression ready to run.
+#[derive(Debug)]
+struct Ready {
+    bit: u64,
+    program: Option<Interpreter>,
+    direction: Direction,
+    sample: u32,
+    since: u32,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Vec<Ready>> {
+        // Nothing panics half way through a change of it.
+        self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A new ring of about so many bytes, which nobody else can write.
+pub fn ring(name: &str, ring_bytes: u64) -> Result<(Ring, Copying), Trouble> {
+    let system = |error: std::io::Error| Trouble::system("no ring can be made", &error);
+    let geometry = Geometry::new(ring_bytes, 1);
+    let areas = Areas::create(name, geometry).map_err(system)?;
+    let memory = LiveMemory::map(areas.fds(), geometry, Access::Write).map_err(system)?;
+    areas.seal_for_readers().map_err(system)?;
+    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| system(error.into()))?;
+    let shared = Shared { ready: Mutex::default(), armed: AtomicU64::new(0), rung: AtomicU64::new(0), bell };
+    let shared = Arc::new(shared);
+    let ring = Ring { areas, geometry, shared: Arc::clone(&shared) };
+    Ok((ring, Copying { writer: LiveWriter::new(memory), shared }))
+}
+
+impl Ring {
+    /// Size.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// The areas, for readers.
+    pub fn areas(&self) -> Areas<BorrowedFd<'_>> {
+        self.areas.fds()
+    }
+
+    /// See [`Writer::set`](crate::Writer::set).
+    pub fn set(&self, expressions: &[Expression]) {
+        let ready = expressions.iter().map(|expression| Ready {
+            bit: 1 << expression.bit,
+            program: expression.program.as_deref().map(Interpreter::new),
+            direction: expression.direction,
+            sample: expression.sample.max(1),
+            since: 0,
+        });
+        let ready: Vec<Ready> = ready.collect();
+        *self.shared.lock() = ready;
+    }
+
+    /// See [`Writer::arm`](crate::Writer::arm).
+    pub fn arm(&self, bits: u64) {
+        // Sequentially consistent on both sides: either the thread sees the bit, or who armed sees the packet.
+        self.shared.armed.fetch_or(bits, Ordering::SeqCst);
+    }
+
+    /// See [`Writer::bell`](crate::Writer::bell).
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.shared.bell.as_fd()
+    }
+
+    /// See [`Writer::rung`](crate::Writer::rung).
+    pub fn rung(&self) -> u64 {
+        let _ = rustix::io::read(&self.shared.bell, &mut [0u8; 8]);
+        self.shared.rung.swap(0, Ordering::SeqCst)
+    }
+}
+
+impl Copying {
+    /// Lets `each` publish packets: the expressions stay as they are meanwhile, so keep it to one batch.
+    pub fn batch<R>(&mut self, each: impl FnOnce(&mut Publisher<'_>) -> R) -> R {
+        let shared = Arc::clone(&self.shared);
+        let mut ready = shared.lock();
+        let mut publisher = Publisher { writer: &mut self.writer, ready: &mut ready, wanted: 0 };
+        let result = each(&mut publisher);
+        let wanted = publisher.wanted;
+        drop(ready);
+        base::atomic::fence(Ordering::SeqCst);
+        let hit = wanted & shared.armed.load(Ordering::SeqCst);
+        if hit != 0 {
+            let hit = hit & shared.armed.fetch_and(!hit, Ordering::SeqCst);
+            shared.rung.fetch_or(hit, Ordering::SeqCst);
+            // Full means that it is readable.
+            let _ = rustix::io::write(&shared.bell, &1u64.to_ne_bytes());
+        }
+        result
+    }
+}
+
+/// Publishes the packets of one batch.
+#[derive(Debug)]
+pub struct Publisher<'a> {
+    writer: &'a mut LiveWriter,
+    ready: &'a mut Vec<Ready>,
+    wanted: u64,
+}
+
+impl Publisher<'_> {
+    /// Decides who wants a packet, counts it, and copies it where anybody does. `bytes` is all of it, tags in place;
+    /// `facts.wanted` and `facts.len` are set here.
+    pub fn publish(&mut self, mut facts: Facts, bytes: &[u8]) {
+        let outbound = facts.flags.has(SlotFlags::OUTBOUND);
+        facts.wanted = 0;
+        for expression in self.ready.iter_mut() {
+            let goes = match expression.direction {
+                Direction::Both => true,
+                Direction::In => !outbound,
+                Direction::Out => outbound,
+            };
+            let passes = || expression.program.as_ref().is_none_or(|program| program.run(bytes, facts.wire) != 0);
+            if goes && passes() {
+                expression.since += 1;
+                if expression.since >= expression.sample {
+                    expression.since = 0;
+                    facts.wanted |= expression.bit;
+                }
+            }
+        }
+        self.wanted |= facts.wanted;
+        facts.len = bytes.len() as u32;
+        self.writer.publish(facts, &[bytes]);
+    }
+}

@@ -1,0 +1,66 @@
+//! What a reader gets: everything it needs to read on its own, as data and file descriptors.
+
+use buffer::live::{Areas, Geometry, LiveMemory};
+use buffer::shared::segment::Access;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// A device, as a reader needs to know it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Device {
+    /// Its name.
+    pub name: String,
+    /// Its index.
+    pub index: u32,
+    /// LINKTYPE number of its frames.
+    pub link_type: u16,
+    /// Largest packet without its link-layer header.
+    pub mtu: u32,
+    /// How packets get into the ring: "by the kernel", "by copying".
+    pub how: String,
+}
+
+/// What a reader gets.
+#[derive(Debug)]
+pub struct Handout {
+    /// Number by which the owner knows this reader.
+    pub id: u64,
+    /// The device.
+    pub device: Device,
+    /// Size of the ring.
+    pub geometry: Geometry,
+    /// The ring's areas, to be mapped for reading.
+    pub areas: Areas<OwnedFd>,
+    /// The bit that says that a packet is for this reader.
+    pub bit: u8,
+    /// Packets that bit had been set on before, and their bytes.
+    pub matched_before: (u64, u64),
+    /// Packets the device's writer had been shown before.
+    pub seen_before: u64,
+    /// The first packet this reader may look at.
+    pub first: u64,
+    /// The first packet that its expression decided on; of earlier ones the reader's own program says whether it wants them.
+    pub decided: u64,
+    /// Where its wake-ups come from, and what tells the owner that it is still there.
+    pub line: OwnedFd,
+}
+
+impl Handout {
+    /// Maps the ring.
+    pub fn map(&self) -> io::Result<LiveMemory> {
+        let Areas { words, slots, data } = &self.areas;
+        let fds = Areas { words: words.as_fd(), slots: slots.as_fd(), data: data.as_fd() };
+        LiveMemory::map(fds, self.geometry, Access::Read)
+    }
+}
+
+/// Another expression for a reader there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// The bit from now on.
+    pub bit: u8,
+    /// Packets that bit had been set on before, and their bytes.
+    pub matched_before: (u64, u64),
+    /// The first packet that the new expression alone decided on; earlier ones may carry the old bit only.
+    pub first: u64,
+}

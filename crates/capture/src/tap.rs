@@ -1,0 +1,405 @@
+//! The reader's half: follows a device's ring for one reader, sleeps while there is nothing, and keeps the books.
+//!
+//! In: a [`Handout`]. Out: packets, copied and verified, and a [`Ledger`] that adds up.
+//!
+//! Sleeping has three depths. While packets come, a reader that found nothing naps: it looks again after a time that keeps
+//! its lag small beside the ring, and nobody has to wake it. After a nap in which nothing came it says so on its line and
+//! sleeps without end; the next packet it wants wakes it. So neither a busy nor an idle reader costs anybody a signal.
+
+use crate::clock::Offset;
+use crate::codec::Line;
+use crate::handout::{Device, Exchange, Handout};
+use crate::wish::Share;
+use buffer::live::{LiveReader, Look, Packet, SlotFlags};
+use program::Interpreter;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{RecvFlags, SendFlags};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// Shortest nap.
+const NAP_MIN: Duration = Duration::from_micros(200);
+
+/// Longest nap, if the reader does not ask for less.
+const NAP_MAX: Duration = Duration::from_millis(10);
+
+/// The share of a ring (in 256ths) that may fill during a nap.
+const NAP_LAG: u32 = 32;
+
+/// A reader of a device's packets.
+#[derive(Debug)]
+pub struct Tap {
+    id: u64,
+    device: Device,
+    reader: LiveReader,
+    line: OwnedFd,
+    offset: Offset,
+    share: Option<Share>,
+    /// The packets this reader may look at begin here.
+    right: u64,
+    books: Books,
+    /// An expression that was exchanged: earlier packets carry the old bit only.
+    exchanged: Option<Exchanged>,
+    /// Said that it sleeps, and has not been woken since.
+    announced: bool,
+    nap: Duration,
+    nap_max: Duration,
+    /// Has anything come since the last sleep?
+    found: bool,
+    hung_up: bool,
+}
+
+#[derive(Debug)]
+struct Exchanged {
+    first: u64,
+    program: Option<Interpreter>,
+    /// The packets before `first` are from before this reader came.
+    past: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Books {
+    /// Of the bit in force.
+    bit: u8,
+    matched_before: (u64, u64),
+    seen_before: u64,
+    /// Matched by bits that are in force no more.
+    matched_earlier: u64,
+    /// Packets that were handed over, or left out as another share's.
+    taken: u64,
+    others: u64,
+    /// Looked at anew by a new expression, and refused.
+    refiltered: u64,
+    /// Handed over from before this reader came.
+    past: u64,
+}
+
+/// Where a reader's packets went: `seen = matched + filtered`, `matched = delivered + others + lost + waiting`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    /// Packets the device's writer was shown since this reader came.
+    pub seen: u64,
+    /// Those its expression wanted.
+    pub matched: u64,
+    /// Those it did not.
+    pub filtered: u64,
+    /// Handed over.
+    pub delivered: u64,
+    /// Left out, for they belong to another share of the flows.
+    pub others: u64,
+    /// Overwritten before this reader came to them.
+    pub lost: u64,
+    /// Still in the ring.
+    pub waiting: u64,
+    /// Handed over besides: from before this reader came.
+    pub past: u64,
+}
+
+/// What a reader found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A packet.
+    Packet(Packet),
+    /// None now.
+    Nothing,
+}
+
+impl Tap {
+    /// Takes a hand-out. `program` is that of the wish, none where all packets pass: it decides on packets of the past.
+    pub fn new(handout: Handout, program: Option<Interpreter>, share: Option<Share>) -> io::Result<Tap> {
+        let memory = handout.map()?;
+        let looks_back = handout.decided > handout.first;
+        let bits = if looks_back { u64::MAX } else { 1u64 << (handout.bit & 63) };
+        let mut reader = LiveReader::new(memory, bits);
+        reader.seek(handout.first, 0);
+        let books = Books {
+            bit: handout.bit & 63,
+            matched_before: handout.matched_before,
+            seen_before: handout.seen_before,
+            ..Books::default()
+        };
+        Ok(Tap {
+            id: handout.id,
+            device: handout.device,
+            right: handout.first,
+            reader,
+            line: handout.line,
+            offset: Offset::now(),
+            share,
+            books,
+            exchanged: looks_back.then_some(Exchanged { first: handout.decided, program, past: true }),
+            announced: false,
+            nap: NAP_MIN,
+            nap_max: NAP_MAX,
+            found: true,
+            hung_up: false,
+        })
+    }
+
+    /// Number by which the owner knows this reader.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Packets may be found this much later than they came: the longest nap.
+    pub fn set_latency(&mut self, latency: Duration) {
+        self.nap_max = latency.clamp(NAP_MIN, Duration::from_secs(1));
+        self.nap = self.nap.min(self.nap_max);
+    }
+
+    /// The next packet.
+    #[inline]
+    pub fn look(&mut self) -> Found {
+        loop {
+            match self.reader.look() {
+                Look::Nothing => return Found::Nothing,
+                Look::More => {}
+                Look::Packet(packet) => {
+                    self.found = true;
+                    if self.share.is_some_and(|share| !share.has(packet.facts.hash)) {
+                        self.books.others += 1;
+                        self.reader.advance();
+                        continue;
+                    }
+                    return Found::Packet(packet);
+                }
+            }
+        }
+    }
+
+    /// Copies a packet's bytes into `to`, as many as fit, and goes on behind it. `None` where there is nothing to hand over:
+    /// it was overwritten meanwhile, or an expression that was exchanged does not want it.
+    #[inline]
+    pub fn take_copy(&mut self, packet: &Packet, to: &mut [u8]) -> Option<usize> {
+        let len = self.reader.copy_out(packet, to)?;
+        self.reader.advance();
+        if self.exchanged.is_some() {
+            return self.decide(packet, &to[..len]).then_some(len);
+        }
+        self.books.taken += 1;
+        Some(len)
+    }
+
+    /// Asks the processor to fetch the packet's first bytes.
+    #[inline]
+    pub fn prefetch(&self, packet: &Packet) {
+        self.reader.prefetch(packet);
+    }
+
+    /// Decides on a packet while the ring still has some that the expression in force has not decided on.
+    #[cold]
+    fn decide(&mut self, packet: &Packet, bytes: &[u8]) -> bool {
+        let bit = 1u64 << self.books.bit;
+        let Some(exchanged) = &self.exchanged else { return true };
+        let earlier = packet.number < exchanged.first;
+        let mut pass = packet.facts.wanted & bit != 0;
+        if earlier && !pass {
+            pass = exchanged.program.as_ref().is_none_or(|program| program.run(bytes, packet.facts.wire) != 0);
+            if exchanged.past {
+                self.books.past += u64::from(pass);
+                return pass;
+            }
+        }
+        let past = exchanged.past;
+        if !earlier {
+            // All there is of earlier ones is through.
+            self.reader.set_bits(bit);
+            self.exchanged = None;
+        }
+        match pass {
+            true => self.books.taken += 1,
+            // Matched by the earlier expression, or by somebody else's.
+            false if !past => self.books.refiltered += 1,
+            false => {}
+        }
+        pass
+    }
+
+    /// Goes on with another expression, as its owner gave it: packets that were found by the old one and are still in the
+    /// ring are looked at by `program`, the new one, which is none where all pass.
+    pub fn exchange(&mut self, exchange: Exchange, program: Option<Interpreter>) {
+        self.books.matched_earlier += self.matched();
+        (self.books.bit, self.books.matched_before) = (exchange.bit & 63, exchange.matched_before);
+        self.reader.set_bits(self.reader.bits() | 1 << self.books.bit);
+        self.exchanged = Some(Exchanged { first: exchange.first, program, past: false });
+    }
+
+    /// When a packet was seen, ns since 1970 UTC.
+    #[inline]
+    pub fn time(&mut self, packet: &Packet) -> u64 {
+        if packet.facts.flags.has(SlotFlags::MONOTONIC) {
+            self.offset.real(packet.facts.time)
+        } else {
+            packet.facts.time
+        }
+    }
+
+    /// Packets the bit in force was set on since it is this reader's.
+    fn matched(&self) -> u64 {
+        let count = self.reader.memory().matched(usize::from(self.books.bit));
+        count.packets.wrapping_sub(self.books.matched_before.0)
+    }
+
+    /// The same with bytes on the wire, for who only counts: (packets, bytes).
+    pub fn counted(&self) -> (u64, u64) {
+        let count = self.reader.memory().matched(usize::from(self.books.bit));
+        let (packets, bytes) = self.books.matched_before;
+        (count.packets.wrapping_sub(packets), count.wire_bytes.wrapping_sub(bytes))
+    }
+
+    /// Where the packets went. Exact while none comes; else as of some moment during the call. Takes time for each packet
+    /// that waits; changes nothing.
+    pub fn ledger(&self) -> Ledger {
+        let books = &self.books;
+        let mut ledger = Ledger::default();
+        // Twice at most: a count taken while packets come is as good as any.
+        for _ in 0..2 {
+            let before = self.matched();
+            let seen = self.reader.memory().seen().packets.wrapping_sub(books.seen_before);
+            let mut ahead = self.reader.clone();
+            let (mut waiting, mut others) = (0, books.others);
+            while let Some(packet) = next(&mut ahead) {
+                ahead.advance();
+                if self.is_past(&packet) {
+                    continue;
+                }
+                if self.share.is_some_and(|share| !share.has(packet.facts.hash)) { others += 1 } else { waiting += 1 }
+            }
+            let matched = before + books.matched_earlier;
+            let accounted = books.taken + books.refiltered + others + waiting;
+            ledger = Ledger {
+                seen: seen.max(matched),
+                matched,
+                filtered: seen.saturating_sub(matched),
+                delivered: books.taken,
+                others: others + books.refiltered,
+                lost: matched.saturating_sub(accounted),
+                waiting,
+                past: books.past,
+            };
+            if self.matched() == before {
+                break;
+            }
+        }
+        ledger
+    }
+
+    /// Is it only there because this reader looks back, or because others want it?
+    fn is_past(&self, packet: &Packet) -> bool {
+        self.exchanged.as_ref().is_some_and(|exchanged| exchanged.past)
+            && packet.facts.wanted & 1 << self.books.bit == 0
+    }
+
+    /// Packets written before this reader's right began are none of its business; the first that is.
+    pub fn right(&self) -> u64 {
+        self.right
+    }
+
+    /// Its owner is gone, or has let it go: what is in the ring can still be read, and nothing comes.
+    pub fn is_hung_up(&self) -> bool {
+        self.hung_up
+    }
+
+    /// To be polled for reading, after [`announce`](Self::announce) said that there is nothing now.
+    pub fn line(&self) -> BorrowedFd<'_> {
+        self.line.as_fd()
+    }
+
+    /// Says that this reader sleeps until its [`line`](Self::line) becomes readable. False where there is something
+    /// already.
+    pub fn announce(&mut self) -> bool {
+        self.hear();
+        if self.look() != Found::Nothing {
+            return false;
+        }
+        if !self.announced && !self.hung_up {
+            let word = Line::Asleep(self.reader.position()).to_bytes();
+            match rustix::net::send(&self.line, &word, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(_) => self.announced = true,
+                // The owner has not read the words before: then it will wake us for those.
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+                Err(_) => self.hung_up = true,
+            }
+        }
+        true
+    }
+
+    /// Reads the wake-ups on the line.
+    fn hear(&mut self) {
+        let mut words = [0; 64];
+        loop {
+            match rustix::net::recv(&self.line, &mut words, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => {
+                    self.hung_up = true;
+                    return;
+                }
+                Ok(_) => self.announced = false,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return,
+                Err(_) => {
+                    self.hung_up = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Sleeps until there may be a packet, at most until `deadline`; a signal ends it early.
+    pub fn wait(&mut self, deadline: Option<Instant>) {
+        let left = |until: Option<Instant>| until.map(|until| until.saturating_duration_since(Instant::now()));
+        if self.found {
+            self.found = false;
+            let lag = self.reader.lag();
+            if lag == 0 {
+                self.nap = if self.nap * 2 < self.nap_max { self.nap * 2 } else { self.nap_max };
+            } else if lag > NAP_LAG {
+                self.nap = (self.nap / 2).max(NAP_MIN);
+                return;
+            }
+            let nap = left(deadline).map_or(self.nap, |left| left.min(self.nap));
+            self.poll(Some(nap));
+            // So much came during the nap that the next one is to be shorter.
+            if self.reader.lag() > NAP_LAG {
+                self.nap = (self.nap / 2).max(NAP_MIN);
+            }
+            return;
+        }
+        if !self.announce() {
+            return;
+        }
+        if self.hung_up {
+            // Nothing comes any more, and nobody would say so.
+            let nap = left(deadline).map_or(self.nap_max, |left| left.min(self.nap_max));
+            std::thread::sleep(nap);
+            return;
+        }
+        self.poll(left(deadline));
+        self.hear();
+    }
+
+    fn poll(&self, timeout: Option<Duration>) {
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(timeout.subsec_nanos()),
+        });
+        let mut fds = [PollFd::new(&self.line, PollFlags::IN)];
+        // Every outcome means the same: look again.
+        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+    }
+}
+
+fn next(reader: &mut LiveReader) -> Option<Packet> {
+    loop {
+        match reader.look() {
+            Look::Packet(packet) => return Some(packet),
+            Look::More => {}
+            Look::Nothing => return None,
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! Who owns the rings of devices: makes them when a first reader comes, gives each reader a bit, has the writer's
+//! expressions set anew whenever one comes, goes or asks for something else, and wakes who sleeps.
+//!
+//! One thread for all devices tends bells and lines; it holds the lock for microseconds, but for as long as the kernel takes
+//! while expressions are set. Readers never wait for it, and nothing a reader sends makes it do more than one message's work
+//! at a turn.
+
+use crate::codec::{LINE_BYTES, Line};
+use crate::handout::{Device, Exchange, Handout};
+use crate::wish::{PROGRAM_INSTRUCTIONS, Wish};
+use crate::writer::{Expression, Opened, Trouble, TroubleKind, Writer, own};
+use buffer::live::{Areas, EXPRESSIONS, LiveMemory, LiveReader};
+use buffer::shared::segment::Access;
+use program::cbpf::Instruction;
+use program::ir::Program;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes of a ring, where nobody wishes more.
+pub const RING_BYTES: u64 = 32 << 20;
+
+/// A bit that was freed is not given to the next before this long: packets under way may still have it set.
+const BIT_REST: Duration = Duration::from_millis(200);
+
+/// Which ring: readers with different groups never share one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    device: String,
+    group: u32,
+}
+
+/// Owner of devices' rings.
+pub struct Taps {
+    shared: Arc<Shared>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+struct Shared {
+    opener: Box<dyn Opened>,
+    state: Mutex<State>,
+    /// Makes the thread look at the state anew.
+    stir: OwnedFd,
+}
+
+#[derive(Default)]
+struct State {
+    rings: BTreeMap<Key, Ring>,
+    last_id: u64,
+    ended: bool,
+}
+
+struct Ring {
+    writer: Box<dyn Writer>,
+    device: Device,
+    memory: LiveMemory,
+    readers: Vec<Reader>,
+    /// When each bit was given back.
+    freed: [Option<Instant>; EXPRESSIONS],
+    /// It stays without readers.
+    keep: bool,
+    /// The first packet in it that each group member may see: all of them, since the ring was made for the group.
+    promiscuous: bool,
+}
+
+struct Reader {
+    id: u64,
+    expression: Expression,
+    promiscuous: bool,
+    line: OwnedFd,
+    asleep: bool,
+}
+
+/// What is known of one reader, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReaderState {
+    /// Its number.
+    pub id: u64,
+    /// Packets its expression wanted since it came, and their bytes.
+    pub bit: u8,
+    /// Does it sleep?
+    pub asleep: bool,
+}
+
+/// What is known of one ring, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RingState {
+    /// The device.
+    pub device: Device,
+    /// Who shares it.
+    pub group: u32,
+    /// Bytes of packets it holds.
+    pub ring_bytes: u64,
+    /// Packets its writer was shown, and their bytes.
+    pub seen: (u64, u64),
+    /// Packets written.
+    pub written: u64,
+    /// Its readers.
+    pub readers: Vec<ReaderState>,
+    /// What the writer and its device count besides, by name.
+    pub statistics: Vec<(String, u64)>,
+}
+
+impl Taps {
+    /// An owner without rings. `opener` opens devices.
+    pub fn new(opener: Box<dyn Opened>) -> Result<Taps, Trouble> {
+        let stir = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| Trouble::system("no event can be made", &error.into()))?;
+        let shared = Arc::new(Shared { opener, state: Mutex::default(), stir });
+        let tended = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("streamline-bell".into())
+            .spawn(move || tended.tend())
+            .map_err(|error| Trouble::system("no thread can be made", &error))?;
+        Ok(Taps { shared, thread: Some(thread) })
+    }
+
+    /// Lets a reader in. Readers of one `group` may see all of each other's packets.
+    pub fn open(&self, wish: &Wish, group: u32) -> Result<Handout, Trouble> {
+        self.shared.open(wish, group)
+    }
+
+    /// Gives a reader another expression.
+    pub fn exchange(&self, id: u64, program: &[Instruction]) -> Result<Exchange, Trouble> {
+        self.shared.exchange(id, program)
+    }
+
+    /// Lets a reader go; so does closing its line.
+    pub fn close(&self, id: u64) {
+        self.shared.close(id);
+    }
+
+    /// Rings there are.
+    pub fn states(&self) -> Vec<RingState> {
+        let mut state = self.shared.lock();
+        let rings = state.rings.iter_mut();
+        rings.map(|(key, ring)| ring.state(key.group)).collect()
+    }
+}
+
+impl Drop for Taps {
+    fn drop(&mut self) {
+        self.shared.lock().ended = true;
+        self.shared.stir();
+        if let Some(thread) = self.thread.take() {
+            // It has no way to panic that would not have to be told; rings go with the state either way.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A wish's program, checked.
+fn lower(program: &[Instruction]) -> Result<Option<Arc<Program>>, Trouble> {
+    if program.is_empty() {
+        return Ok(None);
+    }
+    if program.len() > PROGRAM_INSTRUCTIONS {
+        let text = format!("the expression takes {} instructions; at most {PROGRAM_INSTRUCTIONS}", program.len());
+        return Err(Trouble::new(TroubleKind::Wish, text));
+    }
+    let lowered = program::from_cbpf(program);
+    Ok(Some(Arc::new(lowered.map_err(|error| Trouble::new(TroubleKind::Wish, error.to_string()))?)))
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Whatever panicked under it left a state that is as good as before its step.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stir(&self) {
+        // Full means that the thread will look anyway.
+        let _ = rustix::io::write(&self.stir, &1u64.to_ne_bytes());
+    }
+
+    fn open(&self, wish: &Wish, group: u32) -> Result<Handout, Trouble> {
+        let program = lower(&wish.program)?;
+        let mut state = self.lock();
+        let state = &mut *state;
+        let key = Key { device: wish.device.clone(), group };
+        if state.rings.get(&key).is_some_and(|ring| ring.readers.len() == EXPRESSIONS) {
+            // Some may have gone, and the thread not have come to it.
+            state.turn();
+        }
+        let made = !state.rings.contains_key(&key);
+        if made {
+            let ring = Ring::open(self.opener.as_ref(), wish)?;
+            state.rings.insert(key.clone(), ring);
+        }
+        let Some(ring) = state.rings.get_mut(&key) else {
+            return Err(Trouble::new(TroubleKind::System, "the ring is gone"));
+        };
+        state.last_id += 1;
+        let handout = ring.admit(state.last_id, wish, program);
+        if handout.is_err() && made {
+            state.rings.remove(&key);
+        }
+        self.stir();
+        handout
+    }
+
+    fn exchange(&self, id: u64, program: &[Instruction]) -> Result<Exchange, Trouble> {
+        let program = lower(program)?;
+        let mut state = self.lock();
+        let ring = state.rings.values_mut().find(|ring| ring.readers.iter().any(|reader| reader.id == id));
+        let ring = ring.ok_or_else(|| Trouble::new(TroubleKind::Wish, "there is no such reader"))?;
+        ring.exchange(id, program)
+    }
+
+    fn close(&self, id: u64) {
+        let mut state = self.lock();
+        state.dismiss(|reader| reader.id == id);
+        drop(state);
+        self.stir();
+    }
+
+    /// The thread: sleeps until a bell rings, a reader says something or goes, or something changed.
+    fn tend(&self) {
+        loop {
+            let mut state = self.lock();
+            if state.ended {
+                return;
+            }
+            // File descriptors of one's own, so that the lock need not be held while sleeping.
+            let clone = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().ok();
+            let mut sleepers: Vec<OwnedFd> = Vec::new();
+            for ring in state.rings.values() {
+                sleepers.extend(clone(ring.writer.bell()));
+                sleepers.extend(ring.readers.iter().filter_map(|reader| clone(reader.line.as_fd())));
+            }
+            drop(state);
+            loop {
+                let mut fds = vec![PollFd::new(&self.stir, PollFlags::IN)];
+                fds.extend(sleepers.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+                // Interrupted or out of memory for a moment: look, and sleep again.
+                let _ = rustix::event::poll(&mut fds, None);
+                let stirred = !fds[0].revents().is_empty();
+                drop(fds);
+                if stirred {
+                    let _ = rustix::io::read(&self.stir, &mut [0u8; 8]);
+                }
+                state = self.lock();
+                let gone = state.turn();
+                let ended = state.ended;
+                drop(state);
+                if stirred || gone || ended {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    /// One look at every bell and every line; were there readers that went?
+    fn turn(&mut self) -> bool {
+        let mut gone = Vec::new();
+        for ring in self.rings.values_mut() {
+            let rung = ring.writer.rung();
+            for reader in &mut ring.readers {
+                if rung & 1 << reader.expression.bit != 0 {
+                    reader.wake();
+                }
+            }
+            ring.hear(&mut gone);
+        }
+        if !gone.is_empty() {
+            self.dismiss(|reader| gone.contains(&reader.id));
+        }
+        !gone.is_empty()
+    }
+
+    fn dismiss(&mut self, is_gone: impl Fn(&Reader) -> bool) {
+        self.rings.retain(|_, ring| {
+            let before = ring.readers.len();
+            let now = Instant::now();
+            let Ring { readers, freed, .. } = ring;
+            readers.retain(|reader| {
+                let gone = is_gone(reader);
+                if gone {
+                    freed[usize::from(reader.expression.bit)] = Some(now);
+                }
+                !gone
+            });
+            if ring.readers.is_empty() && !ring.keep {
+                return false;
+            }
+            if ring.readers.len() < before {
+                // Fewer expressions are never refused for their own sake; should the system fail, bits are set that nobody
+                // looks at, until the next change.
+                let _ = ring.writer.set(&ring.expressions());
+                ring.set_promiscuous();
+            }
+            true
+        });
+    }
+}
+
+impl Ring {
+    fn open(opener: &dyn Opened, wish: &Wish) -> Result<Ring, Trouble> {
+        let ring_bytes = if wish.ring_bytes == 0 { RING_BYTES } else { wish.ring_bytes };
+        let writer = opener.open(&wish.device, ring_bytes)?;
+        let memory = LiveMemory::map(writer.areas(), writer.geometry(), Access::Read)
+            .map_err(|error| Trouble::system("the ring cannot be mapped", &error))?;
+        let device = writer.device();
+        Ok(Ring {
+            writer,
+            device,
+            memory,
+            readers: Vec::new(),
+            freed: [None; EXPRESSIONS],
+            keep: wish.keep,
+            promiscuous: false,
+        })
+    }
+
+    fn expressions(&self) -> Vec<Expression> {
+        self.readers.iter().map(|reader| reader.expression.clone()).collect()
+    }
+
+    /// A bit nobody has had for a while; the one free for longest.
+    fn free_bit(&self) -> Result<u8, Trouble> {
+        let taken = self.readers.iter().fold(0u64, |taken, reader| taken | 1 << reader.expression.bit);
+        let free = (0..EXPRESSIONS as u8).filter(|bit| taken & 1 << bit == 0);
+        let bit = free.min_by_key(|bit| self.freed[usize::from(*bit)]);
+        let full =
+            || Trouble::new(TroubleKind::Full, format!("`{}` has {EXPRESSIONS} readers already", self.device.name));
+        let bit = bit.ok_or_else(full)?;
+        if let Some(freed) = self.freed[usize::from(bit)] {
+            // Only where all others are in use as well: then the writer's last packets with the old meaning get their time.
+            std::thread::sleep(BIT_REST.saturating_sub(freed.elapsed()));
+        }
+        Ok(bit)
+    }
+
+    fn before(&self, bit: u8) -> (u64, u64) {
+        let count = self.memory.matched(usize::from(bit));
+        (count.packets, count.wire_bytes)
+    }
+
+    fn admit(&mut self, id: u64, wish: &Wish, program: Option<Arc<Program>>) -> Result<Handout, Trouble> {
+        let bit = self.free_bit()?;
+        let trouble = |error: rustix::io::Errno| Trouble::system("no line to the reader can be made", &error.into());
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (line, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(trouble)?;
+        let areas = self.writer.areas();
+        let areas = Areas { words: own(areas.words)?, slots: own(areas.slots)?, data: own(areas.data)? };
+        let (matched_before, seen_before) = (self.before(bit), self.memory.seen().packets);
+        let first = match wish.last_ns {
+            0 => self.memory.next(),
+            last => {
+                let mut reader = LiveReader::new(self.memory.clone(), 0);
+                reader.seek_time(crate::clock::monotonic().saturating_sub(last), 0);
+                reader.position()
+            }
+        };
+        let expression = Expression { bit, program, direction: wish.direction, sample: wish.sample.max(1) };
+        self.readers.push(Reader { id, expression, promiscuous: wish.promiscuous, line, asleep: false });
+        if let Err(trouble) = self.writer.set(&self.expressions()) {
+            self.readers.pop();
+            return Err(trouble);
+        }
+        self.keep |= wish.keep;
+        self.set_promiscuous();
+        // Who looks back takes what was written for others, too; who does not begins before its expression was set, so that
+        // it misses nothing.
+        let decided = if wish.last_ns > 0 { self.memory.next() } else { first };
+        Ok(Handout {
+            id,
+            device: self.device.clone(),
+            geometry: self.writer.geometry(),
+            areas,
+            bit,
+            matched_before,
+            seen_before,
+            first,
+            decided,
+            line: theirs,
+        })
+    }
+
+    fn exchange(&mut self, id: u64, program: Option<Arc<Program>>) -> Result<Exchange, Trouble> {
+        let bit = self.free_bit()?;
+        let matched_before = self.before(bit);
+        let Some(at) = self.readers.iter().position(|reader| reader.id == id) else {
+            return Err(Trouble::new(TroubleKind::Wish, "there is no such reader"));
+        };
+        let old = self.readers[at].expression.clone();
+        self.readers[at].expression = Expression { bit, program, ..old.clone() };
+        if let Err(trouble) = self.writer.set(&self.expressions()) {
+            self.readers[at].expression = old;
+            return Err(trouble);
+        }
+        self.freed[usize::from(old.bit)] = Some(Instant::now());
+        // It may sleep on a bit that is set no more.
+        self.readers[at].wake();
+        Ok(Exchange { bit, matched_before, first: self.memory.next() })
+    }
+
+    fn set_promiscuous(&mut self) {
+        let wanted = self.readers.iter().any(|reader| reader.promiscuous);
+        if wanted != self.promiscuous && self.writer.promiscuous(wanted).is_ok() {
+            self.promiscuous = wanted;
+        }
+    }
+
+    /// What readers say: that they sleep, and where they are. One message each, so that none can keep others waiting.
+    fn hear(&mut self, gone: &mut Vec<u64>) {
+        let Ring { writer, memory, readers, .. } = self;
+        for reader in readers {
+            let mut message = [0; LINE_BYTES + 1];
+            match rustix::net::recv(&reader.line, &mut message, RecvFlags::DONTWAIT) {
+                Ok((LINE_BYTES, _)) => {
+                    let mut bytes = [0; LINE_BYTES];
+                    bytes.copy_from_slice(&message[..LINE_BYTES]);
+                    let Line::Asleep(position) = Line::from_bytes(bytes);
+                    reader.asleep = true;
+                    writer.arm(1 << reader.expression.bit);
+                    // What came before the bit was armed rings no bell.
+                    if memory.next() != position {
+                        reader.wake();
+                    }
+                }
+                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+                // Closed, or something a reader of ours does not say.
+                _ => gone.push(reader.id),
+            }
+        }
+    }
+
+    fn state(&mut self, group: u32) -> RingState {
+        let seen = self.memory.seen();
+        let readers = self.readers.iter().map(|reader| ReaderState {
+            id: reader.id,
+            bit: reader.expression.bit,
+            asleep: reader.asleep,
+        });
+        RingState {
+            device: self.device.clone(),
+            group,
+            ring_bytes: self.writer.geometry().ring_bytes,
+            seen: (seen.packets, seen.wire_bytes),
+            written: self.memory.next(),
+            readers: readers.collect(),
+            statistics: self.writer.statistics(),
+        }
+    }
+}
+
+impl Reader {
+    fn wake(&mut self) {
+        self.asleep = false;
+        // No room means that it has not looked at earlier words: it will.
+        let _ = rustix::net::send(&self.line, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+}

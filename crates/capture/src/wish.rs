@@ -1,0 +1,83 @@
+//! What a reader asks for: data, fit to be sent to another process.
+
+use program::cbpf::Instruction;
+
+/// Which packets of a device, by where they go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// Those that come and those that go.
+    #[default]
+    Both,
+    /// Those that come.
+    In,
+    /// Those that go.
+    Out,
+}
+
+/// What becomes of the packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// A copy is taken; the host sees them as before.
+    #[default]
+    Tap,
+    /// What is wanted is taken away from the host.
+    Consume,
+}
+
+/// A part of a device's flows: those whose hash leaves this rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// From 0.
+    pub number: u32,
+    /// Parts there are, at least 1.
+    pub of: u32,
+}
+
+impl Share {
+    /// Is a flow of this hash in it?
+    #[inline]
+    pub fn has(&self, hash: u32) -> bool {
+        // The hash's upper bits, without a division: all parts are equally large but for 1 in 2^32.
+        (u64::from(hash) * u64::from(self.of)) >> 32 == u64::from(self.number)
+    }
+}
+
+/// What a reader asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// The device's name.
+    pub device: String,
+    /// What becomes of the packets.
+    pub mode: Mode,
+    /// Which, by where they go.
+    pub direction: Direction,
+    /// Which, by a classic BPF program in file mode over the wire's bytes (tags in place); none = all.
+    pub program: Vec<Instruction>,
+    /// One in so many of those, from 1.
+    pub sample: u32,
+    /// Packets for others, too.
+    pub promiscuous: bool,
+    /// Bytes of ring this reader would like; the largest wish decides when a device's ring is made. 0 = does not matter.
+    pub ring_bytes: u64,
+    /// Begin with packets that were seen up to so many nanoseconds ago, where they are still there.
+    pub last_ns: u64,
+    /// The ring stays when this reader goes, for readers that look back.
+    pub keep: bool,
+}
+
+/// Instructions of one program at most: what the kernel takes in one socket filter, and more than that.
+pub const PROGRAM_INSTRUCTIONS: usize = 16_384;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_take_every_flow_once() {
+        for of in 1..9 {
+            for hash in [0, 1, 77, u32::MAX / 2, u32::MAX - 1, u32::MAX, 0xdead_beef] {
+                assert_eq!((0..of).filter(|&number| Share { number, of }.has(hash)).count(), 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What the writer of a device's ring must be able to do. The kernel's program is one, a thread that copies another.
+
+use crate::handout::Device;
+use crate::wish::Direction;
+use buffer::live::{Areas, Geometry};
+use program::ir::Program;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Which packets set a bit.
+#[derive(Clone, Debug)]
+pub struct Expression {
+    /// The bit.
+    pub bit: u8,
+    /// What decides; none passes all.
+    pub program: Option<Arc<Program>>,
+    /// Where they go.
+    pub direction: Direction,
+    /// One in so many.
+    pub sample: u32,
+}
+
+/// Why something cannot be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// Whose fault it is.
+    pub kind: TroubleKind,
+    /// What is wrong and, where it helps, what to do.
+    pub text: String,
+}
+
+/// Whose fault a [`Trouble`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum TroubleKind {
+    /// The wish is wrong: no such device, an expression that is none.
+    Wish = 1,
+    /// Not allowed.
+    Denied = 2,
+    /// This writer cannot do it; another might.
+    Cannot = 3,
+    /// The system failed.
+    System = 4,
+    /// There are as many readers as there can be.
+    Full = 5,
+}
+
+impl TroubleKind {
+    /// From its number.
+    pub fn from_code(code: u8) -> Option<TroubleKind> {
+        use TroubleKind::*;
+        [Wish, Denied, Cannot, System, Full].into_iter().find(|kind| *kind as u8 == code)
+    }
+}
+
+impl Trouble {
+    /// A trouble of this kind.
+    pub fn new(kind: TroubleKind, text: impl Into<String>) -> Trouble {
+        Trouble { kind, text: text.into() }
+    }
+
+    /// A call of the system that failed.
+    pub fn system(what: &str, error: &std::io::Error) -> Trouble {
+        let kind = match error.kind() {
+            std::io::ErrorKind::PermissionDenied => TroubleKind::Denied,
+            _ => TroubleKind::System,
+        };
+        Trouble::new(kind, format!("{what}: {error}"))
+    }
+}
+
+impl std::fmt::Display for Trouble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Trouble {}
+
+/// The writer of one device's ring. Dropping it takes it off the device.
+pub trait Writer: Send {
+    /// The device.
+    fn device(&self) -> Device;
+
+    /// Size of the ring.
+    fn geometry(&self) -> Geometry;
+
+    /// The ring's areas, which readers map for reading.
+    fn areas(&self) -> Areas<BorrowedFd<'_>>;
+
+    /// From now on these expressions set bits, and no others; all or nothing. When it returns, no packet is decided on by
+    /// the earlier ones any more.
+    fn set(&mut self, expressions: &[Expression]) -> Result<(), Trouble>;
+
+    /// Packets for others, too, or no more.
+    fn promiscuous(&mut self, wanted: bool) -> Result<(), Trouble>;
+
+    /// The next packet that has one of these bits set makes [`bell`](Writer::bell) readable, once for each bit.
+    fn arm(&self, bits: u64);
+
+    /// Readable when an armed bit was set.
+    fn bell(&self) -> BorrowedFd<'_>;
+
+    /// The armed bits that were set since the last call.
+    fn rung(&mut self) -> u64;
+
+    /// What else is known of packets that did not arrive: by name.
+    fn statistics(&mut self) -> Vec<(String, u64)>;
+}
+
+/// Opens devices: makes their rings and writers.
+pub trait Opened: Send + Sync {
+    /// The writer for a device, with a ring of about so many bytes, before any expression.
+    fn open(&self, device: &str, ring_bytes: u64) -> Result<Box<dyn Writer>, Trouble>;
+}
+
+/// A file descriptor of one's own.
+pub fn own(fd: BorrowedFd<'_>) -> Result<OwnedFd, Trouble> {
+    fd.try_clone_to_owned().map_err(|error| Trouble::system("a file descriptor cannot be handed out", &error))
+}

@@ -1,0 +1,288 @@
+//! Readers of one ring, over a device that a test plays: each gets what it asked for, nobody disturbs anybody.
+
+use buffer::live::{Areas, Facts, Geometry, SlotFlags};
+use capture::copying::{Copying, Ring, ring};
+use capture::tap::Found;
+use capture::{Device, Direction, Expression, Opened, Share, Tap, Taps, Trouble, Wish, Writer};
+use program::cbpf::Instruction;
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// A device whose packets a test makes.
+struct Played {
+    ring: Ring,
+    name: String,
+    _alive: Arc<()>,
+}
+
+#[derive(Default, Clone)]
+struct Player {
+    halves: Arc<Mutex<VecDeque<Copying>>>,
+    alive: Arc<()>,
+}
+
+impl Opened for Player {
+    fn open(&self, device: &str, ring_bytes: u64) -> Result<Box<dyn Writer>, Trouble> {
+        let (ring, half) = ring("played", ring_bytes)?;
+        self.halves.lock().unwrap().push_back(half);
+        Ok(Box::new(Played { ring, name: device.into(), _alive: Arc::clone(&self.alive) }))
+    }
+}
+
+impl Writer for Played {
+    fn device(&self) -> Device {
+        Device { name: self.name.clone(), index: 1, link_type: 1, mtu: 1500, how: "by a test".into() }
+    }
+    fn geometry(&self) -> Geometry {
+        self.ring.geometry()
+    }
+    fn areas(&self) -> Areas<BorrowedFd<'_>> {
+        self.ring.areas()
+    }
+    fn set(&mut self, expressions: &[Expression]) -> Result<(), Trouble> {
+        self.ring.set(expressions);
+        Ok(())
+    }
+    fn promiscuous(&mut self, _wanted: bool) -> Result<(), Trouble> {
+        Ok(())
+    }
+    fn arm(&self, bits: u64) {
+        self.ring.arm(bits);
+    }
+    fn bell(&self) -> BorrowedFd<'_> {
+        self.ring.bell()
+    }
+    fn rung(&mut self) -> u64 {
+        self.ring.rung()
+    }
+    fn statistics(&mut self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
+}
+
+fn player() -> (Player, Taps) {
+    let player = Player::default();
+    let taps = Taps::new(Box::new(player.clone())).unwrap();
+    (player, taps)
+}
+
+fn wish() -> Wish {
+    Wish { device: "played0".into(), ring_bytes: 1 << 20, ..Wish::default() }
+}
+
+/// Passes packets whose first byte is `byte`.
+fn first_byte(byte: u8) -> Vec<Instruction> {
+    let at = |code, jt, jf, k| Instruction { code, jt, jf, k };
+    vec![at(0x30, 0, 0, 0), at(0x15, 0, 1, byte.into()), at(0x06, 0, 0, 0x40000), at(0x06, 0, 0, 0)]
+}
+
+fn publish(half: &mut Copying, numbers: impl Iterator<Item = u64>) {
+    for number in numbers {
+        half.batch(|publisher| {
+            let mut bytes = [number as u8 % 4; 60];
+            bytes[8..16].copy_from_slice(&number.to_le_bytes());
+            let flags = if number % 2 == 1 { SlotFlags::OUTBOUND } else { SlotFlags::default() };
+            let hash = (number as u32).wrapping_mul(0x9e37_79b9);
+            publisher.publish(Facts { wire: 60, flags, hash, ..Facts::default() }, &bytes);
+        });
+    }
+}
+
+fn take(tap: &mut Tap) -> Vec<u64> {
+    let (mut got, mut to) = (Vec::new(), [0; 100]);
+    while let Found::Packet(packet) = tap.look() {
+        if tap.take_copy(&packet, &mut to) == Some(60) {
+            got.push(u64::from_le_bytes(to[8..16].try_into().unwrap()));
+        }
+    }
+    got
+}
+
+#[test]
+fn each_gets_its_own_and_the_books_add_up() {
+    let (player, taps) = player();
+    let open = |wish: &Wish, share| Tap::new(taps.open(wish, 0).unwrap(), None, share).unwrap();
+    let mut all = open(&wish(), None);
+    let mut ones = open(&Wish { program: first_byte(1), ..wish() }, None);
+    let mut tenth = open(&Wish { sample: 10, ..wish() }, None);
+    let mut out = open(&Wish { direction: Direction::Out, ..wish() }, None);
+    let mut shares = [0, 1].map(|number| open(&wish(), Some(Share { number, of: 2 })));
+    let mut half = player.halves.lock().unwrap().pop_front().unwrap();
+    assert!(player.halves.lock().unwrap().is_empty(), "one ring for all");
+    publish(&mut half, 0..1000);
+    assert_eq!(take(&mut all), (0..1000).collect::<Vec<_>>());
+    assert_eq!(take(&mut ones), (0..1000).filter(|n| n % 4 == 1).collect::<Vec<_>>());
+    assert_eq!(take(&mut tenth).len(), 100);
+    assert_eq!(take(&mut out), (0..1000).filter(|n| n % 2 == 1).collect::<Vec<_>>());
+    let [mut first, second] = shares.each_mut().map(take);
+    assert!(first.len() > 300 && second.len() > 300);
+    first.extend(second);
+    first.sort_unstable();
+    assert_eq!(first, (0..1000).collect::<Vec<_>>());
+    let ledger = ones.ledger();
+    assert_eq!((ledger.seen, ledger.matched, ledger.filtered, ledger.delivered), (1000, 250, 750, 250));
+    assert_eq!((ledger.lost, ledger.waiting, ledger.others), (0, 0, 0));
+    assert_eq!(shares[0].ledger().others + shares[0].ledger().delivered, 1000);
+    assert_eq!(ones.counted(), (250, 15_000));
+}
+
+#[test]
+fn a_slow_reader_loses_alone_and_knows_how_much() {
+    let (player, taps) = player();
+    let mut slow = Tap::new(taps.open(&Wish { program: first_byte(2), ..wish() }, 0).unwrap(), None, None).unwrap();
+    let mut quick = Tap::new(taps.open(&wish(), 0).unwrap(), None, None).unwrap();
+    let mut half = player.halves.lock().unwrap().pop_front().unwrap();
+    let mut got = Vec::new();
+    for round in 0..40 {
+        publish(&mut half, round * 1000..(round + 1) * 1000);
+        got.extend(take(&mut quick));
+    }
+    assert_eq!(got, (0..40_000).collect::<Vec<_>>());
+    let waiting = slow.ledger();
+    assert_eq!(waiting.matched, 10_000);
+    let taken = take(&mut slow);
+    let ledger = slow.ledger();
+    assert_eq!((ledger.delivered, ledger.waiting), (taken.len() as u64, 0));
+    assert!(ledger.lost > 0 && ledger.delivered > 0);
+    assert_eq!(ledger.delivered + ledger.lost, 10_000);
+    assert!(taken.is_sorted() && taken.iter().all(|n| n % 4 == 2) && taken.last() == Some(&39_998));
+}
+
+#[test]
+fn who_sleeps_is_woken_by_what_it_wants_and_by_nothing_else() {
+    let (player, taps) = player();
+    let mut tap = Tap::new(taps.open(&Wish { program: first_byte(3), ..wish() }, 0).unwrap(), None, None).unwrap();
+    let mut half = player.halves.lock().unwrap().pop_front().unwrap();
+    // The first wait is a nap, the second sleeps.
+    let began = Instant::now();
+    tap.wait(Some(began + Duration::from_secs(5)));
+    assert!(began.elapsed() < Duration::from_secs(1));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(100));
+            publish(&mut half, 0..3);
+            std::thread::sleep(Duration::from_millis(100));
+            publish(&mut half, 3..4);
+        });
+        let mut waits = 0;
+        while take(&mut tap).is_empty() {
+            tap.wait(Some(began + Duration::from_secs(10)));
+            waits += 1;
+        }
+        assert!(began.elapsed() > Duration::from_millis(190), "{waits} waits");
+        assert!(began.elapsed() < Duration::from_secs(5) && waits < 20, "{waits} waits");
+    });
+    // Found at once where there is something already.
+    publish(&mut half, 7..8);
+    assert!(!tap.announce());
+}
+
+#[test]
+fn an_expression_is_exchanged_without_a_wrong_packet() {
+    let (player, taps) = player();
+    let mut tap = Tap::new(taps.open(&wish(), 0).unwrap(), None, None).unwrap();
+    let mut half = player.halves.lock().unwrap().pop_front().unwrap();
+    publish(&mut half, 0..100);
+    let code = first_byte(1);
+    let exchange = taps.exchange(tap.id(), &code).unwrap();
+    publish(&mut half, 100..200);
+    tap.exchange(exchange, Some(program::Interpreter::from_cbpf(&code).unwrap()));
+    publish(&mut half, 200..300);
+    assert_eq!(take(&mut tap), (0..300).filter(|n| n % 4 == 1).collect::<Vec<_>>());
+    let ledger = tap.ledger();
+    assert_eq!((ledger.delivered, ledger.lost, ledger.waiting), (75, 0, 0));
+    assert_eq!(ledger.matched, ledger.delivered + ledger.others);
+    assert!(taps.exchange(9999, &code).is_err());
+}
+
+#[test]
+fn readers_come_and_go_and_leave_nothing() {
+    let (player, taps) = player();
+    let fds = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let kept = taps.open(&wish(), 0).unwrap();
+    let mut kept = Tap::new(kept, None, None).unwrap();
+    let mut half = player.halves.lock().unwrap().pop_front().unwrap();
+    let before = fds();
+    let mut sent = 0;
+    for _ in 0..300 {
+        let mut tap = Tap::new(taps.open(&Wish { program: first_byte(1), ..wish() }, 0).unwrap(), None, None).unwrap();
+        publish(&mut half, sent..sent + 8);
+        sent += 8;
+        assert_eq!(take(&mut tap).len(), 2);
+    }
+    assert_eq!(take(&mut kept), (0..sent).collect::<Vec<_>>());
+    let until = Instant::now() + Duration::from_secs(5);
+    while taps.states()[0].readers.len() > 1 || fds() > before + 4 {
+        assert!(Instant::now() < until, "{} readers, {} files", taps.states()[0].readers.len(), fds());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(Arc::strong_count(&player.alive), 3, "the test, the opener, the device");
+    drop(kept);
+    while !taps.states().is_empty() {
+        assert!(Instant::now() < until, "a ring without readers goes");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(taps);
+    assert_eq!(Arc::strong_count(&player.alive), 1);
+}
+
+#[test]
+fn no_more_readers_than_bits_and_groups_see_only_their_own_ring() {
+    let (player, taps) = player();
+    let small = Wish { ring_bytes: 1, ..wish() };
+    let taken: Vec<_> = (0..64).map(|_| taps.open(&small, 0).unwrap()).collect();
+    assert_eq!(taps.open(&small, 0).unwrap_err().kind, capture::writer::TroubleKind::Full);
+    let other = taps.open(&small, 1).unwrap();
+    assert_eq!(player.halves.lock().unwrap().len(), 2);
+    assert_eq!(taps.states().len(), 2);
+    drop((taken, other));
+}
+
+#[test]
+fn a_reader_that_talks_nonsense_is_let_go() {
+    let (_player, taps) = player();
+    let bad = taps.open(&wish(), 0).unwrap();
+    let _good = taps.open(&wish(), 0).unwrap();
+    rustix::net::send(&bad.line, b"what?", rustix::net::SendFlags::empty()).unwrap();
+    let until = Instant::now() + Duration::from_secs(5);
+    while taps.states()[0].readers.len() > 1 {
+        assert!(Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let program = vec![Instruction { code: 0xffff, jt: 0, jf: 0, k: 0 }];
+    assert_eq!(taps.open(&Wish { program, ..wish() }, 0).unwrap_err().kind, capture::writer::TroubleKind::Wish);
+    assert_eq!(taps.states()[0].readers.len(), 1);
+}
+
+#[test]
+fn past_packets_are_there_for_who_asks() {
+    let (player, taps) = player();
+    let keeper = taps.open(&Wish { keep: true, ..wish() }, 0).unwrap();
+    let mut half = player.halves.lock().unwrap().pop_front().unwrap();
+    let now = capture::clock::monotonic();
+    for (number, age_ms) in [(0u64, 9000), (1, 4000), (2, 1000), (3, 0)] {
+        half.batch(|publisher| {
+            let mut bytes = [0; 60];
+            bytes[8..16].copy_from_slice(&number.to_le_bytes());
+            let time = now.saturating_sub(age_ms * 1_000_000);
+            publisher.publish(Facts { wire: 60, time, flags: SlotFlags::MONOTONIC, ..Facts::default() }, &bytes);
+        });
+    }
+    drop(keeper);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(taps.states().len(), 1, "a kept ring stays");
+    let looking_back = Wish { last_ns: 5_000_000_000, ..wish() };
+    let mut tap = Tap::new(taps.open(&looking_back, 0).unwrap(), None, None).unwrap();
+    publish(&mut half, 4..6);
+    assert_eq!(take(&mut tap), [1, 2, 3, 4, 5]);
+    let ledger = tap.ledger();
+    assert_eq!((ledger.past, ledger.matched, ledger.delivered, ledger.lost), (3, 2, 2, 0));
+    let program = first_byte(1);
+    let decides = program::Interpreter::from_cbpf(&program).unwrap();
+    let looking_back = Wish { program, ..looking_back };
+    let mut tap = Tap::new(taps.open(&looking_back, 0).unwrap(), Some(decides), None).unwrap();
+    publish(&mut half, 6..12);
+    assert_eq!(take(&mut tap), [5, 9], "of the past and of now by the same expression");
+}
