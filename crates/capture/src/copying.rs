@@ -152,11 +152,10 @@ impl Publisher<'_> {
             };
             let passes = || expression.program.as_ref().is_none_or(|program| program.run(bytes, facts.wire) != 0);
             if goes && passes() {
-                expression.since += 1;
-                if expression.since >= expression.sample {
-                    expression.since = 0;
+                if expression.since == 0 {
                     facts.wanted |= expression.bit;
                 }
+                expression.since = (expression.since + 1) % expression.sample;
             }
         }
         self.wanted |= facts.wanted;

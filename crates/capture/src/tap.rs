@@ -45,6 +45,8 @@ pub struct Tap {
     announced: bool,
     nap: Duration,
     nap_max: Duration,
+    lag_after_nap: u32,
+    napping: bool,
     /// Has anything come since the last sleep?
     found: bool,
     hung_up: bool,
@@ -105,6 +107,17 @@ pub enum Found {
     Nothing,
 }
 
+/// What to do where nothing was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// Look again at once.
+    Look,
+    /// Look again after so long: nobody will say that something came.
+    Nap(Duration),
+    /// Sleep until the line becomes readable.
+    Sleep,
+}
+
 impl Tap {
     /// Takes a hand-out. `program` is that of the wish, none where all packets pass: it decides on packets of the past.
     pub fn new(handout: Handout, program: Option<Interpreter>, share: Option<Share>) -> io::Result<Tap> {
@@ -132,6 +145,8 @@ impl Tap {
             announced: false,
             nap: NAP_MIN,
             nap_max: NAP_MAX,
+            lag_after_nap: 0,
+            napping: false,
             found: true,
             hung_up: false,
         })
@@ -156,6 +171,9 @@ impl Tap {
     /// The next packet.
     #[inline]
     pub fn look(&mut self) -> Found {
+        if self.napping {
+            self.woke();
+        }
         loop {
             match self.reader.look() {
                 Look::Nothing => return Found::Nothing,
@@ -350,37 +368,57 @@ impl Tap {
         }
     }
 
+    /// Has it been said that this reader sleeps, so that its [`line`](Self::line) will become readable?
+    pub fn announced(&self) -> bool {
+        self.announced
+    }
+
+    /// Nothing was found: what to do until the next look.
+    pub fn rest(&mut self) -> Rest {
+        if !self.found {
+            return if self.announce() { Rest::Sleep } else { Rest::Look };
+        }
+        self.found = false;
+        let lag = self.reader.lag();
+        if lag > NAP_LAG {
+            self.nap = (self.nap / 2).max(NAP_MIN);
+            return Rest::Look;
+        }
+        // While naps leave the ring nearly empty, the next may be longer.
+        if lag == 0 && self.lag_after_nap < NAP_LAG / 2 {
+            self.nap = (self.nap * 2).min(self.nap_max);
+        }
+        self.napping = true;
+        Rest::Nap(self.nap)
+    }
+
     /// Sleeps until there may be a packet, at most until `deadline`; a signal ends it early.
     pub fn wait(&mut self, deadline: Option<Instant>) {
-        let left = |until: Option<Instant>| until.map(|until| until.saturating_duration_since(Instant::now()));
-        if self.found {
-            self.found = false;
-            let lag = self.reader.lag();
-            if lag == 0 {
-                self.nap = if self.nap * 2 < self.nap_max { self.nap * 2 } else { self.nap_max };
-            } else if lag > NAP_LAG {
-                self.nap = (self.nap / 2).max(NAP_MIN);
-                return;
+        let left = |most: Option<Duration>| {
+            let left = deadline.map(|until| until.saturating_duration_since(Instant::now()));
+            most.into_iter().chain(left).min()
+        };
+        match self.rest() {
+            Rest::Look => {}
+            Rest::Nap(nap) => {
+                self.poll(left(Some(nap)));
             }
-            let nap = left(deadline).map_or(self.nap, |left| left.min(self.nap));
-            self.poll(Some(nap));
-            // So much came during the nap that the next one is to be shorter.
-            if self.reader.lag() > NAP_LAG {
-                self.nap = (self.nap / 2).max(NAP_MIN);
-            }
-            return;
-        }
-        if !self.announce() {
-            return;
-        }
-        if self.hung_up {
             // Nothing comes any more, and nobody would say so.
-            let nap = left(deadline).map_or(self.nap_max, |left| left.min(self.nap_max));
-            std::thread::sleep(nap);
-            return;
+            Rest::Sleep if self.hung_up => std::thread::sleep(left(Some(self.nap_max)).unwrap_or(NAP_MIN)),
+            Rest::Sleep => {
+                self.poll(left(None));
+                self.hear();
+            }
         }
-        self.poll(left(deadline));
-        self.hear();
+    }
+
+    /// A nap is over: how full the ring became meanwhile decides on the next one.
+    fn woke(&mut self) {
+        self.napping = false;
+        self.lag_after_nap = self.reader.lag();
+        if self.lag_after_nap > NAP_LAG {
+            self.nap = (self.nap / 2).max(NAP_MIN);
+        }
     }
 
     fn poll(&self, timeout: Option<Duration>) {

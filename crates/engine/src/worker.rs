@@ -12,6 +12,7 @@ use base::limits::{CLOCK_STEP_NS, NOTICES, SECOND_NS};
 use buffer::{Descriptor, Interface, Rings, SegmentId, ViewId};
 use filter::run::{AnySessionFilter, Instance};
 use filter::{Context, Counters, Failure, Filter, Gives, Pull, Source, Status, StreamTable};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -205,11 +206,31 @@ impl Worker {
             }
             if let Some(nap) = idle.filter(|_| !left.is_empty()) {
                 self.flush();
-                std::thread::sleep(nap);
+                self.sleep(&left, nap);
             }
         }
         let wanted = self.sources.iter().all(|source| self.nodes[*source].wanted);
         if wanted { End::Input } else { End::Enough }
+    }
+
+    /// Sleeps until one of these sources rings; where not all of them can, for `nap` at most.
+    fn sleep(&mut self, sources: &[usize], nap: Duration) {
+        let mut bells = Vec::new();
+        let mut all_ring = true;
+        for (at, node) in self.nodes.iter_mut().enumerate() {
+            let Runner::Source(source) = &mut node.runner else { continue };
+            if !sources.contains(&at) {
+                continue;
+            }
+            match source.bell() {
+                Some(bell) => bells.push(PollFd::from_borrowed_fd(bell, PollFlags::IN)),
+                None => all_ring = false,
+            }
+        }
+        let most = if all_ring { NAP } else { nap };
+        let timeout = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: i64::from(most.subsec_nanos()) };
+        // Every outcome means the same: look again.
+        let _ = rustix::event::poll(&mut bells, Some(&timeout));
     }
 
     /// One batch from one source, all the way down; `None` where nobody wants anything of it any more, or it failed.
@@ -306,6 +327,10 @@ impl Worker {
     fn finish(&mut self) {
         for at in 0..self.nodes.len() {
             self.call(at, |runner, cx| match runner {
+                Runner::Source(source) => {
+                    source.finish(cx);
+                    Ok(Status::Done)
+                }
                 Runner::Filter(filter) => filter.finish(cx),
                 Runner::Session(filter, sessions) => {
                     if sessions.finish_one(filter.as_mut(), cx)? {
@@ -313,7 +338,7 @@ impl Worker {
                     }
                     filter.finish(cx)
                 }
-                Runner::Source(_) | Runner::Choice(_) => Ok(Status::Done),
+                Runner::Choice(_) => Ok(Status::Done),
             });
         }
         self.shared.streams.sweep();

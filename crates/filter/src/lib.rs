@@ -4,6 +4,7 @@
 //! - [`run`] — what a filter does: the traits behind an instance.
 //! - [`batch`] — up to 64 blocks and which of them are still alive.
 //! - [`context`] — what a running filter may reach: bytes, streams, the blocks it makes, its counters.
+//! - [`device`] — live devices, by trait.
 //! - [`param`] — typed parameters with units and defaults.
 //! - [`record`] — rows of named, typed fields, encoded once.
 //! - [`stream`] — facts about connections, indexed by class.
@@ -16,6 +17,7 @@
 pub mod batch;
 pub mod context;
 pub mod counter;
+pub mod device;
 pub mod env;
 pub mod kind;
 pub mod param;
@@ -26,6 +28,7 @@ pub mod stream;
 pub use batch::Batch;
 pub use context::Context;
 pub use counter::Counters;
+pub use device::{Devices, NoDevices};
 pub use env::{Env, Output};
 pub use kind::{ClassUse, Example, Gives, Kind, Mode, Spaces, Type, Types};
 pub use param::{Param, ParamError, ParamType, Params};

@@ -6,6 +6,7 @@
 use crate::batch::Batch;
 use crate::context::Context;
 use base::id::Class;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 /// What an expected end of a call looks like.
@@ -63,6 +64,15 @@ pub trait Source: Send {
     fn progress(&self) -> Option<(u64, u64)> {
         None
     }
+
+    /// Asked after [`Pull::Idle`]: what to sleep on instead of asking again after that long. Whoever asks will look again
+    /// when it is readable, and not before.
+    fn bell(&mut self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// It will not be asked again: what it knows about blocks that did not come goes to `cx.counters`.
+    fn finish(&mut self, _cx: &mut Context<'_>) {}
 }
 
 /// A filter without state, or with one state for all blocks.

@@ -255,6 +255,7 @@ mod tests {
             input: Types::of(&[Type::Frame]),
             stdout: Output::new(Box::new(std::io::sink()), false),
             compiler: Arc::<Compiler>::default(),
+            devices: Arc::new(filter::NoDevices),
             schemas: Arc::new([]),
         };
         let Ok(Instance::Filter(mut bpf)) = make(&testkit::chain::params(&KIND, &[("expr", "ip")]), &env) else {

@@ -24,6 +24,7 @@ filters! {
     dns,
     drop,
     ether,
+    ethernet,
     files,
     head,
     histogram,

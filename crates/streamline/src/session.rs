@@ -86,7 +86,8 @@ impl Session {
     pub fn with_output(stdout: Output) -> Session {
         let registry = registry();
         let schemas: Arc<[&'static Schema]> = registry.kinds().iter().filter_map(|kind| kind.schema).collect();
-        let env = Env { input: Types::NONE, stdout, compiler: Arc::new(libpcap::Lazy::new()), schemas };
+        let devices = Arc::new(filter::NoDevices);
+        let env = Env { input: Types::NONE, stdout, compiler: Arc::new(libpcap::Lazy::new()), devices, schemas };
         Session { registry, env }
     }
 

@@ -143,7 +143,13 @@ impl Chain {
 
     fn env(&self, input: Types, stdout: &Captured) -> Env {
         let stdout = Output::new(Box::new(stdout.clone()), false);
-        Env { input, stdout, compiler: Arc::clone(&self.compiler), schemas: self.schemas.clone().into() }
+        Env {
+            input,
+            stdout,
+            compiler: Arc::clone(&self.compiler),
+            devices: Arc::new(filter::NoDevices),
+            schemas: self.schemas.clone().into(),
+        }
     }
 
     /// Runs the chain.

@@ -10,6 +10,7 @@ pub(crate) mod json_row;
 pub(crate) mod json_text;
 pub(crate) mod kept;
 pub(crate) mod lines;
+pub(crate) mod live;
 pub(crate) mod networks;
 pub(crate) mod numbers;
 pub(crate) mod ports;

@@ -1,0 +1,19 @@
+//! Live devices, by trait: who may open them, and how, is known to the facade, which hands this in.
+
+use capture::{Share, Tap, Trouble, Wish, writer::TroubleKind};
+
+/// Opens devices for reading.
+pub trait Devices: Send + Sync {
+    /// A reader for what is wished.
+    fn open(&self, wish: &Wish, share: Option<Share>) -> Result<Tap, Trouble>;
+}
+
+/// Has no devices: for tests, and where only files are wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoDevices;
+
+impl Devices for NoDevices {
+    fn open(&self, wish: &Wish, _share: Option<Share>) -> Result<Tap, Trouble> {
+        Err(Trouble::new(TroubleKind::Cannot, format!("there are no devices here, and so no `{}`", wish.device)))
+    }
+}

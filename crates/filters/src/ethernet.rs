@@ -1,0 +1,89 @@
+//! Reads a live device. Which way its packets come (by the kernel's program, by a packet socket; from a daemon or in this
+//! process) is decided behind [`filter::device::Devices`]; what a device gives is in `parts/live.rs`.
+
+use crate::parts::live::Live;
+use capture::{Direction, Mode as CaptureMode, Share, Tap, Wish, writer::TroubleKind};
+use filter::prelude::*;
+
+/// What `ethernet` is.
+pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network device", make)
+    .help(
+        "The device is captured once for everybody who asks for it: each reader gets what its own request wants, and a \
+         slow one loses only its own. Selectors that follow (`bpf`) run where the packets are, so that what nobody wants \
+         is never copied. `eth0@1/4` is the second of four parts of the traffic by flow.\n\
+         \n\
+         mode=tap takes a copy; the host sees every packet as before. mode=consume takes what is wanted away from the \
+         host. Stripped VLAN tags are put back. The run ends with Ctrl-C.\n\
+         \n\
+         last=30s begins with what the device's ring still holds of that time; keep=yes lets the ring stay when the last \
+         reader goes, so that later ones can look back.",
+    )
+    .params(&[
+        Param::new("device", ParamType::Text, "the device, as `streamline devices` lists it").required().main(),
+        Param::new("mode", ParamType::Choice(&["tap", "consume"]), "a copy, or take the packets away").default("tap"),
+        Param::new("direction", ParamType::Choice(&["both", "in", "out"]), "which packets, by where they go")
+            .default("both"),
+        Param::new("promisc", ParamType::Flag, "packets for others, too").default("yes"),
+        Param::new("snaplen", ParamType::Size, "bytes kept of each packet; 0 = all").default("0"),
+        Param::new("buffer", ParamType::Size, "bytes of ring, if this request is the first for the device").default("32M"),
+        Param::new("last", ParamType::Duration, "begin so long ago, with what is still there").default("0"),
+        Param::new("keep", ParamType::Flag, "the ring stays when its last reader goes").default("no"),
+    ])
+    .source(Type::Frame)
+    .runs_in(Spaces::APP.with(Spaces::DAEMON).with(Spaces::KERNEL));
+
+fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
+    let (wish, share) = wish(params)?;
+    let tap = env.devices.open(&wish, share).map_err(refusal)?;
+    Ok(source(tap, params))
+}
+
+/// What the parameters ask for, before any selector that follows.
+pub fn wish(params: &Params) -> Result<(Wish, Option<Share>), ParamError> {
+    let name = params.text("device").unwrap_or_default();
+    let (device, share) = match name.split_once('@') {
+        None => (name, None),
+        Some((device, part)) => (device, Some(share(part)?)),
+    };
+    if device.is_empty() {
+        return Err(ParamError::new("device", "the device has no name").with_help("`streamline devices` lists them"));
+    }
+    let wish = Wish {
+        device: device.into(),
+        mode: if params.text("mode") == Some("consume") { CaptureMode::Consume } else { CaptureMode::Tap },
+        direction: match params.text("direction") {
+            Some("in") => Direction::In,
+            Some("out") => Direction::Out,
+            _ => Direction::Both,
+        },
+        program: Vec::new(),
+        sample: 1,
+        promiscuous: params.flag("promisc"),
+        ring_bytes: params.number("buffer").unwrap_or(0),
+        last_ns: params.number("last").unwrap_or(0),
+        keep: params.flag("keep"),
+    };
+    Ok((wish, share))
+}
+
+/// `1/4`: the second of four.
+fn share(text: &str) -> Result<Share, ParamError> {
+    let numbers = text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
+    match numbers {
+        Some((number, of)) if number < of => Ok(Share { number, of }),
+        _ => Err(ParamError::new("device", format!("`{text}` is no part of the traffic"))
+            .with_help("`eth0@0/4` is the first of four parts, `eth0@3/4` the last")),
+    }
+}
+
+/// A source of what a tap gives.
+pub fn source(tap: Tap, params: &Params) -> Instance {
+    let snap_len = params.number("snaplen").unwrap_or(0).min(u64::from(u32::MAX)) as u32;
+    Instance::source(Live::new(tap, snap_len))
+}
+
+/// Whose fault it is that a device could not be opened.
+pub fn refusal(trouble: capture::Trouble) -> ParamError {
+    let system = trouble.kind != TroubleKind::Wish;
+    ParamError { system, ..ParamError::new("device", trouble.text) }
+}

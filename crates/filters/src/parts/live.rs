@@ -1,0 +1,132 @@
+//! A device's packets as a source: what `ethernet` and its kin have in common.
+
+use base::limits::PULL_BLOCKS;
+use buffer::live::SlotFlags;
+use buffer::{Interface, SegmentId, ViewId};
+use capture::tap::{Found, Rest};
+use capture::{Ledger, Tap};
+use filter::prelude::*;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+/// The books are opened this often at most while packets come.
+const LOOK_AT_BOOKS: Duration = Duration::from_millis(500);
+
+/// A device's packets.
+pub struct Live {
+    tap: Tap,
+    /// Bytes kept of each packet.
+    snap_len: u32,
+    memory: Option<(SegmentId, ViewId)>,
+    booked: Ledger,
+    looked: Instant,
+}
+
+impl Live {
+    /// What this reader gets; `snap_len` bytes of each packet at most, 0 for all.
+    pub fn new(tap: Tap, snap_len: u32) -> Live {
+        Live { tap, snap_len, memory: None, booked: Ledger::default(), looked: Instant::now() }
+    }
+
+    /// Where packets are copied to, its memory used again.
+    fn view(&mut self, cx: &mut Context<'_>) -> Result<ViewId, Box<Failure>> {
+        if let Some((segment, view)) = self.memory {
+            // What was named before has gone all the way down, or is held.
+            cx.rings.recycle(segment);
+            return Ok(view);
+        }
+        let segment = cx.rings.add_append_ring();
+        let device = self.tap.device();
+        let interface = Interface {
+            link_type: Some(device.link_type),
+            name: Some(device.name.clone()),
+            description: None,
+            snap_len: self.snap_len,
+        };
+        let view = cx.rings.add_view(segment, interface);
+        let view = view.ok_or_else(|| Box::new(Failure::System("there are more devices than views".into())))?;
+        self.memory = Some((segment, view));
+        Ok(view)
+    }
+
+    /// Brings what the ring's books say into the counters.
+    fn book(&mut self, cx: &mut Context<'_>) {
+        self.looked = Instant::now();
+        let ledger = self.tap.ledger();
+        let more = |now: u64, before: u64| now.saturating_sub(before);
+        let lost = more(ledger.lost, self.booked.lost);
+        let (delivered, others) =
+            (more(ledger.delivered, self.booked.delivered), more(ledger.others, self.booked.others));
+        let past = more(ledger.past, self.booked.past);
+        cx.counters.blocks_in += delivered + others + lost + past;
+        cx.counters.blocks_taken += delivered + past;
+        cx.counters.blocks_rejected += others;
+        if lost > 0 {
+            cx.counters.drops.add("overwritten before they were read", lost);
+        }
+        cx.count("seen on the device", more(ledger.seen, self.booked.seen));
+        self.booked = Ledger { waiting: 0, ..ledger };
+    }
+}
+
+impl Source for Live {
+    fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
+        let view = self.view(cx)?;
+        let mut given = 0;
+        while given < PULL_BLOCKS {
+            let Found::Packet(packet) = self.tap.look() else { break };
+            let facts = packet.facts;
+            let len = if self.snap_len > 0 { facts.len.min(self.snap_len) } else { facts.len };
+            let len = (len as usize).min(buffer::live::words::PACKET_BYTES);
+            let time = self.tap.time(&packet);
+            let copied = cx.rings.append(view, len, |space| {
+                let copied = self.tap.take_copy(&packet, space);
+                (copied.unwrap_or(0), copied)
+            });
+            let Some((mut block, Some(_))) = copied else { continue };
+            block.time = time;
+            block.class.0 = facts.class;
+            block.set_wire(facts.wire);
+            let mut flags = Flags::NONE;
+            if facts.flags.has(SlotFlags::OUTBOUND) {
+                flags = flags.with(Flags::OUTBOUND);
+            }
+            if block.len < facts.wire {
+                flags = flags.with(Flags::TRUNCATED);
+            }
+            block.add_flags(flags);
+            cx.emit(block);
+            given += 1;
+        }
+        if given > 0 {
+            if self.looked.elapsed() > LOOK_AT_BOOKS {
+                self.book(cx);
+            }
+            return Ok(Pull::Ready);
+        }
+        if self.looked.elapsed() > LOOK_AT_BOOKS {
+            self.book(cx);
+        }
+        if self.tap.is_hung_up() {
+            let text = format!("the capture of `{}` has ended: who captured it is gone", self.tap.device().name);
+            return Err(Box::new(Failure::System(text)));
+        }
+        Ok(match self.tap.rest() {
+            Rest::Look => Pull::Ready,
+            Rest::Nap(nap) => Pull::Idle(nap),
+            Rest::Sleep => Pull::Idle(Duration::MAX),
+        })
+    }
+
+    fn bell(&mut self) -> Option<BorrowedFd<'_>> {
+        self.tap.announced().then(|| self.tap.line())
+    }
+
+    fn finish(&mut self, cx: &mut Context<'_>) {
+        self.book(cx);
+        let waiting = self.tap.ledger().waiting;
+        if waiting > 0 {
+            cx.count("not read before the end", waiting);
+        }
+    }
+}
