@@ -238,13 +238,25 @@ impl Mapping {
     /// Maps the first `bytes` bytes of what a file descriptor names, all pages present: a memfd, or a map of the kernel's.
     /// That it is as long and stays so is for the caller to know.
     pub fn of(fd: BorrowedFd<'_>, bytes: usize, access: Access) -> io::Result<Arc<Mapping>> {
+        Mapping::at(fd, 0, bytes, access)
+    }
+
+    /// The same from `offset` on, a multiple of a page.
+    pub fn at(fd: BorrowedFd<'_>, offset: u64, bytes: usize, access: Access) -> io::Result<Arc<Mapping>> {
         let protection = match access {
             Access::Read => ProtFlags::READ,
             Access::Write => ProtFlags::READ | ProtFlags::WRITE,
         };
         // SAFETY: a fresh range.
         let start = unsafe {
-            rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED | MapFlags::POPULATE, fd, 0)?
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                protection,
+                MapFlags::SHARED | MapFlags::POPULATE,
+                fd,
+                offset,
+            )?
         };
         let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let writable = access == Access::Write;

@@ -1,0 +1,55 @@
+//! What the kernel's program costs for a packet, by expressions: test runs, ns each, the least of seven.
+//!
+//! `cargo run --release -p kernel --example cost`
+
+use kernel::{Expression, Tap, Way};
+use program::{Compile, from_cbpf};
+use std::sync::Arc;
+
+const NINE: [&str; 9] = [
+    "tcp port 9",
+    "tcp port 10",
+    "udp port 53",
+    "host 10.9.9.9",
+    "net 192.0.2.0/24 and port 81",
+    "icmp",
+    "ip6 and tcp port 7",
+    "vlan 7",
+    "tcp[13] & 4 != 0 and port 99",
+];
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let compiler = libpcap::Lazy::new();
+    let expression = |bit: usize, text: Option<&str>| -> Result<Expression, Box<dyn std::error::Error>> {
+        let compile = |text| -> Result<_, Box<dyn std::error::Error>> {
+            Ok(Arc::new(from_cbpf(&compiler.compile(text, 1, 262_144)?)?))
+        };
+        let program = text.map(compile).transpose()?;
+        Ok(Expression { bit: bit as u8, program, incoming: true, outgoing: true })
+    };
+    let one = vec![expression(0, Some(NINE[0]))?];
+    let nine = NINE.iter().enumerate().map(|(bit, text)| expression(bit, Some(text))).collect::<Result<Vec<_>, _>>()?;
+    let all = |count| (0..count).map(|bit| expression(bit, None)).collect::<Result<Vec<_>, _>>();
+    let rows = [
+        ("no expression", vec![]),
+        ("one that rejects", one),
+        ("nine that reject", nine),
+        ("one that takes all", all(1)?),
+        ("nine that take all", all(9)?),
+    ];
+    for len in [64, 1514] {
+        let mut frame = vec![0u8; len];
+        frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+        frame[23] = 6;
+        frame[26..38].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2, 4, 0, 0, 80]);
+        for (name, expressions) in &rows {
+            let mut tap = Tap::new(32 << 20, true)?;
+            tap.prepare(Way::In)?;
+            tap.set(expressions)?;
+            let runs = (0..7).map(|_| Ok(tap.test_run(Way::In, &frame, 300_000)?.duration_ns));
+            let least = runs.collect::<Result<Vec<_>, kernel::tap::TapError>>()?.into_iter().min();
+            println!("{len:5} bytes, {name:20} {:5} ns", least.unwrap_or(0));
+        }
+    }
+    Ok(())
+}

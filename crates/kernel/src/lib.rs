@@ -1,0 +1,22 @@
+//! The kernel space: filter programs as eBPF, loaded and attached by raw bpf(2). No clang, no ELF, no library: the programs
+//! touch packet bytes and maps of their own only, so there is nothing to relocate.
+//!
+//! ```text
+//! program::ir::Program ── lower ──┐
+//!                                 ├── tap ── code ── sys ──▶ a device's TCX hook ──▶ live ring (buffer::live)
+//! expressions, one bit each ──────┘
+//! ```
+//!
+//! - [`sys`] — the calls, and errors that say which instruction the verifier did not like.
+//! - [`code`] — instructions with labels.
+//! - [`lower`] — one filter program, over a copy of the packet's first bytes as they are on the wire.
+//! - [`tap`] — the program that decides who wants a packet and writes it into a live ring. Start reading here.
+//!
+//! Everything hangs off file descriptors: dropping a [`Tap`] takes it off its device, whatever happened before.
+
+pub mod code;
+pub mod lower;
+pub mod sys;
+pub mod tap;
+
+pub use tap::{Expression, Tap, Way};

@@ -1,0 +1,285 @@
+//! One filter program as eBPF, over a copy of the packet's first bytes as they are on the wire.
+//!
+//! The copy ([`HEAD_BYTES`] in a value of a per-processor map, any tag the kernel had stripped back in its place) makes loads
+//! what they are in a capture file: an address in a map and a comparison with the bytes that are there, wherever the kernel
+//! keeps the packet. What lies behind it is fetched by a helper, four bytes at most. The meaning is that of
+//! [`program::Interpreter`], which tests compare it with.
+//!
+//! A is `R8`, X is `R9`; `R6` is the packet's context, `R7` the copy. `R0` to `R5` are lost.
+
+use crate::code::{Alu, Code, Compare, Helper, Label, Register, Width};
+use Register::{Frame, R0, R1, R2, R3, R4, R6, R7, R8, R9};
+use program::ir::{Block, End, Index, MEMORY_WORDS, Operand, Operation, Program, Size, Step, Test, Value};
+
+/// Bytes of a packet that are copied before anything is decided: Ethernet, two tags, IPv6 with an extension header or IPv4
+/// with options, TCP with options.
+pub const HEAD_BYTES: u32 = 128;
+
+/// Places behind the copy, 64 bits each. They lie in the map and not on the stack, where the verifier would follow every
+/// value they can have through everything that comes: so all ways to a place look alike to it.
+pub mod facts {
+    use super::HEAD_BYTES;
+    /// Bytes in the copy.
+    pub const HEAD: i16 = HEAD_BYTES as i16;
+    /// Bytes on the wire.
+    pub const WIRE: i16 = HEAD + 8;
+    /// Bytes that were put back before what the kernel has.
+    pub const SHIFT: i16 = HEAD + 16;
+    /// Which expressions want it.
+    pub const WANTED: i16 = HEAD + 24;
+    /// How many bytes are written.
+    pub const LEN: i16 = HEAD + 32;
+    /// Hash of its flow.
+    pub const HASH: i16 = HEAD + 40;
+    /// Bytes of the copy and all of these.
+    pub const BYTES: u32 = HEAD_BYTES + 48;
+}
+
+/// Places on the stack, from its end.
+pub mod stack {
+    /// A map's key, and what a helper gives.
+    pub const SCRATCH: i16 = -8;
+    /// This processor's page of counts.
+    pub const COUNTS: i16 = -16;
+    /// The packet's number.
+    pub const NUMBER: i16 = -24;
+    /// Its slot.
+    pub const SLOT: i16 = -32;
+    /// Position of its bytes.
+    pub const POS: i16 = -40;
+    /// The program's scratch memory: a word each.
+    pub const MEMORY: i16 = -40 - 4 * 16;
+}
+
+/// Why a program cannot run in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It jumps back, which is `ip6 protochain` alone.
+    Repeats,
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Refusal::Repeats => {
+                f.write_str("`protochain` follows a chain of headers, which programs in the kernel may not")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Adds a program: on to `accept` where it keeps the packet, to `reject` where it does not.
+pub fn lower(code: &mut Code, program: &Program, accept: Label, reject: Label) -> Result<(), Refusal> {
+    if program.repeats() {
+        return Err(Refusal::Repeats);
+    }
+    let blocks = program.blocks();
+    if uses(blocks, |step| matches!(step, Step::LoadA(Value::Memory(_)) | Step::LoadX(Index::Memory(_)))) {
+        for word in 0..MEMORY_WORDS as i16 / 2 {
+            code.store_constant(Width::Eight, Frame, stack::MEMORY + 8 * word, 0);
+        }
+    }
+    // The verifier asks that they were written before they are read; most programs write them first.
+    code.set(R8, 0);
+    code.set(R9, 0);
+    let labels: Vec<Label> = blocks.iter().map(|_| code.label()).collect();
+    let known = known_bytes(blocks);
+    for ((block, label), known) in blocks.iter().zip(&labels).zip(known) {
+        code.place(*label);
+        let reach = block.reach();
+        if reach > u64::from(known) {
+            // Within the copy: what is not there is not in the packet either.
+            let inside = reach.min(HEAD_BYTES.into()) as u32;
+            if inside > known {
+                code.load(Width::Eight, R1, R7, facts::HEAD);
+                code.jump_if(Compare::Less, R1, inside as i32, reject);
+            }
+        }
+        for step in &block.steps {
+            add_step(code, *step, reject);
+        }
+        match block.end {
+            End::Return(0) => code.jump(reject),
+            End::Return(_) => code.jump(accept),
+            End::ReturnA => {
+                code.jump_if_32(Compare::Equal, R8, 0, reject);
+                code.jump(accept);
+            }
+            End::Jump(to) => code.jump(labels[to.index()]),
+            End::Repeat(_) => return Err(Refusal::Repeats),
+            End::Branch { test, operand, yes, no } => {
+                let compare = match test {
+                    Test::Equal => Compare::Equal,
+                    Test::Greater => Compare::Greater,
+                    Test::AtLeast => Compare::AtLeast,
+                    Test::AnyBit => Compare::AnyBit,
+                };
+                match operand {
+                    Operand::Constant(constant) => code.jump_if_32(compare, R8, constant, labels[yes.index()]),
+                    Operand::X => code.jump_if_32_register(compare, R8, R9, labels[yes.index()]),
+                }
+                code.jump(labels[no.index()]);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn uses(blocks: &[Block], what: impl Fn(&Step) -> bool) -> bool {
+    blocks.iter().any(|block| block.steps.iter().any(&what))
+}
+
+/// For each block, how many bytes of the copy are there for sure, for every way to it has checked that many.
+fn known_bytes(blocks: &[Block]) -> Vec<u32> {
+    let mut known: Vec<Option<u32>> = vec![None; blocks.len()];
+    known[0] = Some(0);
+    for (at, block) in blocks.iter().enumerate() {
+        // Edges lead to later blocks: all ways to this one were followed. None leads to what cannot be reached.
+        let after = known[at].unwrap_or(0).max(block.reach().min(HEAD_BYTES.into()) as u32);
+        for to in block.end.successors() {
+            let there = &mut known[to.index()];
+            *there = Some(there.map_or(after, |there| there.min(after)));
+        }
+    }
+    known.into_iter().map(|known| known.unwrap_or(0)).collect()
+}
+
+fn memory(slot: u8) -> i16 {
+    stack::MEMORY + 4 * i16::from(slot)
+}
+
+fn width(size: Size) -> Width {
+    match size {
+        Size::Byte => Width::One,
+        Size::Half => Width::Two,
+        Size::Word => Width::Four,
+    }
+}
+
+/// The number that lies at `from + offset` in a packet, to a register.
+fn load_number(code: &mut Code, size: Size, to: Register, from: Register, offset: i16) {
+    code.load(width(size), to, from, offset);
+    match size {
+        Size::Byte => {}
+        Size::Half => code.big_endian(to, 16),
+        Size::Word => code.big_endian(to, 32),
+    }
+}
+
+fn add_step(code: &mut Code, step: Step, reject: Label) {
+    match step {
+        Step::LoadA(Value::Constant(constant)) => code.alu_32(Alu::Move, R8, constant),
+        Step::LoadA(Value::Packet { size, offset }) => {
+            if offset + size.bytes() <= HEAD_BYTES {
+                load_number(code, size, R8, R7, offset as i16);
+            } else {
+                fetch_fixed(code, size, offset, R8, reject);
+            }
+        }
+        Step::LoadA(Value::Indexed { size, offset }) => fetch_indexed(code, size, offset, reject),
+        Step::LoadA(Value::WireLength) => code.load(Width::Four, R8, R7, facts::WIRE),
+        Step::LoadA(Value::Memory(slot)) => code.load(Width::Four, R8, Frame, memory(slot)),
+        Step::LoadX(Index::Constant(constant)) => code.alu_32(Alu::Move, R9, constant),
+        Step::LoadX(Index::HeaderLength(offset)) => {
+            if offset < HEAD_BYTES {
+                code.load(Width::One, R9, R7, offset as i16);
+            } else {
+                fetch_fixed(code, Size::Byte, offset, R9, reject);
+            }
+            code.alu_32(Alu::And, R9, 0xf);
+            code.alu_32(Alu::ShiftLeft, R9, 2);
+        }
+        Step::LoadX(Index::WireLength) => code.load(Width::Four, R9, R7, facts::WIRE),
+        Step::LoadX(Index::Memory(slot)) => code.load(Width::Four, R9, Frame, memory(slot)),
+        Step::StoreA(slot) => code.store(Width::Four, Frame, memory(slot), R8),
+        Step::StoreX(slot) => code.store(Width::Four, Frame, memory(slot), R9),
+        Step::Arithmetic(operation, operand) => arithmetic(code, operation, operand, reject),
+        Step::Negate => code.alu_32(Alu::Negate, R8, 0),
+        Step::CopyAToX => code.alu_32_register(Alu::Move, R9, R8),
+        Step::CopyXToA => code.alu_32_register(Alu::Move, R8, R9),
+    }
+}
+
+/// Longest packet there is: further offsets fail without asking.
+const FURTHEST: u32 = 0xffff;
+
+/// Loads from a fixed place behind the copy, or partly in it.
+fn fetch_fixed(code: &mut Code, size: Size, offset: u32, to: Register, reject: Label) {
+    if offset > FURTHEST {
+        return code.jump(reject);
+    }
+    code.set(R2, offset as i32);
+    fetch(code, size, to, reject);
+}
+
+/// Loads from X + offset, which does not wrap around.
+fn fetch_indexed(code: &mut Code, size: Size, offset: u32, reject: Label) {
+    let (behind, done) = (code.label(), code.label());
+    if offset > FURTHEST {
+        return code.jump(reject);
+    }
+    code.alu_32_register(Alu::Move, R2, R9);
+    code.alu(Alu::Add, R2, offset as i32);
+    code.jump_if(Compare::Greater, R2, FURTHEST as i32, reject);
+    code.jump_if(Compare::Greater, R2, (HEAD_BYTES - size.bytes()) as i32, behind);
+    // What the copy ought to hold and does not is not in the packet.
+    code.copy(R3, R2);
+    code.alu(Alu::Add, R3, size.bytes() as i32);
+    code.load(Width::Eight, R1, R7, facts::HEAD);
+    code.jump_if_register(Compare::Greater, R3, R1, reject);
+    code.copy(R1, R7);
+    code.alu_register(Alu::Add, R1, R2);
+    load_number(code, size, R8, R1, 0);
+    code.jump(done);
+    code.place(behind);
+    fetch(code, size, R8, reject);
+    code.place(done);
+}
+
+/// Loads by a helper from the place in `R2`, counted on the wire, which lies behind any tag that was put back.
+fn fetch(code: &mut Code, size: Size, to: Register, reject: Label) {
+    code.load(Width::Eight, R1, R7, facts::SHIFT);
+    code.alu_register(Alu::Subtract, R2, R1);
+    code.copy(R1, R6);
+    code.copy(R3, Frame);
+    code.alu(Alu::Add, R3, stack::SCRATCH.into());
+    code.set(R4, size.bytes() as i32);
+    code.call(Helper::SkbLoadBytes);
+    code.jump_if(Compare::NotEqual, R0, 0, reject);
+    load_number(code, size, to, Frame, stack::SCRATCH);
+}
+
+fn arithmetic(code: &mut Code, operation: Operation, operand: Operand, reject: Label) {
+    let alu = match operation {
+        Operation::Add => Alu::Add,
+        Operation::Subtract => Alu::Subtract,
+        Operation::Multiply => Alu::Multiply,
+        Operation::Divide => Alu::Divide,
+        Operation::Modulo => Alu::Modulo,
+        Operation::And => Alu::And,
+        Operation::Or => Alu::Or,
+        Operation::Xor => Alu::Xor,
+        Operation::ShiftLeft => Alu::ShiftLeft,
+        Operation::ShiftRight => Alu::ShiftRight,
+    };
+    match (operation, operand) {
+        // Constants were checked: no division by 0, no shift too far.
+        (_, Operand::Constant(constant)) => code.alu_32(alu, R8, constant),
+        (Operation::Divide | Operation::Modulo, Operand::X) => {
+            code.jump_if_32(Compare::Equal, R9, 0, reject);
+            code.alu_32_register(alu, R8, R9);
+        }
+        (Operation::ShiftLeft | Operation::ShiftRight, Operand::X) => {
+            let (shift, done) = (code.label(), code.label());
+            code.jump_if_32(Compare::Less, R9, 32, shift);
+            code.alu_32(Alu::Move, R8, 0);
+            code.jump(done);
+            code.place(shift);
+            code.alu_32_register(alu, R8, R9);
+            code.place(done);
+        }
+        (_, Operand::X) => code.alu_32_register(alu, R8, R9),
+    }
+}

@@ -1,0 +1,647 @@
+//! The program on a device's hook: decides which expressions want a packet, counts, and writes what anybody wants into a
+//! live ring. It never changes what becomes of the packet.
+//!
+//! In the order in which it runs:
+//! 1. the packet's first bytes are copied, a stripped VLAN tag put back ([`lower`](crate::lower) says why);
+//! 2. each expression is asked; those that want it set their bit and count;
+//! 3. where none does, that was all;
+//! 4. a number and room in the ring are reserved, the slot is taken out of use, the bytes are copied, the slot is filled and
+//!    stamped (`buffer::live::words` has the layout, `buffer::live::writer` the same in Rust);
+//! 5. where one of its readers sleeps, the bell is rung, once for each bit.
+//!
+//! Two programs, one for each way packets go, write one ring. When expressions change both are made anew, loaded, and put in
+//! the place of the old ones.
+
+use crate::code::{Alu, Atomic, Code, Compare, Helper, Instruction, Label, Register, Width};
+use crate::lower::{HEAD_BYTES, facts, lower, stack};
+use crate::sys::{self, Hook, Link, LoadError, MMAPABLE, MapKind};
+use Register::{Frame, R0, R1, R2, R3, R4, R5, R6, R7, R8};
+use base::atomic::{AtomicU64, Ordering};
+use buffer::live::words::{ABI, EXPRESSIONS, GRAIN_BYTES, PACKET_BYTES};
+use buffer::live::{Areas, Geometry, SlotFlags};
+use buffer::shared::segment::{Access, Mapping, PAGE_BYTES};
+use buffer::shared::words::{Shared, Words};
+use program::ir::Program;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Which way packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// They come.
+    In,
+    /// They go.
+    Out,
+}
+
+/// An expression: which packets have its bit set.
+#[derive(Clone, Debug)]
+pub struct Expression {
+    /// The bit.
+    pub bit: u8,
+    /// What decides; none passes all.
+    pub program: Option<Arc<Program>>,
+    /// Packets that come.
+    pub incoming: bool,
+    /// Packets that go.
+    pub outgoing: bool,
+}
+
+/// Why there is no tap.
+#[derive(Debug)]
+pub enum TapError {
+    /// A call of the system failed.
+    System(&'static str, io::Error),
+    /// The verifier did not take the program.
+    Load(LoadError),
+    /// The expression with this bit cannot run in the kernel.
+    Expression(u8, crate::lower::Refusal),
+    /// The expressions together are too much.
+    Code(crate::code::CodeError),
+}
+
+impl std::fmt::Display for TapError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            TapError::System(what, error) => write!(f, "{what}: {error}"),
+            TapError::Load(error) => error.fmt(f),
+            TapError::Expression(_, refusal) => refusal.fmt(f),
+            TapError::Code(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for TapError {}
+
+/// The words of the bell: which bits' readers sleep. Written by the owner and by the program.
+#[repr(C)]
+struct BellWords {
+    armed: AtomicU64,
+}
+
+// SAFETY: repr(C), atomics only, and all bytes zero is a value.
+unsafe impl Words for BellWords {}
+
+/// The maps a program works on.
+#[derive(Debug)]
+struct Maps {
+    head: OwnedFd,
+    words: OwnedFd,
+    slots: OwnedFd,
+    data: OwnedFd,
+    bell: OwnedFd,
+    rings: OwnedFd,
+}
+
+/// A ring that the kernel writes, and the programs that do.
+pub struct Tap {
+    geometry: Geometry,
+    maps: Maps,
+    bell: Shared<BellWords>,
+    bells: Bells,
+    ways: Vec<Attached>,
+    tags: bool,
+}
+
+struct Attached {
+    interface: u32,
+    way: Way,
+    link: Option<Link>,
+    program: OwnedFd,
+}
+
+impl std::fmt::Debug for Tap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tap").field("geometry", &self.geometry).finish_non_exhaustive()
+    }
+}
+
+impl Tap {
+    /// A ring of about so many bytes, and no program yet. `tags` says that frames have an Ethernet header, into which
+    /// stripped tags are put back.
+    pub fn new(ring_bytes: u64, tags: bool) -> Result<Tap, TapError> {
+        let geometry = Geometry::new(ring_bytes, sys::possible_cpus());
+        let system = |what| move |error| TapError::System(what, error);
+        let make = |kind, name, bytes: usize, flags| {
+            sys::create_map(kind, name, bytes as u32, 1, flags).map_err(system("the kernel gave no map"))
+        };
+        let maps = Maps {
+            head: make(MapKind::PerCpuArray, "sl_head", facts::BYTES as usize, 0)?,
+            words: make(MapKind::Array, "sl_words", geometry.words_bytes(), MMAPABLE)?,
+            slots: make(MapKind::Array, "sl_slots", geometry.slots_bytes(), MMAPABLE)?,
+            data: make(MapKind::Array, "sl_data", geometry.data_bytes(), MMAPABLE)?,
+            bell: make(MapKind::Array, "sl_bell", PAGE_BYTES, MMAPABLE)?,
+            rings: sys::create_map(MapKind::RingBuffer, "sl_rings", 0, PAGE_BYTES as u32, 0)
+                .map_err(system("the kernel gave no ring buffer"))?,
+        };
+        let mut words = vec![0; geometry.words_bytes()];
+        words[..4].copy_from_slice(&ABI.to_ne_bytes());
+        words[4..8].copy_from_slice(&geometry.slots.to_ne_bytes());
+        words[8..16].copy_from_slice(&geometry.ring_bytes.to_ne_bytes());
+        sys::update(maps.words.as_fd(), &words).map_err(system("the kernel took no value for a map"))?;
+        // From here on only the program writes what readers see.
+        for map in [&maps.words, &maps.slots, &maps.data] {
+            sys::freeze(map.as_fd()).map_err(system("the kernel did not freeze a map"))?;
+        }
+        let mapping =
+            Mapping::of(maps.bell.as_fd(), PAGE_BYTES, Access::Write).map_err(system("the bell was not mapped"))?;
+        let bell = Shared::in_mapping(&mapping, 0).expect("a page holds one word");
+        let bells = Bells::map(maps.rings.as_fd()).map_err(system("the bell's ring was not mapped"))?;
+        Ok(Tap { geometry, maps, bell, bells, ways: Vec::new(), tags })
+    }
+
+    /// Size of the ring.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// The ring's areas: readers can map them for reading only.
+    pub fn areas(&self) -> Areas<BorrowedFd<'_>> {
+        Areas { words: self.maps.words.as_fd(), slots: self.maps.slots.as_fd(), data: self.maps.data.as_fd() }
+    }
+
+    /// Puts a program without expressions on a device's hook.
+    pub fn attach(&mut self, interface: u32, way: Way) -> Result<(), TapError> {
+        let program = self.load(interface, way, &[])?;
+        let hook = match way {
+            Way::In => Hook::TcxIngress,
+            Way::Out => Hook::TcxEgress,
+        };
+        let link = Link::attach(program.as_fd(), interface, hook)
+            .map_err(|error| TapError::System("the program could not be attached", error))?;
+        self.ways.push(Attached { interface, way, link: Some(link), program });
+        Ok(())
+    }
+
+    /// Makes a program for test runs, attached to nothing.
+    pub fn prepare(&mut self, way: Way) -> Result<(), TapError> {
+        let program = self.load(0, way, &[])?;
+        self.ways.push(Attached { interface: 0, way, link: None, program });
+        Ok(())
+    }
+
+    /// From now on these expressions are asked, and no others; all or nothing. When it returns, no packet is under way in
+    /// the earlier programs.
+    pub fn set(&mut self, expressions: &[Expression]) -> Result<(), TapError> {
+        let programs = self.ways.iter().map(|attached| self.load(attached.interface, attached.way, expressions));
+        let programs = programs.collect::<Result<Vec<_>, _>>()?;
+        for (index, (attached, program)) in self.ways.iter().zip(&programs).enumerate() {
+            let updated = attached.link.as_ref().map_or(Ok(()), |link| link.update(program.as_fd()));
+            if let Err(error) = updated {
+                // Those before go back to what they were; that this fails as well would need the device to be gone.
+                for attached in &self.ways[..index] {
+                    let _ = attached.link.as_ref().map_or(Ok(()), |link| link.update(attached.program.as_fd()));
+                }
+                return Err(TapError::System("the program could not be exchanged", error));
+            }
+        }
+        for (attached, program) in self.ways.iter_mut().zip(programs) {
+            attached.program = program;
+        }
+        sys::wait_for_runs();
+        Ok(())
+    }
+
+    /// Runs the program for one way on a frame; nothing is sent, the ring is written.
+    pub fn test_run(&self, way: Way, frame: &[u8], repeat: u32) -> Result<sys::TestRun, TapError> {
+        let attached = self.ways.iter().find(|attached| attached.way == way);
+        let program = attached.ok_or(TapError::System("no program", io::ErrorKind::NotFound.into()))?;
+        sys::test_run(program.program.as_fd(), frame, repeat)
+            .map_err(|error| TapError::System("the program could not be run", error))
+    }
+
+    /// The next packet that has one of these bits set makes [`bell`](Self::bell) readable, once for each bit.
+    pub fn arm(&self, bits: u64) {
+        self.bell.armed.fetch_or(bits, Ordering::SeqCst);
+    }
+
+    /// Readable when an armed bit was set.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.maps.rings.as_fd()
+    }
+
+    /// The armed bits that were set since the last call.
+    pub fn rung(&mut self) -> u64 {
+        self.bells.take()
+    }
+
+    fn load(&self, interface: u32, way: Way, expressions: &[Expression]) -> Result<OwnedFd, TapError> {
+        let code = self.code(interface, way, expressions)?;
+        let name = if way == Way::In { "streamline_in" } else { "streamline_out" };
+        sys::load(name, &code).map_err(TapError::Load)
+    }
+
+    /// The whole program for one way.
+    fn code(&self, interface: u32, way: Way, expressions: &[Expression]) -> Result<Vec<Instruction>, TapError> {
+        let mut code = Code::default();
+        let (nobody, end) = (code.label(), code.label());
+        self.copy_head(&mut code, end);
+        self.count_seen(&mut code, end);
+        code.store_constant(Width::Eight, R7, facts::WANTED, 0);
+        let mine = |expression: &&Expression| if way == Way::In { expression.incoming } else { expression.outgoing };
+        for expression in expressions.iter().filter(mine) {
+            ask(&mut code, expression)?;
+        }
+        code.load(Width::Eight, R8, R7, facts::WANTED);
+        code.jump_if(Compare::Equal, R8, 0, nobody);
+        self.write(&mut code, interface, way);
+        self.ring_bell(&mut code, nobody);
+        code.place(nobody);
+        code.place(end);
+        // TCX_NEXT: on to whatever else is on the hook.
+        code.set(R0, -1);
+        code.exit();
+        code.finish().map_err(TapError::Code)
+    }
+
+    /// The packet's first bytes, as they are on the wire.
+    fn copy_head(&self, code: &mut Code, end: Label) {
+        let (untagged, copied, short) = (code.label(), code.label(), code.label());
+        code.copy(R6, R1);
+        code.store_constant(Width::Eight, Frame, stack::SCRATCH, 0);
+        code.set_map(R1, self.maps.head.as_fd());
+        code.copy(R2, Frame);
+        code.alu(Alu::Add, R2, stack::SCRATCH.into());
+        code.call(Helper::MapLookup);
+        code.jump_if(Compare::Equal, R0, 0, end);
+        code.copy(R7, R0);
+        code.load(Width::Four, R8, R6, skb::LEN);
+        code.store_constant(Width::Eight, R7, facts::SHIFT, 0);
+        if self.tags {
+            code.load(Width::Four, R1, R6, skb::VLAN_PRESENT);
+            code.jump_if(Compare::Equal, R1, 0, untagged);
+            code.jump_if(Compare::Less, R8, ADDRESSES + 1, end);
+            load_bytes(code, 0, R7, 0, ADDRESSES);
+            code.jump_if(Compare::NotEqual, R0, 0, end);
+            code.load(Width::Four, R1, R6, skb::VLAN_PROTO);
+            code.store(Width::Two, R7, ADDRESSES as i16, R1);
+            code.load(Width::Four, R1, R6, skb::VLAN_TCI);
+            code.big_endian(R1, 16);
+            code.store(Width::Two, R7, ADDRESSES as i16 + 2, R1);
+            code.store_constant(Width::Eight, R7, facts::SHIFT, TAG);
+            // The rest, as much as is there and fits.
+            code.copy(R4, R8);
+            code.alu(Alu::Subtract, R4, ADDRESSES);
+            let rest = HEAD_BYTES as i32 - ADDRESSES - TAG;
+            code.jump_if(Compare::Less, R4, rest, short);
+            code.set(R4, rest);
+            code.place(short);
+            code.jump_if(Compare::Less, R4, 1, end);
+            code.jump_if(Compare::Greater, R4, rest, end);
+            code.alu(Alu::Add, R8, TAG);
+            code.copy(R1, R4);
+            code.alu(Alu::Add, R1, ADDRESSES + TAG);
+            code.store(Width::Eight, R7, facts::HEAD, R1);
+            code.copy(R3, R7);
+            code.alu(Alu::Add, R3, ADDRESSES + TAG);
+            code.set(R2, ADDRESSES);
+            code.copy(R1, R6);
+            code.call(Helper::SkbLoadBytes);
+            code.jump_if(Compare::NotEqual, R0, 0, end);
+            code.jump(copied);
+        }
+        code.place(untagged);
+        let all = code.label();
+        code.copy(R4, R8);
+        code.jump_if(Compare::Less, R4, HEAD_BYTES as i32, all);
+        code.set(R4, HEAD_BYTES as i32);
+        code.place(all);
+        code.jump_if(Compare::Less, R4, 1, end);
+        code.jump_if(Compare::Greater, R4, HEAD_BYTES as i32, end);
+        code.store(Width::Eight, R7, facts::HEAD, R4);
+        code.copy(R3, R7);
+        code.set(R2, 0);
+        code.copy(R1, R6);
+        code.call(Helper::SkbLoadBytes);
+        code.jump_if(Compare::NotEqual, R0, 0, end);
+        code.place(copied);
+        code.store(Width::Eight, R7, facts::WIRE, R8);
+    }
+
+    /// This processor's page, and what was seen.
+    fn count_seen(&self, code: &mut Code, end: Label) {
+        code.call(Helper::SmpProcessorId);
+        code.jump_if(Compare::AtLeast, R0, self.geometry.cpus as i32, end);
+        code.alu(Alu::ShiftLeft, R0, PAGE_BYTES.trailing_zeros() as i32);
+        code.set_map_value(R1, self.maps.words.as_fd(), PAGE_BYTES as u32);
+        code.alu_register(Alu::Add, R1, R0);
+        code.store(Width::Eight, Frame, stack::COUNTS, R1);
+        add_constant(code, R1, count::SEEN, 1);
+        add_register(code, R1, count::SEEN_BYTES, R8);
+    }
+
+    /// Writes the packet into the ring. `R8` has the bits.
+    fn write(&self, code: &mut Code, interface: u32, way: Way) {
+        let Geometry { slots, ring_bytes, .. } = self.geometry;
+        let (lost, fits, plain, copied) = (code.label(), code.label(), code.label(), code.label());
+        code.load(Width::Eight, R1, Frame, stack::COUNTS);
+        add_constant(code, R1, count::WANTED, 1);
+        code.load(Width::Eight, R2, R7, facts::WIRE);
+        code.jump_if(Compare::AtMost, R2, PACKET_BYTES as i32, fits);
+        code.set(R2, PACKET_BYTES as i32);
+        code.place(fits);
+        code.store(Width::Eight, R7, facts::LEN, R2);
+        // A number and room.
+        code.set_map_value(R1, self.maps.words.as_fd(), head::NEXT);
+        code.set(R0, 1);
+        code.atomic(Atomic::FetchAdd, R1, 0, R0);
+        code.store(Width::Eight, Frame, stack::NUMBER, R0);
+        code.alu(Alu::Add, R2, GRAIN_BYTES as i32 - 1);
+        code.alu(Alu::And, R2, -(GRAIN_BYTES as i32));
+        code.atomic(Atomic::FetchAdd, R1, (head::RESERVED - head::NEXT) as i16, R2);
+        code.store(Width::Eight, Frame, stack::POS, R2);
+        // The slot, out of use.
+        code.alu(Alu::And, R0, slots as i32 - 1);
+        code.alu(Alu::ShiftLeft, R0, 6);
+        code.set_map_value(R3, self.maps.slots.as_fd(), 0);
+        code.alu_register(Alu::Add, R3, R0);
+        code.store(Width::Eight, Frame, stack::SLOT, R3);
+        code.store_constant(Width::Eight, R3, slot::STAMP, 0);
+        // Its bytes.
+        code.alu(Alu::And, R2, ring_bytes as i32 - 1);
+        code.set_map_value(R3, self.maps.data.as_fd(), 0);
+        code.alu_register(Alu::Add, R3, R2);
+        code.load(Width::Eight, R4, R7, facts::LEN);
+        if self.tags {
+            code.load(Width::Eight, R1, R7, facts::SHIFT);
+            code.jump_if(Compare::Equal, R1, 0, plain);
+            for at in [0, 8] {
+                code.load(Width::Eight, R1, R7, at);
+                code.store(Width::Eight, R3, at, R1);
+            }
+            code.alu(Alu::Add, R3, ADDRESSES + TAG);
+            code.alu(Alu::Subtract, R4, ADDRESSES + TAG);
+            code.jump_if(Compare::Less, R4, 1, lost);
+            code.jump_if(Compare::Greater, R4, PACKET_BYTES as i32, lost);
+            code.set(R2, ADDRESSES);
+            code.copy(R1, R6);
+            code.call(Helper::SkbLoadBytes);
+            code.jump_if(Compare::NotEqual, R0, 0, lost);
+            code.jump(copied);
+            code.place(plain);
+        }
+        code.jump_if(Compare::Less, R4, 1, lost);
+        code.jump_if(Compare::Greater, R4, PACKET_BYTES as i32, lost);
+        code.set(R2, 0);
+        code.copy(R1, R6);
+        code.call(Helper::SkbLoadBytes);
+        code.jump_if(Compare::Equal, R0, 0, copied);
+        code.place(lost);
+        code.load(Width::Eight, R1, Frame, stack::COUNTS);
+        add_constant(code, R1, count::LOST, 1);
+        code.store_constant(Width::Eight, R7, facts::LEN, 0);
+        code.place(copied);
+        self.fill_slot(code, interface, way);
+    }
+
+    fn fill_slot(&self, code: &mut Code, interface: u32, way: Way) {
+        let (no_tag, tag_done, whole, single) = (code.label(), code.label(), code.label(), code.label());
+        hash_flow(code);
+        code.call(Helper::KtimeGetNs);
+        code.load(Width::Eight, R3, Frame, stack::SLOT);
+        code.store(Width::Eight, R3, slot::TIME, R0);
+        code.load(Width::Eight, R1, Frame, stack::POS);
+        code.store(Width::Eight, R3, slot::POS, R1);
+        code.load(Width::Eight, R1, R7, facts::LEN);
+        code.load(Width::Eight, R2, R7, facts::WIRE);
+        code.store(Width::Four, R3, slot::LEN, R1);
+        code.store(Width::Four, R3, slot::WIRE, R2);
+        code.load(Width::Eight, R4, R7, facts::WANTED);
+        code.store(Width::Eight, R3, slot::WANTED, R4);
+        code.store_constant(Width::Four, R3, slot::CLASS, 0);
+        code.store_constant(Width::Four, R3, slot::INTERFACE, interface as i32);
+        // Flags, in R4.
+        let outbound = if way == Way::Out { SlotFlags::OUTBOUND } else { SlotFlags::default() };
+        code.set(R4, SlotFlags::MONOTONIC.with(outbound).0 as i32);
+        code.jump_if_register(Compare::AtLeast, R1, R2, whole);
+        code.alu(Alu::Or, R4, SlotFlags::TRUNCATED.0 as i32);
+        code.place(whole);
+        code.load(Width::Four, R1, R6, skb::GSO_SIZE);
+        code.jump_if(Compare::Equal, R1, 0, single);
+        code.alu(Alu::Or, R4, SlotFlags::SUPER_FRAME.0 as i32);
+        code.place(single);
+        code.load(Width::Four, R1, R6, skb::PKT_TYPE);
+        if way == Way::Out {
+            // PACKET_OUTGOING, which the kernel says only to packet sockets.
+            code.set(R1, 4);
+        }
+        code.alu(Alu::And, R1, 7);
+        code.alu(Alu::ShiftLeft, R1, 8);
+        code.alu_register(Alu::Or, R4, R1);
+        code.set(R2, 0);
+        if self.tags {
+            code.load(Width::Eight, R1, R7, facts::SHIFT);
+            code.jump_if(Compare::Equal, R1, 0, no_tag);
+            code.alu(Alu::Or, R4, SlotFlags::TAG_PUT_BACK.0 as i32);
+            code.load(Width::Four, R2, R6, skb::VLAN_PROTO);
+            code.big_endian(R2, 16);
+            code.alu(Alu::ShiftLeft, R2, 16);
+            code.load(Width::Four, R1, R6, skb::VLAN_TCI);
+            code.alu(Alu::And, R1, 0xffff);
+            code.alu_register(Alu::Or, R2, R1);
+            code.jump(tag_done);
+            code.place(no_tag);
+        }
+        code.place(tag_done);
+        code.store(Width::Four, R3, slot::VLAN, R2);
+        code.store(Width::Four, R3, slot::FLAGS, R4);
+        code.load(Width::Eight, R1, R7, facts::HASH);
+        code.store(Width::Four, R3, slot::HASH, R1);
+        code.load(Width::Four, R1, R6, skb::MARK);
+        code.store(Width::Four, R3, slot::MARK, R1);
+        // Done.
+        code.load(Width::Eight, R1, Frame, stack::NUMBER);
+        code.alu(Alu::Add, R1, 1);
+        if cfg!(target_arch = "x86_64") {
+            // Stores are seen in their order.
+            code.store(Width::Eight, R3, slot::STAMP, R1);
+        } else {
+            code.atomic(Atomic::Exchange, R3, slot::STAMP, R1);
+        }
+    }
+
+    /// Rings for those of the bits in `R8` whose readers sleep.
+    fn ring_bell(&self, code: &mut Code, end: Label) {
+        code.set_map_value(R1, self.maps.bell.as_fd(), 0);
+        code.load(Width::Eight, R2, R1, 0);
+        code.alu_register(Alu::And, R2, R8);
+        code.jump_if(Compare::Equal, R2, 0, end);
+        code.alu(Alu::Xor, R2, -1);
+        code.atomic(Atomic::FetchAnd, R1, 0, R2);
+        code.alu_register(Alu::And, R2, R8);
+        code.jump_if(Compare::Equal, R2, 0, end);
+        code.store(Width::Eight, Frame, stack::SCRATCH, R2);
+        code.set_map(R1, self.maps.rings.as_fd());
+        code.copy(R2, Frame);
+        code.alu(Alu::Add, R2, stack::SCRATCH.into());
+        code.set(R3, 8);
+        code.set(R4, FORCE_WAKEUP);
+        code.call(Helper::RingbufOutput);
+    }
+}
+
+/// Wake who waits for the ring buffer, whatever is in it (BPF_RB_FORCE_WAKEUP).
+const FORCE_WAKEUP: i32 = 2;
+
+/// Bytes of the two addresses at the beginning of an Ethernet frame, and of a tag behind them.
+const ADDRESSES: i32 = 12;
+const TAG: i32 = 4;
+
+/// Offsets in `struct __sk_buff` (linux/bpf.h).
+mod skb {
+    pub const LEN: i16 = 0;
+    pub const PKT_TYPE: i16 = 4;
+    pub const MARK: i16 = 8;
+    pub const VLAN_PRESENT: i16 = 20;
+    pub const VLAN_TCI: i16 = 24;
+    pub const VLAN_PROTO: i16 = 28;
+    pub const GSO_SIZE: i16 = 176;
+}
+
+/// Offsets in `buffer::live::words::Head`.
+mod head {
+    use buffer::live::words::Head;
+    pub const NEXT: u32 = std::mem::offset_of!(Head, next) as u32;
+    pub const RESERVED: u32 = std::mem::offset_of!(Head, reserved) as u32;
+}
+
+/// Offsets in `buffer::live::words::CpuPage`.
+mod count {
+    use buffer::live::words::{CpuPage, ExpressionCount};
+    pub const SEEN: i16 = std::mem::offset_of!(CpuPage, seen) as i16;
+    pub const SEEN_BYTES: i16 = std::mem::offset_of!(CpuPage, seen_bytes) as i16;
+    pub const WANTED: i16 = std::mem::offset_of!(CpuPage, wanted) as i16;
+    pub const LOST: i16 = std::mem::offset_of!(CpuPage, lost) as i16;
+    pub const EXPRESSIONS: i16 = std::mem::offset_of!(CpuPage, expressions) as i16;
+    pub const EXPRESSION: i16 = size_of::<ExpressionCount>() as i16;
+    pub const WIRE_BYTES: i16 = std::mem::offset_of!(ExpressionCount, wire_bytes) as i16;
+}
+
+/// Offsets in `buffer::live::words::Slot`, whose words of two halves are stored half by half: little-endian.
+mod slot {
+    use buffer::live::words::Slot;
+    pub const STAMP: i16 = std::mem::offset_of!(Slot, stamp) as i16;
+    pub const POS: i16 = std::mem::offset_of!(Slot, pos) as i16;
+    pub const TIME: i16 = std::mem::offset_of!(Slot, time) as i16;
+    pub const LEN: i16 = std::mem::offset_of!(Slot, lengths) as i16;
+    pub const WIRE: i16 = LEN + 4;
+    pub const WANTED: i16 = std::mem::offset_of!(Slot, wanted) as i16;
+    pub const CLASS: i16 = std::mem::offset_of!(Slot, class_and_interface) as i16;
+    pub const INTERFACE: i16 = CLASS + 4;
+    pub const HASH: i16 = std::mem::offset_of!(Slot, hash_and_flags) as i16;
+    pub const FLAGS: i16 = HASH + 4;
+    pub const VLAN: i16 = std::mem::offset_of!(Slot, vlan_and_mark) as i16;
+    pub const MARK: i16 = VLAN + 4;
+}
+
+const _: () = assert!(cfg!(target_endian = "little"), "slots are written half a word at a time");
+
+fn load_bytes(code: &mut Code, from: i32, to: Register, offset: i32, len: i32) {
+    code.copy(R3, to);
+    code.alu(Alu::Add, R3, offset);
+    code.set(R4, len);
+    code.set(R2, from);
+    code.copy(R1, R6);
+    code.call(Helper::SkbLoadBytes);
+}
+
+fn add_constant(code: &mut Code, page: Register, offset: i16, more: i32) {
+    code.load(Width::Eight, R5, page, offset);
+    code.alu(Alu::Add, R5, more);
+    code.store(Width::Eight, page, offset, R5);
+}
+
+fn add_register(code: &mut Code, page: Register, offset: i16, more: Register) {
+    code.load(Width::Eight, R5, page, offset);
+    code.alu_register(Alu::Add, R5, more);
+    code.store(Width::Eight, page, offset, R5);
+}
+
+/// Asks one expression; where it wants the packet, sets its bit and counts.
+fn ask(code: &mut Code, expression: &Expression) -> Result<(), TapError> {
+    let (accept, reject) = (code.label(), code.label());
+    if let Some(program) = &expression.program {
+        lower(code, program, accept, reject).map_err(|refusal| TapError::Expression(expression.bit, refusal))?;
+    }
+    code.place(accept);
+    code.load(Width::Eight, R1, R7, facts::WANTED);
+    code.set_64(R2, 1 << expression.bit);
+    code.alu_register(Alu::Or, R1, R2);
+    code.store(Width::Eight, R7, facts::WANTED, R1);
+    code.load(Width::Eight, R1, Frame, stack::COUNTS);
+    let at = count::EXPRESSIONS + count::EXPRESSION * (i16::from(expression.bit) % EXPRESSIONS as i16);
+    add_constant(code, R1, at, 1);
+    code.load(Width::Eight, R2, R7, facts::WIRE);
+    add_register(code, R1, at + count::WIRE_BYTES, R2);
+    code.place(reject);
+    Ok(())
+}
+
+/// The hash of the packet's flow, the same in both directions; 0 where it has none.
+fn hash_flow(code: &mut Code) {
+    code.store_constant(Width::Eight, R7, facts::HASH, 0);
+}
+
+/// The records the program left in the ring buffer: one page of its position, two views of its one page of records.
+#[derive(Debug)]
+struct Bells {
+    consumer: Shared<Position>,
+    records: Arc<Mapping>,
+}
+
+#[repr(C)]
+struct Position {
+    at: AtomicU64,
+}
+
+// SAFETY: repr(C), atomics only, and all bytes zero is a value.
+unsafe impl Words for Position {}
+
+#[repr(C)]
+struct Record {
+    /// Length, with a bit each for busy and discarded.
+    header: AtomicU64,
+    bits: AtomicU64,
+}
+
+// SAFETY: as above.
+unsafe impl Words for Record {}
+
+/// Bits of a record's header (BPF_RINGBUF_BUSY_BIT, BPF_RINGBUF_DISCARD_BIT).
+const BUSY: u64 = 1 << 31;
+const DISCARDED: u64 = 1 << 30;
+
+impl Bells {
+    fn map(ring: BorrowedFd<'_>) -> io::Result<Bells> {
+        let page = Mapping::of(ring, PAGE_BYTES, Access::Write)?;
+        let consumer = Shared::in_mapping(&page, 0).ok_or(io::ErrorKind::InvalidData)?;
+        // The producer's position, then the records twice.
+        let records = Mapping::at(ring, PAGE_BYTES as u64, 3 * PAGE_BYTES, Access::Read)?;
+        Ok(Bells { consumer, records })
+    }
+
+    /// Takes all records there are.
+    fn take(&mut self) -> u64 {
+        let mut bits = 0;
+        let Some(producer) = Shared::<Position>::in_mapping(&self.records, 0) else { return 0 };
+        loop {
+            let at = self.consumer.at.load(Ordering::Relaxed);
+            // Acquire: the records before it.
+            if producer.at.load(Ordering::Acquire) == at {
+                return bits;
+            }
+            let offset = PAGE_BYTES + (at as usize & (PAGE_BYTES - 1));
+            let Some(record) = Shared::<Record>::in_mapping(&self.records, offset) else { return bits };
+            let header = record.header.load(Ordering::Acquire);
+            if header & BUSY != 0 {
+                return bits;
+            }
+            if header & DISCARDED == 0 {
+                bits |= record.bits.load(Ordering::Relaxed);
+            }
+            let len = (header & (DISCARDED - 1)).next_multiple_of(8) + 8;
+            self.consumer.at.store(at + len, Ordering::Release);
+        }
+    }
+}

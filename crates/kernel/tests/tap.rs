@@ -1,0 +1,240 @@
+//! The kernel's program, run on frames of a test: it writes what the interpreter says it should, and nothing else.
+
+use buffer::live::{LiveMemory, LiveReader, Look, SlotFlags};
+use buffer::shared::segment::Access;
+use kernel::{Expression, Tap, Way};
+use program::cbpf::Instruction;
+use program::{Compile, Interpreter, from_cbpf};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// A tap that test runs can be made with; `None`, said aloud, where programs cannot be loaded.
+fn tap(ring_bytes: u64) -> Option<Tap> {
+    match Tap::new(ring_bytes, true).and_then(|mut tap| tap.prepare(Way::In).map(|()| tap)) {
+        Ok(tap) => Some(tap),
+        Err(error) => {
+            println!("skipped: {error}");
+            None
+        }
+    }
+}
+
+fn reader(tap: &Tap, bits: u64) -> LiveReader {
+    LiveReader::new(LiveMemory::map(tap.areas(), tap.geometry(), Access::Read).unwrap(), bits)
+}
+
+fn expression(bit: u8, code: Option<&[Instruction]>) -> Expression {
+    let program = code.map(|code| Arc::new(from_cbpf(code).unwrap()));
+    Expression { bit, program, incoming: true, outgoing: true }
+}
+
+fn take(reader: &mut LiveReader) -> Vec<(u64, buffer::live::Facts, Vec<u8>)> {
+    let mut to = vec![0; 70_000];
+    let mut got = Vec::new();
+    loop {
+        match reader.look() {
+            Look::Nothing => return got,
+            Look::More => {}
+            Look::Packet(packet) => {
+                let len = reader.copy_out(&packet, &mut to).unwrap();
+                got.push((packet.number, packet.facts, to[..len].to_vec()));
+                reader.advance();
+            }
+        }
+    }
+}
+
+/// An Ethernet frame of IPv4 and TCP between these ports.
+fn tcp_frame(source: u16, destination: u16, len: usize) -> Vec<u8> {
+    let mut frame = vec![0u8; len.max(54)];
+    frame[12..14].copy_from_slice(&[8, 0]);
+    frame[14] = 0x45;
+    frame[23] = 6;
+    frame[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+    frame[34..36].copy_from_slice(&source.to_be_bytes());
+    frame[36..38].copy_from_slice(&destination.to_be_bytes());
+    for (at, byte) in frame.iter_mut().enumerate().skip(54) {
+        *byte = (at * 7 + usize::from(source)) as u8;
+    }
+    frame
+}
+
+#[test]
+fn what_is_wanted_is_written_whole() {
+    let Some(mut tap) = tap(1 << 20) else { return };
+    let at = |code, jt, jf, k| Instruction { code, jt, jf, k };
+    // ether[36:2] = 80
+    let port_80 = [at(0x28, 0, 0, 36), at(0x15, 0, 1, 80), at(0x06, 0, 0, 0x40000), at(0x06, 0, 0, 0)];
+    tap.set(&[expression(0, None), expression(5, Some(&port_80))]).unwrap();
+    let (mut all, mut web) = (reader(&tap, 1), reader(&tap, 1 << 5));
+    let mut sent = Vec::new();
+    for (number, len) in [60, 64, 127, 128, 129, 500, 1514, 2000, 60, 3000].into_iter().enumerate() {
+        let frame = tcp_frame(1000 + number as u16, if number % 2 == 0 { 80 } else { 443 }, len);
+        let run = tap.test_run(Way::In, &frame, 1).unwrap();
+        assert_eq!(run.result, -1, "on to whatever else is there");
+        sent.push(frame);
+    }
+    let got = take(&mut all);
+    assert_eq!(got.len(), sent.len());
+    for ((number, facts, bytes), frame) in got.iter().zip(&sent) {
+        assert!(bytes == frame, "packet {number}");
+        assert_eq!((facts.len as usize, facts.wire as usize), (frame.len(), frame.len()));
+        assert!(facts.flags.has(SlotFlags::MONOTONIC) && !facts.flags.has(SlotFlags::TRUNCATED) && facts.time > 0);
+        assert_eq!(facts.wanted, if number % 2 == 0 { 1 | 1 << 5 } else { 1 });
+    }
+    assert_eq!(take(&mut web).iter().map(|(number, ..)| *number).collect::<Vec<_>>(), [0, 2, 4, 6, 8]);
+    let memory = all.memory();
+    assert_eq!((memory.seen().packets, memory.wanted_and_lost()), (10, (10, 0)));
+    assert_eq!((memory.matched(0).packets, memory.matched(5).packets), (10, 5));
+    let bytes: usize = sent.iter().step_by(2).map(Vec::len).sum();
+    assert_eq!(memory.matched(5).wire_bytes, bytes as u64);
+    // Nobody wants anything: counted, and no more.
+    tap.set(&[]).unwrap();
+    tap.test_run(Way::In, &sent[0], 1).unwrap();
+    assert_eq!((memory.seen().packets, memory.next()), (11, 10));
+}
+
+#[test]
+fn a_small_ring_goes_round() {
+    let Some(mut tap) = tap(1) else { return };
+    tap.set(&[expression(63, None)]).unwrap();
+    let (mut quick, mut slow) = (reader(&tap, 1 << 63), reader(&tap, 1 << 63));
+    for number in 0..3000u16 {
+        let frame = tcp_frame(number, 80, 60 + usize::from(number) % 1400);
+        tap.test_run(Way::In, &frame, 1).unwrap();
+        let got = take(&mut quick);
+        assert_eq!(got.len(), 1);
+        assert!(got[0].2 == frame, "packet {number}");
+    }
+    let got = take(&mut slow);
+    assert_eq!(got.len() as u64 + slow.overtaken(), 3000);
+    for (number, _, bytes) in got {
+        assert!(bytes == tcp_frame(number as u16, 80, 60 + number as usize % 1400), "packet {number}");
+    }
+}
+
+#[test]
+fn the_bell_rings_once_for_each_bit_that_is_armed() {
+    let Some(mut tap) = tap(1) else { return };
+    tap.set(&[expression(2, None), expression(3, None)]).unwrap();
+    let frame = tcp_frame(1, 2, 60);
+    tap.test_run(Way::In, &frame, 1).unwrap();
+    assert_eq!(tap.rung(), 0);
+    for _ in 0..300 {
+        tap.arm(1 << 2 | 1 << 9);
+        tap.test_run(Way::In, &frame, 1).unwrap();
+        tap.test_run(Way::In, &frame, 1).unwrap();
+        let mut fds = [rustix::event::PollFd::from_borrowed_fd(tap.bell(), rustix::event::PollFlags::IN)];
+        assert_eq!(rustix::event::poll(&mut fds, Some(&Default::default())).unwrap(), 1);
+        assert_eq!(tap.rung(), 1 << 2);
+        assert_eq!(tap.rung(), 0);
+    }
+}
+
+#[test]
+fn readers_cannot_write_what_the_kernel_writes() {
+    let Some(tap) = tap(1) else { return };
+    let areas = tap.areas();
+    for fd in [areas.words, areas.slots, areas.data] {
+        assert!(buffer::shared::segment::Mapping::of(fd.as_fd(), 4096, Access::Write).is_err());
+        assert!(kernel::sys::update(fd.as_fd(), &[0; 4096]).is_err());
+    }
+}
+
+/// Expressions of every sort that libpcap makes code for.
+const EXPRESSIONS: &[&str] = &[
+    "tcp port 80",
+    "udp port 53 or icmp",
+    "host 10.0.0.1",
+    "net 10.0.0.0/8 and not port 22",
+    "ip6",
+    "vlan",
+    "vlan 7 and tcp",
+    "tcp[tcpflags] & (tcp-syn|tcp-fin) != 0",
+    "ip[8] < 64",
+    "len > 500",
+    "less 100",
+    "greater 1000",
+    "ether[0] & 1 = 1",
+    "portrange 1000-2000",
+    "tcp[2:2] = 80",
+    "ip[2:2] - ((ip[0] & 0xf) << 2) > 100",
+    "ether proto 0x806",
+    "mpls",
+    "pppoes",
+    "ip proto 47",
+    "ip6 proto 6",
+    "tcp src port 1003 or tcp dst port 443",
+    "ether[600] = 1",
+    "ip[100:4] != 0",
+    "ether[len - 1] = 0",
+    "ip broadcast",
+    "ether multicast",
+    "tcp[((tcp[12] & 0xf0) >> 2):4] = 0x47455420",
+    "len % 3 = 1",
+    "ip[1] / ip[9] > 0",
+    "ether[14:4] * 2 > 7",
+    "ether host 00:00:00:00:00:00",
+    "dst net 10.0.0.2 mask 255.255.255.255",
+];
+
+#[test]
+fn verdicts_are_the_interpreters() {
+    let Some(mut tap) = tap(8 << 20) else { return };
+    let compiler = libpcap::Lazy::new();
+    let mut programs = Vec::new();
+    for expression in EXPRESSIONS {
+        match compiler.compile(expression, 1, 262_144) {
+            Ok(code) => programs.push((*expression, code)),
+            Err(error) if error.kind == program::CompileErrorKind::Unavailable => return println!("skipped: {error}"),
+            Err(error) => println!("{expression}: {error}"),
+        }
+    }
+    assert!(programs.len() > 25, "{}", programs.len());
+    let expressions = programs.iter().enumerate().map(|(bit, (_, code))| expression(bit as u8, Some(code)));
+    let all = expression(63, None);
+    tap.set(&expressions.chain([all]).collect::<Vec<_>>()).unwrap();
+    let mut reader = reader(&tap, 1 << 63);
+    let interpreters: Vec<_> = programs.iter().map(|(_, code)| Interpreter::from_cbpf(code).unwrap()).collect();
+    let mut random = 0x1234_5678_9abc_def1u64;
+    let (mut hits, mut refused) = (vec![0; programs.len()], 0);
+    for round in 0..3000u64 {
+        let mut next = || {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random
+        };
+        let len = 14 + (next() % if round % 4 == 0 { 1500 } else { 140 }) as usize;
+        let mut frame =
+            tcp_frame([80, 443, 1003, 53, 22][(next() % 5) as usize], [80, 443, 9][(next() % 3) as usize], len);
+        match round % 8 {
+            0 => frame[12..16].copy_from_slice(&[0x81, 0, 0, 7]),
+            1 => frame[12..14].copy_from_slice(&[0x86, 0xdd]),
+            2 => frame[12..14].copy_from_slice(&[0x88, [0x47, 0x64][(next() % 2) as usize]]),
+            3 => frame[23] = next() as u8,
+            4 => frame[14] = next() as u8,
+            5 => (0..8).for_each(|_| {
+                let at = next() as usize % frame.len();
+                frame[at] = next() as u8;
+            }),
+            _ => frame.truncate(14 + next() as usize % 60),
+        }
+        if tap.test_run(Way::In, &frame, 1).is_err() {
+            // Test runs take no frame without a payload, and none too short for the header of IP that it says it has.
+            refused += 1;
+            continue;
+        }
+        let got = take(&mut reader);
+        assert_eq!(got.len(), 1);
+        assert!(got[0].2 == frame);
+        for (bit, interpreter) in interpreters.iter().enumerate() {
+            let expected = interpreter.run(&frame, frame.len() as u32) != 0;
+            hits[bit] += u32::from(expected);
+            assert_eq!(got[0].1.wanted & 1 << bit != 0, expected, "`{}` on {frame:02x?}", programs[bit].0);
+        }
+    }
+    assert!(refused < 600, "{refused} of 3000 frames were not run");
+    let never: Vec<_> = programs.iter().zip(&hits).filter(|(_, hits)| **hits == 0).map(|((text, _), _)| text).collect();
+    assert!(never.len() < 7, "never met: {never:?}");
+}
