@@ -1,0 +1,75 @@
+//! What can go wrong with a device, in words for people, with what would help.
+//!
+//! That a device is down for a while is no error: see [`Turn`](crate::Turn).
+
+use std::fmt;
+use std::io;
+
+/// Why a device cannot be used, or no longer.
+#[derive(Debug)]
+pub enum Error {
+    /// There is no device of this name.
+    Absent(String),
+    /// The device was there, and is no longer.
+    Removed(String),
+    /// The kernel refused it to this user.
+    NotPermitted {
+        /// What was tried.
+        doing: String,
+        /// What would help.
+        help: &'static str,
+    },
+    /// Neither kernel nor device can do this.
+    Unsupported(String),
+    /// What was asked for contradicts itself or a limit.
+    Invalid(String),
+    /// Something else in the system failed.
+    System {
+        /// What was tried.
+        doing: String,
+        /// What the kernel said.
+        error: io::Error,
+    },
+}
+
+impl Error {
+    /// The error that `error` is while `doing` something with a device.
+    pub(crate) fn of(doing: impl Into<String>, error: io::Error) -> Error {
+        let doing = doing.into();
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Error::NotPermitted {
+                doing,
+                help: "it takes root, or CAP_NET_RAW and CAP_NET_ADMIN in the device's network namespace",
+            },
+            io::ErrorKind::Unsupported => Error::Unsupported(doing),
+            _ => Error::System { doing, error },
+        }
+    }
+
+    /// For `map_err`.
+    pub(crate) fn doing(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+        move |error| Error::of(doing, error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Absent(name) => write!(f, "there is no device `{name}`"),
+            Error::Removed(name) => write!(f, "the device `{name}` was removed"),
+            Error::NotPermitted { doing, help } => write!(f, "cannot {doing}: not permitted; {help}"),
+            Error::Unsupported(doing) => write!(f, "cannot {doing}: neither kernel nor device offers it"),
+            Error::Invalid(what) => f.write_str(what),
+            Error::System { doing, error } => write!(f, "cannot {doing}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::System { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}

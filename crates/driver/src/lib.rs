@@ -1,0 +1,22 @@
+//! Devices: what there is, receiving from them and sending on them.
+//!
+//! - [`device`] — all devices with their facts; [`watch`] — what happens to them; [`counters`] — what the kernel counts.
+//! - [`link`], [`ethtool`], [`netlink`], [`change`] — how that is asked, and changed; [`namespace`] — where.
+//!
+//! Which of its devices a request means, who may use them and what becomes of their frames is decided above. This crate
+//! knows no filter and no expression; a filter program comes as instructions. It is one of the few that may use `unsafe`:
+//! every device is a file descriptor with rings of memory that the kernel writes, too.
+
+pub mod af_packet;
+pub mod change;
+pub mod counters;
+pub mod device;
+pub mod error;
+pub mod ethtool;
+pub mod link;
+pub mod namespace;
+pub mod netlink;
+mod sys;
+pub mod watch;
+
+pub use error::Error;

@@ -1,0 +1,94 @@
+//! System calls in the shape of this crate: a result for a return code, typed socket options, waiting with an end.
+//!
+//! Not a library of system calls: what one device alone needs stands with it.
+
+use std::ffi::{c_int, c_short, c_ulong};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+/// Data without pointers or padding that matters, of which every bit pattern is a value.
+///
+/// # Safety
+///
+/// All of that holds for the type.
+pub(crate) unsafe trait Plain: Copy {}
+
+// SAFETY: integers.
+unsafe impl Plain for c_int {}
+// SAFETY: integers.
+unsafe impl Plain for u32 {}
+// SAFETY: integers.
+unsafe impl Plain for u64 {}
+// SAFETY: as above.
+unsafe impl Plain for libc::ifinfomsg {}
+// SAFETY: as above.
+unsafe impl Plain for libc::nlmsghdr {}
+
+/// The result a return code means: negative is `errno`.
+pub(crate) fn check(code: c_int) -> io::Result<c_int> {
+    if code < 0 { Err(io::Error::last_os_error()) } else { Ok(code) }
+}
+
+/// A new socket, closed on exec.
+pub(crate) fn socket(domain: c_int, kind: c_int, protocol: c_int) -> io::Result<OwnedFd> {
+    // SAFETY: takes no pointers.
+    let fd = check(unsafe { libc::socket(domain, kind | libc::SOCK_CLOEXEC, protocol) })?;
+    // SAFETY: just made, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The bytes of plain data.
+pub(crate) fn bytes_of<T: Plain>(value: &T) -> &[u8] {
+    // SAFETY: `Plain` has no holes; the slice borrows the value.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast(), size_of::<T>()) }
+}
+
+/// Plain data from the first bytes of `bytes`, wherever they lie; `None` if there are too few.
+pub(crate) fn read_plain<T: Plain>(bytes: &[u8]) -> Option<T> {
+    let bytes = bytes.get(..size_of::<T>())?;
+    // SAFETY: as many bytes as it has are there, and any of them are a value.
+    Some(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// Sets an option of a socket.
+pub(crate) fn set_option<T: Plain>(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: &T) -> io::Result<()> {
+    let length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel reads `length` bytes from a value that has as many.
+    check(unsafe { libc::setsockopt(fd.as_raw_fd(), level, name, std::ptr::from_ref(value).cast(), length) })?;
+    Ok(())
+}
+
+/// An `ioctl` whose argument is a structure that the kernel reads and perhaps writes.
+///
+/// # Safety
+///
+/// `request` takes a pointer to a `T`, and whatever that points to in turn is as the request wants it.
+pub(crate) unsafe fn ioctl<T>(fd: BorrowedFd<'_>, request: c_ulong, argument: &mut T) -> io::Result<()> {
+    // SAFETY: the caller's; the argument lives for the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), request as _, std::ptr::from_mut(argument)) })?;
+    Ok(())
+}
+
+/// Waits until one of `events` is true of `fd`, for `wait` at most ([`Duration::MAX`] is for ever). Gives what is true; nothing when the
+/// time was over or a signal came.
+pub(crate) fn wait(fd: BorrowedFd<'_>, events: c_short, wait: Duration) -> io::Result<c_short> {
+    let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events, revents: 0 };
+    let time = libc::time_t::try_from(wait.as_secs())
+        .ok()
+        .map(|tv_sec| libc::timespec { tv_sec, tv_nsec: wait.subsec_nanos().into() });
+    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: one pollfd, a timespec or nothing, no signal mask.
+    match check(unsafe { libc::ppoll(&mut poll, 1, time, std::ptr::null()) }) {
+        Ok(_) => Ok(poll.revents),
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+/// A device's name as requests of the kernel carry it; `None` for what cannot be one.
+pub(crate) fn name_bytes(name: &str) -> Option<[libc::c_char; libc::IFNAMSIZ]> {
+    let bytes = name.as_bytes();
+    let fits = !bytes.is_empty() && bytes.len() < libc::IFNAMSIZ && !bytes.contains(&0);
+    fits.then(|| std::array::from_fn(|at| bytes.get(at).map_or(0, |&byte| byte as libc::c_char)))
+}
