@@ -2,7 +2,7 @@
 //!
 //! - [`descriptor`] — 32 bytes that name a block and say what is known of it.
 //! - [`rings`] — the dense table of one process: descriptor in, bytes out, checked. Start reading here.
-//! - [`reader`] — the same for many blocks, one after the other.
+//! - [`lookup`] — the same for many blocks, one after the other.
 //! - [`mapped_file`] — a capture file as a zero-copy data ring.
 //! - [`append_ring`] — what sources read and filters make, in memory that is used again.
 //! - [`ring`] — one writer, many readers, between processes; [`keeper`] — such rings by name.
@@ -20,11 +20,11 @@ mod held_blocks;
 pub mod keeper;
 #[cfg(not(loom))]
 pub mod live;
+pub mod lookup;
 pub mod mapped_file;
 #[cfg(not(loom))]
 pub mod pipe;
 pub mod queue;
-pub mod reader;
 pub mod ring;
 pub mod rings;
 pub mod shared;
@@ -32,6 +32,6 @@ mod sigbus;
 
 pub use append_ring::AppendRing;
 pub use descriptor::{Descriptor, Flags, WIRE_MAX};
+pub use lookup::Lookup;
 pub use mapped_file::MappedFile;
-pub use reader::Reader;
 pub use rings::{EditError, Interface, Rings, Room, SegmentId, ViewId};

@@ -9,8 +9,8 @@
 use crate::append_ring::AppendRing;
 use crate::descriptor::{Descriptor, WIRE_MAX, end_of};
 use crate::held_blocks::HeldBlocks;
+use crate::lookup::Lookup;
 use crate::mapped_file::MappedFile;
-use crate::reader::Reader;
 use base::id::{Generation, RingId};
 use base::limits::{BLOCK_BYTES, RINGS};
 use std::cell::Cell;
@@ -279,8 +279,8 @@ impl Rings {
 
     /// For looking at many blocks one after the other, of which this is the first.
     #[inline]
-    pub fn reader(&self, first: Option<&Descriptor>) -> Reader<'_> {
-        Reader::new(self, first)
+    pub fn lookup(&self, first: Option<&Descriptor>) -> Lookup<'_> {
+        Lookup::new(self, first)
     }
 
     /// First byte and length of the map that the view of this block is of, where it is live and of a mapped file that is
@@ -293,8 +293,8 @@ impl Rings {
     /// Asks the processor to fetch the first bytes of blocks that lie in one view, which changes nothing but time: for a
     /// source that has described its first blocks and has more to describe.
     pub fn prefetch(&self, blocks: &[Descriptor]) {
-        let reader = self.reader(blocks.first());
-        blocks.iter().for_each(|block| reader.prefetch(block));
+        let lookup = self.lookup(blocks.first());
+        blocks.iter().for_each(|block| lookup.prefetch(block));
     }
 
     fn bytes_of_ours(&self, view: &View, block: &Descriptor) -> &[u8] {

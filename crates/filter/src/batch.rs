@@ -93,15 +93,15 @@ impl<'a> Batch<'a> {
     /// meanwhile.
     #[inline]
     pub fn read<'r>(&mut self, rings: &'r Rings, mut read: impl FnMut(usize, &mut Descriptor, &'r [u8])) {
-        let mut reader = rings.reader(self.all.first());
+        let mut lookup = rings.lookup(self.all.first());
         let all = &mut *self.all;
         if self.live != full(self.count) {
             for place in places(self.live) {
                 // Which later blocks are alive is not worth finding out.
                 if let Some(later) = all.get(place + FETCH_AHEAD) {
-                    reader.prefetch(later);
+                    lookup.prefetch(later);
                 }
-                let bytes = reader.bytes(&all[place]);
+                let bytes = lookup.bytes(&all[place]);
                 read(place, &mut all[place], bytes);
             }
             return;
@@ -115,8 +115,8 @@ impl<'a> Batch<'a> {
             }
             let all = &mut all[..to + ahead];
             for place in from..to {
-                reader.prefetch(&all[place + ahead]);
-                let bytes = reader.bytes(&all[place]);
+                lookup.prefetch(&all[place + ahead]);
+                let bytes = lookup.bytes(&all[place]);
                 read(place, &mut all[place], bytes);
             }
         }

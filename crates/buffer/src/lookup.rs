@@ -1,18 +1,18 @@
-//! Reading many blocks one after the other: the view that the last one lay in is remembered, so that for the next, which
+//! Looking many blocks up one after the other: the view that the last one lay in is remembered, so that for the next, which
 //! nearly always lies in the same one, a few compares are left.
 //!
 //! Not a cache of bytes, and it checks no less than [`Rings::bytes`]: which view, which generation of it, and that the
 //! block lies inside. It borrows the table, so that nothing it remembers can change meanwhile.
 //!
-//! Tiers: [`Reader::bytes`] has the compares of the common case and calls [`Rings::bytes`] for everything else (another
+//! Tiers: [`Lookup::bytes`] has the compares of the common case and calls [`Rings::bytes`] for everything else (another
 //! view, an append ring, nothing).
 
 use crate::descriptor::Descriptor;
 use crate::rings::Rings;
 
-/// Looks at one block after the other. Made by [`Rings::reader`], cheap to make: once for each batch.
+/// Looks at one block after the other. Made by [`Rings::lookup`], cheap to make: once for each batch.
 #[derive(Clone, Debug)]
-pub struct Reader<'a> {
+pub struct Lookup<'a> {
     rings: &'a Rings,
     known: Known,
 }
@@ -27,12 +27,12 @@ struct Known {
     len: u64,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> Lookup<'a> {
     #[inline]
-    pub(crate) fn new(rings: &'a Rings, first: Option<&Descriptor>) -> Reader<'a> {
+    pub(crate) fn new(rings: &'a Rings, first: Option<&Descriptor>) -> Lookup<'a> {
         // A map of no bytes, in which no block lies.
         let none = Known { view: 0, base: std::ptr::null(), len: 0 };
-        Reader { rings, known: first.and_then(|block| known(rings, block)).unwrap_or(none) }
+        Lookup { rings, known: first.and_then(|block| known(rings, block)).unwrap_or(none) }
     }
 
     /// The bytes of a block: what [`Rings::bytes`] gives.
@@ -102,7 +102,7 @@ mod tests {
         MappedFile::new(file).unwrap()
     }
 
-    /// Whatever was looked at before, a reader sees what the table sees, and as many faults.
+    /// Whatever was looked at before, a lookup sees what the table sees, and as many faults.
     #[test]
     fn sees_what_the_table_sees_in_any_order() {
         let mut rings = Rings::new();
@@ -125,18 +125,18 @@ mod tests {
         let blocks: Vec<_> =
             views.iter().flat_map(|view| places.iter().map(|(pos, len)| view.block(*pos, *len))).collect();
         for before in &blocks {
-            let mut reader = rings.reader(Some(before));
+            let mut lookup = rings.lookup(Some(before));
             for block in &blocks {
-                reader.prefetch(block);
+                lookup.prefetch(block);
                 for block in [block, before] {
                     let faults = rings.traffic().faults;
                     let expected = rings.bytes(block);
                     let counted = rings.traffic().faults - faults;
-                    assert_eq!(reader.bytes(block), expected, "{block:?} after {before:?}");
+                    assert_eq!(lookup.bytes(block), expected, "{block:?} after {before:?}");
                     assert_eq!(rings.traffic().faults - faults, 2 * counted, "{block:?} after {before:?}");
                 }
             }
         }
-        assert_eq!(rings.reader(None).bytes(&second.block(1, 2)), b"bc");
+        assert_eq!(rings.lookup(None).bytes(&second.block(1, 2)), b"bc");
     }
 }
