@@ -1,0 +1,137 @@
+//! A *generation*: one writer's ring, who reads it, and what its writer was told of them.
+//!
+//! Not who may become its writer or reader: that is for [`writing`](super::writing) and [`reading`](super::reading) to say.
+
+use super::RingOptions;
+use crate::keeper::message::{self, JoinedReader, Message};
+use crate::keeper::policy::Peer;
+use crate::ring::memory::{RingMap, RingMemory};
+use crate::ring::words::ReaderPage;
+use crate::ring::{Hold, OnFull, doorbell};
+use crate::shared::segment::{Access, PAGE_BYTES, Pages, Segment};
+use crate::shared::words::Shared;
+use base::atomic::Ordering;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// One writer's ring.
+pub(super) struct Generation {
+    pub number: u32,
+    pub memory: RingMemory,
+    /// The keeper's own map, made before the seal.
+    pub map: RingMap,
+    pub stage: Stage,
+    pub hold: Hold,
+    /// Who reads it.
+    pub readers: BTreeMap<u32, KeptReader>,
+    /// Pages of those that left and of whom the writer was not told yet: it may be asleep waiting for one of them.
+    pub gone: Vec<Shared<ReaderPage>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Nobody has it yet.
+    Made,
+    /// The writer has it, and has not mapped it yet.
+    Offered,
+    /// The writer writes it; readers may come.
+    Written,
+    /// The writer is gone.
+    Over,
+}
+
+pub(super) struct KeptReader {
+    pub slot: usize,
+    pub segment: Segment,
+    pub page: Shared<ReaderPage>,
+    pub wanted: OnFull,
+    pub peer: Peer,
+}
+
+impl Generation {
+    pub(super) fn make(options: &RingOptions, number: u32) -> io::Result<Generation> {
+        let memory = RingMemory::create("streamline-ring", options.geometry, options.pages, number)?;
+        let map = memory.map(Access::Write)?;
+        Ok(Generation {
+            number,
+            memory,
+            map,
+            stage: Stage::Made,
+            hold: options.hold,
+            readers: BTreeMap::new(),
+            gone: Vec::new(),
+        })
+    }
+
+    /// Lets the writer know that it should ask.
+    fn changed(&self) {
+        self.map.words.keeper.0.epoch.fetch_add(1, Ordering::Release);
+    }
+
+    pub(super) fn news_for(&self, told: &[u32]) -> bool {
+        self.stage == Stage::Written
+            && (told.len() != self.readers.len() || told.iter().any(|serial| !self.readers.contains_key(serial)))
+    }
+
+    /// Tells a ring's writer what it does not know yet of its readers.
+    pub(super) fn tell(&mut self, socket: &OwnedFd, told: &mut Vec<u32>) -> io::Result<()> {
+        let mut any = false;
+        let mut say = |message: &Message, fds: &[std::os::fd::BorrowedFd<'_>]| match message::send(socket, message, fds)
+        {
+            Ok(()) => {
+                any = true;
+                Ok(true)
+            }
+            // What there is no room for waits until there is.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(error),
+        };
+        if self.stage != Stage::Written {
+            return Ok(());
+        }
+        let mut index = 0;
+        while index < told.len() {
+            if self.readers.contains_key(&told[index]) {
+                index += 1;
+            } else if say(&Message::Left(told[index]), &[])? {
+                told.swap_remove(index);
+            } else {
+                break;
+            }
+        }
+        for (serial, reader) in &self.readers {
+            if told.contains(serial) {
+                continue;
+            }
+            // The writer only looks.
+            let page = reader.segment.read_only_fd()?;
+            let hold = if reader.wanted.holds() { self.hold } else { None };
+            let joined = JoinedReader { slot: reader.slot as u32, serial: *serial, contract: reader.wanted, hold };
+            if !say(&Message::Joined(joined), &[page.as_fd()])? {
+                break;
+            }
+            told.push(*serial);
+        }
+        if any {
+            // Behind what was said: who sees the epoch finds the message. The bells come last, for a writer that is woken
+            // and finds no message sleeps on.
+            self.changed();
+            self.gone.iter().for_each(|page| doorbell::ring(&page.wait.0.bell));
+        }
+        if told.iter().all(|serial| self.readers.contains_key(serial)) {
+            self.gone.clear();
+        }
+        Ok(())
+    }
+}
+
+impl KeptReader {
+    pub(super) fn make(slot: usize, wanted: OnFull, peer: Peer) -> io::Result<KeptReader> {
+        let segment = Segment::create("streamline-reader", PAGE_BYTES, Pages::Normal)?;
+        segment.seal_for_writer()?;
+        let mapping = segment.map(0, PAGE_BYTES, Access::Write)?;
+        let page = Shared::in_mapping(&mapping, 0).ok_or_else(|| io::Error::other("a page holds a reader's words"))?;
+        Ok(KeptReader { slot, segment, page, wanted, peer })
+    }
+}

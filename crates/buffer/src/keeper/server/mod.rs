@@ -1,0 +1,368 @@
+//! The keeper: one thread that answers a ring's clients.
+//!
+//! A *generation* is one writer's ring. It is made before its writer is there, handed to it, sealed once it is mapped, and
+//! only then shown to readers. When the writer goes, in order or not, the generation is retired and never given to
+//! another; the next writer gets the next one. Nothing a client says or does not read makes the keeper wait for it.
+//!
+//! - here — who is listened to, what each may ask, and how it is answered.
+//! - `writing`, `reading` — who gets the next place to write or read, and in which generation.
+//! - `generation` — one writer's ring and its readers.
+//! - `foreign` — numbers for rings that others keep.
+//! - `name` — whose the ring's name is.
+
+mod foreign;
+mod generation;
+mod name;
+mod reading;
+mod writing;
+
+pub use foreign::{FOREIGN_PATH_BYTES, FOREIGN_RINGS};
+pub use name::clear_dead;
+
+use super::message::{MESSAGE_BYTES, Message, PROTOCOL, ReaderState, Refusal, RingState, WantedReader};
+use super::place;
+use super::policy::{Peer, Policy, Reach};
+use super::{message, policy};
+use crate::ring::memory::Geometry;
+use crate::ring::retire::retire;
+use crate::ring::{Hold, OnFull};
+use crate::shared::segment::Pages;
+use base::atomic::Ordering;
+use foreign::ForeignRings;
+use generation::{Generation, Stage};
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// Clients one keeper has at a time, whatever they want.
+pub const CLIENTS: usize = 256;
+
+/// Rings left for one of another size that are kept for who has to read them yet. Where somebody who holds is further
+/// behind, the next change of size is refused; who does not hold goes on in a younger one.
+pub const PAST: usize = 8;
+
+/// What a ring is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingOptions {
+    /// Size and kind.
+    pub geometry: Geometry,
+    /// Pages it is made of.
+    pub pages: Pages,
+    /// Who may do what.
+    pub policy: Policy,
+    /// How long a reader may hold the full ring.
+    pub hold: Hold,
+    /// Do readers wait for the next writer when one closes?
+    pub keep_open: bool,
+}
+
+struct Client {
+    socket: OwnedFd,
+    peer: Peer,
+    greeted: bool,
+    role: Role,
+}
+
+enum Role {
+    /// Has not said what it wants, or only asks.
+    Guest,
+    /// Waits for a generation to read.
+    Waiting(WantedReader),
+    /// Reads under this number; `waits` for the next generation, where it has a place, to be sealed.
+    Reader { serial: u32, waits: bool },
+    /// Writes; these readers it was told of.
+    Writer { told: Vec<u32> },
+}
+
+/// The keeper of one ring.
+pub struct Keeper {
+    path: PathBuf,
+    listener: OwnedFd,
+    /// Held as long as the keeper lives; whoever finds it free may replace the socket.
+    _lock: OwnedFd,
+    owner: Peer,
+    options: RingOptions,
+    /// The ring there is, and the number of the last one.
+    current: Generation,
+    /// Rings that their writer left for one of another size, oldest first, as long as somebody has to read them yet.
+    past: Vec<Generation>,
+    serial: u32,
+    foreign: ForeignRings,
+    clients: BTreeMap<u64, Client>,
+    last_client: u64,
+    removed: bool,
+}
+
+/// Why a client is let go.
+enum Gone {
+    Closed,
+    Broken,
+}
+
+impl Keeper {
+    /// Makes the ring and the socket it is found at. Fails where a keeper of this name lives.
+    pub fn create(path: &Path, options: RingOptions) -> io::Result<Keeper> {
+        if let Some(folder) = path.parent().filter(|folder| *folder == place::folder()) {
+            place::make_folder(folder)?;
+        }
+        let lock = name::lock(path)?;
+        // Nobody keeps it: what lies there is what a killed keeper left.
+        name::remove_socket(path)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
+        // Who may talk to the keeper at all; who may do what is checked for each message.
+        let mode = if options.policy.farthest() >= Reach::Group { 0o666 } else { 0o600 };
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+        rustix::net::listen(&listener, 64)?;
+        let owner = policy::Peer {
+            process: rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get()),
+            user: rustix::process::geteuid().as_raw(),
+            group: rustix::process::getegid().as_raw(),
+        };
+        let current = Generation::make(&options, 1)?;
+        Ok(Keeper {
+            path: path.to_owned(),
+            listener,
+            _lock: lock,
+            owner,
+            options,
+            current,
+            past: Vec::new(),
+            serial: 0,
+            foreign: ForeignRings::default(),
+            clients: BTreeMap::new(),
+            last_client: 0,
+            removed: false,
+        })
+    }
+
+    /// Makes `owner` the one whom the policy's `process` means, in place of this process's parent.
+    pub fn set_owner_process(&mut self, process: i32) {
+        self.owner.process = process;
+    }
+
+    /// Answers until somebody with the right to asks for the ring's removal.
+    pub fn run(&mut self) -> io::Result<()> {
+        while !self.removed {
+            self.turn(None)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for something to do, does it. For callers with a loop of their own, at most `timeout_ms` milliseconds.
+    pub fn turn(&mut self, timeout_ms: Option<u32>) -> io::Result<()> {
+        let ready = {
+            let mut polled = vec![PollFd::new(&self.listener, PollFlags::IN)];
+            for client in self.clients.values() {
+                let wants_out = match &client.role {
+                    Role::Writer { told } => self.current.news_for(told),
+                    _ => false,
+                };
+                let flags = if wants_out { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+                polled.push(PollFd::new(&client.socket, flags));
+            }
+            let timeout = timeout_ms.map(|ms| rustix::event::Timespec {
+                tv_sec: i64::from(ms / 1000),
+                tv_nsec: i64::from(ms % 1000) * 1_000_000,
+            });
+            match rustix::event::poll(&mut polled, timeout.as_ref()) {
+                Err(rustix::io::Errno::INTR) => return Ok(()),
+                result => result?,
+            };
+            let mut flags = polled.iter().map(|polled| polled.revents());
+            let listener = flags.next().is_some_and(|flags| !flags.is_empty());
+            let keys = self.clients.keys().copied().zip(flags).filter(|(_, flags)| !flags.is_empty());
+            (listener, keys.map(|(key, _)| key).collect::<Vec<u64>>())
+        };
+        for key in ready.1 {
+            if let Err(gone) = self.hear(key) {
+                self.let_go(key, gone);
+            }
+        }
+        if ready.0 {
+            self.accept();
+        }
+        self.tell_writer();
+        Ok(())
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let Ok(socket) = rustix::net::accept_with(&self.listener, flags) else { return };
+        let Ok(peer) = rustix::net::sockopt::socket_peercred(&socket) else { return };
+        if self.clients.len() >= CLIENTS {
+            let text = format!("the ring has {CLIENTS} clients already");
+            let _ = message::send(&socket, &Message::Refused(Refusal::Full, text), &[]);
+            return;
+        }
+        let peer = Peer { process: peer.pid.as_raw_nonzero().get(), user: peer.uid.as_raw(), group: peer.gid.as_raw() };
+        self.last_client += 1;
+        self.clients.insert(self.last_client, Client { socket, peer, greeted: false, role: Role::Guest });
+    }
+
+    /// One message of a client that has something to say.
+    fn hear(&mut self, key: u64) -> Result<(), Gone> {
+        let Some(client) = self.clients.get_mut(&key) else { return Ok(()) };
+        let message = match message::receive(&client.socket) {
+            Ok(Some((message, _no_fds_are_expected))) => message,
+            Ok(None) => return Err(Gone::Closed),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(Gone::Broken),
+            Err(_) => return Err(Gone::Closed),
+        };
+        if !client.greeted {
+            client.greeted = true;
+            return match message {
+                Message::Hello(PROTOCOL) => self.answer(key, &Message::Done),
+                Message::Hello(other) => self.refuse(
+                    key,
+                    Refusal::Wrong,
+                    &format!("this ring is kept by a program that speaks version {PROTOCOL}, not {other}"),
+                ),
+                _ => Err(Gone::Broken),
+            };
+        }
+        let peer = client.peer;
+        let may = |reach: Reach| reach.covers(self.owner, peer);
+        let policy = self.options.policy;
+        match message {
+            Message::OpenWriter | Message::Resize(_) | Message::Register(..) | Message::Remove if !may(policy.write) => {
+                self.refuse(key, Refusal::Denied, &format!("only {} may write this ring", who(policy.write)))
+            }
+            Message::OpenReader(_) | Message::AskState | Message::Map(_) | Message::Where(_) if !may(policy.read) => {
+                self.refuse(key, Refusal::Denied, &format!("only {} may read this ring", who(policy.read)))
+            }
+            Message::OpenReader(wanted) if wanted.contract.holds() && !may(policy.hold) => {
+                let text = format!(
+                    "only {} may hold this ring: read it with `on-full=overwrite` or `on-full=shared`",
+                    who(policy.hold)
+                );
+                self.refuse(key, Refusal::Denied, &text)
+            }
+            Message::OpenWriter => self.open_writer(key),
+            Message::Mapped => self.mapped(key),
+            Message::Resize(geometry) => self.resize(key, geometry),
+            Message::OpenReader(wanted) => self.open_reader(key, wanted),
+            Message::AskState => {
+                let state = Message::State(self.state());
+                self.answer(key, &state)
+            }
+            Message::Map(generation) => self.map(key, generation),
+            Message::Register(generation, path) => self.register(key, generation, path),
+            Message::Where(ring) => match self.foreign.find(ring) {
+                Some(foreign) => self.answer(key, &Message::Elsewhere(foreign.generation, foreign.path.clone())),
+                None => self.refuse(key, Refusal::Nothing, "no block of this ring can lie there"),
+            },
+            Message::Remove => {
+                // Who has the answer may make another ring of this name.
+                self.remove();
+                self.answer(key, &Message::Done)
+            }
+            _ => Err(Gone::Broken),
+        }
+    }
+
+    fn answer(&self, key: u64, message: &Message) -> Result<(), Gone> {
+        self.answer_with(key, message, &[])
+    }
+
+    /// A client that does not read its answers is let go: it has asked for each of them.
+    fn answer_with(&self, key: u64, message: &Message, fds: &[std::os::fd::BorrowedFd<'_>]) -> Result<(), Gone> {
+        let Some(client) = self.clients.get(&key) else { return Ok(()) };
+        debug_assert!(message.encode().len() <= MESSAGE_BYTES);
+        message::send(&client.socket, message, fds).map_err(|_| Gone::Broken)
+    }
+
+    fn refuse(&self, key: u64, refusal: Refusal, text: &str) -> Result<(), Gone> {
+        self.answer(key, &Message::Refused(refusal, text.to_owned()))
+    }
+
+    fn map(&self, key: u64, generation: u32) -> Result<(), Gone> {
+        let mut all = self.past.iter().chain([&self.current]);
+        // Sealed is what a writer has, or had; a generation that is only offered could still be mapped for writing.
+        let found = all.find(|one| one.number == generation && matches!(one.stage, Stage::Written | Stage::Over));
+        match found.and_then(|one| Some((one, one.memory.segment().read_only_fd().ok()?))) {
+            Some((one, segment)) => {
+                let mapping = Message::Mapping(one.memory.geometry(), generation);
+                self.answer_with(key, &mapping, &[segment.as_fd()])
+            }
+            None => self.refuse(key, Refusal::Nothing, "the ring of that time is gone"),
+        }
+    }
+
+    /// Whoever is at the other end is gone, or is no longer listened to.
+    fn let_go(&mut self, key: u64, gone: Gone) {
+        self.leave(key);
+        let Some(client) = self.clients.remove(&key) else { return };
+        if let Gone::Broken = gone {
+            let text = "the other side says what cannot be understood, or does not listen".to_owned();
+            let _ = message::send(&client.socket, &Message::Refused(Refusal::Wrong, text), &[]);
+        }
+        if let Role::Writer { .. } = client.role {
+            // Offered and never mapped, it could be mapped for writing at any time to come; from here on it cannot.
+            if self.current.stage == Stage::Offered {
+                let _ = self.current.memory.segment().seal_for_readers();
+            }
+            self.current.stage = Stage::Over;
+            retire(&self.current.map.words);
+            self.serve_all_waiting();
+        }
+    }
+
+    fn remove(&mut self) {
+        retire(&self.current.map.words);
+        for client in self.clients.values() {
+            if let Role::Waiting(_) = client.role {
+                let text = "the ring was removed".to_owned();
+                let _ = message::send(&client.socket, &Message::Refused(Refusal::Removed, text), &[]);
+            }
+        }
+        self.removed = true;
+        let _ = std::fs::remove_file(&self.path);
+        let _ = std::fs::remove_file(name::lock_path(&self.path));
+    }
+
+    fn state(&self) -> RingState {
+        let words = &self.current.map.words;
+        let counts = &words.counts.0;
+        let readers = self.current.readers.iter().map(|(serial, reader)| {
+            let slot = &words.slots[reader.slot];
+            let met = slot.serial.load(Ordering::Acquire) == *serial;
+            ReaderState {
+                process: reader.peer.process,
+                user: reader.peer.user,
+                granted: reader.wanted,
+                in_force: if met { OnFull::from_code(slot.contract.load(Ordering::Relaxed)) } else { None },
+                position: reader.page.position.0.load(Ordering::Relaxed),
+                lost: reader.page.wait.0.lost.load(Ordering::Relaxed),
+            }
+        });
+        RingState {
+            geometry: self.current.memory.geometry(),
+            generation: self.current.number,
+            writing: self.current.stage == Stage::Written,
+            keep_open: self.options.keep_open,
+            head: words.writer.0.head.load(Ordering::Relaxed),
+            blocks: counts.blocks.load(Ordering::Relaxed),
+            bytes: counts.bytes.load(Ordering::Relaxed),
+            dropped: counts.dropped.load(Ordering::Relaxed),
+            readers: readers.collect(),
+        }
+    }
+}
+
+/// Whom a right reaches, in a sentence.
+fn who(reach: Reach) -> &'static str {
+    match reach {
+        Reach::Process => "the process that made it",
+        Reach::User => "its user",
+        Reach::Group => "its group",
+        Reach::Other => "everybody",
+    }
+}

@@ -1,0 +1,58 @@
+//! Whose a ring's name is: a lock beside its socket, which the kernel lets go of with the process that holds it, however
+//! that dies. Who has it may take away a socket that lies there, for nobody listens at it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+pub(super) fn lock_path(path: &Path) -> PathBuf {
+    path.with_extension("lock")
+}
+
+/// A lock that says that a keeper of this name lives; the kernel lets go of it when that dies, however it dies.
+pub(super) fn lock(path: &Path) -> io::Result<OwnedFd> {
+    use rustix::fs::{FlockOperation, Mode, OFlags};
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    for _ in 0..LOCK_TRIES {
+        let lock = rustix::fs::open(lock_path(path), flags, Mode::from_raw_mode(0o600))?;
+        match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => break,
+            Err(error) => return Err(error.into()),
+        }
+        // A keeper that was removed between the two calls took the file's name away: whoever comes next would lock another.
+        if rustix::fs::fstat(&lock)?.st_nlink > 0 {
+            return Ok(lock);
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a ring of this name already"))
+}
+
+/// Tries to lock the file that has the name, where others make and remove rings of this name all the time.
+const LOCK_TRIES: u32 = 16;
+
+/// Removes what a keeper that was killed left at this path. Fails where one lives.
+pub fn clear_dead(path: &Path) -> io::Result<()> {
+    let _lock = lock(path)?;
+    remove_socket(path)?;
+    remove_if_there(&lock_path(path))
+}
+
+/// Removes a socket that nobody listens to. Anything else that has its name is somebody's.
+pub(super) fn remove_socket(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::FileTypeExt;
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => {
+            let text = format!("`{}` is there, and is no ring", path.display());
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
+        }
+        _ => remove_if_there(path),
+    }
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}

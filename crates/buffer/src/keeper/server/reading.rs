@@ -1,0 +1,136 @@
+//! Who reads a ring: readers have places, keep them when their ring moves on, and wait where nobody writes.
+
+use super::generation::{Generation, KeptReader, Stage};
+use super::{Gone, Keeper, Role};
+use crate::keeper::message::{GivenReader, Message, Refusal, WantedReader};
+use crate::ring::words::READERS;
+use std::os::fd::AsFd;
+
+impl Keeper {
+    pub(super) fn open_reader(&mut self, key: u64, wanted: WantedReader) -> Result<(), Gone> {
+        // A reader of a ring that moved has had its place in the new one since that was made.
+        if let Some(serial) = self.moved(key, wanted.after) {
+            let sealed = |generation: &Generation| matches!(generation.stage, Stage::Written | Stage::Over);
+            if !self.generation_of(serial).is_some_and(sealed) {
+                if let Some(client) = self.clients.get_mut(&key) {
+                    client.role = Role::Reader { serial, waits: true };
+                }
+                return Ok(());
+            }
+            return self.hand_over(key, serial);
+        }
+        self.leave(key);
+        let readable = match self.current.stage {
+            Stage::Written => self.current.number != wanted.after,
+            // What is still there of a ring whose writer is gone.
+            Stage::Over => wanted.oldest && !wanted.contract.holds() && self.current.number != wanted.after,
+            Stage::Made | Stage::Offered => false,
+        };
+        if !readable {
+            // A reader of the last generation of a ring that does not stay open has seen all there will be.
+            let ended = wanted.after != 0 && !self.options.keep_open && self.current.stage == Stage::Over;
+            if ended {
+                return self.refuse(key, Refusal::Ended, "the ring has ended");
+            }
+            if !wanted.wait {
+                return self.refuse(key, Refusal::Nothing, "nobody writes this ring");
+            }
+            if let Some(client) = self.clients.get_mut(&key) {
+                client.role = Role::Waiting(wanted);
+            }
+            return Ok(());
+        }
+        let free = (0..READERS).find(|slot| self.current.readers.values().all(|reader| reader.slot != *slot));
+        let Some(slot) = free else {
+            return self.refuse(key, Refusal::Full, &format!("the ring has {READERS} readers already"));
+        };
+        let Some(client) = self.clients.get_mut(&key) else { return Ok(()) };
+        let reader = match KeptReader::make(slot, wanted.contract, client.peer) {
+            Ok(reader) => reader,
+            Err(error) => return self.refuse(key, Refusal::Failed, &format!("no memory for a reader: {error}")),
+        };
+        self.serial = self.serial.wrapping_add(1).max(1);
+        client.role = Role::Reader { serial: self.serial, waits: false };
+        self.current.readers.insert(self.serial, reader);
+        // The writer first: whatever it writes after the reader has its answer is written for that reader too.
+        self.tell_writer();
+        self.hand_over(key, self.serial)
+    }
+
+    pub(super) fn serve_all_waiting(&mut self) {
+        let waiting: Vec<u64> = self
+            .clients
+            .iter()
+            .filter(|(_, client)| matches!(client.role, Role::Waiting(_) | Role::Reader { waits: true, .. }))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in waiting {
+            if let Err(gone) = self.serve_waiting(key) {
+                self.let_go(key, gone);
+            }
+        }
+    }
+
+    pub(super) fn serve_waiting(&mut self, key: u64) -> Result<(), Gone> {
+        let Some(client) = self.clients.get_mut(&key) else { return Ok(()) };
+        if let Role::Reader { serial, waits } = &mut client.role {
+            *waits = false;
+            let serial = *serial;
+            return self.hand_over(key, serial);
+        }
+        let Role::Waiting(wanted) = client.role else { return Ok(()) };
+        self.open_reader(key, wanted)
+    }
+
+    /// The number of a reader that had its place kept when its ring moved on from generation `after`.
+    pub(super) fn moved(&mut self, key: u64, after: u32) -> Option<u32> {
+        let Role::Reader { serial, .. } = self.clients.get(&key)?.role else { return None };
+        // Through with that one, and with all before it.
+        for past in &mut self.past {
+            if past.number <= after {
+                past.readers.remove(&serial);
+            }
+        }
+        self.past.retain(|past| !past.readers.is_empty());
+        self.generation_of(serial).filter(|generation| generation.number != after).map(|_| serial)
+    }
+
+    /// The oldest generation that this reader has to read yet.
+    pub(super) fn generation_of(&self, serial: u32) -> Option<&Generation> {
+        let mut all = self.past.iter().chain([&self.current]);
+        all.find(|generation| generation.readers.contains_key(&serial))
+    }
+
+    pub(super) fn hand_over(&mut self, key: u64, serial: u32) -> Result<(), Gone> {
+        let Some(generation) = self.generation_of(serial) else { return Ok(()) };
+        let Some(reader) = generation.readers.get(&serial) else { return Ok(()) };
+        // A reader gets a file descriptor that cannot be mapped for writing even before the seal is looked at.
+        let Ok(segment) = generation.memory.segment().read_only_fd() else {
+            return self.refuse(key, Refusal::Failed, "the ring cannot be handed over");
+        };
+        let given = GivenReader {
+            geometry: generation.memory.geometry(),
+            generation: generation.number,
+            slot: reader.slot as u32,
+            serial,
+        };
+        self.answer_with(key, &Message::Reader(given), &[segment.as_fd(), reader.segment.fd()])
+    }
+
+    /// What a reader held is free.
+    pub(super) fn leave(&mut self, key: u64) {
+        let Some(client) = self.clients.get_mut(&key) else { return };
+        let Role::Reader { serial, .. } = client.role else { return };
+        client.role = Role::Guest;
+        self.past.iter_mut().for_each(|past| drop(past.readers.remove(&serial)));
+        self.past.retain(|past| !past.readers.is_empty());
+        if let Some(reader) = self.current.readers.remove(&serial)
+            && self
+                .clients
+                .values()
+                .any(|client| matches!(&client.role, Role::Writer { told } if told.contains(&serial)))
+        {
+            self.current.gone.push(reader.page);
+        }
+    }
+}

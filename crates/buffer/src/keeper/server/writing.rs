@@ -1,0 +1,146 @@
+//! Who writes a ring: each writer has a generation of its own, and one more for each size it goes on in.
+
+use super::generation::{Generation, KeptReader, Stage};
+use super::{FOREIGN_PATH_BYTES, Gone, Keeper, PAST, RingOptions, Role};
+use crate::keeper::message::{Message, Refusal};
+use crate::ring::memory::Geometry;
+use std::io;
+
+impl Keeper {
+    pub(super) fn open_writer(&mut self, key: u64) -> Result<(), Gone> {
+        match self.current.stage {
+            Stage::Offered | Stage::Written => {
+                return self.refuse(key, Refusal::Busy, "the ring has a writer already: each ring has one at a time");
+            }
+            Stage::Made => {}
+            Stage::Over => {
+                // Numbers do not come back while anybody may remember them.
+                let made = Generation::make(&self.options, self.current.number.wrapping_add(1).max(1));
+                match made.and_then(|next| self.with_readers(next)) {
+                    Ok(next) => {
+                        if let Err((refusal, text)) = self.make_room_in_past() {
+                            return self.refuse(key, refusal, &text);
+                        }
+                        self.succeed(next);
+                    }
+                    Err(error) => {
+                        return self.refuse(key, Refusal::Failed, &format!("no memory for the ring: {error}"));
+                    }
+                }
+            }
+        }
+        let offer = Message::Writer(self.current.memory.geometry(), self.current.number);
+        self.answer_with(key, &offer, &[self.current.memory.segment().fd()])?;
+        self.current.stage = Stage::Offered;
+        if let Some(client) = self.clients.get_mut(&key) {
+            client.role = Role::Writer { told: Vec::new() };
+        }
+        Ok(())
+    }
+
+    /// Where readers wait for the next writer they keep their places: what it writes first is for them, however late they
+    /// ask.
+    pub(super) fn with_readers(&self, mut next: Generation) -> io::Result<Generation> {
+        if self.options.keep_open {
+            for (serial, reader) in &self.current.readers {
+                next.readers.insert(*serial, KeptReader::make(reader.slot, reader.wanted, reader.peer)?);
+            }
+        }
+        Ok(next)
+    }
+
+    /// Room for one more generation that somebody has to read yet.
+    pub(super) fn make_room_in_past(&mut self) -> Result<(), (Refusal, String)> {
+        if self.past.len() >= PAST {
+            if self.past[0].readers.values().any(|reader| reader.wanted.holds()) {
+                return Err((Refusal::Busy, format!("somebody has yet to read the ring of {PAST} generations ago")));
+            }
+            self.past.remove(0);
+        }
+        Ok(())
+    }
+
+    /// Makes this the current generation, and keeps the last one as long as somebody reads it.
+    pub(super) fn succeed(&mut self, next: Generation) {
+        let mut last = std::mem::replace(&mut self.current, next);
+        last.stage = Stage::Over;
+        if !last.readers.is_empty() {
+            self.past.push(last);
+        }
+    }
+
+    pub(super) fn mapped(&mut self, key: u64) -> Result<(), Gone> {
+        let is_writer = self.clients.get(&key).is_some_and(|client| matches!(client.role, Role::Writer { .. }));
+        if !is_writer || self.current.stage != Stage::Offered {
+            return Err(Gone::Broken);
+        }
+        if self.current.memory.segment().seal_for_readers().is_err() {
+            return self.refuse(key, Refusal::Failed, "the ring cannot be sealed");
+        }
+        self.current.stage = Stage::Written;
+        // Who reads it is said before the first block can be written, who waited for it included.
+        self.tell_writer();
+        self.serve_all_waiting();
+        self.answer(key, &Message::Sealed)
+    }
+
+    /// The writer wants a ring of another size. Its readers keep their places: they miss nothing.
+    pub(super) fn resize(&mut self, key: u64, geometry: Geometry) -> Result<(), Gone> {
+        let is_writer = self.clients.get(&key).is_some_and(|client| matches!(client.role, Role::Writer { .. }));
+        if !is_writer || self.current.stage != Stage::Written || geometry.kind != self.options.geometry.kind {
+            return self.refuse(key, Refusal::Wrong, "only a ring's writer can resize it, and only to the same kind");
+        }
+        if let Err((refusal, text)) = self.make_room_in_past() {
+            return self.refuse(key, refusal, &text);
+        }
+        let made =
+            Generation::make(&RingOptions { geometry, ..self.options }, self.current.number.wrapping_add(1).max(1));
+        let mut next = match made {
+            Ok(next) => next,
+            Err(error) => return self.refuse(key, Refusal::Failed, &format!("no memory for the ring: {error}")),
+        };
+        for (serial, reader) in &self.current.readers {
+            match KeptReader::make(reader.slot, reader.wanted, reader.peer) {
+                Ok(again) => next.readers.insert(*serial, again),
+                Err(error) => return self.refuse(key, Refusal::Failed, &format!("no memory for a reader: {error}")),
+            };
+        }
+        let offer = Message::Writer(geometry, next.number);
+        self.answer_with(key, &offer, &[next.memory.segment().fd()])?;
+        next.stage = Stage::Offered;
+        self.options.geometry = geometry;
+        self.succeed(next);
+        if let Some(client) = self.clients.get_mut(&key) {
+            client.role = Role::Writer { told: Vec::new() };
+        }
+        Ok(())
+    }
+
+    /// The writer wants a number for another keeper's ring.
+    pub(super) fn register(&mut self, key: u64, generation: u32, path: String) -> Result<(), Gone> {
+        let is_writer = self.clients.get(&key).is_some_and(|client| matches!(client.role, Role::Writer { .. }));
+        if !is_writer {
+            return self.refuse(key, Refusal::Denied, "only the ring's writer can name other rings");
+        }
+        if path.len() > FOREIGN_PATH_BYTES {
+            return self.refuse(key, Refusal::Wrong, "no socket has so long a path");
+        }
+        let number = self.foreign.number_of(generation, path);
+        self.answer(key, &Message::Registered(number))
+    }
+
+    /// Tells the writer who came and went since it was told last; what does not fit into its socket waits.
+    pub(super) fn tell_writer(&mut self) {
+        let current = &mut self.current;
+        let mut broken = None;
+        for (key, client) in &mut self.clients {
+            let Role::Writer { told } = &mut client.role else { continue };
+            if current.tell(&client.socket, told).is_err() {
+                broken = Some(*key);
+            }
+        }
+        if let Some(key) = broken {
+            self.let_go(key, Gone::Broken);
+        }
+    }
+}
