@@ -303,6 +303,36 @@ fn blocks_longer_than_the_ring_are_refused() {
 }
 
 #[test]
+fn what_a_ring_cannot_name_is_refused_before_anything_is_written() {
+    use base::id::{Generation, RingId};
+    for kind in RingKind::ALL {
+        let (mut ring, mut writer) = ring(kind, Signalling::Every);
+        let mut reader = ring.attach(OnFull::Wait, None, From::Next).unwrap();
+        let elsewhere = Descriptor { ring: RingId(1), len: 9, ..Default::default() };
+        let own = Descriptor { len: 9, ..Default::default() };
+        let outcomes = [writer.try_forward(&own), writer.forward_batch(&[elsewhere, own]).map(drop)];
+        assert_eq!(outcomes, [Err(NotWritten::CannotName); 2], "{kind:?}: a ring does not forward its own blocks");
+        if kind != RingKind::D {
+            assert_eq!(writer.try_forward(&elsewhere), Err(NotWritten::CannotName), "{kind:?}");
+        }
+        assert_eq!((writer.head(), writer.counters().blocks, reader.peek()), (0, 0, Err(Nothing::Yet)), "{kind:?}");
+        // What is written here lies here, whatever ring the block lay in of which it is said.
+        let about = Descriptor { ring: RingId(7), generation: Generation(3), ..Default::default() };
+        writer.try_write(about, b"here").unwrap();
+        let seen = reader.peek().unwrap();
+        assert!(!seen.elsewhere, "{kind:?}");
+        assert_eq!(reader.bytes(&seen).copy_to_vec(), b"here", "{kind:?}");
+        reader.take(&seen).unwrap();
+        let filling = writer.fill(2).unwrap();
+        filling.copy_in(0, b"in");
+        filling.publish(about, 2);
+        let seen = reader.peek().unwrap();
+        assert!(!seen.elsewhere, "{kind:?}");
+        assert_eq!(reader.bytes(&seen).copy_to_vec(), b"in", "{kind:?}");
+    }
+}
+
+#[test]
 fn a_stream_takes_what_there_is_room_for() {
     let (mut ring, mut writer) = ring(RingKind::C, Signalling::default());
     let mut reader = ring.attach(OnFull::Wait, None, From::Next).unwrap();

@@ -3,6 +3,7 @@
 use super::payload::fill;
 use super::pipes::Use;
 use super::processes::{Part, Ran, run};
+use base::id::RingId;
 use buffer::Descriptor;
 use buffer::ring::layout::{AnyLayout, Described, Inline, Layout, Slots, Stream};
 use buffer::ring::memory::Geometry;
@@ -284,7 +285,7 @@ pub fn forward<const BYTES: usize>(rounds: u64) -> Result<Ran, String> {
                 let mut last = None;
                 while batch.len() < BATCH {
                     let seen = input.next_block().map_err(ended)?;
-                    batch.push(seen.block);
+                    batch.push(Descriptor { ring: RingId(1), ..seen.block });
                     last = Some(seen);
                 }
                 if output.forward_batch(&batch).map_err(text)? != BATCH {

@@ -186,6 +186,9 @@ impl PipeWriter {
                 Ok(Some(done)) => return Ok(Some(done)),
                 Err(NotWritten::Dropped) => return Ok(None),
                 Err(NotWritten::TooLong) => return Err(too_long()),
+                Err(refused @ NotWritten::CannotName) => {
+                    return Err(io::Error::new(io::ErrorKind::InvalidInput, refused));
+                }
                 Ok(None) | Err(NotWritten::WouldBlock) if !self.blocking => return Err(would_block()),
                 Ok(None) | Err(NotWritten::WouldBlock) => {
                     if writer.wait_for_room(room, None) == Err(NotWritten::TooLong) {
@@ -209,8 +212,6 @@ impl PipeWriter {
 
     /// Writes the bytes of a block that was to be forwarded.
     pub(super) fn forward_copied(&mut self, about: Descriptor, bytes: &[u8]) -> io::Result<usize> {
-        // The ring names its own blocks by 0.
-        let about = Descriptor { ring: Default::default(), generation: Default::default(), ..about };
         let written = self.write_block(about, bytes)?;
         self.copied += 1;
         Ok(written)

@@ -13,6 +13,7 @@ use crate::shared::futex;
 use crate::shared::payload::Payload;
 use crate::shared::words::Shared;
 use base::atomic::{Ordering, fence, spin_loop};
+use base::id::{Generation, RingId};
 use std::time::{Duration, Instant};
 
 /// Why a block was not written.
@@ -24,6 +25,8 @@ pub enum NotWritten {
     Dropped,
     /// The ring can never hold so long a block.
     TooLong,
+    /// The block cannot be named: the ring has no descriptors, or the block is said to lie in this ring itself.
+    CannotName,
 }
 
 impl std::fmt::Display for NotWritten {
@@ -32,6 +35,9 @@ impl std::fmt::Display for NotWritten {
             NotWritten::WouldBlock => "the ring is full and a reader that must be waited for is behind",
             NotWritten::Dropped => "the ring is full: the block was dropped",
             NotWritten::TooLong => "the block is longer than the ring",
+            NotWritten::CannotName => {
+                "only a ring of descriptors can name a block, and only one that lies in another ring"
+            }
         })
     }
 }
@@ -60,6 +66,12 @@ fn blocks_between(signalling: Signalling) -> u32 {
         Signalling::Batched(blocks) => blocks.max(1),
         Signalling::Never => u32::MAX,
     }
+}
+
+/// What is said of a block that lies in this ring, wherever the one lay of which it was said.
+#[inline]
+fn ours(about: Descriptor) -> Descriptor {
+    Descriptor { ring: RingId(0), generation: Generation(0), ..about }
 }
 
 /// The writing side of a ring.
@@ -173,7 +185,7 @@ impl<L: Layout> Writer<L> {
         let claim = self.room_for(bytes.len() as u64)?;
         self.begin(&claim);
         self.payload.copy_in(claim.pos, bytes);
-        let block = Descriptor { pos: claim.pos, len: bytes.len() as u32, ..about };
+        let block = Descriptor { pos: claim.pos, len: bytes.len() as u32, ..ours(about) };
         self.finish(&claim, &block);
         Ok(())
     }
@@ -189,17 +201,28 @@ impl<L: Layout> Writer<L> {
         }
     }
 
-    /// Writes a block whose bytes lie in another ring: 32 bytes, whatever its length. For rings of descriptors.
+    /// Writes a block whose bytes lie in another ring: 32 bytes, whatever its length. For rings of descriptors; of any other
+    /// kind, and for a block that names this ring (0), nothing is written.
     #[inline]
     pub fn try_forward(&mut self, block: &Descriptor) -> Result<(), NotWritten> {
+        self.can_name(block)?;
         let claim = self.room_for(0)?;
         self.begin(&claim);
         self.finish(&claim, block);
         Ok(())
     }
 
-    /// The same for many blocks, published together; says how many were written before the ring was full.
+    /// May a descriptor of this ring name the block?
+    #[inline]
+    fn can_name(&self, block: &Descriptor) -> Result<(), NotWritten> {
+        let can = self.layout.kind() == super::layout::RingKind::D && block.ring != RingId(0);
+        if can { Ok(()) } else { Err(NotWritten::CannotName) }
+    }
+
+    /// The same for many blocks, published together; says how many were written before the ring was full. Where one of
+    /// them cannot be named, none is written.
     pub fn forward_batch(&mut self, blocks: &[Descriptor]) -> Result<usize, NotWritten> {
+        blocks.iter().try_for_each(|block| self.can_name(block))?;
         let mut written = 0;
         for block in blocks {
             match self.room_for(0) {
@@ -423,7 +446,7 @@ impl<L: Layout> Writer<L> {
                 Err(NotWritten::WouldBlock) => {}
                 // A block that is to be dropped is for the write to drop, and count.
                 Ok(_) | Err(NotWritten::Dropped) => return Ok(()),
-                Err(NotWritten::TooLong) => return Err(NotWritten::TooLong),
+                Err(never) => return Err(never),
             }
             if spins > 0 {
                 spins -= 1;
@@ -553,7 +576,7 @@ impl<L: Layout> Filling<'_, L> {
     pub fn publish(self, about: Descriptor, len: u32) {
         let len = len.min(self.len);
         let wire = if about.wire() == 0 { len.min(WIRE_MAX) } else { about.wire() };
-        let mut block = Descriptor { pos: self.claim.pos, len, ..about };
+        let mut block = Descriptor { pos: self.claim.pos, len, ..ours(about) };
         block.set_wire(wire);
         let claim = self.writer.layout.shorten(&self.claim, u64::from(len));
         self.writer.finish(&claim, &block);

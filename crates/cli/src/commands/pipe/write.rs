@@ -250,8 +250,8 @@ impl Writing {
                     self.done_bytes += all;
                     return Ok(Then::GoOn);
                 }
-                Err(NotWritten::TooLong) => {
-                    return Err(Trouble::Failed("a block is longer than the ring".to_string()));
+                Err(refused @ (NotWritten::TooLong | NotWritten::CannotName)) => {
+                    return Err(Trouble::Failed(refused.to_string()));
                 }
                 Err(NotWritten::WouldBlock) => {
                     let waited = writer.wait_for_room(bytes.len() as u64, stop::next_look());
