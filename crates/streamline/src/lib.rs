@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod app_space;
+pub mod devices;
 pub mod session;
 
 pub use base::atomic::StopFlag;

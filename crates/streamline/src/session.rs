@@ -1,6 +1,7 @@
 //! From a request's text to a running data path, in one process.
 
 use crate::app_space::AppSpace;
+use crate::devices::LocalDevices;
 use base::atomic::StopFlag;
 use control::transaction::Trouble;
 use control::{Design, Registry, Space, carry_out, design};
@@ -86,7 +87,7 @@ impl Session {
     pub fn with_output(stdout: Output) -> Session {
         let registry = registry();
         let schemas: Arc<[&'static Schema]> = registry.kinds().iter().filter_map(|kind| kind.schema).collect();
-        let devices = Arc::new(filter::NoDevices);
+        let devices = Arc::new(LocalDevices::new());
         let env = Env { input: Types::NONE, stdout, compiler: Arc::new(libpcap::Lazy::new()), devices, schemas };
         Session { registry, env }
     }

@@ -1,0 +1,97 @@
+//! A device's ring written by the kernel's program.
+
+use buffer::live::{Areas, Geometry};
+use capture::{Device, Direction, Expression, Trouble, Writer, writer::TroubleKind};
+use driver::device::Device as DriverDevice;
+use kernel::tap::{Tap, TapError, Way};
+use std::os::fd::BorrowedFd;
+
+/// LINKTYPE of Ethernet.
+const ETHERNET: u16 = 1;
+
+pub(crate) struct KernelWriter {
+    tap: Tap,
+    device: Device,
+}
+
+impl KernelWriter {
+    pub(crate) fn open(device: &DriverDevice, link_type: u16, ring_bytes: u64) -> Result<KernelWriter, Trouble> {
+        let link = &device.link;
+        let mut tap = Tap::new(ring_bytes, link_type == ETHERNET).map_err(trouble)?;
+        tap.attach(link.index, Way::In).map_err(trouble)?;
+        // What is sent on a loopback device is received on it: once is enough.
+        if !link.is_loopback() {
+            tap.attach(link.index, Way::Out).map_err(trouble)?;
+        }
+        let device = Device {
+            name: link.name.clone(),
+            index: link.index,
+            link_type,
+            mtu: link.mtu,
+            how: "written by the kernel's program on the device (TCX)".into(),
+        };
+        Ok(KernelWriter { tap, device })
+    }
+}
+
+fn trouble(error: TapError) -> Trouble {
+    let kind = match &error {
+        TapError::System(_, error) if error.kind() == std::io::ErrorKind::PermissionDenied => TroubleKind::Denied,
+        TapError::Load(error)
+            if error.error.kind() == std::io::ErrorKind::PermissionDenied && error.reason.is_empty() =>
+        {
+            TroubleKind::Denied
+        }
+        TapError::System(..) => TroubleKind::System,
+        TapError::Load(_) | TapError::Expression(..) | TapError::Code(_) => TroubleKind::Cannot,
+    };
+    let help = if kind == TroubleKind::Denied { "; run as root, or through `streamline daemon`" } else { "" };
+    Trouble::new(kind, format!("{error}{help}"))
+}
+
+impl Writer for KernelWriter {
+    fn device(&self) -> Device {
+        self.device.clone()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.tap.geometry()
+    }
+
+    fn areas(&self) -> Areas<BorrowedFd<'_>> {
+        self.tap.areas()
+    }
+
+    fn set(&mut self, expressions: &[Expression]) -> Result<(), Trouble> {
+        let expressions: Vec<kernel::Expression> = expressions
+            .iter()
+            .map(|expression| kernel::Expression {
+                bit: expression.bit,
+                program: expression.program.clone(),
+                incoming: expression.direction != Direction::Out,
+                outgoing: expression.direction != Direction::In,
+            })
+            .collect();
+        self.tap.set(&expressions).map_err(trouble)
+    }
+
+    fn promiscuous(&mut self, _wanted: bool) -> Result<(), Trouble> {
+        Ok(())
+    }
+
+    fn arm(&self, bits: u64) {
+        self.tap.arm(bits);
+    }
+
+    fn bell(&self) -> BorrowedFd<'_> {
+        self.tap.bell()
+    }
+
+    fn rung(&mut self) -> u64 {
+        self.tap.rung()
+    }
+
+    fn statistics(&mut self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
+}

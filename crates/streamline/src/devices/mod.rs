@@ -1,0 +1,51 @@
+//! Live devices in this process: which writer serves a device, and readers' way to it without a daemon.
+//!
+//! - [`opener`] — chooses the writer for a device.
+//! - [`kernel_writer`] — the kernel's program.
+
+mod kernel_writer;
+pub mod opener;
+
+use capture::{Share, Tap, Taps, Trouble, Wish, writer::TroubleKind};
+use filter::Devices;
+use opener::Opener;
+use program::Interpreter;
+use std::sync::{Mutex, PoisonError};
+
+/// Devices opened by this process itself.
+#[derive(Default)]
+pub struct LocalDevices {
+    taps: Mutex<Option<Taps>>,
+}
+
+impl LocalDevices {
+    /// None is open yet.
+    pub fn new() -> LocalDevices {
+        LocalDevices::default()
+    }
+}
+
+impl Devices for LocalDevices {
+    fn open(&self, wish: &Wish, share: Option<Share>) -> Result<Tap, Trouble> {
+        // Nothing that panics under it leaves it half made.
+        let mut taps = self.taps.lock().unwrap_or_else(PoisonError::into_inner);
+        let taps = match &mut *taps {
+            Some(taps) => taps,
+            none => none.insert(Taps::new(Box::new(Opener))?),
+        };
+        let handout = taps.open(wish, 0)?;
+        reader(handout, wish, share)
+    }
+}
+
+/// The reader's half of what a wish was granted.
+pub fn reader(handout: capture::Handout, wish: &Wish, share: Option<Share>) -> Result<Tap, Trouble> {
+    let program = match wish.program.as_slice() {
+        [] => None,
+        program => {
+            let made = Interpreter::from_cbpf(program);
+            Some(made.map_err(|error| Trouble::new(TroubleKind::Wish, error.to_string()))?)
+        }
+    };
+    Tap::new(handout, program, share).map_err(|error| Trouble::system("the ring cannot be mapped", &error))
+}

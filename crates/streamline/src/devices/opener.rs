@@ -1,0 +1,40 @@
+//! Chooses the writer for a device: the kernel's program where it sees what a packet socket would see.
+
+use super::kernel_writer::KernelWriter;
+use capture::{Opened, Trouble, Writer, writer::TroubleKind};
+use driver::device::{self, Device};
+use driver::namespace::Namespace;
+
+/// Opens devices of the network namespace this process is in.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Opener;
+
+impl Opened for Opener {
+    fn open(&self, name: &str, ring_bytes: u64) -> Result<Box<dyn Writer>, Trouble> {
+        let namespace = Namespace::current()
+            .map_err(|error| Trouble::system("this process's network namespace cannot be found", &error))?;
+        let device = device::find(&namespace, name).map_err(trouble)?;
+        let Some(link_type) = device.link.link_type() else {
+            let text = format!("frames of `{name}` are of a kind that no capture file has a number for");
+            return Err(Trouble::new(TroubleKind::Cannot, text));
+        };
+        Ok(Box::new(KernelWriter::open(&device, link_type, ring_bytes)?))
+    }
+}
+
+/// Of a driver's error.
+pub fn trouble(error: driver::Error) -> Trouble {
+    let kind = match &error {
+        driver::Error::Absent(_) | driver::Error::Invalid(_) => TroubleKind::Wish,
+        driver::Error::NotPermitted { .. } => TroubleKind::Denied,
+        driver::Error::Unsupported(_) => TroubleKind::Cannot,
+        driver::Error::Removed(_) | driver::Error::System { .. } => TroubleKind::System,
+    };
+    Trouble::new(kind, error.to_string())
+}
+
+/// Does the kernel's program see outgoing frames as a packet socket would? It stands before segmentation: where the device
+/// does not cut TCP itself, but the kernel does for it, a packet socket sees the pieces.
+pub fn sees_segments_alike(device: &Device) -> bool {
+    device.offloads.tso || !device.offloads.gso
+}
