@@ -68,6 +68,18 @@ pub enum Choice {
     KeepClass(Box<Choice>),
 }
 
+impl Choice {
+    /// Names other nodes, where a plan's nodes have moved.
+    pub fn renumber(&mut self, to: &dyn Fn(NodeId) -> NodeId) {
+        match self {
+            Choice::Filter(id) => *id = to(*id),
+            Choice::Class(_) => {}
+            Choice::All(parts) | Choice::Any(parts) => parts.iter_mut().for_each(|part| part.renumber(to)),
+            Choice::Not(part) | Choice::KeepClass(part) => part.renumber(to),
+        }
+    }
+}
+
 /// An arrow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edge {

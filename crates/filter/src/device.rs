@@ -1,9 +1,12 @@
 //! Live devices, by trait: who may open them, and how, is known to the facade, which hands this in.
 
-use capture::{Share, Tap, Trouble, Wish, writer::TroubleKind};
+use capture::{Device, Share, Tap, Trouble, Wish, writer::TroubleKind};
 
 /// Opens devices for reading.
 pub trait Devices: Send + Sync {
+    /// What is known of a device.
+    fn device(&self, name: &str) -> Result<Device, Trouble>;
+
     /// A reader for what is wished.
     fn open(&self, wish: &Wish, share: Option<Share>) -> Result<Tap, Trouble>;
 }
@@ -12,8 +15,16 @@ pub trait Devices: Send + Sync {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoDevices;
 
+fn nowhere(name: &str) -> Trouble {
+    Trouble::new(TroubleKind::Cannot, format!("there are no devices here, and so no `{name}`"))
+}
+
 impl Devices for NoDevices {
+    fn device(&self, name: &str) -> Result<Device, Trouble> {
+        Err(nowhere(name))
+    }
+
     fn open(&self, wish: &Wish, _share: Option<Share>) -> Result<Tap, Trouble> {
-        Err(Trouble::new(TroubleKind::Cannot, format!("there are no devices here, and so no `{}`", wish.device)))
+        Err(nowhere(&wish.device))
     }
 }

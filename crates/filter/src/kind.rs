@@ -7,6 +7,8 @@ use crate::env::Env;
 use crate::param::{Param, ParamError, Params};
 use crate::record::Schema;
 use crate::run::{Instance, SessionKey};
+use program::Compile;
+use program::cbpf::Instruction;
 
 /// What travels on an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -198,6 +200,9 @@ pub struct Example {
     pub output: &'static str,
 }
 
+/// What a selector is as a filter program over frames of a link type; else why it is none.
+pub type Lower = fn(&Params, &dyn Compile, u16) -> Result<Vec<Instruction>, String>;
+
 /// Makes an instance from checked parameters.
 pub type Make = fn(&Params, &Env) -> Result<Instance, ParamError>;
 
@@ -229,6 +234,8 @@ pub struct Kind {
     /// The parameter that holds a boolean expression with `and`, `or`, `not` and parentheses of its own: selections over
     /// such filters become one filter.
     pub expression: Option<&'static str>,
+    /// It is a program over a frame's bytes, which may run where there are only programs: in the kernel.
+    pub lower: Option<Lower>,
     /// Where it may run.
     pub spaces: Spaces,
     /// Two requests that begin alike may use one instance. Not for what touches the world.
@@ -256,6 +263,7 @@ impl Kind {
             selector: false,
             wants: &[],
             expression: None,
+            lower: None,
             spaces: Spaces::ANYWHERE,
             shared: true,
             examples: &[],
@@ -327,6 +335,13 @@ impl Kind {
     /// This parameter holds a boolean expression; see [`Kind::expression`].
     pub const fn expression(mut self, key: &'static str) -> Kind {
         self.expression = Some(key);
+        self
+    }
+
+    /// It can be a program, and so may run in the kernel, too; see [`Kind::lower`].
+    pub const fn lowers(mut self, lower: Lower) -> Kind {
+        self.lower = Some(lower);
+        self.spaces = self.spaces.with(Spaces::KERNEL);
         self
     }
 

@@ -10,6 +10,7 @@ use filter::batch::places;
 use filter::prelude::*;
 use packet::link::LinkType;
 use program::Interpreter;
+use program::cbpf::Instruction;
 use program::compile::{Compile, CompileError, CompileErrorKind};
 use program::interpreter::Frame;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ pub static KIND: Kind = Kind::new("bpf", "passes packets that a tcpdump expressi
     .expression("expr")
     .takes(&[Type::Frame, Type::Packet])
     .selects()
+    .lowers(lower)
     .examples(&[Example {
         request: "pcap browse.pcap | bpf \"tcp[tcpflags] & tcp-syn != 0\" | count",
         output: "{\"blocks\":2,\"bytes\":124,\"wire_bytes\":124}\n",
@@ -38,6 +40,11 @@ const SNAP_LEN: u32 = 262_144;
 /// Link types with keywords of their own: an expression that none of them takes is wrong for every other, too.
 /// 802.11, Linux cooked capture, PF log, SunATM, MTP2.
 const SPECIAL: [LinkType; 5] = [LinkType(127), LinkType::LINUX_SLL, LinkType(117), LinkType(123), LinkType(140)];
+
+fn lower(params: &Params, compiler: &dyn Compile, link_type: u16) -> Result<Vec<Instruction>, String> {
+    let expression = params.text("expr").unwrap_or_default();
+    compiler.compile(expression, link_type, SNAP_LEN).map_err(|error| error.message)
+}
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     let expression = params.text("expr").unwrap_or_default().to_string();
@@ -140,7 +147,6 @@ mod tests {
     use super::*;
     use buffer::{Interface, ViewId};
     use filter::{Counters, Output};
-    use program::cbpf::Instruction;
     use std::sync::Mutex;
     use testkit::Chain;
 

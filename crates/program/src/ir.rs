@@ -320,6 +320,58 @@ impl Program {
         Program { blocks: vec![Block { steps: Vec::new(), end: End::Return(length) }] }
     }
 
+    /// Passes what both pass, with the verdict of `other`, which is asked only about what this one passes.
+    pub fn and_then(&self, other: &Program) -> Result<Program, InvalidProgram> {
+        let clear = Block {
+            // As at the beginning of a run; memory that `other` reads before it writes is 0 then, too.
+            steps: {
+                let mut steps = vec![Step::LoadA(Value::Constant(0))];
+                let slots = other.blocks.iter().flat_map(|block| &block.steps).filter_map(|step| match step {
+                    Step::LoadA(Value::Memory(slot)) | Step::LoadX(Index::Memory(slot)) => Some(*slot),
+                    _ => None,
+                });
+                let slots: std::collections::BTreeSet<u8> = slots.collect();
+                steps.extend(slots.into_iter().map(Step::StoreA));
+                steps.push(Step::LoadX(Index::Constant(0)));
+                steps
+            },
+            end: End::Jump(BlockId(0)),
+        };
+        let first = self.blocks.len();
+        let moved =
+            |id: BlockId, by: usize| u16::try_from(id.index() + by).map(BlockId).map_err(|_| InvalidProgram::TooLong);
+        let clear_at = moved(BlockId(0), first)?;
+        // A verdict that is a number in A is asked whether it is 0 in a block of its own, behind which stands what is not.
+        let refuse_at = moved(BlockId(0), first + 1)?;
+        let second = first + 2;
+        let mut blocks = Vec::with_capacity(second + other.blocks.len());
+        for block in &self.blocks {
+            let end = match block.end {
+                End::Return(0) => End::Return(0),
+                End::Return(_) => End::Jump(clear_at),
+                End::ReturnA => {
+                    End::Branch { test: Test::Equal, operand: Operand::Constant(0), yes: refuse_at, no: clear_at }
+                }
+                end => end,
+            };
+            blocks.push(Block { steps: block.steps.clone(), end });
+        }
+        blocks.push(Block { end: End::Jump(moved(BlockId(0), second)?), ..clear });
+        blocks.push(Block { steps: Vec::new(), end: End::Return(0) });
+        for block in &other.blocks {
+            let end = match block.end {
+                End::Jump(to) => End::Jump(moved(to, second)?),
+                End::Repeat(to) => End::Repeat(moved(to, second)?),
+                End::Branch { test, operand, yes, no } => {
+                    End::Branch { test, operand, yes: moved(yes, second)?, no: moved(no, second)? }
+                }
+                end => end,
+            };
+            blocks.push(Block { steps: block.steps.clone(), end });
+        }
+        Program::new(blocks)
+    }
+
     /// The blocks in order of execution, the entry first; never empty.
     pub fn blocks(&self) -> &[Block] {
         &self.blocks
@@ -413,6 +465,39 @@ mod tests {
             block(&[Step::LoadA(Value::Packet { size: Size::Word, offset: u32::MAX })], End::ReturnA).reach(),
             u64::from(u32::MAX) + 4
         );
+    }
+
+    #[test]
+    fn both_pass_what_each_passes() {
+        use crate::Interpreter;
+        let byte = |at, value| {
+            let load = Step::LoadA(Value::Packet { size: Size::Byte, offset: at });
+            let (yes, no) = (BlockId(1), BlockId(2));
+            let end = End::Branch { test: Test::Equal, operand: Operand::Constant(value), yes, no };
+            let blocks = vec![block(&[load], end), block(&[], End::Return(9)), block(&[], End::Return(0))];
+            Program::new(blocks).unwrap()
+        };
+        // Its verdict is the byte itself, and it leaves registers and memory dirty.
+        let dirty = Program::new(vec![block(
+            &[Step::LoadA(Value::Packet { size: Size::Byte, offset: 2 }), Step::StoreA(3), Step::CopyAToX],
+            End::ReturnA,
+        )]);
+        let reads = Program::new(vec![block(
+            &[
+                Step::LoadA(Value::Memory(3)),
+                Step::Arithmetic(Operation::Or, Operand::X),
+                Step::Arithmetic(Operation::Add, Operand::Constant(5)),
+            ],
+            End::ReturnA,
+        )]);
+        let (dirty, reads) = (dirty.unwrap(), reads.unwrap());
+        for packet in [[1, 2, 3], [1, 3, 3], [0, 2, 3], [1, 2, 0]] {
+            let both = Interpreter::new(&byte(0, 1).and_then(&byte(1, 2)).unwrap());
+            assert_eq!(both.run(&packet, 3), if packet[..2] == [1, 2] { 9 } else { 0 });
+            let after = Interpreter::new(&dirty.and_then(&reads).unwrap());
+            assert_eq!(after.run(&packet, 3), if packet[2] != 0 { 5 } else { 0 });
+        }
+        assert_eq!(Program::constant(0).and_then(&byte(0, 1)).map(|both| Interpreter::new(&both).run(&[1], 1)), Ok(0));
     }
 
     #[test]

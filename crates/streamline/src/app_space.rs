@@ -2,6 +2,7 @@
 //!
 //! In: steps of a transaction. Out: a [`Worker`] with everything that was prepared, connected and activated.
 
+use crate::live_space::Left;
 use control::{Offer, Space, StepError};
 use engine::{Edge, Node, NodeId, Plan, Task, Worker};
 use filter::run::Instance;
@@ -21,15 +22,19 @@ impl AppSpace {
         AppSpace { env, prepared: BTreeMap::new(), edges: 0, active: 0 }
     }
 
-    /// A worker for a plan all of whose nodes run here.
+    /// A worker for the rest of a plan, of which everything else runs elsewhere and comes from there as sources.
     ///
     /// # Panics
-    /// When the plan was not carried out here as a whole.
-    pub(crate) fn into_worker(mut self, plan: &Plan) -> Worker {
-        let edges: usize = plan.nodes.iter().map(|node| node.edges.len()).sum();
-        assert_eq!((self.active, self.edges), (plan.nodes.len(), edges), "everything is connected and active");
-        let take = |index| self.prepared.remove(&NodeId(index as u32)).expect("every node was prepared");
-        Worker::new(plan, (0..plan.nodes.len()).map(take).collect())
+    /// When the rest was not carried out here as a whole.
+    pub(crate) fn into_worker(mut self, rest: &Plan, left: Vec<Left>) -> Worker {
+        let mine = left.iter().filter(|left| matches!(left, Left::Node(_))).count();
+        let edges: usize = rest.nodes.iter().map(|node| node.edges.len()).sum();
+        assert_eq!((self.active, self.edges <= edges), (mine, true), "everything is connected and active");
+        let instances = left.into_iter().map(|left| match left {
+            Left::Node(id) => self.prepared.remove(&id).expect("every node was prepared"),
+            Left::Source(source) => Some(source),
+        });
+        Worker::new(rest, instances.collect())
     }
 }
 

@@ -10,12 +10,14 @@
 //! # Ok::<(), streamline::Error>(())
 //! ```
 //!
-//! [`session`] is the way in; `app_space` is the space that runs filters in this process.
+//! [`session`] is the way in; `app_space` is the space that runs filters in this process, `live_space`
+//! the one that has programs of theirs run in the kernel; [`devices`] says how live devices are reached.
 
 #![forbid(unsafe_code)]
 
 mod app_space;
 pub mod devices;
+mod live_space;
 pub mod session;
 
 pub use base::atomic::StopFlag;

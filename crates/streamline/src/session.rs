@@ -2,6 +2,7 @@
 
 use crate::app_space::AppSpace;
 use crate::devices::LocalDevices;
+use crate::live_space::LiveSpace;
 use base::atomic::StopFlag;
 use control::transaction::Trouble;
 use control::{Design, Registry, Space, carry_out, design};
@@ -104,10 +105,14 @@ impl Session {
         Ok(request::expand(&text, variables, &is_filter)?)
     }
 
+    fn live_space(&self) -> LiveSpace {
+        LiveSpace::new(Arc::clone(&self.env.devices), Arc::clone(&self.env.compiler))
+    }
+
     /// Checks a request and places it, but opens nothing.
     pub fn design(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Design, Error> {
         let text = self.parse(source, variables)?;
-        let spaces: Vec<Box<dyn Space>> = vec![Box::new(AppSpace::new(self.env.clone()))];
+        let spaces: Vec<Box<dyn Space>> = vec![Box::new(AppSpace::new(self.env.clone())), Box::new(self.live_space())];
         Ok(design(&text, &self.registry, &spaces)?)
     }
 
@@ -115,11 +120,13 @@ impl Session {
     pub fn prepare(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Job, Error> {
         let text = self.parse(source, variables)?;
         let mut app = AppSpace::new(self.env.clone());
-        let mut spaces: Vec<Box<dyn Space + '_>> = vec![Box::new(&mut app)];
+        let mut live = self.live_space();
+        let mut spaces: Vec<Box<dyn Space + '_>> = vec![Box::new(&mut app), Box::new(&mut live)];
         let placed = design(&text, &self.registry, &spaces)?;
         let design = carry_out(placed, &mut spaces)?;
         drop(spaces);
-        let worker = app.into_worker(&design.plan);
+        let (rest, left) = live.rest(&design.plan);
+        let worker = app.into_worker(&rest, left);
         Ok(Job { design, worker })
     }
 }

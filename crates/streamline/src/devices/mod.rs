@@ -6,7 +6,7 @@
 mod kernel_writer;
 pub mod opener;
 
-use capture::{Share, Tap, Taps, Trouble, Wish, writer::TroubleKind};
+use capture::{Device, Share, Tap, Taps, Trouble, Wish, writer::TroubleKind};
 use filter::Devices;
 use opener::Opener;
 use program::Interpreter;
@@ -26,6 +26,10 @@ impl LocalDevices {
 }
 
 impl Devices for LocalDevices {
+    fn device(&self, name: &str) -> Result<Device, Trouble> {
+        opener::device(name)
+    }
+
     fn open(&self, wish: &Wish, share: Option<Share>) -> Result<Tap, Trouble> {
         // Nothing that panics under it leaves it half made.
         let mut taps = self.taps.lock().unwrap_or_else(PoisonError::into_inner);

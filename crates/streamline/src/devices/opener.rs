@@ -9,15 +9,30 @@ use driver::namespace::Namespace;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Opener;
 
+/// A device and the LINKTYPE number of its frames.
+fn find(name: &str) -> Result<(Device, u16), Trouble> {
+    let namespace = Namespace::current()
+        .map_err(|error| Trouble::system("this process's network namespace cannot be found", &error))?;
+    let device = device::find(&namespace, name).map_err(trouble)?;
+    match device.link.link_type() {
+        Some(link_type) => Ok((device, link_type)),
+        None => {
+            let text = format!("frames of `{name}` are of a kind that no capture file has a number for");
+            Err(Trouble::new(TroubleKind::Wish, text))
+        }
+    }
+}
+
+/// What is known of a device before it is opened.
+pub fn device(name: &str) -> Result<capture::Device, Trouble> {
+    let (device, link_type) = find(name)?;
+    let driver::link::Link { name, index, mtu, .. } = device.link;
+    Ok(capture::Device { name, index, link_type, mtu, how: String::new() })
+}
+
 impl Opened for Opener {
     fn open(&self, name: &str, ring_bytes: u64) -> Result<Box<dyn Writer>, Trouble> {
-        let namespace = Namespace::current()
-            .map_err(|error| Trouble::system("this process's network namespace cannot be found", &error))?;
-        let device = device::find(&namespace, name).map_err(trouble)?;
-        let Some(link_type) = device.link.link_type() else {
-            let text = format!("frames of `{name}` are of a kind that no capture file has a number for");
-            return Err(Trouble::new(TroubleKind::Cannot, text));
-        };
+        let (device, link_type) = find(name)?;
         Ok(Box::new(KernelWriter::open(&device, link_type, ring_bytes)?))
     }
 }

@@ -1,0 +1,231 @@
+//! The space `kernel`: devices, and selectors on what they give, run where the packets are.
+//!
+//! In: steps of a transaction. Out: a [`Tap`] for every place where packets leave this space, and the part of the plan
+//! that is left for a worker: all that ran down here becomes a source there.
+//!
+//! Nothing is opened before everything is connected: which selectors stand between a device and an edge that leaves is
+//! known only then. Whatever a selector cannot do here is refused, and placed one space higher.
+
+use capture::{Share, Tap, Trouble, Wish, writer::TroubleKind};
+use control::{Offer, Space, StepError};
+use engine::{Edge, Node, NodeId, Plan, Task};
+use filter::run::Instance;
+use filter::{Devices, Kind, Lower, ParamError, Params, Spaces};
+use program::{Compile, ir};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The space `kernel`.
+pub(crate) struct LiveSpace {
+    devices: Arc<dyn Devices>,
+    compiler: Arc<dyn Compile>,
+    nodes: BTreeMap<NodeId, Prepared>,
+    /// Edges that leave a node of this space: where they come from, and whether they stay in it is known by `nodes`.
+    edges: Vec<(NodeId, NodeId)>,
+    taps: BTreeMap<NodeId, Vec<(Vec<NodeId>, Tap)>>,
+}
+
+/// A node that was prepared.
+struct Prepared {
+    label: String,
+    what: What,
+}
+
+enum What {
+    Device(Wish, Option<Share>, Params),
+    Selector(Lower, Params),
+}
+
+impl LiveSpace {
+    pub(crate) fn new(devices: Arc<dyn Devices>, compiler: Arc<dyn Compile>) -> LiveSpace {
+        LiveSpace { devices, compiler, nodes: BTreeMap::new(), edges: Vec::new(), taps: BTreeMap::new() }
+    }
+
+    /// The ways from a device to this node, all inside this space; each begins with the device.
+    fn paths(&self, to: NodeId) -> Vec<Vec<NodeId>> {
+        let above: Vec<NodeId> = self.edges.iter().filter(|(_, end)| *end == to).map(|(from, _)| *from).collect();
+        let above: Vec<NodeId> = above.into_iter().filter(|id| self.nodes.contains_key(id)).collect();
+        if above.is_empty() {
+            return vec![vec![to]];
+        }
+        let mut paths = Vec::new();
+        for from in above {
+            paths.extend(self.paths(from).into_iter().map(|mut path| {
+                path.push(to);
+                path
+            }));
+        }
+        paths
+    }
+
+    /// Opens what comes out at the end of a path.
+    fn open(&self, path: &[NodeId]) -> Result<Tap, Trouble> {
+        let gone = || Trouble::new(TroubleKind::System, "the plan has changed");
+        let mut nodes = path.iter().map(|id| self.nodes.get(id).ok_or_else(gone));
+        let Some(What::Device(wish, share, _)) = nodes.next().transpose()?.map(|node| &node.what) else {
+            return Err(Trouble::new(TroubleKind::Cannot, "nothing comes from a device here"));
+        };
+        let mut wish = wish.clone();
+        let link_type = self.devices.device(&wish.device)?.link_type;
+        let mut all: Option<ir::Program> = None;
+        for node in nodes {
+            let What::Selector(lower, params) = &node?.what else { return Err(gone()) };
+            let code = lower(params, self.compiler.as_ref(), link_type)
+                .map_err(|text| Trouble::new(TroubleKind::Cannot, text))?;
+            let lowered = program::from_cbpf(&code);
+            let program = lowered.map_err(|error| Trouble::new(TroubleKind::Cannot, error.to_string()))?;
+            all = Some(match all {
+                None => program,
+                Some(before) => {
+                    before.and_then(&program).map_err(|error| Trouble::new(TroubleKind::Cannot, error.to_string()))?
+                }
+            });
+        }
+        wish.program = all.as_ref().map_or_else(Vec::new, program::to_cbpf);
+        self.devices.open(&wish, *share)
+    }
+
+    /// The part of a plan that is left for a worker, and for each of its nodes the node of the whole plan it was, or the
+    /// source it has become.
+    pub(crate) fn rest(mut self, plan: &Plan) -> (Plan, Vec<Left>) {
+        let mut rest = Plan::default();
+        let mut left = Vec::new();
+        // By node of the whole plan; only those that stay have one.
+        let mut places: Vec<Option<NodeId>> = vec![None; plan.nodes.len()];
+        let here = |id: NodeId| plan.nodes[id.index()].space == NAME;
+        let ids = || (0..plan.nodes.len()).map(|index| NodeId(index as u32));
+        let mut pushed = Vec::new();
+        for id in ids() {
+            let node = &plan.nodes[id.index()];
+            if !here(id) {
+                places[id.index()] = Some(NodeId(rest.nodes.len() as u32));
+                pushed.push(node.edges.clone());
+                rest.nodes.push(Node { edges: Vec::new(), ..node.clone() });
+                left.push(Left::Node(id));
+                continue;
+            }
+            for (path, tap) in self.taps.remove(&id).unwrap_or_default() {
+                let label = path.iter().filter_map(|id| self.nodes.get(id)).map(|node| node.label.as_str());
+                let label = label.collect::<Vec<_>>().join(" | ");
+                let Some((kind, params)) = path.first().and_then(|first| self.device(plan, *first)) else { continue };
+                let edges: Vec<Edge> = node.edges.iter().filter(|edge| !here(edge.to)).cloned().collect();
+                pushed.push(edges);
+                let task = Task::Filter { kind, params: params.clone() };
+                rest.nodes.push(Node { label, task, space: NAME.into(), input: Default::default(), edges: Vec::new() });
+                left.push(Left::Source(filters::ethernet::source(tap, &params)));
+            }
+        }
+        for (node, edges) in rest.nodes.iter_mut().zip(pushed) {
+            let moved = edges.into_iter().filter_map(|edge| Some(Edge { to: places[edge.to.index()]?, ..edge }));
+            node.edges = moved.collect();
+        }
+        for node in &mut rest.nodes {
+            if let Task::Choose(choice) = &mut node.task {
+                choice.renumber(&|id| places[id.index()].unwrap_or(id));
+            }
+        }
+        (rest, left)
+    }
+
+    fn device(&self, plan: &Plan, id: NodeId) -> Option<(&'static Kind, Params)> {
+        match (&plan.nodes[id.index()].task, &self.nodes.get(&id)?.what) {
+            (Task::Filter { kind, .. }, What::Device(_, _, params)) => Some((kind, params.clone())),
+            _ => None,
+        }
+    }
+}
+
+/// What a node of the rest is.
+pub(crate) enum Left {
+    /// A node of the whole plan, as it was.
+    Node(NodeId),
+    /// What was pushed down, as a source.
+    Source(Instance),
+}
+
+/// The name of this space.
+pub(crate) const NAME: &str = "kernel";
+
+fn refused(text: impl Into<String>) -> StepError {
+    StepError { refused: true, error: ParamError::system(text) }
+}
+
+impl Space for LiveSpace {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn sort(&self) -> Spaces {
+        Spaces::KERNEL
+    }
+
+    fn offer(&self, kind: &Kind, params: &Params) -> Result<Offer, String> {
+        if kind.is_source() {
+            let (wish, _) = filters::ethernet::wish(params).map_err(|error| error.message)?;
+            return match wish.mode {
+                capture::Mode::Tap => Ok(Offer { cost: 1 }),
+                capture::Mode::Consume => Err("it takes copies only".into()),
+            };
+        }
+        match kind.lower {
+            Some(_) => Ok(Offer { cost: 1 }),
+            None => Err(format!("it has no program for `{}`", kind.name)),
+        }
+    }
+
+    fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError> {
+        let Task::Filter { kind, params } = &node.task else {
+            return Err(refused("selections run one space higher"));
+        };
+        let what = if kind.is_source() {
+            let wished = filters::ethernet::wish(params);
+            let (wish, share) = wished.map_err(|error| StepError { refused: false, error })?;
+            What::Device(wish, share, params.clone())
+        } else {
+            let lower = kind.lower.ok_or_else(|| refused(format!("there is no program for `{}`", kind.name)))?;
+            What::Selector(lower, params.clone())
+        };
+        self.nodes.insert(id, Prepared { label: node.label.clone(), what });
+        Ok(())
+    }
+
+    fn discard(&mut self, id: NodeId) {
+        self.nodes.remove(&id);
+    }
+
+    fn connect(&mut self, from: NodeId, edge: &Edge) -> Result<(), StepError> {
+        self.edges.push((from, edge.to));
+        Ok(())
+    }
+
+    fn disconnect(&mut self, from: NodeId, edge: &Edge) {
+        if let Some(at) = self.edges.iter().rposition(|known| *known == (from, edge.to)) {
+            self.edges.remove(at);
+        }
+    }
+
+    fn activate(&mut self, id: NodeId) -> Result<(), StepError> {
+        let leaves = self.edges.iter().any(|(from, to)| *from == id && !self.nodes.contains_key(to));
+        if !leaves {
+            return Ok(());
+        }
+        let is_device = self.nodes.get(&id).is_some_and(|node| matches!(node.what, What::Device(..)));
+        let mut taps = Vec::new();
+        for path in self.paths(id) {
+            match self.open(&path) {
+                Ok(tap) => taps.push((path, tap)),
+                // A selector that cannot run here may run one space higher; a device that is not there is not there.
+                Err(trouble) if trouble.kind == TroubleKind::Cannot && !is_device => return Err(refused(trouble.text)),
+                Err(trouble) => {
+                    return Err(StepError { refused: false, error: filters::ethernet::refusal(trouble) });
+                }
+            }
+        }
+        self.taps.insert(id, taps);
+        Ok(())
+    }
+
+    fn deactivate(&mut self, id: NodeId) {
+        self.taps.remove(&id);
+    }
+}
