@@ -13,16 +13,19 @@
 //! - [`copying`] — a ring that a thread of this process writes.
 //! - [`writer`] — what a device's writer must be able to do; the drivers' are in the facade.
 //! - [`tap`] — the reader's half: look, copy, sleep, count. Start reading here.
+//! - [`protocol`], [`client`] — the same through a daemon's socket.
 //! - [`codec`] — how wishes and hand-outs are written down.
 //!
 //! Nothing here opens a device or checks who may: that is for the writer and for the daemon.
 
 #![forbid(unsafe_code)]
 
+pub mod client;
 pub mod clock;
 pub mod codec;
 pub mod copying;
 pub mod handout;
+pub mod protocol;
 pub mod tap;
 pub mod taps;
 pub mod wish;

@@ -72,6 +72,7 @@ struct Reader {
     promiscuous: bool,
     line: OwnedFd,
     asleep: bool,
+    matched_before: u64,
 }
 
 /// What is known of one reader, for people.
@@ -79,8 +80,10 @@ struct Reader {
 pub struct ReaderState {
     /// Its number.
     pub id: u64,
-    /// Packets its expression wanted since it came, and their bytes.
+    /// Its bit.
     pub bit: u8,
+    /// Packets its expression wanted since it is in force.
+    pub matched: u64,
     /// Does it sleep?
     pub asleep: bool,
 }
@@ -358,7 +361,14 @@ impl Ring {
             }
         };
         let expression = Expression { bit, program, direction: wish.direction, sample: wish.sample.max(1) };
-        self.readers.push(Reader { id, expression, promiscuous: wish.promiscuous, line, asleep: false });
+        self.readers.push(Reader {
+            id,
+            expression,
+            promiscuous: wish.promiscuous,
+            line,
+            asleep: false,
+            matched_before: matched_before.0,
+        });
         if let Err(trouble) = self.writer.set(&self.expressions()) {
             self.readers.pop();
             return Err(trouble);
@@ -395,6 +405,7 @@ impl Ring {
             return Err(trouble);
         }
         self.freed[usize::from(old.bit)] = Some(Instant::now());
+        self.readers[at].matched_before = matched_before.0;
         // It may sleep on a bit that is set no more.
         self.readers[at].wake();
         Ok(Exchange { bit, matched_before, first: self.memory.next() })
@@ -436,6 +447,7 @@ impl Ring {
         let readers = self.readers.iter().map(|reader| ReaderState {
             id: reader.id,
             bit: reader.expression.bit,
+            matched: self.memory.matched(usize::from(reader.expression.bit)).packets - reader.matched_before,
             asleep: reader.asleep,
         });
         RingState {

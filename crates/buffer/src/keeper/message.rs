@@ -5,12 +5,8 @@
 
 use crate::ring::memory::Geometry;
 use crate::ring::{OnFull, RingKind};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags,
-};
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use crate::shared::packets;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -401,38 +397,14 @@ impl Message {
 
 /// Sends one message. A socket that does not block says [`io::ErrorKind::WouldBlock`] where there is no room.
 pub fn send(socket: impl AsFd, message: &Message, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let packet = message.encode();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "more file descriptors than one message takes"));
-    }
-    // A peer that is gone is an error, not a signal.
-    rustix::net::sendmsg(socket, &[IoSlice::new(&packet)], &mut control, SendFlags::NOSIGNAL)?;
-    Ok(())
+    packets::send(socket, &message.encode(), fds)
 }
 
 /// Receives one message and what file descriptors came with it; `None` where the other side closed.
 pub fn receive(socket: impl AsFd) -> io::Result<Option<(Message, Vec<OwnedFd>)>> {
     let mut packet = vec![0; MESSAGE_BYTES];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut slices = [IoSliceMut::new(&mut packet)];
-    let got = rustix::net::recvmsg(socket, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    // Taken before anything is refused, so that none stays open.
-    let fds: Vec<OwnedFd> = control
-        .drain()
-        .filter_map(|message| match message {
-            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
-            _ => None,
-        })
-        .flatten()
-        .collect();
-    if got.bytes == 0 {
-        return Ok(None);
-    }
-    let cut = got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
-    match Message::decode(&packet[..got.bytes]).filter(|_| !cut) {
+    let Some((len, fds)) = packets::receive(socket, &mut packet)? else { return Ok(None) };
+    match Message::decode(&packet[..len]).filter(|_| fds.len() <= FDS) {
         Some(message) => Ok(Some((message, fds))),
         None => Err(io::Error::new(io::ErrorKind::InvalidData, "the other side says what cannot be understood")),
     }

@@ -1,0 +1,51 @@
+//! Packets between processes (SOCK_SEQPACKET), with file descriptors beside them.
+//!
+//! Not a protocol: what the bytes mean is for [`keeper::message`](crate::keeper::message) and others to say.
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Most file descriptors beside one packet.
+pub const FDS: usize = 8;
+
+/// Sends one packet. A socket that does not block says [`io::ErrorKind::WouldBlock`] where there is no room.
+pub fn send(socket: impl AsFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "more file descriptors than one message takes"));
+    }
+    // A peer that is gone is an error, not a signal.
+    rustix::net::sendmsg(socket, &[IoSlice::new(packet)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives one packet into `packet`: how long it was, and what file descriptors came with it. `None` where the other side
+/// closed; an error where the packet was longer than `packet`.
+pub fn receive(socket: impl AsFd, packet: &mut [u8]) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut slices = [IoSliceMut::new(packet)];
+    let got = rustix::net::recvmsg(socket, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    // Taken before anything is refused, so that none stays open.
+    let fds: Vec<OwnedFd> = control
+        .drain()
+        .filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    if got.bytes == 0 {
+        return Ok(None);
+    }
+    if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the other side says more than can be heard"));
+    }
+    Ok(Some((got.bytes, fds)))
+}

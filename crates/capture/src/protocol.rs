@@ -1,0 +1,367 @@
+//! What is said on a daemon's control socket: one packet for each message, file descriptors beside it.
+//!
+//! A client says hello, then asks; every question has one answer. What comes from the other side is checked field by field.
+
+use crate::codec::{In, Out};
+use crate::handout::{Device, Exchange, Handout};
+use crate::taps::{ReaderState, RingState};
+use crate::wish::Wish;
+use crate::writer::{Trouble, TroubleKind};
+use buffer::live::{Areas, Geometry};
+use buffer::shared::packets;
+use program::cbpf::Instruction;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Version of these messages.
+pub const PROTOCOL: u32 = 1;
+
+/// Where a daemon listens if nothing else is said.
+pub const SOCKET: &str = "/run/streamline/control";
+
+/// Longest packet in bytes: a wish with the longest program.
+pub const MESSAGE_BYTES: usize = 192 << 10;
+
+/// What a client asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// First word: the version it speaks, and what its readers are for, for people.
+    Hello(u32, String),
+    /// What is known of this device?
+    Device(String),
+    /// Let me read.
+    Open(Wish),
+    /// Another expression for this reader of mine.
+    Exchange(u64, Vec<Instruction>),
+    /// I need this reader of mine no more.
+    Close(u64),
+    /// What is going on?
+    State,
+    /// End this client, and its readers with it.
+    Stop(u64),
+}
+
+/// What a reader gets, without the file descriptors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// See [`Handout`].
+    pub id: u64,
+    /// See [`Handout`].
+    pub device: Device,
+    /// See [`Handout`].
+    pub geometry: Geometry,
+    /// See [`Handout`].
+    pub bit: u8,
+    /// See [`Handout`].
+    pub matched_before: (u64, u64),
+    /// See [`Handout`].
+    pub seen_before: u64,
+    /// See [`Handout`].
+    pub first: u64,
+    /// See [`Handout`].
+    pub decided: u64,
+}
+
+/// A client, as others see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientState {
+    /// Its number.
+    pub id: u64,
+    /// Its process when it connected.
+    pub process: i32,
+    /// Its user.
+    pub user: u32,
+    /// What it is for.
+    pub purpose: String,
+    /// When it came, ns since 1970 UTC.
+    pub since: u64,
+    /// Its readers: number and device.
+    pub readers: Vec<(u64, String)>,
+}
+
+/// What is going on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DaemonState {
+    /// Clients there are.
+    pub clients: Vec<ClientState>,
+    /// Rings there are.
+    pub rings: Vec<RingState>,
+}
+
+/// What a daemon answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// To a hello: the version it speaks.
+    Hello(u32),
+    /// Of a device.
+    Device(Device),
+    /// A reader's place (4 fds: words, slots, data, line).
+    Granted(Granted),
+    /// Another expression is in force.
+    Exchanged(Exchange),
+    /// Done as asked.
+    Done,
+    /// What is going on.
+    State(DaemonState),
+    /// Not done, and why.
+    Refused(TroubleKind, String),
+}
+
+impl Question {
+    /// As a packet.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Out::default();
+        match self {
+            Question::Hello(version, purpose) => out.u8(1).u32(*version).text(purpose),
+            Question::Device(name) => out.u8(2).text(name),
+            Question::Open(wish) => out.u8(3).wish(wish),
+            Question::Exchange(id, program) => out.u8(4).u64(*id).program(program),
+            Question::Close(id) => out.u8(5).u64(*id),
+            Question::State => out.u8(6),
+            Question::Stop(id) => out.u8(7).u64(*id),
+        };
+        out.0
+    }
+
+    /// From a packet; `None` where it says nothing that can be said.
+    pub fn decode(packet: &[u8]) -> Option<Question> {
+        let mut fields = In(packet);
+        let question = match fields.u8()? {
+            1 => Question::Hello(fields.u32()?, fields.text()?),
+            2 => Question::Device(fields.text()?),
+            3 => Question::Open(fields.wish()?),
+            4 => Question::Exchange(fields.u64()?, fields.program()?),
+            5 => Question::Close(fields.u64()?),
+            6 => Question::State,
+            7 => Question::Stop(fields.u64()?),
+            _ => return None,
+        };
+        fields.is_empty().then_some(question)
+    }
+}
+
+impl Answer {
+    /// As a packet. Of a state that is too long for one, what does not fit is left out.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Out::default();
+        match self {
+            Answer::Hello(version) => out.u8(1).u32(*version),
+            Answer::Device(device) => out.u8(2).device(device),
+            Answer::Granted(granted) => {
+                let (packets, bytes) = granted.matched_before;
+                out.u8(3).u64(granted.id).device(&granted.device).geometry(&granted.geometry).u8(granted.bit);
+                out.u64(packets).u64(bytes).u64(granted.seen_before).u64(granted.first).u64(granted.decided)
+            }
+            Answer::Exchanged(exchange) => out.u8(4).exchange(exchange),
+            Answer::Done => out.u8(5),
+            Answer::State(state) => {
+                out.u8(6);
+                return encode_state(out, state);
+            }
+            Answer::Refused(kind, text) => out.u8(7).u8(*kind as u8).text(text),
+        };
+        out.0
+    }
+
+    /// From a packet; `None` where it says nothing that can be said.
+    pub fn decode(packet: &[u8]) -> Option<Answer> {
+        let mut fields = In(packet);
+        let answer = match fields.u8()? {
+            1 => Answer::Hello(fields.u32()?),
+            2 => Answer::Device(fields.device()?),
+            3 => Answer::Granted(Granted {
+                id: fields.u64()?,
+                device: fields.device()?,
+                geometry: fields.geometry()?,
+                bit: fields.u8().filter(|bit| *bit < 64)?,
+                matched_before: (fields.u64()?, fields.u64()?),
+                seen_before: fields.u64()?,
+                first: fields.u64()?,
+                decided: fields.u64()?,
+            }),
+            4 => Answer::Exchanged(fields.exchange()?),
+            5 => Answer::Done,
+            6 => Answer::State(decode_state(&mut fields)?),
+            7 => Answer::Refused(TroubleKind::from_code(fields.u8()?)?, fields.text()?),
+            _ => return None,
+        };
+        fields.is_empty().then_some(answer)
+    }
+}
+
+/// Room that is left for one more entry of a state.
+const ENTRY_BYTES: usize = 16 << 10;
+
+fn encode_state(mut out: Out, state: &DaemonState) -> Vec<u8> {
+    let room = |out: &Out| out.0.len() + ENTRY_BYTES < MESSAGE_BYTES;
+    for client in &state.clients {
+        if !room(&out) {
+            return out.0;
+        }
+        out.u8(1).u64(client.id).u32(client.process as u32).u32(client.user).text(&client.purpose).u64(client.since);
+        let readers = &client.readers[..client.readers.len().min(64)];
+        out.u8(readers.len() as u8);
+        for (id, device) in readers {
+            out.u64(*id).text(&device[..device.len().min(64)]);
+        }
+    }
+    for ring in &state.rings {
+        if !room(&out) {
+            return out.0;
+        }
+        let (packets, bytes) = ring.seen;
+        out.u8(2).device(&ring.device).u32(ring.group).u64(ring.ring_bytes).u64(packets).u64(bytes).u64(ring.written);
+        out.u8(ring.readers.len() as u8);
+        for reader in &ring.readers {
+            out.u64(reader.id).u8(reader.bit).u64(reader.matched).u8(reader.asleep.into());
+        }
+        let statistics = &ring.statistics[..ring.statistics.len().min(100)];
+        out.u8(statistics.len() as u8);
+        for (name, number) in statistics {
+            out.text(name).u64(*number);
+        }
+    }
+    out.0
+}
+
+fn decode_state(fields: &mut In<'_>) -> Option<DaemonState> {
+    let mut state = DaemonState::default();
+    while !fields.is_empty() {
+        match fields.u8()? {
+            1 => {
+                let (id, process, user) = (fields.u64()?, fields.u32()? as i32, fields.u32()?);
+                let (purpose, since) = (fields.text()?, fields.u64()?);
+                let readers = (0..fields.u8()?).map(|_| Some((fields.u64()?, fields.text()?)));
+                let readers = readers.collect::<Option<Vec<_>>>()?;
+                state.clients.push(ClientState { id, process, user, purpose, since, readers });
+            }
+            2 => {
+                let (device, group, ring_bytes) = (fields.device()?, fields.u32()?, fields.u64()?);
+                let (seen, written) = ((fields.u64()?, fields.u64()?), fields.u64()?);
+                let readers = (0..fields.u8()?).map(|_| {
+                    let (id, bit) = (fields.u64()?, fields.u8()?);
+                    Some(ReaderState { id, bit, matched: fields.u64()?, asleep: fields.bool()? })
+                });
+                let readers = readers.collect::<Option<Vec<_>>>()?;
+                let statistics = (0..fields.u8()?).map(|_| Some((fields.text()?, fields.u64()?)));
+                let statistics = statistics.collect::<Option<Vec<_>>>()?;
+                state.rings.push(RingState { device, group, ring_bytes, seen, written, readers, statistics });
+            }
+            _ => return None,
+        }
+    }
+    Some(state)
+}
+
+impl Granted {
+    /// Of a hand-out, without what cannot be written down.
+    pub fn of(handout: &Handout) -> Granted {
+        Granted {
+            id: handout.id,
+            device: handout.device.clone(),
+            geometry: handout.geometry,
+            bit: handout.bit,
+            matched_before: handout.matched_before,
+            seen_before: handout.seen_before,
+            first: handout.first,
+            decided: handout.decided,
+        }
+    }
+
+    /// The hand-out again, with the file descriptors that came beside it.
+    pub fn with(self, fds: Vec<OwnedFd>) -> Option<Handout> {
+        let [words, slots, data, line] = <[OwnedFd; 4]>::try_from(fds).ok()?;
+        let Granted { id, device, geometry, bit, matched_before, seen_before, first, decided } = self;
+        let areas = Areas { words, slots, data };
+        Some(Handout { id, device, geometry, areas, bit, matched_before, seen_before, first, decided, line })
+    }
+}
+
+/// The file descriptors of a hand-out, as they go beside it.
+pub fn fds_of(handout: &Handout) -> [BorrowedFd<'_>; 4] {
+    let Areas { words, slots, data } = &handout.areas;
+    [words.as_fd(), slots.as_fd(), data.as_fd(), handout.line.as_fd()]
+}
+
+/// Receives a packet and reads it. `None` where the other side closed.
+pub fn receive<T>(socket: impl AsFd, decode: impl FnOnce(&[u8]) -> Option<T>) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    let mut packet = vec![0; MESSAGE_BYTES];
+    let Some((len, fds)) = packets::receive(socket, &mut packet)? else { return Ok(None) };
+    match decode(&packet[..len]) {
+        Some(message) => Ok(Some((message, fds))),
+        None => Err(io::Error::new(io::ErrorKind::InvalidData, "the other side says what cannot be understood")),
+    }
+}
+
+impl From<Trouble> for Answer {
+    fn from(trouble: Trouble) -> Answer {
+        Answer::Refused(trouble.kind, trouble.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_said_is_heard_and_what_is_cut_is_not() {
+        let device = Device { name: "eth0".into(), index: 2, link_type: 1, mtu: 1500, how: "x".into() };
+        let granted = Granted {
+            id: 7,
+            device: device.clone(),
+            geometry: Geometry::new(1 << 20, 4),
+            bit: 5,
+            matched_before: (1, 2),
+            seen_before: 3,
+            first: 4,
+            decided: 5,
+        };
+        let client = ClientState {
+            id: 1,
+            process: -1,
+            user: 1000,
+            purpose: "ethernet eth0 | count".into(),
+            since: 9,
+            readers: vec![(7, "eth0".into()), (8, "eth1".into())],
+        };
+        let ring = RingState {
+            device: device.clone(),
+            group: 1,
+            ring_bytes: 1 << 20,
+            seen: (10, 11),
+            written: 12,
+            readers: vec![ReaderState { id: 7, bit: 5, matched: 3, asleep: true }],
+            statistics: vec![("rx_missed".into(), 4)],
+        };
+        let answers = [
+            Answer::Hello(1),
+            Answer::Device(device),
+            Answer::Granted(granted),
+            Answer::Exchanged(Exchange { bit: 1, matched_before: (2, 3), first: 4 }),
+            Answer::Done,
+            Answer::State(DaemonState { clients: vec![client], rings: vec![ring] }),
+            Answer::Refused(TroubleKind::Denied, "no".into()),
+        ];
+        for answer in answers {
+            let packet = answer.encode();
+            assert_eq!(Answer::decode(&packet).as_ref(), Some(&answer));
+            for cut in 0..packet.len() {
+                assert_ne!(Answer::decode(&packet[..cut]).as_ref(), Some(&answer));
+            }
+        }
+        let questions = [
+            Question::Hello(1, "me".into()),
+            Question::Device("eth0".into()),
+            Question::Open(Wish::default()),
+            Question::Exchange(3, vec![Instruction { code: 6, jt: 0, jf: 0, k: 1 }]),
+            Question::Close(3),
+            Question::State,
+            Question::Stop(4),
+        ];
+        for question in questions {
+            let packet = question.encode();
+            assert_eq!(Question::decode(&packet).as_ref(), Some(&question));
+            assert!((0..packet.len()).all(|cut| Question::decode(&packet[..cut]).is_none()));
+        }
+    }
+}
