@@ -4,7 +4,7 @@
 //! - [`words`] — pages of atomics shared with others: the only form in which control words are touched.
 //! - [`payload`] — bytes by absolute position; copied in and out, never lent as `&[u8]` in safe code.
 //! - [`futex`] — sleeping on a word and waking who sleeps.
-//! - [`packets`] — messages with file descriptors beside them.
+//! - [`packets`] — messages with file descriptors beside them; [`peer`] — who is at the other end.
 //!
 //! Nothing here knows what the words and bytes mean: that is [`ring`](crate::ring).
 
@@ -12,5 +12,7 @@ pub mod futex;
 #[cfg(not(loom))]
 pub mod packets;
 pub mod payload;
+#[cfg(not(loom))]
+pub mod peer;
 pub mod segment;
 pub mod words;

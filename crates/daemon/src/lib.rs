@@ -1,0 +1,17 @@
+//! The daemon: owns devices and their rings, and lets others read them. It runs drivers, programs and copying only; what
+//! parses payload, writes files or talks to terminals is in its clients, who need no rights but to connect.
+//!
+//! - [`policy`] — who may do what, from a file; without one, root and the group `streamline` may tap.
+//! - [`server`] — the control socket: one thread a client, asked and answered. Start reading here.
+//! - [`confine`] — what the daemon gives up before it listens.
+//!
+//! What is said is in [`capture::protocol`]; the rings are [`capture::Taps`].
+
+#![forbid(unsafe_code)]
+
+pub mod confine;
+pub mod policy;
+pub mod server;
+
+pub use policy::Policy;
+pub use server::{Listening, Server};

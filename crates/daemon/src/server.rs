@@ -1,0 +1,331 @@
+//! The control socket: who connects is known by the kernel's word, asks, and is answered.
+//!
+//! One thread a client, as many as there may be; a client that sends nonsense is let go, one that is silent costs a
+//! sleeping thread. A client's readers go with its connection, and by their own lines.
+
+use crate::policy::{Peer, Policy};
+use capture::protocol::{Answer, ClientState, DaemonState, Granted, PROTOCOL, Question, fds_of, receive};
+use capture::writer::TroubleKind;
+use capture::{Taps, Trouble, Wish};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Clients at a time.
+const CLIENTS: usize = 1024;
+
+/// Clients of one user at a time.
+const CLIENTS_OF_USER: usize = 256;
+
+/// A socket that is listened on, with its path where it is ours to remove.
+#[derive(Debug)]
+pub struct Listening {
+    socket: OwnedFd,
+    path: Option<PathBuf>,
+}
+
+impl Listening {
+    /// Listens at a path. Whoever is in `group` may connect, where that group is there; else root alone. A socket that nobody
+    /// listens on is replaced.
+    pub fn at(path: &Path, group: Option<u32>) -> io::Result<Listening> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        let address = SocketAddrUnix::new(path)?;
+        let make = || rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        if path.exists() {
+            match rustix::net::connect(&make()?, &address) {
+                Ok(()) => return Err(io::Error::new(io::ErrorKind::AddrInUse, "a daemon listens there already")),
+                Err(rustix::io::Errno::CONNREFUSED) => std::fs::remove_file(path)?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let socket = make()?;
+        // Nobody can connect before it is said who may: it does not listen yet.
+        rustix::net::bind(&socket, &address)?;
+        let mode = if group.is_some() { 0o660 } else { 0o600 };
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))?;
+        if let Some(group) = group {
+            std::os::unix::fs::chown(path, None, Some(group))?;
+        }
+        rustix::net::listen(&socket, 128)?;
+        Ok(Listening { socket, path: Some(path.to_path_buf()) })
+    }
+
+    /// A socket that was made by who started the daemon, and listens already.
+    pub fn inherited(socket: OwnedFd) -> Listening {
+        Listening { socket, path: None }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// The daemon.
+pub struct Server {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    taps: Taps,
+    policy: Policy,
+    device: fn(&str) -> Result<capture::Device, Trouble>,
+    clients: Mutex<Clients>,
+    stop: OwnedFd,
+}
+
+#[derive(Default)]
+struct Clients {
+    last: u64,
+    all: BTreeMap<u64, Connected>,
+}
+
+struct Connected {
+    peer: Peer,
+    purpose: String,
+    since: u64,
+    readers: Vec<(u64, String)>,
+    /// To end it.
+    socket: OwnedFd,
+}
+
+impl Shared {
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        // What panicked under it left a list that is as good as before.
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Server {
+    /// A daemon with these rings. `device` says what is known of a device.
+    pub fn new(taps: Taps, policy: Policy, device: fn(&str) -> Result<capture::Device, Trouble>) -> io::Result<Server> {
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let shared = Shared { taps, policy, device, clients: Mutex::default(), stop };
+        Ok(Server { shared: Arc::new(shared) })
+    }
+
+    /// Writing to this ends [`run`](Self::run): for signal handlers.
+    pub fn stopper(&self) -> io::Result<OwnedFd> {
+        self.shared.stop.try_clone()
+    }
+
+    /// Listens until it is stopped. `tell` is for lines to whoever looks after the daemon.
+    pub fn run(&self, listening: &Listening, tell: &dyn Fn(&str)) -> io::Result<()> {
+        loop {
+            let mut fds =
+                [PollFd::new(&listening.socket, PollFlags::IN), PollFd::new(&self.shared.stop, PollFlags::IN)];
+            match rustix::event::poll(&mut fds, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            if !fds[1].revents().is_empty() {
+                break;
+            }
+            if fds[0].revents().is_empty() {
+                continue;
+            }
+            let accepted = rustix::net::accept_with(&listening.socket, SocketFlags::CLOEXEC);
+            match accepted {
+                Ok(socket) => self.admit(socket, tell),
+                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED | rustix::io::Errno::AGAIN) => {}
+                // Out of files or memory for a moment: those who are there go on.
+                Err(error) => {
+                    tell(&format!("a client could not be let in: {error}"));
+                    std::thread::sleep(std::time::Duration::from_millis(100));
+                }
+            }
+        }
+        for client in self.shared.clients().all.values() {
+            let _ = rustix::net::shutdown(&client.socket, rustix::net::Shutdown::Both);
+        }
+        Ok(())
+    }
+
+    fn admit(&self, socket: OwnedFd, tell: &dyn Fn(&str)) {
+        let Ok(peer) = buffer::shared::peer::of(socket.as_fd()) else { return };
+        let peer = Peer { process: peer.process, user: peer.user, groups: peer.groups };
+        let mut clients = self.shared.clients();
+        let of_user = clients.all.values().filter(|client| client.peer.user == peer.user).count();
+        if clients.all.len() >= CLIENTS || of_user >= CLIENTS_OF_USER {
+            drop(clients);
+            refuse(&socket, "there are as many clients as there can be");
+            return tell(&format!("user {}: too many clients", peer.user));
+        }
+        let Ok(handle) = socket.try_clone() else { return };
+        clients.last += 1;
+        let id = clients.last;
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        let connected =
+            Connected { peer: peer.clone(), purpose: String::new(), since, readers: vec![], socket: handle };
+        clients.all.insert(id, connected);
+        drop(clients);
+        let session = Session { shared: Arc::clone(&self.shared), id, peer };
+        let started = std::thread::Builder::new().name(format!("client-{id}")).spawn(move || session.run(&socket));
+        if started.is_err() {
+            self.shared.clients().all.remove(&id);
+        }
+    }
+}
+
+fn refuse(socket: &OwnedFd, text: &str) {
+    let answer = Answer::Refused(TroubleKind::Full, text.into());
+    let _ = buffer::shared::packets::send(socket, &answer.encode(), &[]);
+}
+
+/// One client's thread.
+struct Session {
+    shared: Arc<Shared>,
+    id: u64,
+    peer: Peer,
+}
+
+impl Session {
+    fn run(self, socket: &OwnedFd) {
+        loop {
+            let question = match receive(socket, Question::decode) {
+                Ok(Some((question, _))) => question,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // It closed, or said what no client says.
+                Ok(None) | Err(_) => break,
+            };
+            if self.answer(socket, question).is_err() {
+                break;
+            }
+        }
+    }
+
+    fn answer(&self, socket: &OwnedFd, question: Question) -> io::Result<()> {
+        let send = |answer: Answer| buffer::shared::packets::send(socket, &answer.encode(), &[]);
+        match question {
+            Question::Hello(_, purpose) => {
+                let purpose: String = purpose.chars().filter(|c| !c.is_control()).take(500).collect();
+                if let Some(client) = self.shared.clients().all.get_mut(&self.id) {
+                    client.purpose = purpose;
+                }
+                send(Answer::Hello(PROTOCOL))
+            }
+            Question::Device(name) => {
+                let allowed = self.shared.policy.allows(&self.peer, &name, capture::Mode::Tap);
+                let allowed = allowed.map_err(|text| Trouble::new(TroubleKind::Denied, text));
+                send(match allowed.and_then(|_| (self.shared.device)(&name)) {
+                    Ok(device) => Answer::Device(device),
+                    Err(trouble) => trouble.into(),
+                })
+            }
+            Question::Open(wish) => match self.open(wish) {
+                Ok(handout) => {
+                    let answer = Answer::Granted(Granted::of(&handout));
+                    buffer::shared::packets::send(socket, &answer.encode(), &fds_of(&handout))
+                }
+                Err(trouble) => send(trouble.into()),
+            },
+            Question::Exchange(id, program) => send(match self.mine(id) {
+                Ok(()) => match self.shared.taps.exchange(id, &program) {
+                    Ok(exchange) => Answer::Exchanged(exchange),
+                    Err(trouble) => trouble.into(),
+                },
+                Err(trouble) => trouble.into(),
+            }),
+            Question::Close(id) => send(match self.mine(id) {
+                Ok(()) => {
+                    self.shared.taps.close(id);
+                    if let Some(client) = self.shared.clients().all.get_mut(&self.id) {
+                        client.readers.retain(|(known, _)| *known != id);
+                    }
+                    Answer::Done
+                }
+                Err(trouble) => trouble.into(),
+            }),
+            Question::State => send(Answer::State(self.state())),
+            Question::Stop(id) => send(self.stop(id)),
+        }
+    }
+
+    fn mine(&self, id: u64) -> Result<(), Trouble> {
+        let clients = self.shared.clients();
+        let mine = clients.all.get(&self.id).is_some_and(|client| client.readers.iter().any(|(known, _)| *known == id));
+        if mine { Ok(()) } else { Err(Trouble::new(TroubleKind::Wish, "that is no reader of this client")) }
+    }
+
+    fn open(&self, mut wish: Wish) -> Result<capture::Handout, Trouble> {
+        let denied = |text| Trouble::new(TroubleKind::Denied, text);
+        let Policy { ring_bytes, readers, .. } = self.shared.policy;
+        let group = self.shared.policy.allows(&self.peer, &wish.device, wish.mode).map_err(denied)?;
+        wish.ring_bytes = wish.ring_bytes.min(ring_bytes);
+        // A ring that stays is for who looks after the machine to wish.
+        wish.keep &= self.shared.policy.may_manage(&self.peer);
+        let of_user: usize = {
+            let clients = self.shared.clients();
+            let mine = clients.all.values().filter(|client| client.peer.user == self.peer.user);
+            mine.map(|client| client.readers.len()).sum()
+        };
+        if of_user >= readers && self.peer.user != 0 {
+            let text = format!("user {} has {of_user} readers already, as many as the policy allows", self.peer.user);
+            return Err(Trouble::new(TroubleKind::Full, text));
+        }
+        let handout = self.shared.taps.open(&wish, group)?;
+        if let Some(client) = self.shared.clients().all.get_mut(&self.id) {
+            client.readers.push((handout.id, wish.device));
+        }
+        Ok(handout)
+    }
+
+    /// What is going on, as far as this client may know: its own user's clients, and the rings they read.
+    fn state(&self) -> DaemonState {
+        let all = self.shared.policy.may_manage(&self.peer);
+        let clients = self.shared.clients();
+        let clients: Vec<ClientState> = clients
+            .all
+            .iter()
+            .filter(|(_, client)| all || client.peer.user == self.peer.user)
+            .map(|(id, client)| ClientState {
+                id: *id,
+                process: client.peer.process,
+                user: client.peer.user,
+                purpose: client.purpose.clone(),
+                since: client.since,
+                readers: client.readers.clone(),
+            })
+            .collect();
+        let mut rings = self.shared.taps.states();
+        if !all {
+            let mine = |id: u64| clients.iter().any(|client| client.readers.iter().any(|(known, _)| *known == id));
+            rings.iter_mut().for_each(|ring| ring.readers.retain(|reader| mine(reader.id)));
+            rings.retain(|ring| !ring.readers.is_empty());
+        }
+        DaemonState { clients, rings }
+    }
+
+    fn stop(&self, id: u64) -> Answer {
+        let clients = self.shared.clients();
+        match clients.all.get(&id) {
+            Some(client) if client.peer.user == self.peer.user || self.shared.policy.may_manage(&self.peer) => {
+                for (reader, _) in &client.readers {
+                    self.shared.taps.close(*reader);
+                }
+                let _ = rustix::net::shutdown(&client.socket, rustix::net::Shutdown::Both);
+                Answer::Done
+            }
+            _ => Answer::Refused(TroubleKind::Wish, format!("there is no client {id} of yours")),
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let client = self.shared.clients().all.remove(&self.id);
+        for (reader, _) in client.map(|client| client.readers).unwrap_or_default() {
+            self.shared.taps.close(reader);
+        }
+    }
+}
