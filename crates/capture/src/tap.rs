@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvFlags, SendFlags};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Shortest nap.
@@ -50,6 +51,8 @@ pub struct Tap {
     /// Has anything come since the last sleep?
     found: bool,
     hung_up: bool,
+    /// What must live as long as this reader.
+    kept: Option<Arc<dyn std::any::Any + Send + Sync>>,
 }
 
 #[derive(Debug)]
@@ -149,12 +152,18 @@ impl Tap {
             napping: false,
             found: true,
             hung_up: false,
+            kept: None,
         })
     }
 
     /// Number by which the owner knows this reader.
     pub fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Keeps something, a connection perhaps, for as long as this reader lives.
+    pub fn keep(&mut self, kept: Arc<dyn std::any::Any + Send + Sync>) {
+        self.kept = Some(kept);
     }
 
     /// The device.

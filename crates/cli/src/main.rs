@@ -20,6 +20,7 @@ macro_rules! tell {
 }
 
 mod commands;
+mod place;
 mod progress;
 mod request_text;
 mod signals;
@@ -60,6 +61,9 @@ enum Command {
     Completions(commands::completions::Args),
     Man(commands::man::Args),
     Pipe(commands::pipe::Args),
+    Daemon(commands::daemon::Args),
+    Ps(commands::ps::Args),
+    Stop(commands::ps::StopArgs),
 }
 
 /// How a command ended, as a shell sees it.
@@ -84,6 +88,9 @@ fn main() -> ExitCode {
         Command::Completions(args) => commands::completions::run(&args),
         Command::Man(args) => commands::man::run(&args),
         Command::Pipe(args) => commands::pipe::run(&args),
+        Command::Daemon(args) => commands::daemon::run(&args),
+        Command::Ps(args) => commands::ps::run(&args),
+        Command::Stop(args) => commands::ps::stop(&args),
     };
     ExitCode::from(exit as u8)
 }

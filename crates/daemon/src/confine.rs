@@ -7,10 +7,15 @@ use std::io;
 /// What is kept: raw sockets and rings, devices' settings, programs; and the limit on locked memory.
 const KEPT: CapabilitySet = CapabilitySet::NET_RAW.union(CapabilitySet::NET_ADMIN).union(CapabilitySet::BPF);
 
-/// Lets memory be locked without a limit, which rings of devices take, where that is permitted.
-pub fn raise_memory_lock() -> io::Result<()> {
-    let unlimited = Rlimit { current: None, maximum: None };
-    Ok(rustix::process::setrlimit(Resource::Memlock, unlimited)?)
+/// Lets memory be locked without a limit, which some devices' rings take; as much as may be had where that is not permitted.
+/// Gives the limit, none where there is none.
+pub fn raise_memory_lock() -> Option<u64> {
+    if rustix::process::setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None }).is_err() {
+        let maximum = rustix::process::getrlimit(Resource::Memlock).maximum;
+        // What is permitted already can be asked for; if not, it stays as it is.
+        let _ = rustix::process::setrlimit(Resource::Memlock, Rlimit { current: maximum, maximum });
+    }
+    rustix::process::getrlimit(Resource::Memlock).current
 }
 
 /// Keeps those of the needed capabilities that there are, and drops all others, for good: of this thread and those it will

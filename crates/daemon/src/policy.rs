@@ -100,7 +100,7 @@ type Names = BTreeMap<String, u32>;
 impl Policy {
     /// What holds without a file.
     pub fn without_file() -> Policy {
-        let groups = names("/etc/group").get(GROUP).copied().into_iter().collect();
+        let groups = group().into_iter().collect();
         let entry =
             Entry { users: vec![], groups, everybody: false, devices: vec!["*".into()], modes: vec![Allowed::Tap] };
         Policy { ring_bytes: RING_BYTES, readers: READERS, entries: vec![entry] }
@@ -173,6 +173,11 @@ impl Policy {
     pub fn may_manage(&self, peer: &Peer) -> bool {
         peer.user == 0
     }
+}
+
+/// The group whose members may connect, where there is one of that name.
+pub fn group() -> Option<u32> {
+    names("/etc/group").get(GROUP).copied()
 }
 
 /// Does a pattern, in which `*` stands for any bytes, match a name?

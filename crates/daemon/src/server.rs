@@ -7,11 +7,12 @@ use crate::policy::{Peer, Policy};
 use capture::protocol::{Answer, ClientState, DaemonState, Granted, PROTOCOL, Question, fds_of, receive};
 use capture::writer::TroubleKind;
 use capture::{Taps, Trouble, Wish};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -81,7 +82,9 @@ struct Shared {
     policy: Policy,
     device: fn(&str) -> Result<capture::Device, Trouble>,
     clients: Mutex<Clients>,
-    stop: OwnedFd,
+    /// Readable when somebody wants it to stop; the other end is for them to write to.
+    stop: UnixStream,
+    stopper: UnixStream,
 }
 
 #[derive(Default)]
@@ -109,14 +112,14 @@ impl Shared {
 impl Server {
     /// A daemon with these rings. `device` says what is known of a device.
     pub fn new(taps: Taps, policy: Policy, device: fn(&str) -> Result<capture::Device, Trouble>) -> io::Result<Server> {
-        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let shared = Shared { taps, policy, device, clients: Mutex::default(), stop };
+        let (stop, stopper) = UnixStream::pair()?;
+        let shared = Shared { taps, policy, device, clients: Mutex::default(), stop, stopper };
         Ok(Server { shared: Arc::new(shared) })
     }
 
     /// Writing to this ends [`run`](Self::run): for signal handlers.
-    pub fn stopper(&self) -> io::Result<OwnedFd> {
-        self.shared.stop.try_clone()
+    pub fn stopper(&self) -> io::Result<UnixStream> {
+        self.shared.stopper.try_clone()
     }
 
     /// Listens until it is stopped. `tell` is for lines to whoever looks after the daemon.

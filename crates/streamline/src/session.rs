@@ -1,7 +1,8 @@
 //! From a request's text to a running data path, in one process.
 
 use crate::app_space::AppSpace;
-use crate::devices::LocalDevices;
+use crate::devices::Place;
+use crate::devices::auto::AutoDevices;
 use crate::live_space::LiveSpace;
 use base::atomic::StopFlag;
 use control::transaction::Trouble;
@@ -68,6 +69,7 @@ impl From<Box<Failure>> for Error {
 pub struct Session {
     registry: Registry,
     env: Env,
+    devices: Arc<AutoDevices>,
 }
 
 impl Default for Session {
@@ -88,9 +90,18 @@ impl Session {
     pub fn with_output(stdout: Output) -> Session {
         let registry = registry();
         let schemas: Arc<[&'static Schema]> = registry.kinds().iter().filter_map(|kind| kind.schema).collect();
-        let devices = Arc::new(LocalDevices::new());
+        let auto = Arc::new(AutoDevices::new(Place::default()));
+        let devices = Arc::<AutoDevices>::clone(&auto);
         let env = Env { input: Types::NONE, stdout, compiler: Arc::new(libpcap::Lazy::new()), devices, schemas };
-        Session { registry, env }
+        Session { registry, env, devices: auto }
+    }
+
+    /// Opens devices there.
+    #[must_use]
+    pub fn devices_at(mut self, place: Place) -> Session {
+        self.devices = Arc::new(AutoDevices::new(place));
+        self.env.devices = Arc::<AutoDevices>::clone(&self.devices);
+        self
     }
 
     /// The filters a request may name.
@@ -119,6 +130,7 @@ impl Session {
     /// Prepares a request to run: everything it needs is open, or nothing is.
     pub fn prepare(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Job, Error> {
         let text = self.parse(source, variables)?;
+        self.devices.set_purpose(source);
         let mut app = AppSpace::new(self.env.clone());
         let mut live = self.live_space();
         let mut spaces: Vec<Box<dyn Space + '_>> = vec![Box::new(&mut app), Box::new(&mut live)];

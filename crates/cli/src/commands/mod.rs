@@ -2,10 +2,12 @@
 
 pub(crate) mod check;
 pub(crate) mod completions;
+pub(crate) mod daemon;
 pub(crate) mod demo;
 pub(crate) mod explain;
 pub(crate) mod filters;
 pub(crate) mod fmt;
 pub(crate) mod man;
 pub(crate) mod pipe;
+pub(crate) mod ps;
 pub(crate) mod run;

@@ -21,9 +21,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     stats_file: Option<PathBuf>,
 
-    /// Never look for a daemon: everything runs in this process
-    #[arg(long)]
-    local: bool,
+    #[command(flatten)]
+    place: crate::place::PlaceArgs,
 
     /// Errors only
     #[arg(short, long)]
@@ -47,7 +46,7 @@ pub(crate) fn run(args: &Args) -> Exit {
         tell!("error: cannot listen for signals: {error}");
         return Exit::Failed;
     }
-    let mut job = match Session::new().prepare(&request.source, &request.variables) {
+    let mut job = match Session::new().devices_at(args.place.place()).prepare(&request.source, &request.variables) {
         Ok(job) => job,
         Err(error) => return request.tell(&error),
     };

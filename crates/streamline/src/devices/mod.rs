@@ -1,10 +1,14 @@
 //! Live devices in this process: which writer serves a device, and readers' way to it without a daemon.
 //!
+//! - `auto` — through the daemon or not; [`Place`].
 //! - [`opener`] — chooses the writer for a device.
 //! - [`kernel_writer`] — the kernel's program.
 
+pub(crate) mod auto;
 mod kernel_writer;
 pub mod opener;
+
+pub use auto::Place;
 
 use capture::{Device, Share, Tap, Taps, Trouble, Wish, writer::TroubleKind};
 use filter::Devices;

@@ -1,0 +1,73 @@
+//! `streamline daemon`: owns devices and lets others read them.
+
+use crate::Exit;
+use capture::Taps;
+use daemon::{Listening, Policy, Server, confine};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use streamline::devices::opener::{self, Opener};
+
+/// Own devices and let others read them
+///
+/// Runs until Ctrl-C or SIGTERM. Needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF and keeps nothing else. Devices are those of the
+/// network namespace it is started in.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where to listen; a socket handed over by systemd comes first
+    #[arg(long, value_name = "PATH", default_value = capture::protocol::SOCKET)]
+    socket: PathBuf,
+
+    /// Who may do what (TOML); without it root and the group `streamline` may tap
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Exit {
+    match serve(args) {
+        Ok(()) => Exit::Done,
+        Err((exit, text)) => {
+            tell!("error: {text}");
+            exit
+        }
+    }
+}
+
+fn serve(args: &Args) -> Result<(), (Exit, String)> {
+    let failed = |what: &str| {
+        let what = what.to_string();
+        move |error: std::io::Error| (Exit::Failed, format!("{what}: {error}"))
+    };
+    let policy = match &args.config {
+        Some(path) => Policy::read(path).map_err(|text| (Exit::Wrong, text))?,
+        None => Policy::without_file(),
+    };
+    confine::raise_memory_lock();
+    let listening = match inherited() {
+        Some(socket) => Listening::inherited(socket),
+        None => Listening::at(&args.socket, daemon::policy::group())
+            .map_err(failed(&format!("cannot listen at {}", args.socket.display())))?,
+    };
+    confine::drop_capabilities().map_err(failed("capabilities cannot be dropped"))?;
+    for (name, there) in confine::capabilities() {
+        if !there && name != "CAP_SYS_ADMIN" {
+            tell!("warning: {name} is not there: devices will not be opened");
+        }
+    }
+    let taps = Taps::new(Box::new(Opener)).map_err(|trouble| (Exit::Failed, trouble.text))?;
+    let server = Server::new(taps, policy, opener::device).map_err(failed("the daemon cannot be started"))?;
+    let stopper = server.stopper().map_err(failed("the daemon cannot be started"))?;
+    crate::signals::write_on(stopper).map_err(failed("cannot listen for signals"))?;
+    tell!("listening at {}", args.socket.display());
+    server.run(&listening, &|line| tell!("{line}")).map_err(failed("the daemon cannot go on"))
+}
+
+/// The socket that systemd made and handed over as the first after the standard ones (sd_listen_fds(3)).
+fn inherited() -> Option<OwnedFd> {
+    let number = |name| std::env::var(name).ok()?.parse::<u32>().ok();
+    if number("LISTEN_PID")? != std::process::id() || number("LISTEN_FDS")? == 0 {
+        return None;
+    }
+    // A file descriptor of our own for it, without believing that nobody else in this process has it.
+    let this = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty()).ok()?;
+    rustix::process::pidfd_getfd(this, 3, rustix::process::PidfdGetfdFlags::empty()).ok()
+}

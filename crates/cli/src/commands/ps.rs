@@ -1,0 +1,150 @@
+//! `streamline ps` and `streamline stop`: who uses the daemon.
+
+use crate::Exit;
+use crate::progress::count;
+use capture::client::Client;
+use capture::protocol::DaemonState;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Show who uses the daemon, and what its rings have seen
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The daemon that listens at this socket
+    #[arg(long, value_name = "PATH", default_value = capture::protocol::SOCKET)]
+    daemon: PathBuf,
+
+    /// One JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// End a client of the daemon: its readers get nothing more
+#[derive(clap::Args)]
+pub(crate) struct StopArgs {
+    /// Its number, as `streamline ps` shows it
+    id: u64,
+
+    /// The daemon that listens at this socket
+    #[arg(long, value_name = "PATH", default_value = capture::protocol::SOCKET)]
+    daemon: PathBuf,
+}
+
+/// A connection, or the exit where there is none.
+pub(crate) fn connect(path: &Path, purpose: &str) -> Result<Client, Exit> {
+    Client::connect(path, purpose).map_err(|error| {
+        tell!("error: no daemon can be reached at {}: {error}", path.display());
+        if error.kind() == std::io::ErrorKind::NotFound {
+            tell!("   = help: `streamline daemon` starts one (as root)");
+        }
+        Exit::Failed
+    })
+}
+
+pub(crate) fn run(args: &Args) -> Exit {
+    let client = match connect(&args.daemon, "streamline ps") {
+        Ok(client) => client,
+        Err(exit) => return exit,
+    };
+    match client.state() {
+        Ok(state) if args.json => crate::print_data(&format!("{:#}\n", as_json(&state))),
+        Ok(state) => crate::print_data(&text(&state)),
+        Err(trouble) => {
+            tell!("error: {trouble}");
+            Exit::Failed
+        }
+    }
+}
+
+pub(crate) fn stop(args: &StopArgs) -> Exit {
+    let client = match connect(&args.daemon, "streamline stop") {
+        Ok(client) => client,
+        Err(exit) => return exit,
+    };
+    match client.stop(args.id) {
+        Ok(()) => Exit::Done,
+        Err(trouble) => {
+            tell!("error: {trouble}");
+            Exit::Failed
+        }
+    }
+}
+
+/// How long ago, in the two largest units.
+fn ago(since: u64) -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
+    let seconds = now.saturating_sub(since) / 1_000_000_000;
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+/// Two tables: clients, and rings.
+pub(crate) fn text(state: &DaemonState) -> String {
+    let row = |cells: &[String]| cells.to_vec();
+    let mut clients = vec![row(&["id", "user", "process", "for", "devices", "purpose"].map(String::from))];
+    for client in &state.clients {
+        let mut devices: Vec<&str> = client.readers.iter().map(|(_, device)| device.as_str()).collect();
+        devices.dedup();
+        let devices = if devices.is_empty() { "-".to_string() } else { devices.join(",") };
+        clients.push(row(&[
+            client.id.to_string(),
+            client.user.to_string(),
+            client.process.to_string(),
+            ago(client.since),
+            devices,
+            client.purpose.clone(),
+        ]));
+    }
+    let mut rings = vec![row(&["device", "readers", "seen", "written", "ring", "how"].map(String::from))];
+    for ring in &state.rings {
+        rings.push(row(&[
+            ring.device.name.clone(),
+            ring.readers.len().to_string(),
+            count(ring.seen.0),
+            count(ring.written),
+            format!("{} MiB", ring.ring_bytes >> 20),
+            ring.device.how.clone(),
+        ]));
+    }
+    format!("{}\n{}", columns(&clients), columns(&rings))
+}
+
+fn columns(rows: &[Vec<String>]) -> String {
+    let count = rows.first().map_or(0, Vec::len);
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..count).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let line: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}", width = *width)).collect();
+        text.push_str(line.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// The same for scripts.
+pub(crate) fn as_json(state: &DaemonState) -> serde_json::Value {
+    let clients = state.clients.iter().map(|client| {
+        let readers = client.readers.iter().map(|(id, device)| json!({ "id": id, "device": device }));
+        json!({
+            "id": client.id, "user": client.user, "process": client.process, "purpose": client.purpose,
+            "since_ns": client.since, "readers": readers.collect::<Vec<_>>(),
+        })
+    });
+    let rings = state.rings.iter().map(|ring| {
+        let readers = ring.readers.iter().map(|reader| json!({ "id": reader.id, "matched": reader.matched }));
+        let statistics: serde_json::Map<_, _> =
+            ring.statistics.iter().map(|(name, number)| (name.clone(), json!(number))).collect();
+        json!({
+            "device": ring.device.name, "how": ring.device.how, "group": ring.group, "ring_bytes": ring.ring_bytes,
+            "seen": ring.seen.0, "seen_bytes": ring.seen.1, "written": ring.written,
+            "readers": readers.collect::<Vec<_>>(), "statistics": statistics,
+        })
+    });
+    json!({ "clients": clients.collect::<Vec<_>>(), "rings": rings.collect::<Vec<_>>() })
+}

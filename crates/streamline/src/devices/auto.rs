@@ -1,0 +1,106 @@
+//! Devices through the daemon where there is one, else by this process itself.
+
+use super::{LocalDevices, reader};
+use capture::client::Client;
+use capture::{Device, Share, Tap, Trouble, Wish, writer::TroubleKind};
+use filter::Devices;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Where devices are opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Place {
+    /// By the daemon that listens at the usual place, if there is one; else by this process.
+    #[default]
+    Anywhere,
+    /// By the daemon that listens here.
+    Daemon(PathBuf),
+    /// By this process.
+    Here,
+}
+
+/// Decides when a device is first asked for.
+pub(crate) struct AutoDevices {
+    place: Place,
+    purpose: Mutex<String>,
+    chosen: Mutex<Option<Chosen>>,
+}
+
+#[derive(Clone)]
+enum Chosen {
+    Daemon(Arc<Client>),
+    Here(Arc<LocalDevices>),
+}
+
+impl AutoDevices {
+    pub(crate) fn new(place: Place) -> AutoDevices {
+        AutoDevices { place, purpose: Mutex::default(), chosen: Mutex::default() }
+    }
+
+    /// What a daemon is told that this process is for.
+    pub(crate) fn set_purpose(&self, purpose: &str) {
+        *self.purpose.lock().unwrap_or_else(PoisonError::into_inner) =
+            purpose.split_whitespace().collect::<Vec<_>>().join(" ");
+    }
+
+    fn choose(&self) -> Result<Chosen, Trouble> {
+        // Nothing that panics under it leaves it half made.
+        let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(chosen) = &*chosen {
+            return Ok(chosen.clone());
+        }
+        let purpose = self.purpose.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let here = || Chosen::Here(Arc::new(LocalDevices::new()));
+        let new = match &self.place {
+            Place::Here => here(),
+            Place::Daemon(path) => match Client::connect(path, &purpose) {
+                Ok(client) => Chosen::Daemon(Arc::new(client)),
+                Err(error) => {
+                    let text = format!("no daemon can be reached at {}: {error}", path.display());
+                    return Err(Trouble::new(TroubleKind::System, text));
+                }
+            },
+            Place::Anywhere => match Client::connect(capture::protocol::SOCKET.as_ref(), &purpose) {
+                Ok(client) => Chosen::Daemon(Arc::new(client)),
+                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
+                    here()
+                }
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    let text = format!(
+                        "the daemon at {} lets only root and the group `streamline` in: {error}",
+                        capture::protocol::SOCKET
+                    );
+                    return Err(Trouble::new(TroubleKind::Denied, text));
+                }
+                Err(error) => {
+                    let text = format!("the daemon at {} cannot be used: {error}", capture::protocol::SOCKET);
+                    return Err(Trouble::new(TroubleKind::System, text));
+                }
+            },
+        };
+        *chosen = Some(new.clone());
+        Ok(new)
+    }
+}
+
+impl Devices for AutoDevices {
+    fn device(&self, name: &str) -> Result<Device, Trouble> {
+        match self.choose()? {
+            Chosen::Daemon(client) => client.device(name),
+            Chosen::Here(local) => local.device(name),
+        }
+    }
+
+    fn open(&self, wish: &Wish, share: Option<Share>) -> Result<Tap, Trouble> {
+        match self.choose()? {
+            Chosen::Daemon(client) => {
+                let mut tap = reader(client.open(wish)?, wish, share)?;
+                // The connection is as long-lived as the reader.
+                tap.keep(client);
+                Ok(tap)
+            }
+            Chosen::Here(local) => local.open(wish, share),
+        }
+    }
+}
