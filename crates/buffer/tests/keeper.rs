@@ -7,7 +7,7 @@ use buffer::keeper::client::{Named, NamedReader};
 use buffer::keeper::policy::{Policy, Reach};
 use buffer::keeper::server::{Keeper, RingOptions, clear_dead};
 use buffer::ring::memory::Geometry;
-use buffer::ring::{From, Nothing, OnFull, RingKind, Signalling};
+use buffer::ring::{From, NotWritten, Nothing, OnFull, RingKind, Signalling};
 use buffer::shared::segment::Pages;
 use std::io;
 use std::thread::JoinHandle;
@@ -303,4 +303,24 @@ fn a_reader_behind_by_a_size_and_a_writer_misses_neither() {
         assert_eq!(read(&mut reader).unwrap(), next);
     }
     assert_eq!(reader.generation(), 3);
+}
+
+#[test]
+fn a_keeper_that_is_asked_to_stop_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ring.sock");
+    let mut keeper = Keeper::create(&path, options(RingKind::D)).unwrap();
+    let (asked, ask) = std::io::pipe().unwrap();
+    let named = Named::at(path.to_str().unwrap()).unwrap();
+    let keeping = std::thread::spawn(move || keeper.run_until(std::os::fd::AsFd::as_fd(&asked)));
+    let mut writer = named.open_writer(Signalling::Every).unwrap();
+    let mut reader = named.open_reader(OnFull::Wait, From::Next, soon()).unwrap();
+    writer.writer().write(Descriptor::default(), b"last", soon()).unwrap();
+    drop(ask);
+    keeping.join().unwrap().unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    assert_eq!(writer.writer().try_write(Descriptor::default(), b"more"), Err(NotWritten::Removed));
+    assert_eq!(read(&mut reader).unwrap(), b"last");
+    assert_eq!(read(&mut reader), Err(Nothing::Removed));
+    assert!(!reader.next_generation(soon()).unwrap());
 }

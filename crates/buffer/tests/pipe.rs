@@ -642,3 +642,79 @@ fn a_ring_goes_to_a_socket_block_by_block() {
         }
     }
 }
+
+#[test]
+fn a_removed_ring_is_read_to_its_end_and_written_no_more() {
+    for kind in RingKind::ALL {
+        for keep_open in [false, true] {
+            let kept = Kept::new(kind, keep_open);
+            let mut writer = kept.writer();
+            let (mut blocking, mut polling) = (kept.reader(), kept.reader());
+            polling.set_non_blocking(true);
+            let reading = std::thread::spawn(move || {
+                let mut got = Vec::new();
+                blocking.read_to_end(&mut got).unwrap();
+                got
+            });
+            writer.write_all(b"all there is").unwrap();
+            assert!(becomes_readable(&mut polling));
+            let writing = std::thread::spawn(move || {
+                // It is held by who polls, and hears nothing more of it.
+                let error = loop {
+                    if let Err(error) = writer.write(&[9; 100]) {
+                        break error;
+                    }
+                };
+                (error.raw_os_error(), writer.write(b"more").unwrap_err().raw_os_error())
+            });
+            let mut some = [0; 12];
+            polling.read_exact(&mut some).unwrap();
+            assert_eq!(&some, b"all there is");
+            while !writing.is_finished() && Named::at(&kept.name).unwrap().state().unwrap().head < 12 {}
+            let name = kept.name.clone();
+            drop(kept);
+            assert!(!std::path::Path::new(&name).exists());
+            assert_eq!(writing.join().unwrap(), (Some(libc::EPIPE), Some(libc::EPIPE)), "{kind:?}");
+            let mut rest = Vec::<u8>::new();
+            loop {
+                assert!(becomes_readable(&mut polling), "{kind:?}");
+                let mut buffer = [0; 100];
+                match polling.read(&mut buffer) {
+                    Ok(0) => break,
+                    Ok(len) => rest.extend(&buffer[..len]),
+                    Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+                }
+            }
+            assert!(rest.iter().all(|byte| *byte == 9), "{kind:?}");
+            let got = reading.join().unwrap();
+            assert!(got.len() >= 12 + rest.len() && got.starts_with(b"all there is"), "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_waits_for_the_next_writer_hears_of_the_removal() {
+    for polls in [false, true] {
+        let kept = Kept::new(RingKind::D, true);
+        let mut writer = kept.writer();
+        let mut reader = kept.reader();
+        writer.write_all(b"x").unwrap();
+        drop(writer);
+        assert_eq!(reader.read(&mut [0; 9]).unwrap(), 1);
+        if polls {
+            reader.set_non_blocking(true);
+            assert!(!readable(&mut reader), "nobody writes, and it stays open");
+        }
+        let reading = std::thread::spawn(move || {
+            loop {
+                match reader.read(&mut [0; 9]) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => assert!(becomes_readable(&mut reader)),
+                    outcome => break outcome.unwrap(),
+                }
+            }
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        drop(kept);
+        assert_eq!(reading.join().unwrap(), 0);
+    }
+}

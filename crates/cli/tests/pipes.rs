@@ -459,6 +459,22 @@ fn a_removed_ring_ends_both_sides_with_a_line() {
 }
 
 #[test]
+fn a_keeper_that_is_asked_to_stop_removes_its_ring() {
+    for name in ["-TERM", "-INT", "-HUP"] {
+        let ring = Ring::create(&[]);
+        let (writer, mut stdin) = ring.writer(&["lines=yes"]);
+        let reader = ring.reader("all", &[]);
+        ring.await_readers(1);
+        stdin.write_all(&lines(0..10)).unwrap();
+        until("the lines", || ring.bytes("all") == lines(0..10));
+        signal(ring.keeper(), name);
+        check(&reader.ends(), 1, "the ring was removed");
+        check(&writer.ends(), 1, "the ring was removed");
+        assert!(!ring.path("ring.sock").exists() && !ring.path("ring.lock").exists());
+    }
+}
+
+#[test]
 fn programs_that_know_nothing_of_rings_take_part_through_fifos() {
     let ring = Ring::create(&[]);
     let mut out = Running::start(&mut ring.command("read", &["fifo=out"]));

@@ -396,41 +396,38 @@ impl NamedReader {
 
     /// After the end of a generation: goes on with the next one, if there will be one; waits for it until `deadline`.
     /// `false`: this was the last. [`io::ErrorKind::TimedOut`]: not yet; the question stands, and is not asked again.
+    /// [`io::ErrorKind::NotConnected`]: the keeper died, so that nobody can say or make it.
     pub fn next_generation(&mut self, deadline: Option<Instant>) -> io::Result<bool> {
-        if !self.asked {
-            match ask_to_read(&self.connection, self.contract, From::Next, self.generation, true) {
-                // No keeper any more: nobody could make the next one.
-                Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
-                    return Ok(false);
-                }
-                asked => asked?,
-            }
-            self.asked = true;
-        }
-        let given = given_to_read(&mut self.connection, self.contract, From::Next, deadline);
-        if given
-            .as_ref()
-            .is_err_and(|error| matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::Interrupted))
-        {
-            return given.map(|_| false);
-        }
-        self.asked = false;
+        let given = if self.asked { Ok(()) } else { self.ask_for_next() };
+        let given = given.and_then(|()| given_to_read(&mut self.connection, self.contract, From::Next, deadline));
         match given {
             Ok((mut reader, generation)) => {
+                self.asked = false;
                 reader.go_on_from(&self.reader);
                 self.reader = reader;
                 self.generation = generation;
                 Ok(true)
             }
-            Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::NotConnected) => {
-                Ok(false)
-            }
-            // A keeper that is gone may also be heard of by a broken connection.
-            Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
-                Ok(false)
-            }
-            Err(error) => Err(error),
+            Err(error) => match error.kind() {
+                io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => Err(error),
+                io::ErrorKind::UnexpectedEof => Ok(false),
+                // A keeper that removes its ring says so before it goes.
+                _ if self.reader.is_removed() => Ok(false),
+                _ if self.connection.is_open() => Err(error),
+                _ => Err(io::Error::new(io::ErrorKind::NotConnected, "the ring's keeper died")),
+            },
         }
+    }
+
+    fn ask_for_next(&mut self) -> io::Result<()> {
+        ask_to_read(&self.connection, self.contract, From::Next, self.generation, true)?;
+        self.asked = true;
+        Ok(())
+    }
+
+    /// Was the keeper asked for the next generation, and has not answered yet?
+    pub fn is_asking(&self) -> bool {
+        self.asked
     }
 
     /// Readable when the keeper has answered to a question for the next generation.

@@ -314,14 +314,15 @@ impl PipeReader {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "the ring's writer is broken"));
                 }
                 Err(Nothing::Yet) => {}
-                Err(Nothing::Ended | Nothing::Moved | Nothing::Retired) => {
-                    if self.next_generation(wait)? {
+                Err(Nothing::Removed) => self.ended = true,
+                Err(nothing @ (Nothing::Ended | Nothing::Moved | Nothing::Retired)) => {
+                    if self.next_generation(nothing, wait)? {
                         continue;
                     }
-                    if self.ended {
-                        break;
-                    }
                 }
+            }
+            if self.ended {
+                break;
             }
             if !wait {
                 return Err(would_block());
@@ -332,7 +333,7 @@ impl PipeReader {
     }
 
     /// Goes on with the ring's next generation, where there is one; notes the end where there will be none.
-    fn next_generation(&mut self, wait: bool) -> io::Result<bool> {
+    fn next_generation(&mut self, nothing: Nothing, wait: bool) -> io::Result<bool> {
         // While this one is read by who it was forwarded to, its keeper must keep it.
         if !self.outstanding.is_empty() {
             return Ok(false);
@@ -354,6 +355,13 @@ impl PipeReader {
                 Ok(false)
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::Interrupted) => Ok(false),
+            // What could be asked and was not answered is whether there will be more: then nobody knows of an end.
+            Err(error)
+                if error.kind() == io::ErrorKind::NotConnected && nothing == Nothing::Ended && !named.is_asking() =>
+            {
+                self.ended = true;
+                Ok(false)
+            }
             Err(error) => Err(error),
         }
     }

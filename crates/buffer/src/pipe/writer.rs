@@ -140,7 +140,7 @@ impl PipeWriter {
 
     /// Writes one block with what is known of it; of a stream as many bytes as there is room for, all where it waits.
     ///
-    /// EPIPE: all readers have left. EAGAIN: there is no room, or nobody has come to read yet, and it may not wait.
+    /// EPIPE: all readers have left, or the ring was removed. EAGAIN: there is no room, or nobody has come to read yet, and it may not wait.
     /// EMSGSIZE: the ring can never hold so long a block. What a DropNewest reader has dropped counts as written here.
     pub fn write_block(&mut self, about: Descriptor, bytes: &[u8]) -> io::Result<usize> {
         if bytes.len() as u64 > u64::from(u32::MAX) && self.kind != RingKind::C {
@@ -186,14 +186,14 @@ impl PipeWriter {
                 Ok(Some(done)) => return Ok(Some(done)),
                 Err(NotWritten::Dropped) => return Ok(None),
                 Err(NotWritten::TooLong) => return Err(too_long()),
+                Err(NotWritten::Removed) => return Err(broken()),
                 Err(refused @ NotWritten::CannotName) => {
                     return Err(io::Error::new(io::ErrorKind::InvalidInput, refused));
                 }
                 Ok(None) | Err(NotWritten::WouldBlock) if !self.blocking => return Err(would_block()),
                 Ok(None) | Err(NotWritten::WouldBlock) => {
-                    if writer.wait_for_room(room, None) == Err(NotWritten::TooLong) {
-                        return Err(too_long());
-                    }
+                    // However it ends, the next attempt says the same.
+                    let _ = writer.wait_for_room(room, None);
                 }
             }
         }

@@ -7,7 +7,7 @@
 use super::contract::{OnFull, Signalling};
 use super::doorbell::{self, Patience};
 use super::layout::{AnyLayout, Layout, RingKind, Seen};
-use super::words::{ASLEEP, AWAKE, MOVED, ReaderPage, RingWords, TIMED};
+use super::words::{ASLEEP, AWAKE, DIED, MOVED, REMOVED, ReaderPage, RingWords, TIMED};
 use crate::descriptor::Descriptor;
 use crate::shared::futex;
 use crate::shared::payload::{Payload, SharedBytes};
@@ -36,6 +36,8 @@ pub enum Nothing {
     Moved,
     /// The writer died, and everything it published was looked at.
     Retired,
+    /// The ring was removed, and everything published was looked at.
+    Removed,
     /// The writer's words make no sense.
     Damaged,
 }
@@ -336,6 +338,7 @@ impl<L: Layout> Reader<L> {
             return Nothing::Yet;
         }
         let why = match ended {
+            0 if retired & DIED == 0 => Nothing::Removed,
             0 => Nothing::Retired,
             MOVED => Nothing::Moved,
             _ => Nothing::Ended,
@@ -479,6 +482,11 @@ impl<L: Layout> Reader<L> {
         // Acquire: the last head was published before the end was said.
         self.words.writer.0.ended.load(Ordering::Acquire) != 0
             || self.words.keeper.0.retired.load(Ordering::Acquire) != 0
+    }
+
+    /// Was the ring removed, so that there will be no other of it?
+    pub fn is_removed(&self) -> bool {
+        self.words.keeper.0.retired.load(Ordering::Acquire) & REMOVED != 0
     }
 
     /// What somebody else needs to sleep in this reader's place.

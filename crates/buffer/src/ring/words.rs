@@ -38,7 +38,7 @@ pub struct KeeperWords {
     pub generation: AtomicU32,
     /// Grows whenever readers joined or left: the writer then asks its keeper who.
     pub epoch: AtomicU32,
-    /// Set when the writer is gone without having said so: nothing will come any more.
+    /// Not 0 when nothing will come any more though the writer has not said so: [`DIED`], [`REMOVED`], or both.
     pub retired: AtomicU32,
 }
 
@@ -67,6 +67,12 @@ pub const ENDED: u32 = 1;
 
 /// The writer went on in another ring (another size): readers take what there is and ask the keeper for that one.
 pub const MOVED: u32 = 2;
+
+/// The writer is gone without having said so.
+pub const DIED: u32 = 1;
+
+/// The ring was removed: there will be no other of it.
+pub const REMOVED: u32 = 2;
 
 /// What the writer counts, and its word when it waits for room.
 #[derive(Debug)]

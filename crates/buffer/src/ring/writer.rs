@@ -7,7 +7,7 @@ use super::consumers::{Consumers, Holder, Membership, Slept};
 use super::contract::Signalling;
 use super::doorbell::{self, Patience};
 use super::layout::{AnyLayout, Claim, Layout};
-use super::words::{ASLEEP, AWAKE, ENDED, MOVED, RingWords};
+use super::words::{ASLEEP, AWAKE, ENDED, MOVED, REMOVED, RingWords};
 use crate::descriptor::{Descriptor, WIRE_MAX};
 use crate::shared::futex;
 use crate::shared::payload::Payload;
@@ -27,6 +27,8 @@ pub enum NotWritten {
     TooLong,
     /// The block cannot be named: the ring has no descriptors, or the block is said to lie in this ring itself.
     CannotName,
+    /// The ring was removed: nobody will read what is written.
+    Removed,
 }
 
 impl std::fmt::Display for NotWritten {
@@ -35,6 +37,7 @@ impl std::fmt::Display for NotWritten {
             NotWritten::WouldBlock => "the ring is full and a reader that must be waited for is behind",
             NotWritten::Dropped => "the ring is full: the block was dropped",
             NotWritten::TooLong => "the block is longer than the ring",
+            NotWritten::Removed => "the ring was removed",
             NotWritten::CannotName => {
                 "only a ring of descriptors can name a block, and only one that lies in another ring"
             }
@@ -169,13 +172,13 @@ impl<L: Layout> Writer<L> {
 
     /// Readers it knows of now.
     pub fn readers(&mut self) -> usize {
-        self.meet();
+        let _ = self.meet();
         self.consumers.count()
     }
 
     /// Lowest unit that a reader which holds the ring still needs; `head` where there is none.
     pub fn passed(&mut self) -> u64 {
-        self.meet();
+        let _ = self.meet();
         self.consumers.passed(self.head)
     }
 
@@ -276,33 +279,37 @@ impl<L: Layout> Writer<L> {
         }
     }
 
-    /// Who has joined and left? One look at a word that rarely changes.
+    /// Who has joined and left? One look at a word that rarely changes. Fails where the ring was removed.
     #[inline]
-    fn meet(&mut self) {
+    fn meet(&mut self) -> Result<(), NotWritten> {
         // Acquire: what the keeper did before it changed the epoch.
         let epoch = self.words.keeper.0.epoch.load(Ordering::Acquire);
-        if epoch != self.epoch {
-            self.meet_anew(epoch);
-        }
+        if epoch != self.epoch { self.meet_anew(epoch) } else { Ok(()) }
     }
 
     /// Takes note of who joined and left, also where the epoch says that nothing changed.
     pub fn meet_now(&mut self) {
         let epoch = self.words.keeper.0.epoch.load(Ordering::Acquire);
-        self.meet_anew(epoch);
+        // That it was removed is for the next write to say.
+        let _ = self.meet_anew(epoch);
     }
 
     #[cold]
-    fn meet_anew(&mut self, epoch: u32) {
-        self.epoch = epoch;
+    fn meet_anew(&mut self, epoch: u32) -> Result<(), NotWritten> {
         let changes = self.membership.changes();
         self.consumers.apply(changes, &self.words, self.head, self.counters.blocks);
+        if self.words.keeper.0.retired.load(Ordering::Acquire) & REMOVED != 0 {
+            // The epoch is not taken note of: so each further write comes here, and no other has to look.
+            return Err(NotWritten::Removed);
+        }
+        self.epoch = epoch;
+        Ok(())
     }
 
     /// Room for a block of `len` bytes, if there is.
     #[inline]
     fn room_for(&mut self, len: u64) -> Result<Claim, NotWritten> {
-        self.meet();
+        self.meet()?;
         let claim = self.layout.claim(self.head, self.bytes, len).map_err(|_| NotWritten::TooLong)?;
         if self.consumers.any_holds() && !self.layout.fits(&claim, self.consumers.held_from(), self.head) {
             self.make_room(&claim)?;
@@ -415,7 +422,7 @@ impl<L: Layout> Writer<L> {
 
     /// Wakes every reader that sleeps: before pausing, and before waiting for anything else.
     pub fn flush(&mut self) {
-        self.meet();
+        let _ = self.meet();
         doorbell::full();
         self.consumers.signal(&self.words, true);
         self.unsignalled = 0;
@@ -517,7 +524,7 @@ impl<L: Layout> Writer<L> {
     /// Some reader that holds the ring and still needs `unit`. `None` where all have passed it.
     #[cfg(not(loom))]
     pub(crate) fn needed_by(&mut self, unit: u64) -> Option<super::sleeper::Needed> {
-        self.meet();
+        let _ = self.meet();
         self.consumers.needed_by(unit, self.head)
     }
 

@@ -6,6 +6,7 @@ use super::RingOptions;
 use crate::keeper::message::{self, JoinedReader, Message};
 use crate::keeper::policy::Peer;
 use crate::ring::memory::{RingMap, RingMemory};
+use crate::ring::retire::remove;
 use crate::ring::words::ReaderPage;
 use crate::ring::{Hold, OnFull, doorbell};
 use crate::shared::segment::{Access, PAGE_BYTES, Pages, Segment};
@@ -62,6 +63,14 @@ impl Generation {
             readers: BTreeMap::new(),
             gone: Vec::new(),
         })
+    }
+
+    /// Says to all who use it that the ring is removed. A writer that waits for one of its readers is woken.
+    pub(super) fn remove(&self) {
+        remove(&self.map.words);
+        self.changed();
+        let pages = self.gone.iter().chain(self.readers.values().map(|reader| &reader.page));
+        pages.for_each(|page| doorbell::ring(&page.wait.0.bell));
     }
 
     /// Lets the writer know that it should ask.

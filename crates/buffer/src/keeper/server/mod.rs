@@ -34,7 +34,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -149,14 +149,25 @@ impl Keeper {
     /// Answers until somebody with the right to asks for the ring's removal.
     pub fn run(&mut self) -> io::Result<()> {
         while !self.removed {
-            self.turn(None)?;
+            self.turn(None, None)?;
         }
         Ok(())
     }
 
-    /// Waits for something to do, does it. For callers with a loop of their own, at most `timeout_ms` milliseconds.
-    pub fn turn(&mut self, timeout_ms: Option<u32>) -> io::Result<()> {
-        let ready = {
+    /// The same, or until this can be read; then the ring is removed as well.
+    pub fn run_until(&mut self, asked: BorrowedFd<'_>) -> io::Result<()> {
+        while !self.removed {
+            if self.turn(None, Some(asked))? {
+                self.remove();
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for something to do, does it. For callers with a loop of their own, at most `timeout_ms` milliseconds, and
+    /// until `also` can be read; says whether it can.
+    pub fn turn(&mut self, timeout_ms: Option<u32>, also: Option<BorrowedFd<'_>>) -> io::Result<bool> {
+        let (listens, also, ready) = {
             let mut polled = vec![PollFd::new(&self.listener, PollFlags::IN)];
             for client in self.clients.values() {
                 let wants_out = match &client.role {
@@ -166,29 +177,36 @@ impl Keeper {
                 let flags = if wants_out { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
                 polled.push(PollFd::new(&client.socket, flags));
             }
+            polled.extend(also.map(|also| PollFd::from_borrowed_fd(also, PollFlags::IN)));
             let timeout = timeout_ms.map(|ms| rustix::event::Timespec {
                 tv_sec: i64::from(ms / 1000),
                 tv_nsec: i64::from(ms % 1000) * 1_000_000,
             });
             match rustix::event::poll(&mut polled, timeout.as_ref()) {
-                Err(rustix::io::Errno::INTR) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => return Ok(false),
                 result => result?,
             };
-            let mut flags = polled.iter().map(|polled| polled.revents());
-            let listener = flags.next().is_some_and(|flags| !flags.is_empty());
-            let keys = self.clients.keys().copied().zip(flags).filter(|(_, flags)| !flags.is_empty());
-            (listener, keys.map(|(key, _)| key).collect::<Vec<u64>>())
+            let mut flags = polled.iter().map(|polled| !polled.revents().is_empty());
+            let listens = flags.next().unwrap_or(false);
+            let ready: Vec<u64> = self
+                .clients
+                .keys()
+                .copied()
+                .zip(flags.by_ref())
+                .filter_map(|(key, ready)| ready.then_some(key))
+                .collect();
+            (listens, flags.next().unwrap_or(false), ready)
         };
-        for key in ready.1 {
+        for key in ready {
             if let Err(gone) = self.hear(key) {
                 self.let_go(key, gone);
             }
         }
-        if ready.0 {
+        if listens {
             self.accept();
         }
         self.tell_writer();
-        Ok(())
+        Ok(also)
     }
 
     fn accept(&mut self) {
@@ -316,9 +334,9 @@ impl Keeper {
     }
 
     fn remove(&mut self) {
-        retire(&self.current.map.words);
+        self.past.iter().chain([&self.current]).for_each(Generation::remove);
         for client in self.clients.values() {
-            if let Role::Waiting(_) = client.role {
+            if let Role::Waiting(_) | Role::Reader { waits: true, .. } = client.role {
                 let text = "the ring was removed".to_owned();
                 let _ = message::send(&client.socket, &Message::Refused(Refusal::Removed, text), &[]);
             }

@@ -10,6 +10,7 @@ use buffer::ring::memory::{Geometry, PAYLOAD_BYTES_MAX, SLOTS_MAX};
 use buffer::shared::segment::Pages;
 use filter::{Param, ParamType, Params};
 use std::io::Read;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -133,16 +134,18 @@ pub(super) fn run(args: &Args) -> Result<(), Trouble> {
     }
 }
 
-/// The keeper process: makes the ring, detaches itself from whoever made it, and answers until the ring is removed.
+/// The keeper process: makes the ring, detaches itself from whoever made it, and answers until the ring is removed, or
+/// until a signal asks it to stop: then it removes the ring itself.
 pub(super) fn keep(args: &KeepArgs) -> Result<(), Trouble> {
     let ring_options = ring_options(&options::parse(&args.options, OPTIONS)?)?;
     let with = Trouble::with(&args.name);
     let path = place::socket(&args.name).map_err(&with)?;
     let mut keeper = Keeper::create(&path, ring_options).map_err(&with)?;
     keeper.set_owner_process(args.owner);
+    let asked = crate::signals::descriptor().map_err(&with)?;
     // A session of its own: the terminal's signals and its closing are not meant for it. Fails only for who leads one already.
     let _ = rustix::process::setsid();
     let null = std::fs::File::options().write(true).open("/dev/null").map_err(&with)?;
     rustix::stdio::dup2_stderr(&null).map_err(|error| with(error.into()))?;
-    keeper.run().map_err(with)
+    keeper.run_until(asked.as_fd()).map_err(with)
 }

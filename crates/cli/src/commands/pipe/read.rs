@@ -154,6 +154,7 @@ impl Reading<'_> {
                         "what the writer says makes no sense: it is broken or hostile".to_string(),
                     ));
                 }
+                Nothing::Removed => return Err(Trouble::Failed("the ring was removed".to_string())),
                 Nothing::Ended | Nothing::Moved | Nothing::Retired => {
                     if let Then::End = self.go_on_after(nothing)? {
                         return Ok(());

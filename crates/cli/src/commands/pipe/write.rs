@@ -250,7 +250,7 @@ impl Writing {
                     self.done_bytes += all;
                     return Ok(Then::GoOn);
                 }
-                Err(refused @ (NotWritten::TooLong | NotWritten::CannotName)) => {
+                Err(refused @ (NotWritten::TooLong | NotWritten::CannotName | NotWritten::Removed)) => {
                     return Err(Trouble::Failed(refused.to_string()));
                 }
                 Err(NotWritten::WouldBlock) => {
