@@ -7,6 +7,7 @@ use crate::ring::layout::{AnyLayout, Layout};
 use crate::ring::memory::{Geometry, RingMap, RingMemory};
 use crate::ring::words::ReaderPage;
 use crate::ring::{From, OnFull, Reader, RingKind, Signalling, Writer};
+use crate::shared::lifeline::Lifeline;
 use crate::shared::segment::{Access, PAGE_BYTES, Segment};
 use crate::shared::words::Shared;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -110,11 +111,13 @@ impl Connection {
     fn note(&mut self, change: Message, fds: Vec<OwnedFd>) {
         match change {
             Message::Joined(joined) => {
+                let mut fds = fds.into_iter();
                 // A page that is not one belongs to nobody we could wait for: that reader is on its own.
-                let page = fds.into_iter().next().and_then(|fd| map_page(fd, Access::Read).ok());
+                let page = fds.next().and_then(|fd| map_page(fd, Access::Read).ok());
                 if let Some(page) = page {
                     let message::JoinedReader { slot, serial, contract, hold } = joined;
-                    self.changes.push(Change::Joined(NewReader { slot: slot as usize, serial, page, contract, hold }));
+                    let (slot, line) = (slot as usize, fds.next().map(Lifeline::from));
+                    self.changes.push(Change::Joined(NewReader { slot, serial, page, line, contract, hold }));
                 }
             }
             Message::Left(serial) => self.changes.push(Change::Left(serial)),
@@ -147,8 +150,9 @@ fn map_ring(fd: OwnedFd, geometry: Geometry, access: Access) -> io::Result<RingM
     if memory.is_known(&map.words) { Ok(map) } else { Err(invalid("the ring is of another version")) }
 }
 
-fn one_fd(fds: Vec<OwnedFd>) -> io::Result<OwnedFd> {
-    fds.into_iter().next().ok_or_else(|| invalid("the keeper sent no memory"))
+/// As many file descriptors as belong to a message, no more and no less.
+fn all_fds<const N: usize>(fds: Vec<OwnedFd>) -> io::Result<[OwnedFd; N]> {
+    fds.try_into().map_err(|_| invalid("the keeper sent other files than it should"))
 }
 
 /// A connection that a writer and its successor in a ring of another size share.
@@ -199,8 +203,9 @@ impl Named {
     /// Looks at what is there of one generation, from the oldest block on, without becoming a reader: neither the keeper nor
     /// the writer knows of it. It is to be asked for blocks, not to be waited with: nobody would wake it.
     pub fn glance(&self, generation: u32) -> io::Result<Reader> {
-        let page = Shared::private(ReaderPage::new());
-        let reader = Reader::of_map(self.map(generation, at_once())?, page, 0, 0, OnFull::Overwrite, From::Oldest);
+        let place =
+            Place { page: Shared::private(ReaderPage::new()), slot: 0, serial: 0, line: None, held: Box::new(()) };
+        let reader = Reader::of_map(self.map(generation, at_once())?, place, OnFull::Overwrite, From::Oldest);
         Ok(reader.expect("the first place is one"))
     }
 
@@ -209,8 +214,8 @@ impl Named {
         let mut connection = Connection::open(&self.path)?;
         let offer = connection.call(&Message::OpenWriter, at_once())?;
         let connection = Arc::new(Mutex::new(connection));
-        let (writer, geometry, generation) = take_offer(&connection, offer, signalling)?;
-        Ok(NamedWriter { writer: Some(writer), connection, geometry, generation, signalling })
+        let Given { writer, geometry, generation, held } = take_offer(&connection, offer, signalling)?;
+        Ok(NamedWriter { writer: Some(writer), connection, geometry, generation, signalling, _held: held })
     }
 
     /// Becomes one of its readers; waits for a writer until `deadline`, for ever where there is none.
@@ -226,10 +231,21 @@ impl Named {
     /// Whoever keeps it has until `deadline` to answer.
     pub fn map(&self, generation: u32, deadline: Option<Instant>) -> io::Result<RingMap> {
         match Connection::open_until(&self.path, deadline)?.call(&Message::Map(generation), deadline)? {
-            (Message::Mapping(geometry, _), fds) => map_ring(one_fd(fds)?, geometry, Access::Read),
+            (Message::Mapping(geometry, _), fds) => {
+                let [segment] = all_fds(fds)?;
+                map_ring(segment, geometry, Access::Read)
+            }
             _ => Err(invalid("the keeper answers something else")),
         }
     }
+}
+
+/// A generation as its writer gets it.
+struct Given {
+    writer: Writer,
+    geometry: Geometry,
+    generation: u32,
+    held: OwnedFd,
 }
 
 /// Maps the ring that the keeper offers a writer, has it sealed, and writes it.
@@ -237,11 +253,12 @@ fn take_offer(
     connection: &SharedConnection,
     offer: (Message, Vec<OwnedFd>),
     signalling: Signalling,
-) -> io::Result<(Writer, Geometry, u32)> {
+) -> io::Result<Given> {
     let (Message::Writer(geometry, generation), fds) = offer else {
         return Err(invalid("the keeper answers something else"));
     };
-    let RingMap { words, payload, layout } = map_ring(one_fd(fds)?, geometry, Access::Write)?;
+    let [segment, held] = all_fds(fds)?;
+    let RingMap { words, payload, layout } = map_ring(segment, geometry, Access::Write)?;
     let mut asked = locked(connection);
     // Readers it told of belong to the ring before this one.
     asked.changes.clear();
@@ -251,7 +268,8 @@ fn take_offer(
     }
     drop(asked);
     let membership = Box::new(FromKeeper(Arc::clone(connection)));
-    Ok((Writer::new(words, payload, layout, signalling, membership), geometry, generation))
+    let writer = Writer::new(words, payload, layout, signalling, membership);
+    Ok(Given { writer, geometry, generation, held })
 }
 
 fn ask_to_read(connection: &Connection, contract: OnFull, from: From, after: u32, wait: bool) -> io::Result<()> {
@@ -265,17 +283,16 @@ fn given_to_read(
     from: From,
     deadline: Option<Instant>,
 ) -> io::Result<(Reader, u32)> {
-    let (Message::Reader(given), mut fds) = connection.answer(deadline)? else {
+    let (Message::Reader(given), fds) = connection.answer(deadline)? else {
         return Err(invalid("the keeper answers something else"));
     };
     let GivenReader { geometry, generation, slot, serial } = given;
-    if fds.len() != 2 {
-        return Err(invalid("the keeper sent no memory"));
-    }
-    let page = map_page(fds.pop().expect("two were sent"), Access::Write)?;
-    let map = map_ring(one_fd(fds)?, geometry, Access::Read)?;
-    let reader = Reader::of_map(map, page, slot as usize, serial, contract, from)
-        .ok_or_else(|| invalid("the keeper gives a place that is none"))?;
+    let [segment, page, line, held] = all_fds(fds)?;
+    let page = map_page(page, Access::Write)?;
+    let map = map_ring(segment, geometry, Access::Read)?;
+    let place = Place { page, slot: slot as usize, serial, line: Some(line.into()), held: Box::new(held) };
+    let reader =
+        Reader::of_map(map, place, contract, from).ok_or_else(|| invalid("the keeper gives a place that is none"))?;
     Ok((reader, generation))
 }
 
@@ -288,6 +305,8 @@ pub struct NamedWriter {
     geometry: Geometry,
     generation: u32,
     signalling: Signalling,
+    /// Its readers' line, cut when this is dropped: after the writer has said its end.
+    _held: OwnedFd,
 }
 
 impl NamedWriter {
@@ -311,11 +330,12 @@ impl NamedWriter {
     pub fn resize(&mut self, bytes: u64, slots: u64) -> io::Result<()> {
         let geometry = Geometry::new(self.geometry.kind, bytes, slots);
         let offer = locked(&self.connection).call(&Message::Resize(geometry), None)?;
-        let (writer, geometry, generation) = take_offer(&self.connection, offer, self.signalling)?;
-        (self.geometry, self.generation) = (geometry, generation);
-        if let Some(old) = self.writer.replace(writer) {
+        let given = take_offer(&self.connection, offer, self.signalling)?;
+        (self.geometry, self.generation) = (given.geometry, given.generation);
+        if let Some(old) = self.writer.replace(given.writer) {
             old.close_moved();
         }
+        self._held = given.held;
         Ok(())
     }
 
@@ -448,28 +468,24 @@ impl NamedReader {
     }
 }
 
+/// A reader's place in a ring, as its keeper gives it.
+struct Place {
+    page: Shared<ReaderPage>,
+    slot: usize,
+    serial: u32,
+    /// The writer's.
+    line: Option<Lifeline>,
+    /// What the writer knows of this reader's death by.
+    held: Box<dyn Send>,
+}
+
 impl Reader<AnyLayout> {
     /// A reader of a ring that is mapped; `None` where the place is none.
-    fn of_map(
-        map: RingMap,
-        page: Shared<ReaderPage>,
-        slot: usize,
-        serial: u32,
-        contract: OnFull,
-        from: From,
-    ) -> Option<Reader> {
+    fn of_map(map: RingMap, place: Place, contract: OnFull, from: From) -> Option<Reader> {
         let RingMap { words, payload, layout } = map;
-        let parts = crate::ring::reader::Parts {
-            words,
-            page,
-            payload,
-            layout,
-            slot,
-            serial,
-            contract,
-            from,
-            leave: Box::new(()),
-        };
+        let Place { page, slot, serial, line, held: leave } = place;
+        let parts =
+            crate::ring::reader::Parts { words, page, payload, layout, slot, serial, contract, from, line, leave };
         (slot < crate::ring::words::READERS).then(|| Reader::new(parts))
     }
 }

@@ -11,13 +11,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Longest packet in bytes.
 pub const MESSAGE_BYTES: usize = 8192;
 
 /// Most file descriptors beside one message.
-pub const FDS: usize = 2;
+pub const FDS: usize = 4;
 
 /// What is asked for when a reader opens a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ pub enum Message {
     Hello(u32),
     /// To the keeper: let me write.
     OpenWriter,
-    /// To a writer: here is the segment (1 fd).
+    /// To a writer: here are the segment and the line to hold (2 fds).
     Writer(Geometry, u32),
     /// To the keeper: I have mapped it.
     Mapped,
@@ -113,9 +113,9 @@ pub enum Message {
     Sealed,
     /// To the keeper: let me read.
     OpenReader(WantedReader),
-    /// To a reader: here are the segment and your page (2 fds).
+    /// To a reader: here are the segment, your page, the writer's line and the one to hold (4 fds).
     Reader(GivenReader),
-    /// To a writer: a reader came (1 fd).
+    /// To a writer: a reader came; here are its page and its line (2 fds).
     Joined(JoinedReader),
     /// To a writer: the reader with this number is gone.
     Left(u32),

@@ -11,10 +11,13 @@ use super::foreign::Origin;
 use super::reader::{Block, PipeReader, overtaken};
 use super::writer::{PipeWriter, SharedSink, locked};
 use crate::ring::sleeper::Needed;
+use crate::shared::lifeline;
+use base::atomic::AtomicU32;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What was forwarded to one ring and is not passed there yet.
 #[derive(Debug)]
@@ -43,21 +46,51 @@ impl Outstanding {
 /// A ring that was forwarded to, and the first unit of it that is not passed there yet.
 pub(super) type Front = (SharedSink, u64);
 
-/// Who stands in the way of each; `None` where of some nobody does. Readers ring until [`unwatch`] of the same.
-pub(super) fn watch(fronts: &[Front]) -> Option<Vec<Needed>> {
-    let needed: Vec<Option<Needed>> = fronts
-        .iter()
-        .map(|(sink, unit)| {
+/// Readers that have yet to pass what was forwarded: they ring as long as this lives, also while nobody waits for room.
+pub(super) struct Watch<'a> {
+    fronts: &'a [Front],
+    /// Who stands in the way of each, if anybody does.
+    needed: Vec<Option<Needed>>,
+    began: Instant,
+}
+
+impl Watch<'_> {
+    pub fn new(fronts: &[Front]) -> Watch<'_> {
+        let needed = fronts.iter().map(|(sink, unit)| {
             let mut sink = locked(sink);
             sink.writer().watch();
             sink.writer().needed_by(*unit)
-        })
-        .collect();
-    needed.into_iter().collect()
+        });
+        Watch { fronts, needed: needed.collect(), began: Instant::now() }
+    }
+
+    /// Is of some of it nothing needed any more?
+    pub fn is_due(&self) -> bool {
+        self.needed.iter().any(Option::is_none)
+    }
+
+    /// What to sleep on.
+    pub fn words(&self) -> Vec<(&AtomicU32, u32)> {
+        self.needed.iter().flatten().map(Needed::word).collect()
+    }
+
+    /// When to look again even if nobody has rung.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.needed.iter().flatten().filter_map(Needed::deadline).min()
+    }
 }
 
-pub(super) fn unwatch(fronts: &[Front]) {
-    fronts.iter().for_each(|(sink, _)| locked(sink).writer().unwatch());
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        let is_silent = self.began.elapsed() >= lifeline::LOOK;
+        for (sink, _) in self.fronts {
+            let mut sink = locked(sink);
+            sink.writer().unwatch();
+            if is_silent {
+                sink.writer().look_after_readers();
+            }
+        }
+    }
 }
 
 impl PipeReader {

@@ -1,11 +1,13 @@
 //! A file descriptor for poll(2) and epoll(7) that says when a ring has something to read.
 //!
-//! An epoll instance around an eventfd and, between two generations, the keeper's socket. A thread feeds the eventfd: it
+//! An epoll instance around an eventfd and the writer's line or, between two generations, the keeper's socket. A thread
+//! feeds the eventfd: it
 //! sleeps on the ring's bell, as the reader itself would, and is woken no more often. The reader says after each call how
 //! things are; so the descriptor is readable as long as there is something to read, and not when everything was.
 
-use super::forward::Front;
+use super::forward::{Front, Watch};
 use crate::ring::sleeper::{Sleeper, wait_any};
+use crate::shared::lifeline::Lifeline;
 use base::atomic::{AtomicU32, Ordering};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd};
 use std::io;
@@ -18,8 +20,8 @@ use std::time::Duration;
 pub(super) enum Due<'a> {
     /// There is something to read, or the end.
     Now,
-    /// When the ring's bell rings, or who it was forwarded to has moved.
-    Later { sleeper: Sleeper, is_over: bool, fronts: Vec<Front> },
+    /// When the ring's bell rings, its writer's line is cut, or who it was forwarded to has moved.
+    Later { sleeper: Sleeper, line: Option<Lifeline>, is_over: bool, fronts: Vec<Front> },
     /// When the keeper answers.
     Answer(BorrowedFd<'a>),
 }
@@ -34,15 +36,14 @@ struct Watched {
 impl Watched {
     /// Sleeps until something is due (`true`), or the word has changed.
     fn sleep(&self, kick: (&AtomicU32, u32)) -> bool {
-        let needed = super::forward::watch(&self.fronts);
-        let due = needed.is_none() || (!self.is_over && self.sleeper.is_due());
-        if let Some(needed) = needed.filter(|_| !due) {
-            let mut words: Vec<_> = needed.iter().map(|needed| needed.word()).collect();
+        let watch = Watch::new(&self.fronts);
+        let due = watch.is_due() || (!self.is_over && self.sleeper.is_due());
+        if !due {
+            let mut words = watch.words();
             words.push(kick);
-            let deadline = needed.iter().filter_map(|needed| needed.deadline()).min();
+            let deadline = watch.deadline();
             if self.is_over { wait_any(&words, deadline) } else { self.sleeper.sleep(&words, deadline) }
         }
-        super::forward::unwatch(&self.fronts);
         due
     }
 }
@@ -113,6 +114,9 @@ pub(super) struct Poller {
     epoll: OwnedFd,
     /// The keeper's socket, while it is asked.
     asked: Option<i32>,
+    /// The line of the writer that is waited for. It outlives its being watched, for other processes have the same pipe
+    /// open: what is closed here alone would stay in the epoll instance.
+    line: Option<Lifeline>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -130,7 +134,7 @@ impl Poller {
         let common = Arc::new(Common { event, state: Mutex::default(), kick: AtomicU32::new(0) });
         let of_thread = Arc::clone(&common);
         let thread = std::thread::Builder::new().name("ring-poll".into()).spawn(move || of_thread.run())?;
-        Ok(Poller { common, epoll, asked: None, thread: Some(thread) })
+        Ok(Poller { common, epoll, asked: None, line: None, thread: Some(thread) })
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -147,11 +151,16 @@ impl Poller {
             // The socket may be closed already, and then it has left by itself.
             self.forget_socket();
         }
+        if let Due::Later { line, .. } = &due {
+            self.watch_line(line.as_ref());
+        } else if let Due::Answer(_) = &due {
+            self.watch_line(None);
+        }
         let mut state = self.common.state();
         let before = state.watched.take();
         match due {
             Due::Now => self.common.raise(&mut state),
-            Due::Later { sleeper, is_over, fronts } => {
+            Due::Later { sleeper, is_over, fronts, .. } => {
                 self.common.lower(&mut state);
                 state.watched = Some(Arc::new(Watched { sleeper, is_over, fronts }));
             }
@@ -171,6 +180,25 @@ impl Poller {
         drop(state);
         if changed {
             self.kick();
+        }
+    }
+
+    /// Watches this line from here on, in place of another.
+    fn watch_line(&mut self, line: Option<&Lifeline>) {
+        let same = |one: &Lifeline, other: &Lifeline| one.as_fd().as_raw_fd() == other.as_fd().as_raw_fd();
+        if self.line.as_ref().zip(line).is_some_and(|(one, other)| same(one, other)) {
+            return;
+        }
+        if let Some(line) = self.line.take() {
+            let _ = epoll::delete(&self.epoll, &line);
+        }
+        if let Some(line) = line {
+            // That it is cut is said whatever is asked for. Where it cannot be watched (no memory), whoever reads finds out
+            // when it looks.
+            let data = epoll::EventData::new_u64(2);
+            if epoll::add(&self.epoll, line, data, epoll::EventFlags::empty()).is_ok() {
+                self.line = Some(line.clone());
+            }
         }
     }
 

@@ -6,7 +6,7 @@
 //! with what is there.
 
 use super::foreign::{Foreign, Origin};
-use super::forward::{self, Outstanding};
+use super::forward::{Outstanding, Watch};
 use super::local::Local;
 use super::poll::{Due, Poller};
 use crate::descriptor::Descriptor;
@@ -14,6 +14,7 @@ use crate::keeper::client::{Named, NamedReader};
 use crate::ring::layout::Layout;
 use crate::ring::sleeper::{Sleeper, wait_any};
 use crate::ring::{Nothing, OnFull, Reader, ReaderCounters, RingKind, Seen};
+use crate::shared::lifeline;
 use crate::shared::payload::SharedBytes;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -138,6 +139,8 @@ pub struct PipeReader {
     pub(super) foreign: Foreign,
     pub(super) outstanding: Vec<Outstanding>,
     poller: Option<Poller>,
+    /// When it looked last whether the writer lives, for want of anything to read.
+    looked: Option<Instant>,
     ended: bool,
     refused: u64,
     lost_elsewhere: u64,
@@ -172,6 +175,7 @@ impl PipeReader {
             foreign: Foreign::default(),
             outstanding: Vec::new(),
             poller: None,
+            looked: None,
             ended: false,
             refused: 0,
             lost_elsewhere: 0,
@@ -313,6 +317,7 @@ impl PipeReader {
                 Err(Nothing::Damaged) => {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, "the ring's writer is broken"));
                 }
+                Err(Nothing::Yet) if !wait && self.misses_writer() => continue,
                 Err(Nothing::Yet) => {}
                 Err(Nothing::Removed) => self.ended = true,
                 Err(nothing @ (Nothing::Ended | Nothing::Moved | Nothing::Retired)) => {
@@ -330,6 +335,16 @@ impl PipeReader {
             self.sleep()?;
         }
         Ok(None)
+    }
+
+    /// Looks, now and then, whether the writer is gone without anybody's having said so; says whether that is news.
+    fn misses_writer(&mut self) -> bool {
+        // Who polls may have been woken for that.
+        let due = self.poller.is_some() || self.looked.is_none_or(|looked| looked.elapsed() >= lifeline::LOOK);
+        if due {
+            self.looked = Some(Instant::now());
+        }
+        due && self.source.reader().look_after_writer()
     }
 
     /// Goes on with the ring's next generation, where there is one; notes the end where there will be none.
@@ -373,8 +388,11 @@ impl PipeReader {
             return self.poller.as_ref().map_or(Ok(()), Poller::wait);
         }
         if self.outstanding.is_empty() {
-            // However it ends: the caller looks again.
-            let _ = self.source.reader().wait(None);
+            // Who is woken soon is woken by the ring's bell alone.
+            let longest = matches!(self.source, Source::Named(..)).then(|| Instant::now() + lifeline::LOOK);
+            if self.source.reader().wait(longest) == Err(Nothing::Yet) {
+                self.sleep_long()?;
+            }
             return Ok(());
         }
         // What is taken is told: the writer may be waiting for it.
@@ -382,22 +400,38 @@ impl PipeReader {
         let reader = self.source.reader_ref();
         // When nothing more comes here, who reads there is all there is to wait for.
         let sleeper = (!reader.is_over()).then(|| reader.sleeper());
+        let began = Instant::now();
         self.sleep_for_outputs(sleeper.as_ref());
+        if began.elapsed() >= lifeline::LOOK {
+            self.source.reader().look_after_writer();
+        }
         Ok(())
+    }
+
+    /// Sleeps until there is something to read, however long that takes, or the writer is gone: also where the keeper died
+    /// before it and nobody rings. A thread sleeps on the bell meanwhile, so that nobody need look now and then.
+    fn sleep_long(&mut self) -> io::Result<()> {
+        self.poller = Some(Poller::new()?);
+        self.settle();
+        let waited = self.poller.as_ref().map_or(Ok(()), Poller::wait);
+        self.poller = None;
+        self.source.reader().look_after_writer();
+        waited
     }
 
     /// Sleeps until who it was forwarded to has moved, or this ring's bell rings.
     fn sleep_for_outputs(&self, sleeper: Option<&Sleeper>) {
         let fronts: Vec<_> = self.outstanding.iter().map(Outstanding::front).collect();
-        if let Some(needed) = forward::watch(&fronts) {
-            let words: Vec<_> = needed.iter().map(|needed| needed.word()).collect();
-            let deadline = needed.iter().filter_map(|needed| needed.deadline()).min();
+        let watch = Watch::new(&fronts);
+        if !watch.is_due() {
             match sleeper {
-                Some(sleeper) => sleeper.sleep(&words, deadline),
-                None => wait_any(&words, deadline),
+                Some(sleeper) => {
+                    let longest = Instant::now() + lifeline::LOOK;
+                    sleeper.sleep(&watch.words(), Some(watch.deadline().map_or(longest, |until| until.min(longest))));
+                }
+                None => wait_any(&watch.words(), watch.deadline()),
             }
         }
-        forward::unwatch(&fronts);
     }
 
     /// A file descriptor that is readable when there is something to read, or the end. It belongs to this reader; it is
@@ -430,6 +464,7 @@ impl PipeReader {
                 Source::Named(named, _) if over && outstanding.is_empty() => Due::Answer(named.answer_fd()),
                 _ => Due::Later {
                     sleeper: source.reader_ref().sleeper(),
+                    line: source.reader_ref().line().filter(|_| !over).cloned(),
                     is_over: over,
                     fronts: outstanding.iter().map(Outstanding::front).collect(),
                 },

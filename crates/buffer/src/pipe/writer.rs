@@ -7,9 +7,11 @@ use crate::keeper::client::NamedWriter;
 use crate::keeper::server::FOREIGN_RINGS;
 use crate::ring::layout::Layout;
 use crate::ring::{NotWritten, RingKind, Writer, WriterCounters};
+use crate::shared::lifeline;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// A ring's writer, and who keeps the ring.
 #[derive(Debug)]
@@ -69,6 +71,8 @@ pub struct PipeWriter {
     needs_readers: bool,
     /// Somebody has read it.
     was_read: bool,
+    /// When it looked last whether its readers live, for want of room.
+    looked: Option<Instant>,
     /// Numbers of other rings; 0 where there is none to be had. Latest asked for last, as the keeper has them.
     numbers: VecDeque<(Origin, u16)>,
     /// One after the last unit that was forwarded.
@@ -107,6 +111,7 @@ impl PipeWriter {
             blocking,
             needs_readers,
             was_read: false,
+            looked: None,
             numbers: VecDeque::new(),
             forwarded_to: 0,
             forwarded: 0,
@@ -190,7 +195,13 @@ impl PipeWriter {
                 Err(refused @ NotWritten::CannotName) => {
                     return Err(io::Error::new(io::ErrorKind::InvalidInput, refused));
                 }
-                Ok(None) | Err(NotWritten::WouldBlock) if !self.blocking => return Err(would_block()),
+                Ok(None) | Err(NotWritten::WouldBlock) if !self.blocking => {
+                    if self.looked.is_none_or(|looked| looked.elapsed() >= lifeline::LOOK) {
+                        writer.look_after_readers();
+                        self.looked = Some(Instant::now());
+                    }
+                    return Err(would_block());
+                }
                 Ok(None) | Err(NotWritten::WouldBlock) => {
                     // However it ends, the next attempt says the same.
                     let _ = writer.wait_for_room(room, None);
@@ -260,10 +271,14 @@ impl PipeWriter {
                 }
                 // The bell's value is from before the watch: who moved since has changed it, or is seen by the next look.
                 named.writer().watch();
+                let began = Instant::now();
                 if named.writer().needed_by(last).is_some() {
                     needed.sleep();
                 }
                 named.writer().unwatch();
+                if began.elapsed() >= lifeline::LOOK {
+                    named.writer().look_after_readers();
+                }
             }
         }
         named.resize(bytes, slots)?;

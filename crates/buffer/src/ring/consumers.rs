@@ -6,6 +6,7 @@
 use super::contract::{Hold, OnFull};
 use super::doorbell;
 use super::words::{ASLEEP, AWAKE, READERS, ReaderPage, RingWords, TIMED};
+use crate::shared::lifeline::Lifeline;
 use crate::shared::words::Shared;
 use base::atomic::Ordering;
 use std::time::Instant;
@@ -19,6 +20,8 @@ pub struct NewReader {
     pub serial: u32,
     /// Its page.
     pub page: Shared<ReaderPage>,
+    /// Cut when it is gone; a reader without one is gone when the keeper says so, and else never.
+    pub line: Option<Lifeline>,
     /// What was granted to it.
     pub contract: OnFull,
     /// How long it may hold a full ring.
@@ -124,6 +127,17 @@ impl Consumers {
         self.all.push(Consumer { contract: reader.contract, reader, position: head, holding: None, stamp: 0 });
     }
 
+    /// Who has gone without the keeper's having said so is gone from here on: the keeper may have died before it. A system
+    /// call for each reader.
+    #[cold]
+    pub fn look_after(&mut self, words: &RingWords, head: u64) {
+        let lines = self.all.iter().filter(|consumer| consumer.reader.line.as_ref().is_some_and(Lifeline::is_cut));
+        let left: Vec<Change> = lines.map(|consumer| Change::Left(consumer.reader.serial)).collect();
+        if !left.is_empty() {
+            self.apply(left, words, head, 0);
+        }
+    }
+
     fn leave(&mut self, serial: u32, words: &RingWords) {
         self.all.retain(|consumer| {
             let stays = consumer.reader.serial != serial;
@@ -214,14 +228,14 @@ impl Consumers {
         any
     }
 
-    /// The page of the reader in this place, and how long it may still hold.
-    pub fn waited_for(&self, place: usize) -> Option<(&Shared<ReaderPage>, Option<std::time::Duration>)> {
+    /// The reader in this place, and how long it may still hold.
+    pub fn waited_for(&self, place: usize) -> Option<(&NewReader, Option<std::time::Duration>)> {
         let consumer = self.all.get(place)?;
         let left = consumer.reader.hold.map(|limit| match consumer.holding {
             Some((since, _)) => limit.saturating_sub(since.elapsed()),
             None => limit,
         });
-        Some((&consumer.reader.page, left))
+        Some((&consumer.reader, left))
     }
 
     /// Wakes readers that sleep: all of them, or only those that do not wake by themselves. Says who slept.
@@ -288,6 +302,7 @@ impl Consumers {
                 page: consumer.reader.page.clone(),
                 bell,
                 rings,
+                has_line: consumer.reader.line.is_some(),
             })
         })
     }

@@ -139,12 +139,30 @@ impl<L: Layout + 'static> Ring<L> {
             members.taken |= 1 << slot;
             members.serial = members.serial.wrapping_add(1).max(1);
             let serial = members.serial;
-            members.changes.push(Change::Joined(NewReader { slot, serial, page: seen_by_writer, contract, hold }));
+            members.changes.push(Change::Joined(NewReader {
+                slot,
+                serial,
+                page: seen_by_writer,
+                line: None,
+                contract,
+                hold,
+            }));
             (slot, serial)
         };
         let leave = Leave { kept: Arc::clone(&self.kept), page: page.clone(), slot, serial };
         self.kept.tell_writer(&page);
-        Ok(Reader::new(Parts { words, page, payload, layout, slot, serial, contract, from, leave: Box::new(leave) }))
+        Ok(Reader::new(Parts {
+            words,
+            page,
+            payload,
+            layout,
+            slot,
+            serial,
+            contract,
+            from,
+            line: None,
+            leave: Box::new(leave),
+        }))
     }
 }
 

@@ -7,9 +7,10 @@
 use super::contract::{OnFull, Signalling};
 use super::doorbell::{self, Patience};
 use super::layout::{AnyLayout, Layout, RingKind, Seen};
-use super::words::{ASLEEP, AWAKE, DIED, MOVED, REMOVED, ReaderPage, RingWords, TIMED};
+use super::words::{ASLEEP, AWAKE, MOVED, REMOVED, ReaderPage, RingWords, TIMED};
 use crate::descriptor::Descriptor;
 use crate::shared::futex;
+use crate::shared::lifeline::{self, Lifeline};
 use crate::shared::payload::{Payload, SharedBytes};
 use crate::shared::words::Shared;
 use base::atomic::{Ordering, fence, spin_loop};
@@ -69,7 +70,11 @@ pub struct Reader<L: Layout = AnyLayout> {
     serial: u32,
     contract: OnFull,
     from: From,
-    /// Tells the keeper, when it is dropped, that this reader is gone.
+    /// Cut when the writer is gone, whether or not there is a keeper to say so.
+    line: Option<Lifeline>,
+    /// It was found cut.
+    is_cut: bool,
+    /// Tells the keeper or the writer, when it is dropped, that this reader is gone.
     _leave: Box<dyn Send>,
     started: bool,
     /// Nothing will come any more, as was said once: a writer that wakes late is not believed.
@@ -112,12 +117,14 @@ pub(crate) struct Parts<L> {
     pub serial: u32,
     pub contract: OnFull,
     pub from: From,
+    /// The writer's, where there is one.
+    pub line: Option<Lifeline>,
     pub leave: Box<dyn Send>,
 }
 
 impl<L: Layout> Reader<L> {
     pub(crate) fn new(parts: Parts<L>) -> Reader<L> {
-        let Parts { words, page, payload, layout, slot, serial, contract, from, leave } = parts;
+        let Parts { words, page, payload, layout, slot, serial, contract, from, line, leave } = parts;
         Reader {
             words,
             page,
@@ -127,6 +134,8 @@ impl<L: Layout> Reader<L> {
             serial,
             contract,
             from,
+            line,
+            is_cut: false,
             _leave: leave,
             started: false,
             over: None,
@@ -331,14 +340,14 @@ impl<L: Layout> Reader<L> {
         // Acquire: the last head was published before the end was said.
         let ended = self.words.writer.0.ended.load(Ordering::Acquire);
         let retired = self.words.keeper.0.retired.load(Ordering::Acquire);
-        if ended == 0 && retired == 0 {
+        if ended == 0 && retired == 0 && !self.is_cut {
             return Nothing::Yet;
         }
         if self.started && self.words.writer.0.head.load(Ordering::Acquire) != self.cursor {
             return Nothing::Yet;
         }
         let why = match ended {
-            0 if retired & DIED == 0 => Nothing::Removed,
+            0 if retired == REMOVED => Nothing::Removed,
             0 => Nothing::Retired,
             MOVED => Nothing::Moved,
             _ => Nothing::Ended,
@@ -480,8 +489,25 @@ impl<L: Layout> Reader<L> {
     /// Is there no writer any more? There may be something to look at all the same.
     pub fn is_over(&self) -> bool {
         // Acquire: the last head was published before the end was said.
-        self.words.writer.0.ended.load(Ordering::Acquire) != 0
+        self.is_cut
+            || self.words.writer.0.ended.load(Ordering::Acquire) != 0
             || self.words.keeper.0.retired.load(Ordering::Acquire) != 0
+    }
+
+    /// Looks whether the writer is gone without anybody having said so: its keeper may have died before it. What it has
+    /// published is still there. Makes a system call; [`wait`](Reader::wait) does it where nothing happens for long. Says
+    /// whether it is found gone by this look.
+    pub fn look_after_writer(&mut self) -> bool {
+        // What a dead process stored was stored before the kernel cut its line: the head that is looked at next is the last.
+        let found = !self.is_cut && self.line.as_ref().is_some_and(Lifeline::is_cut);
+        self.is_cut |= found;
+        found
+    }
+
+    /// The line that is cut when the writer is gone.
+    #[cfg(not(loom))]
+    pub(crate) fn line(&self) -> Option<&Lifeline> {
+        self.line.as_ref()
     }
 
     /// Was the ring removed, so that there will be no other of it?
@@ -522,13 +548,17 @@ impl<L: Layout> Reader<L> {
             if left.is_some_and(|left| left.is_zero()) {
                 return Err(Nothing::Yet);
             }
-            self.sleep(timed, left);
+            let rung = self.sleep(timed, left);
+            if !rung && !timed {
+                self.look_after_writer();
+            }
             // One period without a block: from here on it sleeps until it is woken.
             timed = false;
         }
     }
 
-    fn sleep(&mut self, timed: bool, left: Option<Duration>) {
+    /// Says whether it was woken by the bell.
+    fn sleep(&mut self, timed: bool, left: Option<Duration>) -> bool {
         self.counters.waits += 1;
         let bell = self.words.slots[self.slot].bell.load(Ordering::Acquire);
         let wait = &self.page.wait.0.wait;
@@ -549,9 +579,18 @@ impl<L: Layout> Reader<L> {
         } || words.writer.0.ended.load(Ordering::Acquire) != 0
             || words.keeper.0.retired.load(Ordering::Acquire) != 0;
         if !awake {
-            let timeout = if timed { Some(left.unwrap_or(Duration::MAX).min(self.patience.latency)) } else { left };
+            let longest = match (timed, &self.line) {
+                (true, _) => Some(self.patience.latency),
+                (false, Some(_)) => Some(lifeline::LOOK),
+                (false, None) => None,
+            };
+            let timeout = match (left, longest) {
+                (Some(left), Some(longest)) => Some(left.min(longest)),
+                (one, other) => one.or(other),
+            };
             futex::wait(&words.slots[self.slot].bell, bell, timeout);
         }
         wait.store(AWAKE, Ordering::Relaxed);
+        awake || self.words.slots[self.slot].bell.load(Ordering::Relaxed) != bell
     }
 }

@@ -4,6 +4,7 @@
 
 use super::doorbell;
 use super::words::{ASLEEP, AWAKE, ReaderPage, RingWords};
+use crate::shared::lifeline;
 use crate::shared::words::Shared;
 use base::atomic::{AtomicU32, Ordering};
 use rustix::thread::futex::{Wait, WaitFlags, WaitPtr, WaitvFlags};
@@ -58,6 +59,8 @@ pub struct Needed {
     pub(super) bell: u32,
     /// DropNewest readers ring for nobody.
     pub(super) rings: bool,
+    /// It may be gone without anybody's saying so.
+    pub(super) has_line: bool,
 }
 
 /// How often a reader that does not ring is looked at.
@@ -71,7 +74,8 @@ impl Needed {
 
     /// When to look again even if nobody has rung.
     pub fn deadline(&self) -> Option<Instant> {
-        (!self.rings).then(|| Instant::now() + LOOK)
+        let longest = if self.rings { self.has_line.then_some(lifeline::LOOK) } else { Some(LOOK) };
+        longest.map(|longest| Instant::now() + longest)
     }
 
     /// Sleeps until the reader has moved. May wake early: look again.

@@ -10,6 +10,7 @@ use super::layout::{AnyLayout, Claim, Layout};
 use super::words::{ASLEEP, AWAKE, ENDED, MOVED, REMOVED, RingWords};
 use crate::descriptor::{Descriptor, WIRE_MAX};
 use crate::shared::futex;
+use crate::shared::lifeline;
 use crate::shared::payload::Payload;
 use crate::shared::words::Shared;
 use base::atomic::{Ordering, fence, spin_loop};
@@ -168,6 +169,12 @@ impl<L: Layout> Writer<L> {
     /// The ring's layout, to cut the deck.
     pub fn layout_mut(&mut self) -> &mut L {
         &mut self.layout
+    }
+
+    /// Takes note of readers that are gone without the keeper's having said so: it may have died before them. Makes a
+    /// system call for each reader; waiting for room does it where nothing happens for long.
+    pub fn look_after_readers(&mut self) {
+        self.consumers.look_after(&self.words, self.head);
     }
 
     /// Readers it knows of now.
@@ -480,8 +487,8 @@ impl<L: Layout> Writer<L> {
         let Some(Holder::Wait(place)) = self.consumers.look(head, |holder| layout.fits(&claim, holder, head)) else {
             return Ok(());
         };
-        let Some((page, hold)) = self.consumers.waited_for(place) else { return Ok(()) };
-        let page = page.clone();
+        let Some((reader, hold)) = self.consumers.waited_for(place) else { return Ok(()) };
+        let (page, watched) = (reader.page.clone(), reader.line.is_some());
         // Acquire: what the reader did before it rang.
         let bell = page.wait.0.bell.load(Ordering::Acquire);
         self.words.counts.0.wait.store(ASLEEP, Ordering::Relaxed);
@@ -491,11 +498,11 @@ impl<L: Layout> Writer<L> {
             self.counters.waits += 1;
             // A hair more than it may hold, so that the next look finds that it was too long.
             let hold = hold.map(|hold| hold + Duration::from_micros(50));
-            let timeout = match (left, hold) {
-                (Some(left), Some(hold)) => Some(left.min(hold)),
-                (one, other) => one.or(other),
-            };
+            let timeout = [left, hold, watched.then_some(lifeline::LOOK)].into_iter().flatten().min();
             futex::wait(&page.wait.0.bell, bell, timeout);
+            if watched && page.wait.0.bell.load(Ordering::Relaxed) == bell {
+                self.look_after_readers();
+            }
         }
         self.words.counts.0.wait.store(if self.watchers > 0 { ASLEEP } else { AWAKE }, Ordering::Relaxed);
         Ok(())

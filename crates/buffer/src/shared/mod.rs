@@ -4,11 +4,13 @@
 //! - [`words`] — pages of atomics shared with others: the only form in which control words are touched.
 //! - [`payload`] — bytes by absolute position; copied in and out, never lent as `&[u8]` in safe code.
 //! - [`futex`] — sleeping on a word and waking who sleeps.
+//! - [`lifeline`] — learning that a process died, from the kernel.
 //! - [`packets`] — messages with file descriptors beside them; [`peer`] — who is at the other end.
 //!
 //! Nothing here knows what the words and bytes mean: that is [`ring`](crate::ring).
 
 pub mod futex;
+pub mod lifeline;
 #[cfg(not(loom))]
 pub mod packets;
 pub mod payload;

@@ -9,6 +9,7 @@ use crate::ring::memory::{RingMap, RingMemory};
 use crate::ring::retire::remove;
 use crate::ring::words::ReaderPage;
 use crate::ring::{Hold, OnFull, doorbell};
+use crate::shared::lifeline::Lifeline;
 use crate::shared::segment::{Access, PAGE_BYTES, Pages, Segment};
 use crate::shared::words::Shared;
 use base::atomic::Ordering;
@@ -23,6 +24,10 @@ pub(super) struct Generation {
     /// The keeper's own map, made before the seal.
     pub map: RingMap,
     pub stage: Stage,
+    /// Cut when its writer is gone.
+    pub line: Lifeline,
+    /// The other end, until the writer has it.
+    pub held: Option<OwnedFd>,
     pub hold: Hold,
     /// Who reads it.
     pub readers: BTreeMap<u32, KeptReader>,
@@ -46,6 +51,10 @@ pub(super) struct KeptReader {
     pub slot: usize,
     pub segment: Segment,
     pub page: Shared<ReaderPage>,
+    /// Cut when it is gone.
+    pub line: Lifeline,
+    /// The other end, until the reader has it.
+    pub held: Option<OwnedFd>,
     pub wanted: OnFull,
     pub peer: Peer,
 }
@@ -54,11 +63,14 @@ impl Generation {
     pub(super) fn make(options: &RingOptions, number: u32) -> io::Result<Generation> {
         let memory = RingMemory::create("streamline-ring", options.geometry, options.pages, number)?;
         let map = memory.map(Access::Write)?;
+        let (line, held) = Lifeline::new()?;
         Ok(Generation {
             number,
             memory,
             map,
             stage: Stage::Made,
+            line,
+            held: Some(held),
             hold: options.hold,
             readers: BTreeMap::new(),
             gone: Vec::new(),
@@ -117,7 +129,7 @@ impl Generation {
             let page = reader.segment.read_only_fd()?;
             let hold = if reader.wanted.holds() { self.hold } else { None };
             let joined = JoinedReader { slot: reader.slot as u32, serial: *serial, contract: reader.wanted, hold };
-            if !say(&Message::Joined(joined), &[page.as_fd()])? {
+            if !say(&Message::Joined(joined), &[page.as_fd(), reader.line.as_fd()])? {
                 break;
             }
             told.push(*serial);
@@ -141,6 +153,7 @@ impl KeptReader {
         segment.seal_for_writer()?;
         let mapping = segment.map(0, PAGE_BYTES, Access::Write)?;
         let page = Shared::in_mapping(&mapping, 0).ok_or_else(|| io::Error::other("a page holds a reader's words"))?;
-        Ok(KeptReader { slot, segment, page, wanted, peer })
+        let (line, held) = Lifeline::new()?;
+        Ok(KeptReader { slot, segment, page, line, held: Some(held), wanted, peer })
     }
 }

@@ -5,6 +5,7 @@ use super::{FOREIGN_PATH_BYTES, Gone, Keeper, PAST, RingOptions, Role};
 use crate::keeper::message::{Message, Refusal};
 use crate::ring::memory::Geometry;
 use std::io;
+use std::os::fd::AsFd;
 
 impl Keeper {
     pub(super) fn open_writer(&mut self, key: u64) -> Result<(), Gone> {
@@ -30,12 +31,19 @@ impl Keeper {
             }
         }
         let offer = Message::Writer(self.current.memory.geometry(), self.current.number);
-        self.answer_with(key, &offer, &[self.current.memory.segment().fd()])?;
+        self.offer(key, &offer, &self.current)?;
+        self.current.held = None;
         self.current.stage = Stage::Offered;
         if let Some(client) = self.clients.get_mut(&key) {
             client.role = Role::Writer { told: Vec::new() };
         }
         Ok(())
+    }
+
+    /// Gives a generation that nobody has yet to who is to write it; its line is held by nobody else from then on.
+    fn offer(&self, key: u64, offer: &Message, generation: &Generation) -> Result<(), Gone> {
+        let Some(held) = &generation.held else { return Err(Gone::Broken) };
+        self.answer_with(key, offer, &[generation.memory.segment().fd(), held.as_fd()])
     }
 
     /// Where readers wait for the next writer they keep their places: what it writes first is for them, however late they
@@ -106,7 +114,8 @@ impl Keeper {
             };
         }
         let offer = Message::Writer(geometry, next.number);
-        self.answer_with(key, &offer, &[next.memory.segment().fd()])?;
+        self.offer(key, &offer, &next)?;
+        next.held = None;
         next.stage = Stage::Offered;
         self.options.geometry = geometry;
         self.succeed(next);
