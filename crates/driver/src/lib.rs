@@ -1,5 +1,8 @@
 //! Devices: what there is, receiving from them and sending on them.
 //!
+//! - [`contract`] — what all of them do: [`Receive`], [`Transmit`]. Start reading here. [`frame`] — what they give;
+//!   [`filter`] — what they let through.
+//! - [`af_packet`] — packet sockets: the device every Linux offers.
 //! - [`device`] — all devices with their facts; [`watch`] — what happens to them; [`counters`] — what the kernel counts.
 //! - [`link`], [`ethtool`], [`netlink`], [`change`] — how that is asked, and changed; [`namespace`] — where.
 //!
@@ -9,14 +12,20 @@
 
 pub mod af_packet;
 pub mod change;
+pub mod contract;
 pub mod counters;
 pub mod device;
 pub mod error;
 pub mod ethtool;
+pub mod filter;
+pub mod frame;
 pub mod link;
 pub mod namespace;
 pub mod netlink;
 mod sys;
 pub mod watch;
 
+pub use contract::{Receive, ReceiveStatistics, Transmit, TransmitStatistics, Turn};
 pub use error::Error;
+pub use filter::Instruction;
+pub use frame::{Batch, Frame};

@@ -5,6 +5,7 @@
 use std::ffi::{c_int, c_short, c_ulong};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
 use std::time::Duration;
 
 /// Data without pointers or padding that matters, of which every bit pattern is a value.
@@ -20,6 +21,14 @@ unsafe impl Plain for c_int {}
 unsafe impl Plain for u32 {}
 // SAFETY: integers.
 unsafe impl Plain for u64 {}
+// SAFETY: integers in a row, without holes.
+unsafe impl Plain for libc::tpacket_req3 {}
+// SAFETY: as above.
+unsafe impl Plain for libc::tpacket_stats_v3 {}
+// SAFETY: as above.
+unsafe impl Plain for libc::packet_mreq {}
+// SAFETY: as above.
+unsafe impl Plain for libc::sockaddr_ll {}
 // SAFETY: as above.
 unsafe impl Plain for libc::ifinfomsg {}
 // SAFETY: as above.
@@ -59,6 +68,24 @@ pub(crate) fn set_option<T: Plain>(fd: BorrowedFd<'_>, level: c_int, name: c_int
     Ok(())
 }
 
+/// An option of a socket. What the kernel leaves out is zero.
+pub(crate) fn option<T: Plain>(fd: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<T> {
+    // SAFETY: zeroes are a value of plain data.
+    let mut value: T = unsafe { std::mem::zeroed() };
+    let mut length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes into a value that has as many.
+    check(unsafe {
+        libc::getsockopt(fd.as_raw_fd(), level, name, std::ptr::from_mut(&mut value).cast(), &mut length)
+    })?;
+    Ok(value)
+}
+
+/// Takes the error that waits at a socket, if one does.
+pub(crate) fn take_error(fd: BorrowedFd<'_>) -> io::Result<Option<c_int>> {
+    let code: c_int = option(fd, libc::SOL_SOCKET, libc::SO_ERROR)?;
+    Ok((code != 0).then_some(code))
+}
+
 /// An `ioctl` whose argument is a structure that the kernel reads and perhaps writes.
 ///
 /// # Safety
@@ -91,4 +118,44 @@ pub(crate) fn name_bytes(name: &str) -> Option<[libc::c_char; libc::IFNAMSIZ]> {
     let bytes = name.as_bytes();
     let fits = !bytes.is_empty() && bytes.len() < libc::IFNAMSIZ && !bytes.contains(&0);
     fits.then(|| std::array::from_fn(|at| bytes.get(at).map_or(0, |&byte| byte as libc::c_char)))
+}
+
+/// Memory that a file descriptor stands for, mapped for reading and writing. Unmapped when dropped.
+#[derive(Debug)]
+pub(crate) struct Map {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: an address range belongs to the process, not to a thread; what may be done with it is for its owner to say.
+unsafe impl Send for Map {}
+// SAFETY: as above.
+unsafe impl Sync for Map {}
+
+impl Map {
+    /// Maps `bytes` bytes from `offset` on, all pages present.
+    pub(crate) fn new(fd: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<Map> {
+        let offset = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
+        // SAFETY: a fresh range.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, fd.as_raw_fd(), offset) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Map { start: NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?, bytes })
+    }
+
+    /// Address of the byte at `offset`; `None` unless `bytes` bytes from there on are inside.
+    pub(crate) fn at(&self, offset: usize, bytes: usize) -> Option<NonNull<u8>> {
+        let fits = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
+        // SAFETY: inside the map.
+        fits.then(|| unsafe { self.start.add(offset) })
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours, and whoever looked into it borrowed this.
+        let _ = unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
 }

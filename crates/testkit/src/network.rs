@@ -153,7 +153,12 @@ impl End {
         let end = Instant::now() + SETTLING;
         while !watch.links().any(|link| link.index == self.index && is_so(link)) {
             let left = end.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "{} did not get into the state it was asked to get into", self.name);
+            assert!(
+                !left.is_zero(),
+                "{} did not get into the state it was asked to get into: {:?}",
+                self.name,
+                self.link()
+            );
             watch.next(left).expect("the kernel tells");
         }
     }

@@ -1,7 +1,17 @@
-//! Packet sockets: the device every Linux offers.
+//! Packet sockets: the device every Linux offers. A tap: the host's own stack sees every frame as well.
 //!
+//! - [`Receiver`] — from a ring that the kernel fills; [`options`] — what may be asked of it; `block.rs` — what it writes.
+//! - [`Sender`] — many frames with one system call.
 //! - [`socket`] — what receiving and sending share.
 
+mod block;
+mod hardware_clock;
+pub mod options;
+mod receiver;
+mod sender;
 pub mod socket;
 
+pub use options::{Direction, Fanout, FanoutBy, Options, Timestamps};
+pub use receiver::Receiver;
+pub use sender::{Sender, SenderOptions};
 pub use socket::PacketSocket;

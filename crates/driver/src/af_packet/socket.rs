@@ -4,9 +4,12 @@
 //! set up: nothing arrives that nobody asked for.
 
 use crate::error::Error;
-use crate::sys::{check, socket};
+use crate::sys::{check, ioctl, set_option, socket};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// All protocols, as the kernel wants them: in network byte order.
+pub(crate) const ALL: u16 = (libc::ETH_P_ALL as u16).to_be();
 
 /// A packet socket (packet(7)) of one device, which gives and takes whole frames.
 #[derive(Debug)]
@@ -41,6 +44,46 @@ impl PacketSocket {
         self.bind(0).map_err(Error::doing("bind a packet socket"))
     }
 
+    /// Has the device receive what is for others, too, for as long as this socket is open.
+    pub(crate) fn become_promiscuous(&self) -> io::Result<()> {
+        let membership = libc::packet_mreq {
+            mr_ifindex: self.index as i32,
+            mr_type: libc::PACKET_MR_PROMISC as u16,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        set_option(self.as_fd(), libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP, &membership)
+    }
+
+    /// Is its device still there? Once it was removed, it is gone for this socket even if one of that name comes back.
+    pub(crate) fn device_is_there(&self) -> io::Result<bool> {
+        let mut address = address(0, 0);
+        let mut length = size_of::<libc::sockaddr_ll>() as u32;
+        // SAFETY: room for that many bytes.
+        check(unsafe { libc::getsockname(self.fd.as_raw_fd(), std::ptr::from_mut(&mut address).cast(), &mut length) })?;
+        Ok(address.sll_ifindex > 0)
+    }
+
+    /// The device's flags (IFF), and the name it has now; `None` if there is no such device.
+    pub(crate) fn look_up(&self) -> io::Result<Option<(String, i32)>> {
+        // SAFETY: integers; zeroes are a value.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        request.ifr_ifru.ifru_ifindex = self.index as i32;
+        // The first fills in the name that the second asks by.
+        for command in [libc::SIOCGIFNAME, libc::SIOCGIFFLAGS] {
+            // SAFETY: both take an ifreq.
+            match unsafe { ioctl(self.as_fd(), command, &mut request) } {
+                Ok(()) => {}
+                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        // SAFETY: what the second command fills in.
+        let flags = unsafe { request.ifr_ifru.ifru_flags };
+        let name = request.ifr_name.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0).collect::<Vec<u8>>();
+        Ok(Some((String::from_utf8_lossy(&name).into_owned(), i32::from(flags))))
+    }
+
     /// Sends one frame, as it is; blocks until the kernel took it. For a few frames.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         let address = address(self.index, 0);
@@ -68,4 +111,22 @@ fn address(index: u32, protocol: u16) -> libc::sockaddr_ll {
         sll_halen: 0,
         sll_addr: [0; 8],
     }
+}
+
+/// Attaches a filter: from now on only frames that it wants arrive, cut to as many bytes as it gives. Replaces the one before at once.
+pub(crate) fn attach_filter(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+    let length = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
+    let bytes = size_of::<libc::sock_fprog>() as u32;
+    // SAFETY: the kernel reads `len` instructions, which are there, and writes none.
+    check(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            std::ptr::from_ref(&program).cast(),
+            bytes,
+        )
+    })?;
+    Ok(())
 }

@@ -1,0 +1,63 @@
+//! Time stamps by the device's own clock, for as long as somebody wants them: `ioctl(SIOCSHWTSTAMP)`.
+//!
+//! Stamping is the device's setting, not the socket's: what it was before is set again at the end. Who is killed leaves it on.
+
+use super::socket::PacketSocket;
+use crate::sys::{ioctl, name_bytes, set_option};
+use std::io;
+use std::os::fd::AsFd;
+
+#[repr(C)]
+struct Request {
+    name: [libc::c_char; libc::IFNAMSIZ],
+    data: *mut libc::hwtstamp_config,
+    _rest: [u64; 2],
+}
+
+/// `linux/net_tstamp.h`: all received packets.
+const ALL_RECEIVED: i32 = 1;
+/// The same: stamps of the device's clock as it is.
+const RAW_HARDWARE: i32 = libc::SOF_TIMESTAMPING_RAW_HARDWARE as i32;
+
+/// A device whose clock was asked to stamp what it receives.
+#[derive(Debug)]
+pub(super) struct HardwareClock {
+    before: libc::hwtstamp_config,
+}
+
+impl HardwareClock {
+    /// Asks the device and has the socket take its stamps; an error if the device has no such clock.
+    pub(super) fn start(socket: &PacketSocket, device: &str) -> io::Result<HardwareClock> {
+        let mut before = libc::hwtstamp_config { flags: 0, tx_type: 0, rx_filter: 0 };
+        command(socket, device, libc::SIOCGHWTSTAMP, &mut before)?;
+        let mut wanted = libc::hwtstamp_config { rx_filter: ALL_RECEIVED, ..before };
+        command(socket, device, libc::SIOCSHWTSTAMP, &mut wanted)?;
+        let clock = HardwareClock { before };
+        match set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_TIMESTAMP, &RAW_HARDWARE) {
+            Ok(()) => Ok(clock),
+            Err(error) => {
+                clock.stop(socket);
+                Err(error)
+            }
+        }
+    }
+
+    /// Sets what was set before, where the device is still there.
+    pub(super) fn stop(mut self, socket: &PacketSocket) {
+        if let Ok(Some((device, _))) = socket.look_up() {
+            let _ = command(socket, &device, libc::SIOCSHWTSTAMP, &mut self.before);
+        }
+    }
+}
+
+fn command(
+    socket: &PacketSocket,
+    device: &str,
+    command: libc::c_ulong,
+    config: &mut libc::hwtstamp_config,
+) -> io::Result<()> {
+    let name = name_bytes(device).ok_or(io::ErrorKind::InvalidInput)?;
+    let mut request = Request { name, data: config, _rest: [0; 2] };
+    // SAFETY: the shape of an ifreq that points to what both commands take, which lives for the call.
+    unsafe { ioctl(socket.as_fd(), command, &mut request) }
+}
