@@ -24,6 +24,11 @@ pub fn monotonic() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
 
+/// The time of day, ns since 1970 UTC.
+pub fn real() -> u64 {
+    nanoseconds(ClockId::Realtime)
+}
+
 fn nanoseconds(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)

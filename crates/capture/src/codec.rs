@@ -2,7 +2,7 @@
 //! is read was written by another process: every field is checked, and what does not fit is nothing.
 
 use crate::handout::{Device, Exchange};
-use crate::wish::{Direction, Mode, PROGRAM_INSTRUCTIONS, Wish};
+use crate::wish::{By, Direction, Mode, PROGRAM_INSTRUCTIONS, Wish};
 use buffer::live::Geometry;
 use program::cbpf::Instruction;
 
@@ -85,6 +85,7 @@ impl Out {
     pub fn wish(&mut self, wish: &Wish) -> &mut Out {
         self.text(&wish.device)
             .u8(wish.mode as u8)
+            .u8(wish.by as u8)
             .u8(wish.direction as u8)
             .program(&wish.program)
             .u32(wish.sample)
@@ -171,6 +172,7 @@ impl In<'_> {
         Some(Wish {
             device: self.text()?,
             mode: *[Mode::Tap, Mode::Consume].get(usize::from(self.u8()?))?,
+            by: *[By::WhatIsBest, By::Kernel, By::PacketSocket].get(usize::from(self.u8()?))?,
             direction: *[Direction::Both, Direction::In, Direction::Out].get(usize::from(self.u8()?))?,
             program: self.program()?,
             sample: self.u32()?,
@@ -214,6 +216,7 @@ mod tests {
         let wish = Wish {
             device: "eth0".into(),
             mode: Mode::Consume,
+            by: By::PacketSocket,
             direction: Direction::Out,
             program: vec![Instruction { code: 6, jt: 1, jf: 2, k: 0xffff_ffff }; 3],
             sample: 10,

@@ -110,6 +110,11 @@ impl Ring {
 }
 
 impl Copying {
+    /// Makes the bell readable without a packet: there is something to say about the device.
+    pub fn ring(&self) {
+        let _ = rustix::io::write(&self.shared.bell, &1u64.to_ne_bytes());
+    }
+
     /// Lets `each` publish packets: the expressions stay as they are meanwhile, so keep it to one batch.
     pub fn batch<R>(&mut self, each: impl FnOnce(&mut Publisher<'_>) -> R) -> R {
         let shared = Arc::clone(&self.shared);

@@ -34,5 +34,5 @@ pub mod writer;
 pub use handout::{Device, Handout};
 pub use tap::{Ledger, Tap};
 pub use taps::Taps;
-pub use wish::{Direction, Mode, Share, Wish};
+pub use wish::{By, Direction, Mode, Share, Wish};
 pub use writer::{Expression, Opened, Trouble, Writer};

@@ -7,7 +7,7 @@
 
 use crate::codec::{LINE_BYTES, Line};
 use crate::handout::{Device, Exchange, Handout};
-use crate::wish::{PROGRAM_INSTRUCTIONS, Wish};
+use crate::wish::{By, PROGRAM_INSTRUCTIONS, Wish};
 use crate::writer::{Expression, Opened, Trouble, TroubleKind, Writer, own};
 use buffer::live::{Areas, EXPRESSIONS, LiveMemory, LiveReader};
 use buffer::shared::segment::Access;
@@ -31,6 +31,7 @@ const BIT_REST: Duration = Duration::from_millis(200);
 struct Key {
     device: String,
     group: u32,
+    by: By,
 }
 
 /// Owner of devices' rings.
@@ -183,7 +184,7 @@ impl Shared {
         let program = lower(&wish.program)?;
         let mut state = self.lock();
         let state = &mut *state;
-        let key = Key { device: wish.device.clone(), group };
+        let key = Key { device: wish.device.clone(), group, by: wish.by };
         if state.rings.get(&key).is_some_and(|ring| ring.readers.len() == EXPRESSIONS) {
             // Some may have gone, and the thread not have come to it.
             state.turn();
@@ -232,6 +233,7 @@ impl Shared {
             let mut sleepers: Vec<OwnedFd> = Vec::new();
             for ring in state.rings.values() {
                 sleepers.extend(clone(ring.writer.bell()));
+                sleepers.extend(ring.writer.events().and_then(clone));
                 sleepers.extend(ring.readers.iter().filter_map(|reader| clone(reader.line.as_fd())));
             }
             drop(state);
@@ -270,10 +272,13 @@ impl State {
             }
             ring.hear(&mut gone);
         }
+        let before = self.rings.len();
+        // Closing their lines tells its readers.
+        self.rings.retain(|_, ring| !ring.writer.gone());
         if !gone.is_empty() {
             self.dismiss(|reader| gone.contains(&reader.id));
         }
-        !gone.is_empty()
+        !gone.is_empty() || self.rings.len() < before
     }
 
     fn dismiss(&mut self, is_gone: impl Fn(&Reader) -> bool) {
@@ -305,7 +310,7 @@ impl State {
 impl Ring {
     fn open(opener: &dyn Opened, wish: &Wish) -> Result<Ring, Trouble> {
         let ring_bytes = if wish.ring_bytes == 0 { RING_BYTES } else { wish.ring_bytes };
-        let writer = opener.open(&wish.device, ring_bytes)?;
+        let writer = opener.open(&wish.device, ring_bytes, wish.by)?;
         let memory = LiveMemory::map(writer.areas(), writer.geometry(), Access::Read)
             .map_err(|error| Trouble::system("the ring cannot be mapped", &error))?;
         let device = writer.device();
@@ -356,7 +361,7 @@ impl Ring {
             0 => self.memory.next(),
             last => {
                 let mut reader = LiveReader::new(self.memory.clone(), 0);
-                reader.seek_time(crate::clock::monotonic().saturating_sub(last), 0);
+                reader.seek_time(self.writer.now().saturating_sub(last), 0);
                 reader.position()
             }
         };

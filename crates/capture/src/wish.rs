@@ -24,6 +24,18 @@ pub enum Mode {
     Consume,
 }
 
+/// Who writes a device's packets into its ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum By {
+    /// The kernel's program where it sees what a packet socket would, else a packet socket.
+    #[default]
+    WhatIsBest,
+    /// The kernel's program, on the device's TCX hooks.
+    Kernel,
+    /// A thread that copies from a packet socket.
+    PacketSocket,
+}
+
 /// A part of a device's flows: those whose hash leaves this rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
@@ -49,6 +61,8 @@ pub struct Wish {
     pub device: String,
     /// What becomes of the packets.
     pub mode: Mode,
+    /// Who writes them, if this reader is the first.
+    pub by: By,
     /// Which, by where they go.
     pub direction: Direction,
     /// Which, by a classic BPF program in file mode over the wire's bytes (tags in place); none = all.

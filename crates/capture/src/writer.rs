@@ -1,7 +1,7 @@
 //! What the writer of a device's ring must be able to do. The kernel's program is one, a thread that copies another.
 
 use crate::handout::Device;
-use crate::wish::Direction;
+use crate::wish::{By, Direction};
 use buffer::live::{Areas, Geometry};
 use program::ir::Program;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -104,6 +104,21 @@ pub trait Writer: Send {
     /// The armed bits that were set since the last call.
     fn rung(&mut self) -> u64;
 
+    /// The clock by which its packets are stamped.
+    fn now(&self) -> u64 {
+        crate::clock::monotonic()
+    }
+
+    /// Readable when there may be something to say about the device.
+    fn events(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// Is the device gone? Nothing will come from it any more.
+    fn gone(&mut self) -> bool {
+        false
+    }
+
     /// What else is known of packets that did not arrive: by name.
     fn statistics(&mut self) -> Vec<(String, u64)>;
 }
@@ -111,7 +126,7 @@ pub trait Writer: Send {
 /// Opens devices: makes their rings and writers.
 pub trait Opened: Send + Sync {
     /// The writer for a device, with a ring of about so many bytes, before any expression.
-    fn open(&self, device: &str, ring_bytes: u64) -> Result<Box<dyn Writer>, Trouble>;
+    fn open(&self, device: &str, ring_bytes: u64, by: By) -> Result<Box<dyn Writer>, Trouble>;
 }
 
 /// A file descriptor of one's own.

@@ -3,7 +3,7 @@
 use buffer::live::{Areas, Facts, Geometry, SlotFlags};
 use capture::copying::{Copying, Ring, ring};
 use capture::tap::Found;
-use capture::{Device, Direction, Expression, Opened, Share, Tap, Taps, Trouble, Wish, Writer};
+use capture::{By, Device, Direction, Expression, Opened, Share, Tap, Taps, Trouble, Wish, Writer};
 use program::cbpf::Instruction;
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -24,7 +24,7 @@ struct Player {
 }
 
 impl Opened for Player {
-    fn open(&self, device: &str, ring_bytes: u64) -> Result<Box<dyn Writer>, Trouble> {
+    fn open(&self, device: &str, ring_bytes: u64, _by: By) -> Result<Box<dyn Writer>, Trouble> {
         let (ring, half) = ring("played", ring_bytes)?;
         self.halves.lock().unwrap().push_back(half);
         Ok(Box::new(Played { ring, name: device.into(), _alive: Arc::clone(&self.alive) }))

@@ -2,7 +2,7 @@
 //! process) is decided behind [`filter::device::Devices`]; what a device gives is in `parts/live.rs`.
 
 use crate::parts::live::Live;
-use capture::{Direction, Mode as CaptureMode, Share, Tap, Wish, writer::TroubleKind};
+use capture::{By, Direction, Mode as CaptureMode, Share, Tap, Wish, writer::TroubleKind};
 use filter::prelude::*;
 
 /// What `ethernet` is.
@@ -23,6 +23,12 @@ pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network dev
         Param::new("mode", ParamType::Choice(&["tap", "consume"]), "a copy, or take the packets away").default("tap"),
         Param::new("direction", ParamType::Choice(&["both", "in", "out"]), "which packets, by where they go")
             .default("both"),
+        Param::new(
+            "by",
+            ParamType::Choice(&["best", "kernel", "socket"]),
+            "who copies, if this request is the first for the device: a program in the kernel, or a packet socket",
+        )
+        .default("best"),
         Param::new("promisc", ParamType::Flag, "packets for others, too").default("yes"),
         Param::new("snaplen", ParamType::Size, "bytes kept of each packet; 0 = all").default("0"),
         Param::new("buffer", ParamType::Size, "bytes of ring, if this request is the first for the device").default("32M"),
@@ -51,6 +57,11 @@ pub fn wish(params: &Params) -> Result<(Wish, Option<Share>), ParamError> {
     let wish = Wish {
         device: device.into(),
         mode: if params.text("mode") == Some("consume") { CaptureMode::Consume } else { CaptureMode::Tap },
+        by: match params.text("by") {
+            Some("kernel") => By::Kernel,
+            Some("socket") => By::PacketSocket,
+            _ => By::WhatIsBest,
+        },
         direction: match params.text("direction") {
             Some("in") => Direction::In,
             Some("out") => Direction::Out,

@@ -45,7 +45,7 @@ impl PacketSocket {
     }
 
     /// Has the device receive what is for others, too, for as long as this socket is open.
-    pub(crate) fn become_promiscuous(&self) -> io::Result<()> {
+    pub fn become_promiscuous(&self) -> io::Result<()> {
         let membership = libc::packet_mreq {
             mr_ifindex: self.index as i32,
             mr_type: libc::PACKET_MR_PROMISC as u16,

@@ -2,9 +2,13 @@
 
 use buffer::live::{Areas, Geometry};
 use capture::{Device, Direction, Expression, Trouble, Writer, writer::TroubleKind};
+use driver::af_packet::PacketSocket;
 use driver::device::Device as DriverDevice;
+use driver::namespace::Namespace;
+use driver::watch::Watch;
 use kernel::tap::{Tap, TapError, Way};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 /// LINKTYPE of Ethernet.
 const ETHERNET: u16 = 1;
@@ -12,11 +16,19 @@ const ETHERNET: u16 = 1;
 pub(crate) struct KernelWriter {
     tap: Tap,
     device: Device,
+    promiscuous: Option<PacketSocket>,
+    watch: Watch,
 }
 
 impl KernelWriter {
-    pub(crate) fn open(device: &DriverDevice, link_type: u16, ring_bytes: u64) -> Result<KernelWriter, Trouble> {
+    pub(crate) fn open(
+        namespace: &Namespace,
+        device: &DriverDevice,
+        link_type: u16,
+        ring_bytes: u64,
+    ) -> Result<KernelWriter, Trouble> {
         let link = &device.link;
+        let watch = Watch::new(namespace).map_err(super::opener::trouble)?;
         let mut tap = Tap::new(ring_bytes, link_type == ETHERNET).map_err(trouble)?;
         tap.attach(link.index, Way::In).map_err(trouble)?;
         // What is sent on a loopback device is received on it: once is enough.
@@ -30,7 +42,7 @@ impl KernelWriter {
             mtu: link.mtu,
             how: "written by the kernel's program on the device (TCX)".into(),
         };
-        Ok(KernelWriter { tap, device })
+        Ok(KernelWriter { tap, device, promiscuous: None, watch })
     }
 }
 
@@ -75,8 +87,18 @@ impl Writer for KernelWriter {
         self.tap.set(&expressions).map_err(trouble)
     }
 
-    fn promiscuous(&mut self, _wanted: bool) -> Result<(), Trouble> {
-        Ok(())
+    fn promiscuous(&mut self, wanted: bool) -> Result<(), Trouble> {
+        super::set_promiscuous(&mut self.promiscuous, self.device.index, wanted)
+    }
+
+    fn events(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.watch.as_fd())
+    }
+
+    fn gone(&mut self) -> bool {
+        // Everything there is to hear, so that the file descriptor is quiet again.
+        while let Ok(Some(_)) = self.watch.next(Duration::ZERO) {}
+        !self.watch.links().any(|link| link.index == self.device.index)
     }
 
     fn arm(&self, bits: u64) {

@@ -2,19 +2,36 @@
 //!
 //! - `auto` — through the daemon or not; [`Place`].
 //! - [`opener`] — chooses the writer for a device.
-//! - [`kernel_writer`] — the kernel's program.
+//! - `kernel_writer` — the kernel's program; `packet_writer` — a thread that copies from a packet socket.
 
 pub(crate) mod auto;
 mod kernel_writer;
 pub mod opener;
+mod packet_writer;
 
 pub use auto::Place;
 
 use capture::{Device, Share, Tap, Taps, Trouble, Wish, writer::TroubleKind};
+use driver::af_packet::PacketSocket;
 use filter::Devices;
 use opener::Opener;
 use program::Interpreter;
 use std::sync::{Mutex, PoisonError};
+
+/// Has a device receive what is for others, too, as long as `holder` holds the socket that asks for it.
+fn set_promiscuous(holder: &mut Option<PacketSocket>, index: u32, wanted: bool) -> Result<(), Trouble> {
+    *holder = match wanted {
+        false => None,
+        true => {
+            let socket = PacketSocket::new(index).map_err(opener::trouble)?;
+            socket
+                .become_promiscuous()
+                .map_err(|error| Trouble::system("the device does not become promiscuous", &error))?;
+            Some(socket)
+        }
+    };
+    Ok(())
+}
 
 /// Devices opened by this process itself.
 #[derive(Default)]

@@ -1,7 +1,8 @@
 //! Chooses the writer for a device: the kernel's program where it sees what a packet socket would see.
 
 use super::kernel_writer::KernelWriter;
-use capture::{Opened, Trouble, Writer, writer::TroubleKind};
+use super::packet_writer::PacketWriter;
+use capture::{By, Opened, Trouble, Writer, writer::TroubleKind};
 use driver::device::{self, Device};
 use driver::namespace::Namespace;
 
@@ -9,13 +10,13 @@ use driver::namespace::Namespace;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Opener;
 
-/// A device and the LINKTYPE number of its frames.
-fn find(name: &str) -> Result<(Device, u16), Trouble> {
+/// A device, its network namespace, and the LINKTYPE number of its frames.
+fn find(name: &str) -> Result<(Namespace, Device, u16), Trouble> {
     let namespace = Namespace::current()
         .map_err(|error| Trouble::system("this process's network namespace cannot be found", &error))?;
     let device = device::find(&namespace, name).map_err(trouble)?;
     match device.link.link_type() {
-        Some(link_type) => Ok((device, link_type)),
+        Some(link_type) => Ok((namespace, device, link_type)),
         None => {
             let text = format!("frames of `{name}` are of a kind that no capture file has a number for");
             Err(Trouble::new(TroubleKind::Wish, text))
@@ -25,15 +26,29 @@ fn find(name: &str) -> Result<(Device, u16), Trouble> {
 
 /// What is known of a device before it is opened.
 pub fn device(name: &str) -> Result<capture::Device, Trouble> {
-    let (device, link_type) = find(name)?;
+    let (_, device, link_type) = find(name)?;
     let driver::link::Link { name, index, mtu, .. } = device.link;
     Ok(capture::Device { name, index, link_type, mtu, how: String::new() })
 }
 
 impl Opened for Opener {
-    fn open(&self, name: &str, ring_bytes: u64) -> Result<Box<dyn Writer>, Trouble> {
-        let (device, link_type) = find(name)?;
-        Ok(Box::new(KernelWriter::open(&device, link_type, ring_bytes)?))
+    fn open(&self, name: &str, ring_bytes: u64, by: By) -> Result<Box<dyn Writer>, Trouble> {
+        let (namespace, device, link_type) = find(name)?;
+        let by_kernel = || {
+            let writer = KernelWriter::open(&namespace, &device, link_type, ring_bytes)?;
+            Ok::<Box<dyn Writer>, Trouble>(Box::new(writer))
+        };
+        let by_copying = || {
+            let writer = PacketWriter::open(&namespace, &device, link_type, ring_bytes)?;
+            Ok::<Box<dyn Writer>, Trouble>(Box::new(writer))
+        };
+        match by {
+            By::Kernel => by_kernel(),
+            By::PacketSocket => by_copying(),
+            By::WhatIsBest if !sees_segments_alike(&device) => by_copying(),
+            // What the kernel's program cannot do, or may not, a packet socket may: it takes other rights.
+            By::WhatIsBest => by_kernel().or_else(|trouble| by_copying().map_err(|_| trouble)),
+        }
     }
 }
 
