@@ -19,7 +19,7 @@ const NINE: [&str; 9] = [
 ];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let compiler = libpcap::Lazy::new();
+    let compiler = testkit::Compiler::new();
     let expression = |bit: usize, text: Option<&str>| -> Result<Expression, Box<dyn std::error::Error>> {
         let compile = |text| -> Result<_, Box<dyn std::error::Error>> {
             Ok(Arc::new(from_cbpf(&compiler.compile(text, 1, 262_144)?)?))

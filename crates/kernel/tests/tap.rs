@@ -181,7 +181,7 @@ const EXPRESSIONS: &[&str] = &[
 #[test]
 fn verdicts_are_the_interpreters() {
     let Some(mut tap) = tap(8 << 20) else { return };
-    let compiler = libpcap::Lazy::new();
+    let compiler = testkit::Compiler::new();
     let mut programs = Vec::new();
     for expression in EXPRESSIONS {
         match compiler.compile(expression, 1, 262_144) {

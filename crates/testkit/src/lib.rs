@@ -14,3 +14,6 @@ pub mod space;
 
 pub use chain::{Chain, Outcome};
 pub use space::{FussySpace, Wishes};
+
+/// The system's compiler of tcpdump expressions, which may not be there.
+pub use libpcap::Lazy as Compiler;
