@@ -14,4 +14,4 @@ pub mod policy;
 pub mod server;
 
 pub use policy::Policy;
-pub use server::{Listening, Server};
+pub use server::{Listening, MayConnect, Server};

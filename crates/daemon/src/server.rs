@@ -23,6 +23,17 @@ const CLIENTS: usize = 1024;
 /// Clients of one user at a time.
 const CLIENTS_OF_USER: usize = 256;
 
+/// Whom the socket's mode lets in; what they may do then is for the policy to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MayConnect {
+    /// Root alone.
+    Root,
+    /// And this group.
+    Group(u32),
+    /// Everybody.
+    Everybody,
+}
+
 /// A socket that is listened on, with its path where it is ours to remove.
 #[derive(Debug)]
 pub struct Listening {
@@ -31,9 +42,8 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Listens at a path. Whoever is in `group` may connect, where that group is there; else root alone. A socket that nobody
-    /// listens on is replaced.
-    pub fn at(path: &Path, group: Option<u32>) -> io::Result<Listening> {
+    /// Listens at a path. A socket that nobody listens on is replaced.
+    pub fn at(path: &Path, who: MayConnect) -> io::Result<Listening> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
         }
@@ -49,10 +59,14 @@ impl Listening {
         let socket = make()?;
         // Nobody can connect before it is said who may: it does not listen yet.
         rustix::net::bind(&socket, &address)?;
-        let mode = if group.is_some() { 0o660 } else { 0o600 };
+        let (mode, group) = match who {
+            MayConnect::Root => (0o600, None),
+            MayConnect::Group(group) => (0o660, Some(group)),
+            MayConnect::Everybody => (0o666, None),
+        };
         std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))?;
-        if let Some(group) = group {
-            std::os::unix::fs::chown(path, None, Some(group))?;
+        if group.is_some() {
+            std::os::unix::fs::chown(path, None, group)?;
         }
         rustix::net::listen(&socket, 128)?;
         Ok(Listening { socket, path: Some(path.to_path_buf()) })

@@ -2,7 +2,7 @@
 
 use crate::Exit;
 use capture::Taps;
-use daemon::{Listening, Policy, Server, confine};
+use daemon::{Listening, MayConnect, Policy, Server, confine};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use streamline::devices::opener::{self, Opener};
@@ -42,10 +42,16 @@ fn serve(args: &Args) -> Result<(), (Exit, String)> {
         None => Policy::without_file(),
     };
     confine::raise_memory_lock();
+    let who = match (&args.config, daemon::policy::group()) {
+        (Some(_), _) => MayConnect::Everybody,
+        (None, Some(group)) => MayConnect::Group(group),
+        (None, None) => MayConnect::Root,
+    };
     let listening = match inherited() {
         Some(socket) => Listening::inherited(socket),
-        None => Listening::at(&args.socket, daemon::policy::group())
-            .map_err(failed(&format!("cannot listen at {}", args.socket.display())))?,
+        None => {
+            Listening::at(&args.socket, who).map_err(failed(&format!("cannot listen at {}", args.socket.display())))?
+        }
     };
     confine::drop_capabilities().map_err(failed("capabilities cannot be dropped"))?;
     for (name, there) in confine::capabilities() {
