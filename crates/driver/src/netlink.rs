@@ -1,7 +1,7 @@
 //! Netlink: messages with attributes, asking, dumping, listening. What is asked of `rtnetlink` stands in `link.rs` and
 //! `change.rs`.
 //!
-//! Everything here ends: a request that is not answered within [`ANSWER`] is an error. Messages come from the kernel, and
+//! Everything here ends: a request that is not answered within ten seconds is an error. Messages come from the kernel, and
 //! their lengths are checked all the same.
 
 use crate::sys::{Plain, bytes_of, check, read_plain, set_option, socket, wait};

@@ -1,6 +1,6 @@
 //! A packet socket: what receiving and sending share. Opening, binding, memberships, whether its device is still there.
 //!
-//! It is made for no protocol and thereby deaf; only [`bind`](PacketSocket::bind) lets frames in, when filter and ring are
+//! It is made for no protocol and thereby deaf; only binding lets frames in, when filter and ring are
 //! set up: nothing arrives that nobody asked for.
 
 use crate::error::Error;
