@@ -2,6 +2,7 @@
 //!
 //! - [`first_light`] — a comparison: what is measured against what, and how good it has to be. Start reading here.
 //! - [`rings`] — another: queues and rings between threads and processes.
+//! - [`capture`] — another: taps on a device.
 //! - [`case`] — what a comparison is made of; [`setting`] — what every case needs.
 //! - [`measure`] — how two things are compared: interleaved blocks, ratios, intervals.
 //! - [`process`], [`in_process`] — running programs, and requests in this process, and what they cost.
@@ -9,6 +10,7 @@
 //! - [`packets`], [`captures`] — the captures that are measured with.
 //! - [`table`], [`machine`] — what is printed. [`random`] — numbers that are the same everywhere.
 
+pub mod capture;
 pub mod captures;
 pub mod case;
 pub mod first_light;
@@ -53,5 +55,11 @@ pub static COMPARISONS: &[Comparison] = &[
         about: "what carries descriptors and bytes between threads and processes",
         groups: rings::GROUPS,
         draw: Some(rings::charts::draw),
+    },
+    Comparison {
+        name: "capture",
+        about: "taps on a device: unmodified programs through a shared ring, and on packet sockets of their own",
+        groups: &[capture::CASES],
+        draw: None,
     },
 ];

@@ -1,6 +1,7 @@
 //! The same work as processes with pipes between them: what a shell offers. Each stage is this program again, started with
 //! `stage NAME`; pipes are made as large as an ordinary user may have them.
 
+use crate::capture;
 use nix::fcntl::{FcntlArg, fcntl};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -25,6 +26,10 @@ pub fn run(args: &[String]) -> Result<(), String> {
         ["read", path] => read(path),
         ["match", text] => pass_matching(text),
         ["size"] => size(),
+        ["send", device, count, bytes, rate] => {
+            let number = |text: &str| text.parse::<u64>().map_err(|_| format!("`{text}` is no number"));
+            return capture::field::send(device, number(count)?, number(bytes)? as usize, number(rate)?);
+        }
         _ => return Err("stage produce COUNT | touch | end, or read FILE | match TEXT | size".to_owned()),
     };
     outcome.map_err(|error| error.to_string())

@@ -389,7 +389,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out");
         let stdout = Output::new(Box::new(io::sink()), false);
-        let env = Env { input: Types::of(&[Type::Record]), stdout, compiler: Arc::new(NoCompiler), devices: Arc::new(filter::NoDevices), schemas: [].into() };
+        let env = Env {
+            input: Types::of(&[Type::Record]),
+            stdout,
+            compiler: Arc::new(NoCompiler),
+            devices: Arc::new(filter::NoDevices),
+            schemas: [].into(),
+        };
         let params = testkit::chain::params(&KIND, &[("file", path.to_str().unwrap())]);
         let mut lines = Lines::new(&params, &env).unwrap();
         std::fs::write(&path, "precious").unwrap();
@@ -427,7 +433,13 @@ mod tests {
         let check = |error: io::ErrorKind, expected: Result<Status, &str>| {
             let stdout = Output::new(Box::new(Broken { left: 10, error }), false);
             let compiler = Arc::new(NoCompiler);
-            let env = Env { input: Types::of(&[Type::Record]), stdout, compiler, devices: Arc::new(filter::NoDevices), schemas: [].into() };
+            let env = Env {
+                input: Types::of(&[Type::Record]),
+                stdout,
+                compiler,
+                devices: Arc::new(filter::NoDevices),
+                schemas: [].into(),
+            };
             let mut lines = Lines::new(&Params::new(), &env).unwrap();
             lines.buffer().extend_from_slice(&[b'x'; 100]);
             assert_eq!(lines.line_done(), Ok(Status::Done), "too little to be written yet");
@@ -463,7 +475,13 @@ mod tests {
     fn messages_and_records_do_not_mix() {
         let stdout = Output::new(Box::new(io::sink()), false);
         let input = Types::of(&[Type::Record, Type::Message]);
-        let env = Env { input, stdout, compiler: Arc::new(NoCompiler), devices: Arc::new(filter::NoDevices), schemas: [].into() };
+        let env = Env {
+            input,
+            stdout,
+            compiler: Arc::new(NoCompiler),
+            devices: Arc::new(filter::NoDevices),
+            schemas: [].into(),
+        };
         let error = make(&Params::new(), &env).unwrap_err();
         assert!(error.help.unwrap().contains("its own json"));
     }

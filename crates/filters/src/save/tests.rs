@@ -285,7 +285,13 @@ fn a_terminal_gets_no_capture() {
     let check = |eager: bool, expected: Option<&str>| {
         let stdout = Output::new(Box::new(std::io::sink()), eager);
         let compiler = std::sync::Arc::new(NoCompiler);
-        let env = Env { input: Types::of(&[Type::Frame]), stdout, compiler, devices: std::sync::Arc::new(filter::NoDevices), schemas: [].into() };
+        let env = Env {
+            input: Types::of(&[Type::Frame]),
+            stdout,
+            compiler,
+            devices: std::sync::Arc::new(filter::NoDevices),
+            schemas: [].into(),
+        };
         let refused = make(&testkit::chain::params(&KIND, &[("file", "-")]), &env).err();
         assert_eq!(refused.and_then(|error| error.help).as_deref(), expected);
     };

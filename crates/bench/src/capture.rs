@@ -1,0 +1,129 @@
+//! The comparison `capture`: what taps on a device cost, ours and the kernel's own packet sockets.
+//!
+//! Two devices of a pair, each in a namespace of its own. A process pinned to one processor sends on one as fast as it can,
+//! or as fast as both sides can take without a loss; the taps are on the other, and packets are counted there. The cost of
+//! taps is the processor time of everybody, the sender included (it is the one who is interrupted), for each packet, minus
+//! what the sender needs with no tap, measured right before. Starting and ending programs is not counted.
+//!
+//! [`field`] has the devices, the daemon and the sender; [`taps`] the programs.
+
+pub mod field;
+pub mod taps;
+
+use crate::case::{Case, How, Sides, Trouble};
+use crate::measure::{Clock, Figure, Side};
+use crate::setting::Setting;
+use crate::table::{Goal, Touched};
+use field::Field;
+use std::rc::Rc;
+use taps::{Program, Tap, Who};
+
+/// Nine expressions that no packet sent here fits.
+const REJECTING: [&str; 9] = [
+    "tcp port 9",
+    "tcp port 10",
+    "udp port 53",
+    "host 10.9.9.9",
+    "net 192.0.2.0/24 and port 81",
+    "icmp",
+    "ip6 and tcp port 7",
+    "vlan 7",
+    "tcp[13] & 4 != 0 and port 99",
+];
+
+fn tcpdump(who: Who, expression: &'static str) -> Tap {
+    Tap { who, program: Program::Tcpdump, expression }
+}
+
+fn one(who: Who) -> Vec<Tap> {
+    vec![tcpdump(who, "")]
+}
+
+fn nine(who: Who) -> Vec<Tap> {
+    (0..9).map(|_| tcpdump(who, "")).collect()
+}
+
+fn nine_rejecting(who: Who) -> Vec<Tap> {
+    REJECTING.iter().map(|expression| tcpdump(who, expression)).collect()
+}
+
+fn one_rejecting(who: Who) -> Vec<Tap> {
+    vec![tcpdump(who, REJECTING[0])]
+}
+
+fn dumpcap(who: Who) -> Vec<Tap> {
+    vec![Tap { who, program: Program::Dumpcap, expression: "" }]
+}
+
+/// Two sets of taps, and the length of the frames that are sent.
+struct Pairing {
+    ours: fn(Who) -> Vec<Tap>,
+    peer: (fn(Who) -> Vec<Tap>, Who),
+    frame_bytes: usize,
+}
+
+fn sides<'a>(setting: &'a Setting, pairing: Pairing) -> Result<Sides<'a>, Trouble> {
+    let Pairing { ours, peer: (peer, who), frame_bytes } = pairing;
+    let field = Rc::new(Field::new(setting)?);
+    // As fast as can be, or as both sides can take.
+    let rate = field.common_rate(&[ours(Who::Ours), peer(who)], frame_bytes)?;
+    let side = |taps: fn(Who) -> Vec<Tap>, who| {
+        let field = Rc::clone(&field);
+        Side::new(move || field.cost_of(&taps(who), frame_bytes, rate))
+    };
+    Ok(Sides { ours: side(ours, Who::Ours), peer: side(peer, who) })
+}
+
+macro_rules! case {
+    ($about:literal, $against:literal, $goal:expr, $ours:ident, ($peer:ident, $who:expr), $bytes:literal) => {
+        Case {
+            about: $about,
+            against: $against,
+            goal: $goal,
+            touched: Touched::Copy,
+            how: How::Time(Clock::Cpu, Figure::Share, |setting| {
+                sides(setting, Pairing { ours: $ours, peer: ($peer, $who), frame_bytes: $bytes })
+            }),
+        }
+    };
+}
+
+/// Every case.
+pub static CASES: &[Case] = &[
+    case!("A/A: one stock tcpdump, 64 B", "itself", Goal::Within(0.9, 1.1), stock_one, (one, Who::Stock), 64),
+    case!("one `tcpdump -w /dev/null`, 64 B", "stock", Goal::AtMost(1.0, 0.6), one, (one, Who::Stock), 64),
+    case!("one `tcpdump -w /dev/null`, 1,500 B", "stock", Goal::AtMost(1.0, 0.6), one, (one, Who::Stock), 1500),
+    case!("`dumpcap -w`, 64 B", "stock", Goal::AtMost(0.7, 0.5), dumpcap, (dumpcap, Who::Stock), 64),
+    case!("`dumpcap -w`, 1,500 B", "stock", Goal::AtMost(0.7, 0.5), dumpcap, (dumpcap, Who::Stock), 1500),
+    case!(
+        "nine tcpdumps that reject, 64 B",
+        "one of them, ours",
+        Goal::AtMost(1.3, 1.1),
+        nine_rejecting,
+        (one_rejecting, Who::Ours),
+        64
+    ),
+    case!(
+        "nine tcpdumps that reject, 64 B",
+        "stock",
+        Goal::AtMost(0.25, 0.13),
+        nine_rejecting,
+        (nine_rejecting, Who::Stock),
+        64
+    ),
+    case!(
+        "nine tcpdumps that reject, 1,500 B",
+        "stock",
+        Goal::AtMost(0.25, 0.13),
+        nine_rejecting,
+        (nine_rejecting, Who::Stock),
+        1500
+    ),
+    case!("nine tcpdumps that match all, 64 B", "stock", Goal::AtMost(0.45, 0.27), nine, (nine, Who::Stock), 64),
+    case!("nine tcpdumps that match all, 1,500 B", "stock", Goal::AtMost(0.45, 0.27), nine, (nine, Who::Stock), 1500),
+];
+
+/// For the first row, whose two sides are the same.
+fn stock_one(_who: Who) -> Vec<Tap> {
+    one(Who::Stock)
+}

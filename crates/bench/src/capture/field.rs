@@ -1,0 +1,234 @@
+//! Where taps are measured: a pair of devices, a daemon on one side of it, a sender on the other.
+
+use super::taps::{Running, Said, Tap};
+use crate::case::Trouble;
+use crate::process::Cost;
+use crate::setting::Setting;
+use driver::Transmit;
+use driver::af_packet::{Sender, SenderOptions};
+use driver::namespace::Namespace;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use testkit::network::{Pair, may_make_networks};
+
+/// Packets sent in one run.
+const PACKETS: u64 = 400_000;
+
+/// Rates tried where there are losses at full speed, packets a second.
+const RATES: [u64; 6] = [0, 800_000, 500_000, 300_000, 200_000, 100_000];
+
+/// Everybody is through when nothing was done for so long.
+const QUIET: Duration = Duration::from_millis(40);
+
+/// Where taps are measured.
+pub struct Field {
+    pair: Pair,
+    daemon: Child,
+    socket: PathBuf,
+    scratch: tempfile::TempDir,
+    streamline: PathBuf,
+    bench: PathBuf,
+}
+
+impl Drop for Field {
+    fn drop(&mut self) {
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+    }
+}
+
+fn failed(what: &str) -> impl Fn(std::io::Error) -> Trouble + '_ {
+    move |error| Trouble::Failed(format!("{what}: {error}"))
+}
+
+impl Field {
+    /// Makes the devices, and starts the daemon.
+    pub fn new(setting: &Setting) -> Result<Field, Trouble> {
+        if !may_make_networks() {
+            return Err(Trouble::Missing("network namespaces cannot be made: run as root".into()));
+        }
+        let pair = Pair::new();
+        let scratch = setting.output()?;
+        let socket = scratch.path().join("control");
+        let mut command = Command::new(&setting.streamline);
+        command.arg("daemon").arg("--socket").arg(&socket);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let daemon = pair.near.namespace.enter(move || command.spawn()).map_err(failed("the namespace"))?;
+        let daemon = daemon.map_err(failed("the daemon"))?;
+        let field = Field {
+            pair,
+            daemon,
+            socket,
+            scratch,
+            streamline: setting.streamline.clone(),
+            bench: setting.bench.clone(),
+        };
+        let until = Instant::now() + Duration::from_secs(10);
+        while !field.socket.exists() {
+            if Instant::now() > until {
+                return Err(Trouble::Failed("the daemon does not listen".into()));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(field)
+    }
+
+    /// The highest rate at which none of these sets of taps loses a packet; 0 is as fast as can be.
+    pub fn common_rate(&self, sets: &[Vec<Tap>], frame_bytes: usize) -> Result<u64, Trouble> {
+        for rate in RATES {
+            let mut lost = 0;
+            for taps in sets {
+                lost += self.run(taps, frame_bytes, rate)?.lost;
+            }
+            if lost == 0 {
+                eprintln!("  at {}", if rate == 0 { "full speed".into() } else { format!("{rate} packets a second") });
+                return Ok(rate);
+            }
+        }
+        Err(Trouble::Failed("packets are lost even at the lowest rate".into()))
+    }
+
+    /// What these taps cost for each packet, beyond sending it.
+    pub fn cost_of(&self, taps: &[Tap], frame_bytes: usize, rate: u64) -> Result<Cost, String> {
+        let told = |trouble| match trouble {
+            Trouble::Missing(text) | Trouble::Failed(text) => text,
+        };
+        let without = self.run(&[], frame_bytes, rate).map_err(told)?;
+        let with = self.run(taps, frame_bytes, rate).map_err(told)?;
+        if with.lost > 0 {
+            return Err(format!("{} packets were lost", with.lost));
+        }
+        let packets = PACKETS as f64;
+        Ok(Cost { wall_s: with.wall_s / packets, cpu_s: (with.cpu_s - without.cpu_s) / packets })
+    }
+
+    fn run(&self, taps: &[Tap], frame_bytes: usize, rate: u64) -> Result<Run, Trouble> {
+        let device = &self.pair.near.name;
+        let mut running = Vec::new();
+        for tap in taps {
+            let mut command = tap.command(device, &self.streamline, &self.socket, self.scratch.path());
+            let namespace = &self.pair.near.namespace;
+            let child = namespace.enter(move || command.spawn()).map_err(failed("the namespace"))?;
+            running.push(tap.started(child.map_err(failed("a tap"))?)?);
+        }
+        let processes: Vec<u32> = running.iter().map(Running::id).chain([self.daemon.id()]).collect();
+        let all = || processes.iter().map(|process| processor_time(*process)).sum::<f64>();
+        self.await_quiet(&all);
+        let (before, received) = (all(), self.received());
+        let began = Instant::now();
+        let sent = self.send(frame_bytes, rate)?;
+        let wall_s = began.elapsed().as_secs_f64();
+        self.await_quiet(&all);
+        let cpu_s = all() - before + sent;
+        let arrived = self.received() - received;
+        if arrived != PACKETS {
+            return Err(Trouble::Failed(format!("{arrived} of {PACKETS} packets arrived")));
+        }
+        let said: Vec<Said> = running.into_iter().map(Running::end).collect::<Result<_, _>>()?;
+        let mut lost = said.iter().map(|said| said.dropped).sum();
+        for (tap, said) in taps.iter().zip(&said) {
+            let wanted = if tap.expression.is_empty() { PACKETS } else { 0 };
+            if said.captured + said.dropped < wanted {
+                lost += wanted - said.captured - said.dropped;
+            }
+            if said.captured > wanted {
+                return Err(Trouble::Failed(format!("a tap got {} packets of {wanted}", said.captured)));
+            }
+        }
+        Ok(Run { wall_s, cpu_s, lost })
+    }
+
+    /// Waits until processes have nothing to do any more.
+    fn await_quiet(&self, all: &dyn Fn() -> f64) {
+        let until = Instant::now() + Duration::from_secs(10);
+        let mut last = all();
+        while Instant::now() < until {
+            std::thread::sleep(QUIET);
+            let now = all();
+            // A reader that naps looks now and then.
+            if now - last < 0.001 {
+                return;
+            }
+            last = now;
+        }
+    }
+
+    /// Sends; gives the sender's processor time.
+    fn send(&self, frame_bytes: usize, rate: u64) -> Result<f64, Trouble> {
+        let mut command = Command::new(&self.bench);
+        command.args(["stage", "send", &self.pair.far.name]);
+        command.args([PACKETS, frame_bytes as u64, rate].map(|number| number.to_string()));
+        command.stdin(Stdio::null()).stderr(Stdio::inherit());
+        let usage = || nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN);
+        let seconds = |usage: nix::sys::resource::Usage| {
+            let of = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 * 1e-6;
+            of(usage.user_time()) + of(usage.system_time())
+        };
+        let before = usage().map_err(|error| failed("processor time")(error.into()))?;
+        let namespace = &self.pair.far.namespace;
+        let status = namespace.enter(move || command.status()).map_err(failed("the namespace"))?;
+        let after = usage().map_err(|error| failed("processor time")(error.into()))?;
+        match status {
+            Ok(status) if status.success() => Ok(seconds(after) - seconds(before)),
+            Ok(_) => Err(Trouble::Failed("the sender failed".into())),
+            Err(error) => Err(failed("the sender")(error)),
+        }
+    }
+
+    /// Packets the near device has received.
+    fn received(&self) -> u64 {
+        self.pair.near.link().counters.get("rx_packets").unwrap_or(0)
+    }
+}
+
+/// What one run took.
+struct Run {
+    wall_s: f64,
+    cpu_s: f64,
+    lost: u64,
+}
+
+/// Seconds a process and its threads were on a processor (`/proc/PID/task/*/schedstat`).
+fn processor_time(process: u32) -> f64 {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let of = |path: PathBuf| -> Option<f64> {
+        let text = std::fs::read_to_string(path).ok()?;
+        text.split(' ').next()?.parse::<f64>().ok()
+    };
+    tasks.filter_map(|task| of(task.path().join("schedstat"))).sum::<f64>() * 1e-9
+}
+
+/// The stage `send DEVICE COUNT BYTES RATE`: sends so many frames of UDP in IPv4, pinned to the first processor.
+pub fn send(device: &str, count: u64, frame_bytes: usize, rate: u64) -> Result<(), String> {
+    let told = |error: driver::Error| error.to_string();
+    let mut cpus = nix::sched::CpuSet::new();
+    cpus.set(0).map_err(|error| error.to_string())?;
+    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus).map_err(|error| error.to_string())?;
+    let namespace = Namespace::current().map_err(|error| error.to_string())?;
+    let mut sender = Sender::open(&namespace, device, SenderOptions::default()).map_err(told)?;
+    // To an address nobody has: the stack on the other side drops it as soon as it has seen that.
+    let mut frame = vec![0u8; frame_bytes.max(60)];
+    frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1]);
+    frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+    let ip = (frame.len() - 14) as u16;
+    frame[16..18].copy_from_slice(&ip.to_be_bytes());
+    frame[22..24].copy_from_slice(&[64, 17]);
+    frame[26..38].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2, 0x1f, 0x90, 0x1f, 0x91]);
+    frame[38..40].copy_from_slice(&(ip - 20).to_be_bytes());
+    let began = Instant::now();
+    let mut sent = 0;
+    while sent < count {
+        let batch = [frame.as_slice(); 64];
+        let most = (count - sent).min(64) as usize;
+        match sender.transmit(&batch[..most]).map_err(told)? {
+            driver::Turn::Frames(taken) => sent += taken as u64,
+            driver::Turn::Nothing => drop(sender.wait_for_room(Duration::from_millis(10)).map_err(told)?),
+            driver::Turn::Down => return Err(format!("{device} is down")),
+        }
+        // At full speed, whose rate is 0, nothing is due later than now.
+        let due = Duration::from_nanos((sent * 1_000_000_000).checked_div(rate).unwrap_or(0));
+        std::thread::sleep(due.saturating_sub(began.elapsed()));
+    }
+    Ok(())
+}
