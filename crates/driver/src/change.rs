@@ -18,6 +18,8 @@ pub struct Change {
     pub up: Option<bool>,
     /// Bytes of the largest packet.
     pub mtu: Option<u32>,
+    /// Frames that wait for being sent at most.
+    pub queue_frames: Option<u32>,
     /// Its hardware address.
     pub address: Option<Address>,
     /// Its name; it must be off.
@@ -46,6 +48,9 @@ impl Netlink {
         message.put(&head);
         if let Some(mtu) = change.mtu {
             message.attribute(libc::IFLA_MTU, &mtu.to_ne_bytes());
+        }
+        if let Some(frames) = change.queue_frames {
+            message.attribute(libc::IFLA_TXQLEN, &frames.to_ne_bytes());
         }
         if let Some(address) = &change.address {
             message.attribute(libc::IFLA_ADDRESS, &address.0);

@@ -2,7 +2,8 @@
 //!
 //! - [`contract`] — what all of them do: [`Receive`], [`Transmit`]. Start reading here. [`frame`] — what they give;
 //!   [`filter`] — what they let through.
-//! - [`af_packet`] — packet sockets: the device every Linux offers.
+//! - [`af_packet`] — packet sockets: the device every Linux offers. [`tuntap`] — devices this program makes. [`loopback`] —
+//!   a pair of devices inside a process.
 //! - [`device`] — all devices with their facts; [`watch`] — what happens to them; [`counters`] — what the kernel counts.
 //! - [`link`], [`ethtool`], [`netlink`], [`change`] — how that is asked, and changed; [`namespace`] — where.
 //!
@@ -20,9 +21,11 @@ pub mod ethtool;
 pub mod filter;
 pub mod frame;
 pub mod link;
+pub mod loopback;
 pub mod namespace;
 pub mod netlink;
 mod sys;
+pub mod tuntap;
 pub mod watch;
 
 pub use contract::{Receive, ReceiveStatistics, Transmit, TransmitStatistics, Turn};

@@ -1,8 +1,9 @@
 //! What is left of a device when it is closed: nothing. One test alone in its process, which looks at all that this has.
 
-use driver::Receive;
 use driver::af_packet::{Fanout, FanoutBy, Options, Receiver, Sender, SenderOptions};
+use driver::tuntap::{self, TunTap};
 use driver::watch::Watch;
+use driver::{Receive, device};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use testkit::network::{Pair, may_make_networks};
@@ -33,11 +34,12 @@ fn nothing_is_left_of_what_was_closed() {
         let options = [Options { promiscuous: true, ..Options::default() }, Options { fanout, ..Options::default() }];
         let receivers = options.map(|options| Receiver::open(namespace, name, &options).expect("root may receive"));
         let sender = Sender::open(namespace, name, SenderOptions::default()).expect("root may send");
-        (receivers, sender, Watch::new(namespace).expect("anybody may watch"))
+        let tap = TunTap::open(namespace, &tuntap::Options::default()).expect("root may make devices");
+        (receivers, sender, tap, Watch::new(namespace).expect("anybody may watch"))
     };
     let before = held();
     for round in 0..3 {
-        let (mut receivers, sender, watch) = open_all();
+        let (mut receivers, sender, tap, watch) = open_all();
         pair.far.sender().send(&[7; 60]).expect("it is up");
         let mut seen = 0;
         while seen == 0 {
@@ -45,9 +47,9 @@ fn nothing_is_left_of_what_was_closed() {
             receivers[0].receive(Duration::from_secs(20), take).expect("it is there");
         }
         let open = held();
-        assert_eq!(open.0["socket"], before.0.get("socket").unwrap_or(&0) + 4);
+        assert_eq!(open.0["socket"], before.0.get("socket").unwrap_or(&0) + 5);
         assert_eq!(open.1, before.1 + 2);
-        drop((receivers, sender, watch));
+        drop((receivers, sender, tap, watch));
         assert_eq!(held(), before, "round {round}");
         // What cannot be opened leaves nothing, either.
         assert!(Receiver::open(namespace, "no-such", &Options::default()).is_err());
@@ -57,4 +59,5 @@ fn nothing_is_left_of_what_was_closed() {
         assert_eq!(held(), before, "round {round}");
     }
     assert!(!pair.near.link().is_promiscuous());
+    assert_eq!(device::list(namespace).expect("anybody may list").len(), 2, "the tap is gone");
 }

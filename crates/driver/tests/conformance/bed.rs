@@ -26,6 +26,8 @@ pub enum Ability {
     Times,
     /// Drop what there is no room for.
     Overload,
+    /// Give what was there before the device was removed.
+    LastFrames,
 }
 
 /// A receiver's options, as far as the checks want some.
@@ -68,6 +70,8 @@ pub struct Subject {
     pub cannot: &'static [(Ability, &'static str)],
     /// Why it cannot be tried here at all.
     pub absent: Option<String>,
+    /// Bytes of the largest packet it can be set to.
+    pub mtu_max: u32,
 }
 
 impl Subject {
@@ -78,6 +82,11 @@ impl Subject {
             eprintln!("skipped: {reason}");
         }
         reason.is_none()
+    }
+
+    /// The same, where a check can do with less.
+    pub fn has(&self, ability: Ability) -> bool {
+        self.cannot.iter().all(|(cannot, _)| *cannot != ability)
     }
 
     /// Opens it with nothing said.

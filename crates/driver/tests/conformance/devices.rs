@@ -1,11 +1,14 @@
 //! The devices the suite is run on.
 
-use crate::bed::{Bed, Subject, Wanted};
+use crate::bed::{Ability, Bed, Subject, Wanted};
+use driver::Transmit;
 use driver::af_packet::options::BLOCK_BYTES_MIN;
 use driver::af_packet::{Direction, Options, Receiver, Sender, SenderOptions};
 use driver::change::Change;
+use driver::loopback::{self, Capacity};
+use driver::tuntap::{self, TunTap};
 use std::time::Duration;
-use testkit::network::{End, Pair, may_make_networks};
+use testkit::network::{End, Pair, may_make_networks, quiet_namespace};
 
 fn absent_without_privileges() -> Option<String> {
     (!may_make_networks()).then(|| "no networks can be made here".into())
@@ -27,6 +30,9 @@ fn pair(wanted: &Wanted) -> Pair {
     }
     pair
 }
+
+/// Bytes of the largest packet of a veth device.
+const VETH_MTU_MAX: u32 = 65_535;
 
 /// A packet socket on one end of a pair.
 pub fn af_packet() -> Subject {
@@ -53,5 +59,61 @@ pub fn af_packet() -> Subject {
             device: Some(pair.near),
         }
     };
-    Subject { open, cannot: &[], absent: absent_without_privileges() }
+    Subject { open, cannot: &[], absent: absent_without_privileges(), mtu_max: VETH_MTU_MAX }
+}
+
+/// A tap: what the host sends on the device comes here.
+pub fn tap() -> Subject {
+    let open = |wanted: &Wanted| {
+        let namespace = quiet_namespace();
+        let queue_frames = if wanted.small { 500 } else { 4096 };
+        let options = tuntap::Options { name: "tap".into(), queue_frames, ..tuntap::Options::default() };
+        let mut tap = TunTap::open(&namespace, &options).expect("root may make devices");
+        let host = End { namespace: namespace.clone(), name: tap.device.name.clone(), index: tap.device.index };
+        host.change(&Change { arp: Some(false), mtu: wanted.mtu, up: Some(!wanted.down), ..Change::default() });
+        let (receiver, sender) = tap.queues.remove(0);
+        let mut injector = host.sender();
+        Bed {
+            receiver: Box::new(receiver),
+            sender: Box::new(sender),
+            inject: Box::new(move |frame| injector.send(frame).expect("it is up")),
+            observer: Box::new(observer(&host)),
+            device: Some(host),
+        }
+    };
+    let cannot = &[
+        (Ability::Outgoing, "who holds a tap is the other end of the host's line, and does not hear itself"),
+        (Ability::Filter, "who holds a tap is the only one to receive"),
+        (Ability::Promiscuity, "everything that the host sends on a tap is for who holds it"),
+        (Ability::Limits, "a host takes frames of any length from a tap"),
+        (Ability::LastFrames, "the kernel throws away what nobody has read of a tap that is removed"),
+    ];
+    Subject { open, cannot, absent: absent_without_privileges(), mtu_max: 65_521 }
+}
+
+/// A pair of devices inside this process.
+pub fn loopback() -> Subject {
+    let open = |_: &Wanted| {
+        // As much room as a check puts in before it takes out.
+        let (near, far) = loopback::pair(Capacity::default()).expect("a few file descriptors");
+        let (mut injector, observer) = (far.sender, far.receiver);
+        Bed {
+            receiver: Box::new(near.receiver),
+            sender: Box::new(near.sender),
+            inject: Box::new(move |frame| {
+                injector.transmit(&[frame]).expect("the other end is there");
+            }),
+            observer: Box::new(observer),
+            device: None,
+        }
+    };
+    let cannot = &[
+        (Ability::Outgoing, "an end of a pair in a process does not hear itself"),
+        (Ability::Filter, "a pair in a process has no filter"),
+        (Ability::Link, "a pair in a process is no device of the kernel's"),
+        (Ability::Promiscuity, "a pair in a process knows no addresses"),
+        (Ability::Limits, "a pair in a process takes frames of any length"),
+        (Ability::Overload, "a pair in a process takes no more than it has room for"),
+    ];
+    Subject { open, cannot, absent: None, mtu_max: 65_535 }
 }
