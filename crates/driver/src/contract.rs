@@ -109,7 +109,7 @@ pub struct TransmitStatistics {
     pub taken: u64,
     /// Of these, handed to the device.
     pub sent: u64,
-    /// Their bytes.
+    /// Their bytes, and those of frames under way.
     pub sent_bytes: u64,
     /// Of the taken, longer than the device takes.
     pub too_long: u64,
@@ -121,4 +121,11 @@ pub struct TransmitStatistics {
     pub under_way: u64,
     /// Times there was no room for a frame; it was not taken then.
     pub full: u64,
+}
+
+impl TransmitStatistics {
+    /// Of the taken, those that were not sent and will not be.
+    pub fn refused_for_good(&self) -> u64 {
+        self.too_long + self.malformed + self.refused
+    }
 }

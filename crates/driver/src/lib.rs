@@ -2,7 +2,7 @@
 //!
 //! - [`contract`] — what all of them do: [`Receive`], [`Transmit`]. Start reading here. [`frame`] — what they give;
 //!   [`filter`] — what they let through.
-//! - [`af_packet`] — packet sockets: the device every Linux offers. [`tuntap`] — devices this program makes. [`loopback`] —
+//! - [`af_packet`] — packet sockets: the device every Linux offers. [`af_xdp`] — frames taken from the driver. [`tuntap`] — devices this program makes. [`loopback`] —
 //!   a pair of devices inside a process.
 //! - [`device`] — all devices with their facts; [`watch`] — what happens to them; [`counters`] — what the kernel counts.
 //! - [`link`], [`ethtool`], [`netlink`], [`change`] — how that is asked, and changed; [`namespace`] — where.
@@ -12,6 +12,7 @@
 //! every device is a file descriptor with rings of memory that the kernel writes, too.
 
 pub mod af_packet;
+pub mod af_xdp;
 pub mod change;
 pub mod contract;
 pub mod counters;

@@ -33,6 +33,10 @@ unsafe impl Plain for libc::sockaddr_ll {}
 unsafe impl Plain for libc::ifinfomsg {}
 // SAFETY: as above.
 unsafe impl Plain for libc::nlmsghdr {}
+// SAFETY: as above.
+unsafe impl Plain for libc::xdp_umem_reg {}
+// SAFETY: as above.
+unsafe impl Plain for libc::xdp_statistics {}
 
 /// The result a return code means: negative is `errno`.
 pub(crate) fn check(code: c_int) -> io::Result<c_int> {
@@ -118,6 +122,21 @@ pub(crate) fn name_bytes(name: &str) -> Option<[libc::c_char; libc::IFNAMSIZ]> {
     let bytes = name.as_bytes();
     let fits = !bytes.is_empty() && bytes.len() < libc::IFNAMSIZ && !bytes.contains(&0);
     fits.then(|| std::array::from_fn(|at| bytes.get(at).map_or(0, |&byte| byte as libc::c_char)))
+}
+
+/// Waits until every processor is through with the frames it was at: none is still being looked at by a filter that has been
+/// replaced. Tens of milliseconds.
+///
+/// The argument is weak in that it rests on how the kernel is made: `membarrier` and closing a packet socket both wait for
+/// an RCU grace period, and a frame is filtered and counted inside one read-side section.
+pub(crate) fn grace_period() -> io::Result<()> {
+    // SAFETY: takes no pointers.
+    let done = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
+    if done != 0 {
+        // Not offered where processors are kept free of the kernel's timer.
+        drop(socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?);
+    }
+    Ok(())
 }
 
 /// Memory that a file descriptor stands for, mapped for reading and writing. Unmapped when dropped.

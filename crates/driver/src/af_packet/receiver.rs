@@ -258,7 +258,7 @@ impl Receive for Receiver {
 
     fn set_filter(&mut self, program: &[Instruction]) -> Result<u64, Error> {
         let program = self::program(self.direction, program)?;
-        let attached = attach_filter(self.socket.as_fd(), &program).and_then(|()| grace_period());
+        let attached = attach_filter(self.socket.as_fd(), &program).and_then(|()| sys::grace_period());
         attached.map_err(|error| self.failed("change the filter", error))?;
         self.look_at_counters().map_err(|error| self.failed("read the counters", error))?;
         // Counted while the ring is locked: whatever the old filter let through is among these.
@@ -306,21 +306,6 @@ fn program(direction: Direction, program: &[Instruction]) -> Result<Vec<libc::so
         Direction::Out => filter::for_kernel(&filter::outgoing_only(program)),
         Direction::Both | Direction::In => filter::for_kernel(program),
     }
-}
-
-/// Waits until every processor is through with the frames it was at: none is still being looked at by a filter that has been
-/// replaced. Tens of milliseconds.
-///
-/// The argument is weak in that it rests on how the kernel is made: `membarrier` and closing a packet socket both wait for
-/// an RCU grace period, and a frame is filtered and counted inside one read-side section.
-fn grace_period() -> io::Result<()> {
-    // SAFETY: takes no pointers.
-    let done = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
-    if done != 0 {
-        // Not offered where processors are kept free of the kernel's timer.
-        drop(sys::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)?);
-    }
-    Ok(())
 }
 
 /// The ring: blocks in a row, each the kernel's or ours.

@@ -4,6 +4,7 @@ use crate::bed::{Ability, Bed, Subject, Wanted};
 use driver::Transmit;
 use driver::af_packet::options::BLOCK_BYTES_MIN;
 use driver::af_packet::{Direction, Options, Receiver, Sender, SenderOptions};
+use driver::af_xdp::{self, Place};
 use driver::change::Change;
 use driver::loopback::{self, Capacity};
 use driver::tuntap::{self, TunTap};
@@ -60,6 +61,49 @@ pub fn af_packet() -> Subject {
         }
     };
     Subject { open, cannot: &[], absent: absent_without_privileges(), mtu_max: VETH_MTU_MAX }
+}
+
+/// An AF_XDP socket on one end of a pair, its program in the device's driver.
+pub fn af_xdp() -> Subject {
+    af_xdp_at(|wanted| open_af_xdp(wanted, Place::Native))
+}
+
+/// The same, its program behind the driver.
+pub fn af_xdp_generic() -> Subject {
+    af_xdp_at(|wanted| open_af_xdp(wanted, Place::Generic))
+}
+
+fn af_xdp_at(open: fn(&Wanted) -> Bed) -> Subject {
+    let cannot = &[
+        (Ability::Outgoing, "XDP sees what a device receives only"),
+        (Ability::Filter, "an AF_XDP socket's filter is the program that redirects"),
+        (Ability::LargestFrames, "a frame of an AF_XDP socket lies in one chunk"),
+    ];
+    Subject { open, cannot, absent: absent_without_privileges(), mtu_max: 3000 }
+}
+
+fn open_af_xdp(wanted: &Wanted, place: Place) -> Bed {
+    let pair = pair(wanted);
+    if wanted.down {
+        pair.near.set_up(false);
+    }
+    let options = af_xdp::Options {
+        place,
+        promiscuous: wanted.promiscuous,
+        receive_chunks: if wanted.small { 64 } else { 4096 },
+        ..af_xdp::Options::default()
+    };
+    let device = af_xdp::Device::open(&pair.near.namespace, &pair.near.name, options);
+    let mut device = device.expect("root may take what a device receives");
+    let queue = device.queues.remove(0);
+    let mut injector = pair.far.sender();
+    Bed {
+        receiver: Box::new(queue.receiver),
+        sender: Box::new(queue.sender),
+        inject: Box::new(move |frame| injector.send(frame).expect("the other end is up")),
+        observer: Box::new(observer(&pair.far)),
+        device: Some(pair.near),
+    }
 }
 
 /// A tap: what the host sends on the device comes here.

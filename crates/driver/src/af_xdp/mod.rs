@@ -1,0 +1,266 @@
+//! AF_XDP sockets: frames from the device's driver straight into memory of this process, and back. They are *taken*: the
+//! host's own stack does not see what is received here (`mode=consume`).
+//!
+//! - [`Device::open`] — a program on the device, and a socket for each of its queues. Start reading here.
+//! - [`Receiver`], [`Sender`] — the two ways of a queue; `rings.rs` — what they share with the kernel.
+//! - `memory.rs` — where the frames lie; `redirect.rs` — the program; `lookout.rs` — what happens to the device.
+//!
+//! A frame lies in one chunk: devices whose packets are longer than that cannot be opened in native mode, and lose the longer
+//! ones, counted, in generic mode. XDP sees what a device receives, never what the host sends by it.
+
+mod lookout;
+mod memory;
+mod receiver;
+mod redirect;
+mod rings;
+mod sender;
+
+pub use receiver::Receiver;
+pub use redirect::Program;
+pub use sender::Sender;
+
+use crate::af_packet::PacketSocket;
+use crate::error::Error;
+use crate::link::{self, Link, XdpMode};
+use crate::namespace::Namespace;
+use crate::sys::{self, check};
+use lookout::Lookout;
+use memory::Memory;
+use redirect::Redirect;
+use rings::{Ring, Which};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Chunks of one direction of a queue at most.
+const CHUNKS_MAX: u32 = 1 << 20;
+
+/// How to open a device.
+#[derive(Debug)]
+pub struct Options {
+    /// Which of its queues; none stands for all.
+    pub queues: Vec<u32>,
+    /// Chunks to receive into, for each queue: a power of two. As many frames may be late.
+    pub receive_chunks: u32,
+    /// Chunks to send from, for each queue: a power of two.
+    pub transmit_chunks: u32,
+    /// Bytes of a chunk, 2,048 or 4,096; a frame has up to 256 less.
+    pub chunk_bytes: u32,
+    /// Where the program is to run.
+    pub place: Place,
+    /// Whether frames are to be copied.
+    pub copying: Copying,
+    /// Has the device receive what is for others, too, as long as it is open.
+    pub promiscuous: bool,
+    /// Another program than the one that takes every frame.
+    pub program: Option<Program>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            queues: Vec::new(),
+            receive_chunks: 4096,
+            transmit_chunks: 2048,
+            chunk_bytes: 4096,
+            place: Place::NativeIfThere,
+            copying: Copying::NoneIfThere,
+            promiscuous: false,
+            program: None,
+        }
+    }
+}
+
+/// Where the program is to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the device's driver if that can, else behind it.
+    NativeIfThere,
+    /// In the device's driver.
+    Native,
+    /// Behind it, where every device can.
+    Generic,
+}
+
+/// Whether frames are copied between the device's memory and this process's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copying {
+    /// Not if the driver can do without.
+    NoneIfThere,
+    /// Never: a driver that cannot do without is an error.
+    None,
+    /// Always.
+    Always,
+}
+
+/// A device, open.
+#[derive(Debug)]
+pub struct Device {
+    /// What the kernel says of it.
+    pub link: Link,
+    /// Where the program runs.
+    pub mode: XdpMode,
+    /// Its queues.
+    pub queues: Vec<Queue>,
+}
+
+/// A queue of a device, both ways.
+#[derive(Debug)]
+pub struct Queue {
+    /// Its number.
+    pub number: u32,
+    /// Do frames go without being copied?
+    pub zero_copy: bool,
+    /// What the device receives by it.
+    pub receiver: Receiver,
+    /// What the device sends by it.
+    pub sender: Sender,
+}
+
+impl Device {
+    /// Opens the device of this name in `namespace`. What it receives by the queues comes here from now on.
+    pub fn open(namespace: &Namespace, name: &str, options: Options) -> Result<Device, Error> {
+        let opened = namespace.enter(|| Device::open_here(namespace, name, options));
+        opened.map_err(Error::doing(format!("enter the network namespace of `{name}`")))?
+    }
+
+    fn open_here(namespace: &Namespace, name: &str, mut options: Options) -> Result<Device, Error> {
+        let link = link::find(name).map_err(Error::doing(format!("look for `{name}`")))?;
+        let link = link.ok_or_else(|| Error::Absent(name.into()))?;
+        options.check()?;
+        let queues = match options.queues.as_slice() {
+            [] => (0..link.receive_queues.max(1)).collect(),
+            queues => queues.to_vec(),
+        };
+        // First the program: who is refused that has taken nothing.
+        let modes: &[XdpMode] = match options.place {
+            Place::NativeIfThere => &[XdpMode::Native, XdpMode::Generic],
+            Place::Native => &[XdpMode::Native],
+            Place::Generic => &[XdpMode::Generic],
+        };
+        let redirect = Arc::new(Redirect::attach(&link, options.program.take(), modes)?);
+        let open = |&number: &u32| Queue::open(namespace, &link, number, &options, &redirect);
+        let queues = queues.iter().map(open).collect::<Result<_, _>>()?;
+        Ok(Device { mode: redirect.mode(), link, queues })
+    }
+}
+
+impl Options {
+    fn check(&self) -> Result<(), Error> {
+        let sound = |chunks: u32| chunks.is_power_of_two() && chunks <= CHUNKS_MAX;
+        if sound(self.receive_chunks) && sound(self.transmit_chunks) && [2048, 4096].contains(&self.chunk_bytes) {
+            return Ok(());
+        }
+        Err(Error::Invalid(format!(
+            "{} and {} chunks of {} bytes: their number is a power of two up to {CHUNKS_MAX}, their size 2048 or 4096",
+            self.receive_chunks, self.transmit_chunks, self.chunk_bytes
+        )))
+    }
+}
+
+/// What both ways of a queue share.
+#[derive(Debug)]
+struct Socket {
+    fd: OwnedFd,
+    memory: Memory,
+    device: Link,
+    namespace: Namespace,
+    queue: u32,
+}
+
+impl Socket {
+    fn failed(&self, doing: &str, error: io::Error) -> Error {
+        Error::of(format!("{doing} `{}`", self.device.name), error)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Queue {
+    fn open(
+        namespace: &Namespace,
+        device: &Link,
+        number: u32,
+        options: &Options,
+        redirect: &Arc<Redirect>,
+    ) -> Result<Queue, Error> {
+        let doing = |what: &str| Error::doing(format!("{what} for queue {number} of `{}`", device.name));
+        let fd = sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(doing("open an AF_XDP socket"))?;
+        let chunks = options.receive_chunks + options.transmit_chunks;
+        let memory = Memory::create("streamline-frames", chunks, options.chunk_bytes);
+        let memory = memory.map_err(doing("have memory for frames"))?;
+        sys::set_option(fd.as_fd(), libc::SOL_XDP, libc::XDP_UMEM_REG, &memory.registration()).map_err(|error| {
+            match error.raw_os_error() {
+                Some(libc::ENOBUFS) => Error::NotPermitted {
+                    doing: format!("lock {} KiB of memory", (chunks as usize * options.chunk_bytes as usize) >> 10),
+                    help: "it takes CAP_IPC_LOCK, a larger limit of locked memory (`ulimit -l`), or fewer chunks",
+                },
+                _ => doing("show memory for frames to the kernel")(error),
+            }
+        })?;
+        let sizes = [
+            (Which::Fill, options.receive_chunks),
+            (Which::Receive, options.receive_chunks),
+            (Which::Completion, options.transmit_chunks),
+            (Which::Transmit, options.transmit_chunks),
+        ];
+        for (which, entries) in sizes {
+            rings::ask_for(fd.as_fd(), which, entries).map_err(doing("have rings"))?;
+        }
+        let map_rings = || {
+            let offsets = rings::offsets(fd.as_fd())?;
+            let (fill, receive) = (options.receive_chunks, options.receive_chunks);
+            let (completion, transmit) = (options.transmit_chunks, options.transmit_chunks);
+            Ok((
+                Ring::map(fd.as_fd(), Which::Fill, fill, &offsets)?,
+                Ring::map(fd.as_fd(), Which::Receive, receive, &offsets)?,
+                Ring::map(fd.as_fd(), Which::Completion, completion, &offsets)?,
+                Ring::map(fd.as_fd(), Which::Transmit, transmit, &offsets)?,
+            ))
+        };
+        let (fill, receive, completion, transmit) = map_rings().map_err(doing("map rings"))?;
+        let zero_copy = bind(fd.as_fd(), device.index, number, options.copying)
+            .map_err(doing(if options.copying == Copying::None { "do without copying" } else { "bind a socket" }))?;
+        let lookout = |socket| Lookout::new(socket).map_err(doing("look out for what happens"));
+        let look = PacketSocket::new(device.index)?;
+        if options.promiscuous {
+            look.become_promiscuous().map_err(doing("receive what is for others"))?;
+        }
+        let (of_receiver, of_sender) = (lookout(look)?, lookout(PacketSocket::new(device.index)?)?);
+        let (device, namespace) = (device.clone(), namespace.clone());
+        let socket = Arc::new(Socket { fd, memory, device, namespace, queue: number });
+        let receiver = Receiver::start(Arc::clone(&socket), Arc::clone(redirect), of_receiver, fill, receive)?;
+        let sender = Sender::new(socket, of_sender, completion, transmit, options.receive_chunks);
+        Ok(Queue { number, zero_copy, receiver, sender })
+    }
+}
+
+#[repr(C)]
+struct Address {
+    family: u16,
+    flags: u16,
+    device: u32,
+    queue: u32,
+    shared: u32,
+}
+
+/// Binds a socket to a queue; says whether frames go without being copied.
+fn bind(fd: BorrowedFd<'_>, device: u32, queue: u32, copying: Copying) -> io::Result<bool> {
+    // Without either word the kernel does without copying where it can.
+    let copying = match copying {
+        Copying::NoneIfThere => 0,
+        Copying::None => libc::XDP_ZEROCOPY,
+        Copying::Always => libc::XDP_COPY,
+    };
+    let flags = copying | libc::XDP_USE_NEED_WAKEUP;
+    let address = Address { family: libc::AF_XDP as u16, flags, device, queue, shared: 0 };
+    let bytes = size_of::<Address>() as u32;
+    // SAFETY: an address of that many bytes.
+    check(unsafe { libc::bind(fd.as_raw_fd(), std::ptr::from_ref(&address).cast(), bytes) })?;
+    let options: u32 = sys::option(fd, libc::SOL_XDP, libc::XDP_OPTIONS)?;
+    Ok(options & libc::XDP_OPTIONS_ZEROCOPY != 0)
+}

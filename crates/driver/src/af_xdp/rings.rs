@@ -1,0 +1,201 @@
+//! The rings of an AF_XDP socket: arrays of fixed size with a producer's and a consumer's count, one side of each the kernel
+//! (`linux/if_xdp.h`, af_xdp.rst).
+//!
+//! The kernel's counts are trusted; that they are no further apart than the ring is long is checked all the same.
+
+use crate::sys::{self, Map};
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What a ring holds.
+pub(super) trait Entry: Copy {}
+/// Places in the frames' memory: those to be filled, and those sent.
+impl Entry for u64 {}
+
+/// A frame that was received or is to be sent (struct xdp_desc).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Descriptor {
+    pub(super) address: u64,
+    pub(super) len: u32,
+    pub(super) options: u32,
+}
+impl Entry for Descriptor {}
+
+/// Where the parts of one ring lie in its map (struct xdp_ring_offset).
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct Offsets {
+    producer: u64,
+    consumer: u64,
+    entries: u64,
+    flags: u64,
+}
+
+/// The same of all rings (struct xdp_mmap_offsets).
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub(super) struct AllOffsets {
+    receive: Offsets,
+    transmit: Offsets,
+    fill: Offsets,
+    completion: Offsets,
+}
+
+// SAFETY: integers in a row.
+unsafe impl sys::Plain for AllOffsets {}
+
+/// Which ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    Receive,
+    Transmit,
+    Fill,
+    Completion,
+}
+
+impl Which {
+    fn place(self, offsets: &AllOffsets) -> (u64, Offsets) {
+        match self {
+            Which::Receive => (libc::XDP_PGOFF_RX_RING as u64, offsets.receive),
+            Which::Transmit => (libc::XDP_PGOFF_TX_RING as u64, offsets.transmit),
+            Which::Fill => (libc::XDP_UMEM_PGOFF_FILL_RING, offsets.fill),
+            Which::Completion => (libc::XDP_UMEM_PGOFF_COMPLETION_RING, offsets.completion),
+        }
+    }
+
+    fn option(self) -> libc::c_int {
+        match self {
+            Which::Receive => libc::XDP_RX_RING,
+            Which::Transmit => libc::XDP_TX_RING,
+            Which::Fill => libc::XDP_UMEM_FILL_RING,
+            Which::Completion => libc::XDP_UMEM_COMPLETION_RING,
+        }
+    }
+}
+
+/// Asks for a ring of `entries`, a power of two, before they are mapped.
+pub(super) fn ask_for(fd: BorrowedFd<'_>, which: Which, entries: u32) -> io::Result<()> {
+    sys::set_option(fd, libc::SOL_XDP, which.option(), &entries)
+}
+
+/// Where everything lies in the maps.
+pub(super) fn offsets(fd: BorrowedFd<'_>) -> io::Result<AllOffsets> {
+    let offsets: AllOffsets = sys::option(fd, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS)?;
+    // Kernels before 5.4 know no flags, and say less.
+    if offsets.completion.entries == 0 {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    Ok(offsets)
+}
+
+/// One side of a ring.
+#[derive(Debug)]
+pub(super) struct Ring<T> {
+    map: Map,
+    offsets: Offsets,
+    size: u32,
+    /// Our count: of what was produced, or consumed.
+    own: u32,
+    _entries: PhantomData<T>,
+}
+
+impl<T: Entry> Ring<T> {
+    pub(super) fn map(fd: BorrowedFd<'_>, which: Which, size: u32, offsets: &AllOffsets) -> io::Result<Ring<T>> {
+        let (at, offsets) = which.place(offsets);
+        let bytes = offsets.entries as usize + size as usize * size_of::<T>();
+        let ring = Ring { map: Map::new(fd, at, bytes)?, offsets, size, own: 0, _entries: PhantomData };
+        // Everything below relies on it.
+        let inside = [offsets.producer, offsets.consumer, offsets.flags]
+            .into_iter()
+            .all(|word| word % 4 == 0 && ring.map.at(word as usize, 4).is_some());
+        if inside && offsets.entries % 8 == 0 && size.is_power_of_two() {
+            Ok(ring)
+        } else {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "the kernel describes a ring that cannot be"))
+        }
+    }
+
+    fn word(&self, offset: u64) -> &AtomicU32 {
+        let word = self.map.at(offset as usize, 4).expect("checked when it was mapped");
+        // SAFETY: inside the map, which lives as long as this borrow, and aligned; the kernel accesses it as a whole.
+        unsafe { AtomicU32::from_ptr(word.cast().as_ptr()) }
+    }
+
+    fn entry(&self, count: u32) -> NonNull<T> {
+        let index = (count & (self.size - 1)) as usize;
+        let bytes = size_of::<T>();
+        let entry = self.map.at(self.offsets.entries as usize + index * bytes, bytes);
+        entry.expect("an index below the size it was mapped with").cast()
+    }
+
+    /// Entries at most.
+    pub(super) fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Does the kernel sleep, and want to be told that there is something?
+    pub(super) fn wants_wakeup(&self) -> bool {
+        self.word(self.offsets.flags).load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
+    }
+
+    /// Of a ring that we consume: entries that are there.
+    pub(super) fn filled(&self) -> u32 {
+        // Acquire: with the kernel's release when it says that it has produced.
+        self.word(self.offsets.producer).load(Ordering::Acquire).wrapping_sub(self.own).min(self.size)
+    }
+
+    /// The entry `ahead` of those that are there; only below what [`filled`](Ring::filled) gave.
+    pub(super) fn look(&self, ahead: u32) -> T {
+        // SAFETY: inside the map and aligned; the kernel wrote it before it said so, and leaves it until `consume`.
+        unsafe { self.entry(self.own.wrapping_add(ahead)).read() }
+    }
+
+    /// Gives the first `count` entries back.
+    pub(super) fn consume(&mut self, count: u32) {
+        self.own = self.own.wrapping_add(count);
+        // Release: after everything that was looked at.
+        self.word(self.offsets.consumer).store(self.own, Ordering::Release);
+    }
+
+    /// Of a ring that we produce: entries there is room for.
+    pub(super) fn free(&self) -> u32 {
+        // Acquire: with the kernel's release when it says that it has consumed.
+        let consumed = self.word(self.offsets.consumer).load(Ordering::Acquire);
+        self.size.saturating_sub(self.own.wrapping_sub(consumed))
+    }
+
+    /// Adds entries, as many as there is room for, and shows them to the kernel; says how many.
+    pub(super) fn produce(&mut self, entries: impl IntoIterator<Item = T>) -> u32 {
+        let mut count = 0;
+        for entry in entries.into_iter().take(self.free() as usize) {
+            // SAFETY: inside the map and aligned; the kernel does not look before it is told.
+            unsafe { self.entry(self.own.wrapping_add(count)).write(entry) };
+            count += 1;
+        }
+        self.own = self.own.wrapping_add(count);
+        // Release: the entries come first.
+        self.word(self.offsets.producer).store(self.own, Ordering::Release);
+        count
+    }
+}
+
+/// Tells the kernel that there is something to send.
+pub(super) fn wake_to_send(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: no bytes, no address.
+    let sent = unsafe { libc::sendto(fd.as_raw_fd(), std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Tells the kernel that there is memory to fill.
+pub(super) fn wake_to_receive(fd: BorrowedFd<'_>) {
+    // What it says is said again by whatever is done next.
+    // SAFETY: no bytes, no address.
+    let _ = unsafe {
+        let (nobody, nothing) = (std::ptr::null_mut(), std::ptr::null_mut());
+        libc::recvfrom(fd.as_raw_fd(), nothing, 0, libc::MSG_DONTWAIT, nobody, std::ptr::null_mut())
+    };
+}
