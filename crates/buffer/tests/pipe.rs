@@ -718,3 +718,70 @@ fn a_reader_that_waits_for_the_next_writer_hears_of_the_removal() {
         assert_eq!(reading.join().unwrap(), 0);
     }
 }
+
+#[test]
+fn a_forwarder_that_polls_goes_on_when_the_ring_it_forwarded_to_changes_its_size() {
+    let from = Kept::new(RingKind::D, false);
+    let (mut writer, mut forwarder) = (from.writer(), from.reader());
+    forwarder.set_non_blocking(true);
+    let to = Kept::new(RingKind::D, false);
+    let mut forwarded = to.writer();
+    let mut end = to.reader();
+    for round in 0..20 {
+        writer.write_all(b"bytes").unwrap();
+        assert!(becomes_readable(&mut forwarder), "round {round}");
+        let block = forwarder.peek().unwrap().unwrap();
+        forwarder.forward(&block, &mut forwarded).unwrap();
+        assert_eq!(forwarder.stat().outstanding, 1);
+        // Nothing to read: its thread watches who has to read what was forwarded.
+        assert!(!readable(&mut forwarder), "round {round}");
+        let reading = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(10));
+            end.read_exact(&mut [0; 5]).unwrap();
+            end.set_non_blocking(true);
+            while end.peek().is_ok() {}
+            end.set_non_blocking(false);
+            end
+        });
+        std::thread::sleep(Duration::from_millis(2));
+        forwarded.resize(4096 << (round % 3), 16).unwrap();
+        end = reading.join().unwrap();
+        // It may be readable once for what was passed.
+        while forwarder.stat().outstanding > 0 {
+            assert!(becomes_readable(&mut forwarder), "round {round}");
+            assert!(forwarder.peek().is_err());
+        }
+    }
+}
+
+#[test]
+fn who_polls_follows_a_ring_that_changes_its_size_at_any_time() {
+    let kept = Kept::new(RingKind::D, false);
+    let mut writer = kept.writer();
+    let mut reader = kept.reader();
+    reader.set_non_blocking(true);
+    let writing = std::thread::spawn(move || {
+        for n in 0..2000u64 {
+            writer.write_all(&n.to_le_bytes()).unwrap();
+            // As the reader finds that there is nothing more, or a little before or after that.
+            let until = Instant::now() + Duration::from_micros(n % 40);
+            while Instant::now() < until {}
+            // A reader that is many sizes behind is waited for.
+            while let Err(error) = writer.resize(4096, 16) {
+                assert_eq!(error.kind(), io::ErrorKind::ResourceBusy, "{error}");
+                std::thread::yield_now();
+            }
+        }
+    });
+    let mut next = 0u64;
+    loop {
+        assert!(becomes_readable(&mut reader), "after {next}");
+        match reader.read(&mut [0; 8]) {
+            Ok(0) => break,
+            Ok(_) => next += 1,
+            Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+        }
+    }
+    assert_eq!(next, 2000);
+    writing.join().unwrap();
+}

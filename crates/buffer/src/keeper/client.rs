@@ -330,7 +330,10 @@ impl NamedWriter {
     pub fn resize(&mut self, bytes: u64, slots: u64) -> io::Result<()> {
         let geometry = Geometry::new(self.geometry.kind, bytes, slots);
         let offer = locked(&self.connection).call(&Message::Resize(geometry), None)?;
-        let given = take_offer(&self.connection, offer, self.signalling)?;
+        let mut given = take_offer(&self.connection, offer, self.signalling)?;
+        if let Some(old) = &self.writer {
+            given.writer.go_on_from(old);
+        }
         (self.geometry, self.generation) = (given.geometry, given.generation);
         if let Some(old) = self.writer.replace(given.writer) {
             old.close_moved();

@@ -19,12 +19,20 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+/// A unit of a ring that was forwarded to. One that goes on in another size counts anew, and does so only when all that was
+/// forwarded to it before is passed.
+#[derive(Clone, Copy, Debug)]
+struct There {
+    generation: u32,
+    unit: u64,
+}
+
 /// What was forwarded to one ring and is not passed there yet.
 #[derive(Debug)]
 pub(super) struct Outstanding {
     sink: SharedSink,
     /// The unit there, and the unit here that the block begins at.
-    units: VecDeque<(u64, u64)>,
+    units: VecDeque<(There, u64)>,
 }
 
 impl Outstanding {
@@ -38,13 +46,16 @@ impl Outstanding {
     }
 
     /// The ring, and the first unit there that is not passed yet.
-    pub fn front(&self) -> Front {
-        (Arc::clone(&self.sink), self.units.front().map_or(0, |(there, _)| *there))
+    pub fn front(&self) -> Option<Front> {
+        self.units.front().map(|(there, _)| Front { sink: Arc::clone(&self.sink), there: *there })
     }
 }
 
 /// A ring that was forwarded to, and the first unit of it that is not passed there yet.
-pub(super) type Front = (SharedSink, u64);
+pub(super) struct Front {
+    sink: SharedSink,
+    there: There,
+}
 
 /// Readers that have yet to pass what was forwarded: they ring as long as this lives, also while nobody waits for room.
 pub(super) struct Watch<'a> {
@@ -56,10 +67,10 @@ pub(super) struct Watch<'a> {
 
 impl Watch<'_> {
     pub fn new(fronts: &[Front]) -> Watch<'_> {
-        let needed = fronts.iter().map(|(sink, unit)| {
+        let needed = fronts.iter().map(|Front { sink, there }| {
             let mut sink = locked(sink);
             sink.writer().watch();
-            sink.writer().needed_by(*unit)
+            if sink.generation() == there.generation { sink.writer().needed_by(there.unit) } else { None }
         });
         Watch { fronts, needed: needed.collect(), began: Instant::now() }
     }
@@ -83,7 +94,7 @@ impl Watch<'_> {
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
         let is_silent = self.began.elapsed() >= lifeline::LOOK;
-        for (sink, _) in self.fronts {
+        for Front { sink, .. } in self.fronts {
             let mut sink = locked(sink);
             sink.writer().unwatch();
             if is_silent {
@@ -189,7 +200,8 @@ impl PipeReader {
         if let Some(unit) = to.forward(&named)?
             && holds
         {
-            let entry = (unit, block.seen.position);
+            let there = There { generation: locked(to.sink()).generation(), unit };
+            let entry = (there, block.seen.position);
             match self.outstanding.iter_mut().find(|one| Arc::ptr_eq(&one.sink, to.sink())) {
                 Some(one) => one.units.push_back(entry),
                 None => self.outstanding.push(Outstanding { sink: Arc::clone(to.sink()), units: [entry].into() }),
@@ -204,8 +216,11 @@ impl PipeReader {
             return;
         }
         self.outstanding.retain_mut(|one| {
-            let passed = locked(&one.sink).writer().passed();
-            while one.units.front().is_some_and(|(there, _)| *there < passed) {
+            let mut sink = locked(&one.sink);
+            let (generation, passed) = (sink.generation(), sink.writer().passed());
+            drop(sink);
+            let is_passed = |there: &There| there.generation != generation || there.unit < passed;
+            while one.units.front().is_some_and(|(there, _)| is_passed(there)) {
                 one.units.pop_front();
             }
             !one.units.is_empty()

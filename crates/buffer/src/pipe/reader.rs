@@ -399,7 +399,7 @@ impl PipeReader {
         self.source.reader().tell();
         let reader = self.source.reader_ref();
         // When nothing more comes here, who reads there is all there is to wait for.
-        let sleeper = (!reader.is_over()).then(|| reader.sleeper());
+        let sleeper = (!reader.is_done()).then(|| reader.sleeper());
         let began = Instant::now();
         self.sleep_for_outputs(sleeper.as_ref());
         if began.elapsed() >= lifeline::LOOK {
@@ -421,7 +421,7 @@ impl PipeReader {
 
     /// Sleeps until who it was forwarded to has moved, or this ring's bell rings.
     fn sleep_for_outputs(&self, sleeper: Option<&Sleeper>) {
-        let fronts: Vec<_> = self.outstanding.iter().map(Outstanding::front).collect();
+        let fronts: Vec<_> = self.outstanding.iter().filter_map(Outstanding::front).collect();
         let watch = Watch::new(&fronts);
         if !watch.is_due() {
             match sleeper {
@@ -456,19 +456,19 @@ impl PipeReader {
         let blocked = matches!(self.look(false), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
         let (source, outstanding) = (&self.source, &self.outstanding);
         let Some(poller) = &mut self.poller else { return };
-        poller.set(if !blocked {
-            Due::Now
-        } else {
-            let over = source.reader_ref().is_over();
-            match source {
-                Source::Named(named, _) if over && outstanding.is_empty() => Due::Answer(named.answer_fd()),
-                _ => Due::Later {
-                    sleeper: source.reader_ref().sleeper(),
-                    line: source.reader_ref().line().filter(|_| !over).cloned(),
-                    is_over: over,
-                    fronts: outstanding.iter().map(Outstanding::front).collect(),
-                },
+        // What the look found, not how things are by now: a ring that ended since wakes who sleeps on its bell.
+        let is_over = source.reader_ref().is_done();
+        poller.set(match source {
+            _ if !blocked => Due::Now,
+            Source::Named(named, _) if is_over && outstanding.is_empty() && named.is_asking() => {
+                Due::Answer(named.answer_fd())
             }
+            _ => Due::Later {
+                sleeper: source.reader_ref().sleeper(),
+                line: source.reader_ref().line().filter(|_| !is_over).cloned(),
+                is_over,
+                fronts: outstanding.iter().filter_map(Outstanding::front).collect(),
+            },
         });
     }
 

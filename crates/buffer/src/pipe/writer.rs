@@ -28,6 +28,14 @@ impl Sink {
         }
     }
 
+    /// Which of its rings it writes: each size is another.
+    pub fn generation(&self) -> u32 {
+        match self {
+            Sink::Named(named) => named.generation(),
+            Sink::Local(..) => 0,
+        }
+    }
+
     fn register(&mut self, origin: &Origin) -> io::Result<u16> {
         match (self, origin.named_place()) {
             (Sink::Named(writer), Some((named, generation))) => writer.register(named.path(), generation),

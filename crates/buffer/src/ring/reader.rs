@@ -494,6 +494,12 @@ impl<L: Layout> Reader<L> {
             || self.words.keeper.0.retired.load(Ordering::Acquire) != 0
     }
 
+    /// Was it said that nothing will come any more, after everything was looked at? Then it is so for ever.
+    #[cfg(not(loom))]
+    pub(crate) fn is_done(&self) -> bool {
+        self.over.is_some()
+    }
+
     /// Looks whether the writer is gone without anybody having said so: its keeper may have died before it. What it has
     /// published is still there. Makes a system call; [`wait`](Reader::wait) does it where nothing happens for long. Says
     /// whether it is found gone by this look.

@@ -105,6 +105,8 @@ pub struct Writer<L: Layout = AnyLayout> {
     next_mark: u64,
     last_mark: u64,
     counters: WriterCounters,
+    /// What was done in the rings before this one.
+    before: WriterCounters,
 }
 
 impl<L: Layout> std::fmt::Debug for Writer<L> {
@@ -143,6 +145,7 @@ impl<L: Layout> Writer<L> {
             next_mark: 0,
             last_mark: 0,
             counters: WriterCounters::default(),
+            before: WriterCounters::default(),
         }
     }
 
@@ -158,7 +161,14 @@ impl<L: Layout> Writer<L> {
 
     /// What it has done so far.
     pub fn counters(&self) -> WriterCounters {
-        WriterCounters { demoted: self.consumers.demoted(), ..self.counters }
+        let (now, before) = (self.counters, self.before);
+        WriterCounters {
+            blocks: before.blocks + now.blocks,
+            bytes: before.bytes + now.bytes,
+            dropped: before.dropped + now.dropped,
+            demoted: before.demoted + self.consumers.demoted(),
+            waits: before.waits + now.waits,
+        }
     }
 
     /// The ring's layout.
@@ -533,6 +543,18 @@ impl<L: Layout> Writer<L> {
     pub(crate) fn needed_by(&mut self, unit: u64) -> Option<super::sleeper::Needed> {
         let _ = self.meet();
         self.consumers.needed_by(unit, self.head)
+    }
+
+    /// Carries on the counters, the patience and the watching of the writer of the ring before this one.
+    #[cfg(not(loom))]
+    pub(crate) fn go_on_from(&mut self, before: &Writer<L>) {
+        self.before = before.counters();
+        self.patience = before.patience;
+        self.watchers = before.watchers;
+        if self.watchers > 0 {
+            self.words.counts.0.wait.store(ASLEEP, Ordering::Relaxed);
+            doorbell::full();
+        }
     }
 
     /// Ends the ring: readers take what there is and are done.
