@@ -216,14 +216,27 @@ int64_t sl_tee(sl_pipe *from,
                uintptr_t len);
 
 /*
- A file descriptor that is readable when there is something to read, or the end. It belongs to the handle: do not read
- or close it. The descriptor, or a negative errno.
+ A file descriptor to poll. Of a reader: readable (POLLIN) when there is something to read, or the end. Of a writer:
+ writable (POLLOUT) when a block of 4,096 bytes (or the longest there can be) can be written without waiting, or a write
+ fails at once; its POLLIN means nothing. It belongs to the handle: do not read, write or close it. The descriptor, or a
+ negative errno.
 
  # Safety
 
  `pipe` is from `sl_open`.
  */
 int32_t sl_poll_fd(sl_pipe *pipe);
+
+/*
+ The descriptor that `sl_poll_fd` gives of a writer; from here on it is writable when there is room for `len` bytes. What
+ can never fit fails at once, and so can be written.
+
+ # Safety
+
+ `pipe` is from `sl_open`.
+ */
+int32_t sl_poll_room(sl_pipe *pipe,
+                     uintptr_t len);
 
 /*
  Wakes readers that sleep through a batch. 0, or a negative errno.

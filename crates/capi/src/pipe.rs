@@ -291,8 +291,10 @@ pub unsafe extern "C" fn sl_tee(from: *mut SlPipe, to: *const *mut SlPipe, count
     })
 }
 
-/// A file descriptor that is readable when there is something to read, or the end. It belongs to the handle: do not read
-/// or close it. The descriptor, or a negative errno.
+/// A file descriptor to poll. Of a reader: readable (POLLIN) when there is something to read, or the end. Of a writer:
+/// writable (POLLOUT) when a block of 4,096 bytes (or the longest there can be) can be written without waiting, or a write
+/// fails at once; its POLLIN means nothing. It belongs to the handle: do not read, write or close it. The descriptor, or a
+/// negative errno.
 ///
 /// # Safety
 ///
@@ -301,8 +303,29 @@ pub unsafe extern "C" fn sl_tee(from: *mut SlPipe, to: *const *mut SlPipe, count
 pub unsafe extern "C" fn sl_poll_fd(pipe: *mut SlPipe) -> i32 {
     guarded_int(|| {
         // SAFETY: the caller's word.
-        let (reader, _) = unsafe { reader(pipe) }?;
-        Ok(i64::from(reader.poll_fd()?.as_raw_fd()))
+        let fd = match unsafe { end(pipe) }? {
+            End::Reader { reader, .. } => reader.poll_fd()?.as_raw_fd(),
+            End::Writer(writer) => {
+                let longest = usize::try_from(writer.stat().block_bytes).unwrap_or(usize::MAX);
+                writer.poll_fd(longest.min(libc::PIPE_BUF))?.as_raw_fd()
+            }
+        };
+        Ok(i64::from(fd))
+    })
+}
+
+/// The descriptor that `sl_poll_fd` gives of a writer; from here on it is writable when there is room for `len` bytes. What
+/// can never fit fails at once, and so can be written.
+///
+/// # Safety
+///
+/// `pipe` is from `sl_open`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sl_poll_room(pipe: *mut SlPipe, len: usize) -> i32 {
+    guarded_int(|| {
+        // SAFETY: the caller's word.
+        let writer = unsafe { writer(pipe) }?;
+        Ok(i64::from(writer.poll_fd(len)?.as_raw_fd()))
     })
 }
 
@@ -416,4 +439,68 @@ pub unsafe extern "C" fn sl_close(pipe: *mut SlPipe) -> i32 {
         }
         Ok(0)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use buffer::keeper::client::Named;
+    use buffer::keeper::policy::Policy;
+    use buffer::keeper::server::{Keeper, RingOptions};
+    use buffer::ring::RingKind;
+    use buffer::ring::memory::Geometry;
+    use buffer::shared::segment::Pages;
+    use std::ffi::CString;
+    use std::ptr::null_mut;
+
+    fn poll(fd: i32, events: i16, wait_ms: i32) -> i16 {
+        let mut polled = libc::pollfd { fd, events, revents: 0 };
+        // SAFETY: one element, as is said.
+        unsafe { libc::poll(&mut polled, 1, wait_ms) };
+        polled.revents
+    }
+
+    #[test]
+    fn a_writers_descriptor_is_writable_while_there_is_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ring.sock");
+        let geometry = Geometry::new(RingKind::C, 8192, 0);
+        let options =
+            RingOptions { geometry, pages: Pages::Normal, policy: Policy::default(), hold: None, keep_open: false };
+        let mut keeper = Keeper::create(&path, options).unwrap();
+        let keeper = std::thread::spawn(move || keeper.run());
+        let name = CString::new(path.to_str().unwrap()).unwrap();
+        let (mut writer, mut reader) = (null_mut(), null_mut());
+        let bytes = [7u8; 8192];
+        let mut got = [0u8; 8192];
+        // SAFETY: handles and memory as the functions want them.
+        unsafe {
+            assert_eq!(sl_open(name.as_ptr(), SL_WRITE | SL_NONBLOCK, &mut writer), 0);
+            let fd = sl_poll_fd(writer);
+            assert_eq!(poll(fd, libc::POLLOUT, 0), 0, "nobody reads yet");
+            assert_eq!(sl_open(name.as_ptr(), SL_READ, &mut reader), 0);
+            assert_eq!(poll(fd, libc::POLLOUT, 5000), libc::POLLOUT);
+            assert_eq!(sl_write(writer, bytes.as_ptr().cast(), 5000), 5000);
+            assert_eq!(poll(fd, libc::POLLOUT, 0), 0, "no room for 4,096");
+            assert_eq!(sl_poll_room(writer, 3000), fd);
+            assert_eq!(poll(fd, libc::POLLOUT, 0), libc::POLLOUT);
+            assert_eq!(sl_poll_room(reader, 1), -libc::EBADF);
+            assert_eq!(sl_poll_fd(null_mut()), -libc::EINVAL);
+            assert_eq!(sl_write(writer, bytes.as_ptr().cast(), 5000), 3192);
+            assert_eq!(sl_write(writer, bytes.as_ptr().cast(), 1), -i64::from(libc::EAGAIN));
+            assert_eq!(poll(fd, libc::POLLOUT, 0), 0);
+            assert_eq!(sl_read(reader, got.as_mut_ptr().cast(), 8192), 8192);
+            let readable = sl_poll_fd(reader);
+            assert_eq!(poll(readable, libc::POLLIN, 0), 0);
+            assert_eq!(poll(fd, libc::POLLOUT, 5000), libc::POLLOUT);
+            assert_eq!(sl_write(writer, bytes.as_ptr().cast(), 1), 1);
+            assert_eq!(poll(readable, libc::POLLIN, 5000), libc::POLLIN);
+            assert_eq!(sl_close(reader), 0);
+            assert_eq!(poll(fd, libc::POLLOUT, 5000), libc::POLLOUT);
+            assert_eq!(sl_close(writer), 0);
+        }
+        Named::at(path.to_str().unwrap()).unwrap().remove().unwrap();
+        keeper.join().unwrap().unwrap();
+        assert!(got == bytes);
+    }
 }

@@ -10,7 +10,8 @@
 //! - [`writer`] — writes, and is given what is forwarded.
 //! - [`forward`] — blocks from one ring to others; who waits for whom.
 //! - [`foreign`] — the buffer fault: bytes that lie in another ring than their descriptor.
-//! - [`poll`] — a file descriptor for poll(2) and epoll(7).
+//! - [`poll`] — a file descriptor for poll(2) and epoll(7) that says that there is something to read; `room`, that there is
+//!   room to write.
 //! - [`local`] — rings within this process, without a keeper's socket.
 //! - [`mod@file`] — a file read as if it were a ring.
 //!
@@ -22,6 +23,7 @@ pub mod forward;
 pub mod local;
 pub mod poll;
 pub mod reader;
+mod room;
 pub mod writer;
 
 pub use file::PipeFile;

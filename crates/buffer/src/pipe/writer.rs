@@ -2,6 +2,7 @@
 
 use super::foreign::Origin;
 use super::local::Local;
+use super::room::{RoomPoller, Wanted};
 use crate::descriptor::{Descriptor, WIRE_MAX};
 use crate::keeper::client::NamedWriter;
 use crate::keeper::server::FOREIGN_RINGS;
@@ -10,6 +11,7 @@ use crate::ring::{NotWritten, RingKind, Writer, WriterCounters};
 use crate::shared::lifeline;
 use std::collections::VecDeque;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -33,6 +35,14 @@ impl Sink {
         match self {
             Sink::Named(named) => named.generation(),
             Sink::Local(..) => 0,
+        }
+    }
+
+    /// Can somebody come to read it?
+    pub fn is_kept(&self) -> bool {
+        match self {
+            Sink::Named(named) => named.is_kept(),
+            Sink::Local(..) => true,
         }
     }
 
@@ -79,6 +89,9 @@ pub struct PipeWriter {
     needs_readers: bool,
     /// Somebody has read it.
     was_read: bool,
+    poller: Option<RoomPoller>,
+    /// For how many bytes the poller says that there is room.
+    room: u64,
     /// When it looked last whether its readers live, for want of room.
     looked: Option<Instant>,
     /// Numbers of other rings; 0 where there is none to be had. Latest asked for last, as the keeper has them.
@@ -119,6 +132,8 @@ impl PipeWriter {
             blocking,
             needs_readers,
             was_read: false,
+            poller: None,
+            room: 1,
             looked: None,
             numbers: VecDeque::new(),
             forwarded_to: 0,
@@ -180,6 +195,16 @@ impl PipeWriter {
     fn until_written<T>(
         &mut self,
         room: u64,
+        attempt: impl FnMut(RingKind, &mut Writer) -> Result<Option<T>, NotWritten>,
+    ) -> io::Result<Option<T>> {
+        let outcome = self.until_written_unsettled(room, attempt);
+        self.settle();
+        outcome
+    }
+
+    fn until_written_unsettled<T>(
+        &mut self,
+        room: u64,
         mut attempt: impl FnMut(RingKind, &mut Writer) -> Result<Option<T>, NotWritten>,
     ) -> io::Result<Option<T>> {
         let mut sink = locked(&self.sink);
@@ -187,10 +212,13 @@ impl PipeWriter {
             if sink.writer().readers() > 0 {
                 self.was_read = true;
             } else if self.needs_readers {
+                if self.was_read || sink.writer().is_removed() {
+                    return Err(broken());
+                }
                 match &mut *sink {
-                    _ if self.was_read => return Err(broken()),
                     Sink::Named(named) if self.blocking => drop(named.wait_for_reader(None)?),
-                    _ => return Err(would_block()),
+                    sink if sink.is_kept() => return Err(would_block()),
+                    _ => return Err(io::Error::new(io::ErrorKind::NotConnected, "the ring's keeper died")),
                 }
                 continue;
             }
@@ -260,6 +288,37 @@ impl PipeWriter {
         &self.sink
     }
 
+    /// A file descriptor that is writable (POLLOUT) when a block of `room` bytes can be written without waiting, or when
+    /// writing it fails at once, as for a pipe; that it is readable means nothing. It belongs to this writer; it is fed by a
+    /// thread that sleeps as long as nothing happens. Asked for again with another `room`, it is the same descriptor.
+    ///
+    /// Of a stream: when as many bytes can be written at once. Readers that hold nothing, or have the newest dropped, are
+    /// never waited for.
+    pub fn poll_fd(&mut self, room: usize) -> io::Result<BorrowedFd<'_>> {
+        self.room = room as u64;
+        if self.poller.is_none() {
+            self.poller = Some(RoomPoller::new(Arc::clone(&self.sink))?);
+        }
+        self.settle();
+        match &self.poller {
+            Some(poller) => Ok(poller.fd()),
+            None => Err(io::ErrorKind::Other.into()),
+        }
+    }
+
+    /// Gives the descriptor up, and what it costs at each call; it is closed.
+    pub fn close_poll_fd(&mut self) {
+        self.poller = None;
+    }
+
+    /// Makes the pollable file descriptor say how things are.
+    fn settle(&mut self) {
+        if let Some(poller) = &mut self.poller {
+            // Nothing is ever to be waited for in a ring without readers that had some: a write fails.
+            poller.set(Wanted { room: self.room, reader: self.needs_readers && !self.was_read });
+        }
+    }
+
     /// Wakes readers that sleep through a batch.
     pub fn flush_signals(&mut self) {
         locked(&self.sink).writer().flush();
@@ -289,9 +348,13 @@ impl PipeWriter {
                 }
             }
         }
-        named.resize(bytes, slots)?;
-        self.forwarded_to = 0;
-        Ok(())
+        let outcome = named.resize(bytes, slots);
+        drop(sink);
+        if outcome.is_ok() {
+            self.forwarded_to = 0;
+        }
+        self.settle();
+        outcome
     }
 
     /// Ends the ring in order; as dropping it.

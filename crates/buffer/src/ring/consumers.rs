@@ -303,8 +303,21 @@ impl Consumers {
                 bell,
                 rings,
                 has_line: consumer.reader.line.is_some(),
+                hold: None,
             })
         })
+    }
+
+    /// The bell of the reader in this place, as it is now: to be looked at before its position.
+    #[cfg(not(loom))]
+    pub fn bell_of(&self, place: usize) -> Option<super::sleeper::Needed> {
+        let (reader, hold) = self.waited_for(place)?;
+        // Acquire: what the reader did before it rang.
+        let bell = reader.page.wait.0.bell.load(Ordering::Acquire);
+        let (page, has_line) = (reader.page.clone(), reader.line.is_some());
+        // A hair more than it may hold, so that the next look finds that it was too long.
+        let hold = hold.map(|hold| hold + std::time::Duration::from_micros(50));
+        Some(super::sleeper::Needed { page, bell, rings: true, has_line, hold })
     }
 
     /// Lowest position of all holding readers now: what a forwarder's own reading may advance to.

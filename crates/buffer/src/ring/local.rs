@@ -10,7 +10,6 @@ use super::words::{READERS, ReaderPage, RingWords};
 use super::writer::Writer;
 use crate::shared::payload::Payload;
 use crate::shared::words::Shared;
-use base::atomic::Ordering;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -35,10 +34,10 @@ impl Kept {
         self.members.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Lets the writer see that something changed; wakes it if it waits for this reader.
+    /// Lets the writer see that something changed; wakes it if it waits for that, or for this reader.
     fn tell_writer(&self, page: &Shared<ReaderPage>) {
         // Release: the change is in the list before the epoch says so.
-        self.words.keeper.0.epoch.fetch_add(1, Ordering::Release);
+        doorbell::ring(&self.words.keeper.0.epoch);
         doorbell::ring(&page.wait.0.bell);
     }
 }

@@ -61,6 +61,8 @@ pub struct Needed {
     pub(super) rings: bool,
     /// It may be gone without anybody's saying so.
     pub(super) has_line: bool,
+    /// How long it may still hold the ring.
+    pub(super) hold: Option<Duration>,
 }
 
 /// How often a reader that does not ring is looked at.
@@ -75,7 +77,7 @@ impl Needed {
     /// When to look again even if nobody has rung.
     pub fn deadline(&self) -> Option<Instant> {
         let longest = if self.rings { self.has_line.then_some(lifeline::LOOK) } else { Some(LOOK) };
-        longest.map(|longest| Instant::now() + longest)
+        [longest, self.hold].into_iter().flatten().min().and_then(|longest| Instant::now().checked_add(longest))
     }
 
     /// Sleeps until the reader has moved. May wake early: look again.

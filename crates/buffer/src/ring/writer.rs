@@ -545,6 +545,37 @@ impl<L: Layout> Writer<L> {
         self.consumers.needed_by(unit, self.head)
     }
 
+    /// Was the ring removed? Nobody will read what is written.
+    pub fn is_removed(&mut self) -> bool {
+        self.meet() == Err(NotWritten::Removed)
+    }
+
+    /// Who has to be waited for until a block of `len` bytes has room; `None` where a write would not wait. Between
+    /// [`watch`](Writer::watch) and [`unwatch`](Writer::unwatch), so that readers ring.
+    #[cfg(not(loom))]
+    pub(crate) fn room_needs(&mut self, len: u64) -> Result<Option<super::sleeper::Needed>, NotWritten> {
+        self.meet()?;
+        let claim = self.layout.claim(self.head, self.bytes, len).map_err(|_| NotWritten::TooLong)?;
+        let (layout, head) = (&self.layout, self.head);
+        let fits = |holder| layout.fits(&claim, holder, head);
+        loop {
+            let Some(Holder::Wait(place)) = self.consumers.look(head, fits) else { return Ok(None) };
+            if self.consumers.demote(&self.words, head, fits) {
+                continue;
+            }
+            let needed = self.consumers.bell_of(place);
+            if self.consumers.look(head, fits) == Some(Holder::Wait(place)) {
+                return Ok(needed);
+            }
+        }
+    }
+
+    /// The word that changes when somebody joins or leaves, and its value as of the last look.
+    #[cfg(not(loom))]
+    pub(crate) fn membership_word(&self) -> (Shared<RingWords>, u32) {
+        (self.words.clone(), self.epoch)
+    }
+
     /// Carries on the counters, the patience and the watching of the writer of the ring before this one.
     #[cfg(not(loom))]
     pub(crate) fn go_on_from(&mut self, before: &Writer<L>) {

@@ -12,7 +12,6 @@ use crate::ring::{Hold, OnFull, doorbell};
 use crate::shared::lifeline::Lifeline;
 use crate::shared::segment::{Access, PAGE_BYTES, Pages, Segment};
 use crate::shared::words::Shared;
-use base::atomic::Ordering;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -85,9 +84,9 @@ impl Generation {
         pages.for_each(|page| doorbell::ring(&page.wait.0.bell));
     }
 
-    /// Lets the writer know that it should ask.
+    /// Lets the writer know that it should ask; wakes it if it waits for somebody to come.
     fn changed(&self) {
-        self.map.words.keeper.0.epoch.fetch_add(1, Ordering::Release);
+        doorbell::ring(&self.map.words.keeper.0.epoch);
     }
 
     pub(super) fn news_for(&self, told: &[u32]) -> bool {
