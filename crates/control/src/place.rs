@@ -114,7 +114,8 @@ fn choose<'a>(
     refused: &Refused,
 ) -> Result<(&'a dyn Space, String), String> {
     let mut best: Option<(u8, u32, &dyn Space)> = None;
-    let mut objections = Vec::new();
+    // Of all spaces, for when none is left; and of those that might have run it, for people who wonder.
+    let (mut objections, mut surprises) = (Vec::new(), Vec::new());
     for space in spaces {
         let space = space.as_ref();
         let objection = |why: &str| format!("{}: {why}", space.name());
@@ -128,11 +129,15 @@ fn choose<'a>(
         }
         if refused.0.contains(&(id, space.name().to_string())) {
             objections.push(objection("refused when asked to prepare it"));
+            surprises.push(objection("refused when asked to prepare it"));
             continue;
         }
         let offers = calls.iter().map(|(kind, params)| space.offer(kind, params).map(|offer| offer.cost));
         match offers.sum::<Result<u32, String>>() {
-            Err(why) => objections.push(objection(&why)),
+            Err(why) => {
+                objections.push(objection(&why));
+                surprises.push(objection(&why));
+            }
             Ok(cost) => {
                 let rank = (level(space.sort()), cost);
                 if best.is_none_or(|(level, cost, _)| rank < (level, cost)) {
@@ -145,8 +150,8 @@ fn choose<'a>(
     let app_only = calls.iter().any(|(kind, _)| kind.spaces == Spaces::APP);
     let mut why =
         if app_only { "touches files or the terminal".to_string() } else { "lowest space that may run it".to_string() };
-    if !objections.is_empty() {
-        why = format!("{why} ({})", objections.join("; "));
+    if !surprises.is_empty() {
+        why = format!("{why} ({})", surprises.join("; "));
     }
     Ok((space, why))
 }

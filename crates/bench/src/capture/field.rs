@@ -21,6 +21,10 @@ const RATES: [u64; 6] = [0, 800_000, 500_000, 300_000, 200_000, 100_000];
 /// Everybody is through when nothing was done for so long.
 const QUIET: Duration = Duration::from_millis(40);
 
+/// The kernel gives a packet socket's last block, which is not full, to a program after this long: what the program asked
+/// for (1 s) and some more.
+const BLOCK_TIMEOUT: Duration = Duration::from_millis(1100);
+
 /// Where taps are measured.
 pub struct Field {
     pair: Pair,
@@ -119,6 +123,9 @@ impl Field {
         let began = Instant::now();
         let sent = self.send(frame_bytes, rate)?;
         let wall_s = began.elapsed().as_secs_f64();
+        if !taps.is_empty() {
+            std::thread::sleep(BLOCK_TIMEOUT);
+        }
         self.await_quiet(&all);
         let cpu_s = all() - before + sent;
         let arrived = self.received() - received;
