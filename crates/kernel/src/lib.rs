@@ -10,11 +10,13 @@
 //! - [`sys`] — the calls, and errors that say which instruction the verifier did not like.
 //! - [`code`] — instructions with labels.
 //! - [`lower`] — one filter program, over a copy of the packet's first bytes as they are on the wire.
+//! - [`hash`] — of a packet's flow.
 //! - [`tap`] — the program that decides who wants a packet and writes it into a live ring. Start reading here.
 //!
 //! Everything hangs off file descriptors: dropping a [`Tap`] takes it off its device, whatever happened before.
 
 pub mod code;
+pub mod hash;
 pub mod lower;
 pub mod sys;
 pub mod tap;

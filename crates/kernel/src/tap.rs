@@ -397,7 +397,7 @@ impl Tap {
 
     fn fill_slot(&self, code: &mut Code, interface: u32, way: Way) {
         let (no_tag, tag_done, whole, single) = (code.label(), code.label(), code.label(), code.label());
-        hash_flow(code);
+        crate::hash::lower(code, self.tags);
         code.call(Helper::KtimeGetNs);
         code.load(Width::Eight, R3, Frame, stack::SLOT);
         code.store(Width::Eight, R3, slot::TIME, R0);
@@ -576,11 +576,6 @@ fn ask(code: &mut Code, expression: &Expression) -> Result<(), TapError> {
     add_register(code, R1, at + count::WIRE_BYTES, R2);
     code.place(reject);
     Ok(())
-}
-
-/// The hash of the packet's flow, the same in both directions; 0 where it has none.
-fn hash_flow(code: &mut Code) {
-    code.store_constant(Width::Eight, R7, facts::HASH, 0);
 }
 
 /// The records the program left in the ring buffer: one page of its position, two views of its one page of records.

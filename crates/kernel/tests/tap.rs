@@ -228,6 +228,7 @@ fn verdicts_are_the_interpreters() {
         let got = take(&mut reader);
         assert_eq!(got.len(), 1);
         assert!(got[0].2 == frame);
+        assert_eq!(got[0].1.hash, kernel::hash::of(&frame, true), "{frame:02x?}");
         for (bit, interpreter) in interpreters.iter().enumerate() {
             let expected = interpreter.run(&frame, frame.len() as u32) != 0;
             hits[bit] += u32::from(expected);

@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// LINKTYPE of Ethernet.
-const ETHERNET: u16 = 1;
+pub(crate) const ETHERNET: u16 = 1;
 
 pub(crate) struct KernelWriter {
     tap: Tap,

@@ -1,8 +1,9 @@
 //! A device's ring written by a thread that copies from a packet socket: for devices and kernels whose programs cannot, or
 //! would see packets otherwise than a packet socket does.
 
+use super::kernel_writer::ETHERNET;
 use super::opener::trouble;
-use buffer::live::{Areas, Geometry};
+use buffer::live::{Areas, Facts, Geometry};
 use capture::copying::{self, Copying, Ring};
 use capture::{Device, Expression, Trouble, Writer};
 use driver::Receive;
@@ -44,14 +45,14 @@ impl PacketWriter {
         ring_bytes: u64,
     ) -> Result<PacketWriter, Trouble> {
         let link = &device.link;
-        let options = Options { flow_hash: true, ..Options::default() };
+        let options = Options::default();
         let receiver = Receiver::open(namespace, &link.name, &options).map_err(trouble)?;
         let (ring, copying) = copying::ring(&link.name, ring_bytes)?;
         let shared = Arc::<Shared>::default();
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name(format!("copy-{}", link.name))
-            .spawn(move || copy(receiver, copying, &theirs))
+            .spawn(move || copy(receiver, link_type == ETHERNET, copying, &theirs))
             .map_err(|error| Trouble::system("no thread can be made", &error))?;
         let device = Device {
             name: link.name.clone(),
@@ -65,7 +66,7 @@ impl PacketWriter {
 }
 
 /// The thread: from the socket's ring into the live one.
-fn copy(mut receiver: Receiver, mut copying: Copying, shared: &Shared) {
+fn copy(mut receiver: Receiver, ethernet: bool, mut copying: Copying, shared: &Shared) {
     let mut scratch = vec![0; PACKET_BYTES];
     while !shared.ended.load(Ordering::Acquire) {
         let turn = receiver.receive(LOOK, &mut |batch| {
@@ -78,7 +79,8 @@ fn copy(mut receiver: Receiver, mut copying: Copying, shared: &Shared) {
                             &scratch[..len]
                         }
                     };
-                    publisher.publish(frame.facts(0), bytes);
+                    let hash = kernel::hash::of(bytes, ethernet);
+                    publisher.publish(Facts { hash, ..frame.facts(0) }, bytes);
                 }
             });
         });
