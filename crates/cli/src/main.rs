@@ -62,6 +62,8 @@ enum Command {
     Man(commands::man::Args),
     Pipe(commands::pipe::Args),
     Daemon(commands::daemon::Args),
+    Devices(commands::devices::Args),
+    Doctor(commands::doctor::Args),
     Ps(commands::ps::Args),
     Stop(commands::ps::StopArgs),
 }
@@ -89,6 +91,8 @@ fn main() -> ExitCode {
         Command::Man(args) => commands::man::run(&args),
         Command::Pipe(args) => commands::pipe::run(&args),
         Command::Daemon(args) => commands::daemon::run(&args),
+        Command::Devices(args) => commands::devices::run(&args),
+        Command::Doctor(args) => commands::doctor::run(&args),
         Command::Ps(args) => commands::ps::run(&args),
         Command::Stop(args) => commands::ps::stop(&args),
     };

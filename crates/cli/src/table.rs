@@ -106,3 +106,18 @@ fn node(node: &engine::NodeReport) -> Value {
         "edges": node.edges.iter().map(edge).collect::<Vec<_>>(),
     })
 }
+
+/// Rows of cells, each column as wide as its widest cell.
+pub(crate) fn columns(rows: &[Vec<String>]) -> String {
+    let count = rows.first().map_or(0, Vec::len);
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..count).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let line: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}", width = *width)).collect();
+        text.push_str(line.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}

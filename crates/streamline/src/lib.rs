@@ -26,6 +26,11 @@ pub use engine::{End, Report, Worker};
 pub use filter::{Kind, Output};
 pub use session::{Error, Finished, Job, Session, registry};
 
+/// Names the compiler of tcpdump's expressions and its version, or says that it is missing.
+pub fn describe_compiler() -> String {
+    program::Compile::describe(&libpcap::Lazy::new())
+}
+
 /// The request language.
 pub mod language {
     pub use request::{Diagnostic, Span, Text, parse, print, print_paper};

@@ -4,6 +4,8 @@ pub(crate) mod check;
 pub(crate) mod completions;
 pub(crate) mod daemon;
 pub(crate) mod demo;
+pub(crate) mod devices;
+pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod filters;
 pub(crate) mod fmt;

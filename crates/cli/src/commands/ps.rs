@@ -2,6 +2,7 @@
 
 use crate::Exit;
 use crate::progress::count;
+use crate::table::columns;
 use capture::client::Client;
 use capture::protocol::DaemonState;
 use serde_json::json;
@@ -111,20 +112,6 @@ pub(crate) fn text(state: &DaemonState) -> String {
         ]));
     }
     format!("{}\n{}", columns(&clients), columns(&rings))
-}
-
-fn columns(rows: &[Vec<String>]) -> String {
-    let count = rows.first().map_or(0, Vec::len);
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..count).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let line: Vec<String> =
-            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}", width = *width)).collect();
-        text.push_str(line.join("  ").trim_end());
-        text.push('\n');
-    }
-    text
 }
 
 /// The same for scripts.

@@ -1,0 +1,92 @@
+//! `streamline devices`: what there is to capture from.
+
+use crate::Exit;
+use driver::device::{self, Device};
+use driver::namespace::Namespace;
+use serde_json::json;
+
+/// List network devices
+///
+/// Those of this process's network namespace; a daemon has those of the namespace it was started in.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// One JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Exit {
+    let listed = Namespace::current().map_err(|error| error.to_string());
+    let listed = listed.and_then(|namespace| device::list(&namespace).map_err(|error| error.to_string()));
+    let devices = match listed {
+        Ok(devices) => devices,
+        Err(error) => {
+            tell!("error: {error}");
+            return Exit::Failed;
+        }
+    };
+    if args.json {
+        let all: Vec<_> = devices.iter().map(as_json).collect();
+        return crate::print_data(&format!("{:#}\n", json!(all)));
+    }
+    let mut rows =
+        vec![["device", "state", "link type", "mtu", "address", "driver", "captured"].map(String::from).to_vec()];
+    rows.extend(devices.iter().map(row));
+    crate::print_data(&crate::table::columns(&rows))
+}
+
+fn state(device: &Device) -> &'static str {
+    match (device.link.is_up(), device.link.is_running()) {
+        (false, _) => "down",
+        (true, false) => "no carrier",
+        (true, true) => "up",
+    }
+}
+
+fn link_type(device: &Device) -> String {
+    match device.link.link_type() {
+        Some(1) => "Ethernet".into(),
+        Some(101) => "raw IP".into(),
+        Some(number) => format!("LINKTYPE {number}"),
+        None => "none that a file could have".into(),
+    }
+}
+
+/// How it would be captured.
+fn how(device: &Device) -> &'static str {
+    match (device.link.link_type(), streamline::devices::opener::sees_segments_alike(device)) {
+        (None, _) => "not",
+        (Some(_), true) => "in the kernel",
+        (Some(_), false) => "by copying",
+    }
+}
+
+fn row(device: &Device) -> Vec<String> {
+    let link = &device.link;
+    let kind = device.driver.clone().or_else(|| link.kind.clone());
+    vec![
+        link.name.clone(),
+        state(device).into(),
+        link_type(device),
+        link.mtu.to_string(),
+        if link.address.0.is_empty() { "-".into() } else { link.address.to_string() },
+        kind.unwrap_or_else(|| "-".into()),
+        how(device).into(),
+    ]
+}
+
+fn as_json(device: &Device) -> serde_json::Value {
+    let Device { link, driver, offloads, namespace, .. } = device;
+    let counters: serde_json::Map<_, _> =
+        link.counters.all().map(|counter| (counter.name.to_string(), json!(counter.value))).collect();
+    json!({
+        "name": link.name, "index": link.index, "up": link.is_up(), "running": link.is_running(), "mtu": link.mtu,
+        "link_type": link.link_type(), "address": link.address.to_string(), "kind": link.kind, "driver": driver,
+        "promiscuous": link.is_promiscuous(), "namespace": namespace, "captured": how(device),
+        "offloads": {
+            "tso": offloads.tso, "gso": offloads.gso, "gro": offloads.gro, "lro": offloads.lro,
+            "receive_vlan": offloads.receive_vlan, "transmit_vlan": offloads.transmit_vlan,
+        },
+        "counters": counters,
+    })
+}

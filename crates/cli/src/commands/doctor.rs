@@ -1,0 +1,132 @@
+//! `streamline doctor`: what live capture needs, what of it is here, and what each lacking one costs.
+
+use crate::Exit;
+use capture::client::Client;
+use daemon::confine;
+use driver::namespace::Namespace;
+use kernel::tap::{Tap, Way};
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Say what live capture needs and what of it is here
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The daemon that listens at this socket
+    #[arg(long, value_name = "PATH", default_value = capture::protocol::SOCKET)]
+    daemon: PathBuf,
+
+    /// One JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// One thing that was looked at.
+struct Finding {
+    what: &'static str,
+    good: bool,
+    /// What was found.
+    found: String,
+    /// What it costs that it is not good.
+    cost: &'static str,
+}
+
+pub(crate) fn run(args: &Args) -> Exit {
+    let findings = look(args);
+    if args.json {
+        let all: Vec<_> = findings
+            .iter()
+            .map(|finding| {
+                let Finding { what, good, found, cost } = finding;
+                json!({ "what": what, "good": good, "found": found, "cost": if *good { "" } else { cost } })
+            })
+            .collect();
+        return crate::print_data(&format!("{:#}\n", json!(all)));
+    }
+    let mut text = String::new();
+    let width = findings.iter().map(|finding| finding.what.len()).max().unwrap_or(0);
+    for finding in &findings {
+        let mark = if finding.good { "ok" } else { "--" };
+        text.push_str(&format!("{mark}  {:width$}  {}\n", finding.what, finding.found));
+        if !finding.good {
+            text.push_str(&format!("    {:width$}  {}\n", "", finding.cost));
+        }
+    }
+    crate::print_data(&text)
+}
+
+fn look(args: &Args) -> Vec<Finding> {
+    let mut findings = vec![daemon(args)];
+    for (name, there) in confine::capabilities() {
+        let cost = match name {
+            "CAP_NET_RAW" => "this process cannot open packet sockets; a daemon that can is enough",
+            "CAP_NET_ADMIN" => "this process can attach no programs and switch no device to promiscuous mode",
+            "CAP_BPF" => "this process can load no programs: it captures by copying",
+            _ => "programs of others on a device are known by number, not by name",
+        };
+        findings.push(Finding { what: name, good: there, found: if there { "held" } else { "not held" }.into(), cost });
+    }
+    findings.push(program());
+    findings.push(jit());
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
+    findings.push(Finding {
+        what: "locked memory",
+        good: limit.is_none_or(|bytes| bytes >= 64 << 20),
+        found: limit.map_or("no limit".into(), |bytes| format!("at most {} MiB", bytes >> 20)),
+        cost: "AF_XDP sockets with more memory than that are refused (LimitMEMLOCK=infinity in a unit)",
+    });
+    let compiler = libpcap();
+    findings.push(compiler);
+    findings.push(devices());
+    findings
+}
+
+fn daemon(args: &Args) -> Finding {
+    let connected = Client::connect(&args.daemon, "streamline doctor");
+    let found = match &connected {
+        Ok(_) => format!("listens at {}", args.daemon.display()),
+        Err(error) => format!("none at {}: {error}", args.daemon.display()),
+    };
+    let cost = "each process captures by itself, and needs the rights to (`streamline daemon`, as root, starts one)";
+    Finding { what: "daemon", good: connected.is_ok(), found, cost }
+}
+
+fn program() -> Finding {
+    let tried = Tap::new(1, true).and_then(|mut tap| tap.prepare(Way::In));
+    Finding {
+        what: "kernel's program",
+        good: tried.is_ok(),
+        found: tried.map_or_else(|error| error.to_string(), |()| "the kernel takes it".into()),
+        cost: "packets are copied from a packet socket by a thread: about twice the processor time",
+    }
+}
+
+fn jit() -> Finding {
+    let value = std::fs::read_to_string("/proc/sys/net/core/bpf_jit_enable").unwrap_or_default();
+    Finding {
+        what: "JIT for programs",
+        good: matches!(value.trim(), "1" | "2") || !std::path::Path::new("/proc/sys/net/core/bpf_jit_enable").exists(),
+        found: if value.trim() == "0" { "off".into() } else { "on".into() },
+        cost: "expressions in the kernel are interpreted: several times the processor time",
+    }
+}
+
+fn libpcap() -> Finding {
+    let version = streamline::describe_compiler();
+    Finding {
+        what: "libpcap",
+        good: version.contains("version"),
+        found: version,
+        cost: "`bpf` cannot be used (Debian: libpcap0.8)",
+    }
+}
+
+fn devices() -> Finding {
+    let listed = Namespace::current().map_err(|error| error.to_string());
+    let listed = listed.and_then(|namespace| driver::device::list(&namespace).map_err(|error| error.to_string()));
+    let up = listed.as_ref().map_or(0, |devices| devices.iter().filter(|device| device.link.is_running()).count());
+    let found = match &listed {
+        Ok(devices) => format!("{} of {} are up (`streamline devices`)", up, devices.len()),
+        Err(error) => error.clone(),
+    };
+    Finding { what: "devices", good: up > 0, found, cost: "there is nothing to capture from" }
+}
