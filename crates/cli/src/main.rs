@@ -66,6 +66,7 @@ enum Command {
     Doctor(commands::doctor::Args),
     Ps(commands::ps::Args),
     Stop(commands::ps::StopArgs),
+    Top(commands::top::Args),
 }
 
 /// How a command ended, as a shell sees it.
@@ -94,6 +95,7 @@ fn main() -> ExitCode {
         Command::Devices(args) => commands::devices::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Ps(args) => commands::ps::run(&args),
+        Command::Top(args) => commands::top::run(&args),
         Command::Stop(args) => commands::ps::stop(&args),
     };
     ExitCode::from(exit as u8)

@@ -13,3 +13,4 @@ pub(crate) mod man;
 pub(crate) mod pipe;
 pub(crate) mod ps;
 pub(crate) mod run;
+pub(crate) mod top;

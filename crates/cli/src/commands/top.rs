@@ -1,0 +1,110 @@
+//! `streamline top`: what goes through the daemon's rings, as it goes.
+
+use super::ps::connect;
+use crate::Exit;
+use crate::progress::{count, size};
+use crate::table::columns;
+use capture::protocol::DaemonState;
+use std::collections::HashMap;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use streamline::StopFlag;
+
+/// Show what goes through the daemon's rings, as it goes
+///
+/// On a terminal the view is drawn anew; elsewhere one follows the other.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The daemon that listens at this socket
+    #[arg(long, value_name = "PATH", default_value = capture::protocol::SOCKET)]
+    daemon: PathBuf,
+
+    /// Seconds between two views
+    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    interval: f64,
+
+    /// End after so many views
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+}
+
+pub(crate) fn run(args: &Args) -> Exit {
+    if !(0.05..=3600.0).contains(&args.interval) {
+        tell!("error: {} is no interval: from 0.05 to 3600 seconds", args.interval);
+        return Exit::Wrong;
+    }
+    let client = match connect(&args.daemon, "streamline top") {
+        Ok(client) => client,
+        Err(exit) => return exit,
+    };
+    let stop = StopFlag::new();
+    if let Err(error) = crate::signals::listen(&stop) {
+        tell!("error: cannot listen for signals: {error}");
+        return Exit::Failed;
+    }
+    let clear = if std::io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
+    let mut before: Option<(Instant, DaemonState)> = None;
+    let mut views = 0;
+    while !stop.is_set() {
+        let now = Instant::now();
+        let state = match client.state() {
+            Ok(state) => state,
+            Err(trouble) => {
+                tell!("error: {trouble}");
+                return Exit::Failed;
+            }
+        };
+        if let Some((then, last)) = &before {
+            let exit = crate::print_data(&format!("{clear}{}\n", view(last, &state, (now - *then).as_secs_f64())));
+            views += 1;
+            if exit != Exit::Done || args.count.is_some_and(|count| views >= count) {
+                return exit;
+            }
+        }
+        before = Some((now, state));
+        let until = now + Duration::from_secs_f64(args.interval);
+        // A signal ends a sleep early or is seen soon after it.
+        while !stop.is_set() && Instant::now() < until {
+            std::thread::sleep(until.saturating_duration_since(Instant::now()).min(Duration::from_millis(50)));
+        }
+    }
+    Exit::Done
+}
+
+/// Rings, and below each its readers, by what they got a second.
+fn view(before: &DaemonState, now: &DaemonState, seconds: f64) -> String {
+    let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds) as u64;
+    let owner = |reader: u64| {
+        let clients = now.clients.iter();
+        clients.into_iter().find(|client| client.readers.iter().any(|(id, _)| *id == reader))
+    };
+    let known: HashMap<u64, u64> =
+        before.rings.iter().flat_map(|ring| ring.readers.iter().map(|reader| (reader.id, reader.matched))).collect();
+    let mut rows = vec![["", "packets/s", "bytes/s", "written/s", "state", "purpose"].map(String::from).to_vec()];
+    for ring in &now.rings {
+        let last = before.rings.iter().find(|last| last.device == ring.device && last.group == ring.group);
+        let (packets, bytes, written) = last.map_or((0, 0, 0), |last| (last.seen.0, last.seen.1, last.written));
+        rows.push(vec![
+            ring.device.name.clone(),
+            count(rate(ring.seen.0, packets)),
+            size(rate(ring.seen.1, bytes)),
+            count(rate(ring.written, written)),
+            format!("{} readers", ring.readers.len()),
+            ring.device.how.clone(),
+        ]);
+        for reader in &ring.readers {
+            let matched = known.get(&reader.id).map_or(0, |before| rate(reader.matched, *before));
+            let (id, purpose) = owner(reader.id).map_or((0, ""), |client| (client.id, client.purpose.as_str()));
+            rows.push(vec![
+                format!("  client {id}"),
+                count(matched),
+                String::new(),
+                String::new(),
+                if reader.asleep { "asleep" } else { "awake" }.into(),
+                purpose.to_string(),
+            ]);
+        }
+    }
+    columns(&rows)
+}
