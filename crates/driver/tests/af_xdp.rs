@@ -79,6 +79,19 @@ fn a_device_that_has_a_program_is_left_alone() {
     assert!(open(&pair, Options::default()).is_ok());
 }
 
+/// The kernel sets a queue free on the side, some time after it was closed.
+#[test]
+fn a_queue_can_be_opened_as_soon_as_it_was_closed() {
+    if !may_make_networks() {
+        return;
+    }
+    let pair = Pair::new();
+    for round in 0..30 {
+        let opened = open(&pair, Options { receive_chunks: 64, transmit_chunks: 64, ..Options::default() });
+        assert!(opened.is_ok(), "round {round}: {:?}", opened.err());
+    }
+}
+
 #[test]
 fn what_is_taken_is_not_the_hosts() {
     if !may_make_networks() {

@@ -31,9 +31,16 @@ use rings::{Ring, Which};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Chunks of one direction of a queue at most.
 const CHUNKS_MAX: u32 = 1 << 20;
+
+/// How long the kernel may take to set a queue free after its last socket was closed, which it does on the side.
+const RELEASE: Duration = Duration::from_millis(500);
+
+/// How often that is looked for.
+const RELEASE_LOOK: Duration = Duration::from_millis(2);
 
 /// How to open a device.
 #[derive(Debug)]
@@ -259,8 +266,14 @@ fn bind(fd: BorrowedFd<'_>, device: u32, queue: u32, copying: Copying) -> io::Re
     let flags = copying | libc::XDP_USE_NEED_WAKEUP;
     let address = Address { family: libc::AF_XDP as u16, flags, device, queue, shared: 0 };
     let bytes = size_of::<Address>() as u32;
+    let end = Instant::now() + RELEASE;
     // SAFETY: an address of that many bytes.
-    check(unsafe { libc::bind(fd.as_raw_fd(), std::ptr::from_ref(&address).cast(), bytes) })?;
+    while let Err(error) = check(unsafe { libc::bind(fd.as_raw_fd(), std::ptr::from_ref(&address).cast(), bytes) }) {
+        if error.raw_os_error() != Some(libc::EBUSY) || Instant::now() >= end {
+            return Err(error);
+        }
+        std::thread::sleep(RELEASE_LOOK);
+    }
     let options: u32 = sys::option(fd, libc::SOL_XDP, libc::XDP_OPTIONS)?;
     Ok(options & libc::XDP_OPTIONS_ZEROCOPY != 0)
 }

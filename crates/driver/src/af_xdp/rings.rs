@@ -199,3 +199,67 @@ pub(super) fn wake_to_receive(fd: BorrowedFd<'_>) {
         libc::recvfrom(fd.as_raw_fd(), nothing, 0, libc::MSG_DONTWAIT, nobody, std::ptr::null_mut())
     };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use buffer::shared::segment::{Pages, Segment};
+    use std::os::fd::AsFd;
+
+    const SIZE: u32 = 8;
+    const OFFSETS: Offsets = Offsets { producer: 0, consumer: 64, entries: 192, flags: 128 };
+
+    /// A ring in memory of our own; the other side is played through a second one.
+    fn rings() -> (Ring<u64>, Ring<u64>) {
+        let offsets = AllOffsets { receive: OFFSETS, ..AllOffsets::default() };
+        let memory = Segment::create("test", 4096, Pages::Normal).expect("a little memory");
+        let ring = || Ring::map(memory.fd(), Which::Receive, SIZE, &offsets).expect("it fits");
+        (ring(), ring())
+    }
+
+    #[test]
+    fn what_one_side_produces_the_other_consumes() {
+        let (mut producer, mut consumer) = rings();
+        let mut next = 0;
+        for round in 0..100_u64 {
+            let more = round % 11;
+            let added = producer.produce(next..next + more);
+            assert_eq!(u64::from(added), more.min(u64::from(SIZE)));
+            assert_eq!((consumer.filled(), producer.free()), (added, SIZE - added));
+            assert!((0..added).all(|ahead| consumer.look(ahead) == next + u64::from(ahead)));
+            consumer.consume(added);
+            next += u64::from(added);
+        }
+        assert_eq!(producer.produce(0..20), SIZE, "no more than there is room for");
+        assert_eq!(producer.produce(0..1), 0);
+    }
+
+    #[test]
+    fn counts_that_cannot_be_reach_nothing_outside() {
+        let (mut producer, consumer) = rings();
+        for count in [0, 1, SIZE, SIZE + 1, u32::MAX / 2, u32::MAX] {
+            for offset in [OFFSETS.producer, OFFSETS.consumer] {
+                producer.word(offset).store(count, Ordering::Relaxed);
+                assert!(consumer.filled() <= SIZE && producer.free() <= SIZE);
+                (0..consumer.filled()).for_each(|ahead| {
+                    consumer.look(ahead);
+                });
+            }
+            producer.own = count.wrapping_add(3);
+            assert!(producer.free() <= SIZE && producer.produce(0..20) <= SIZE);
+        }
+    }
+
+    #[test]
+    fn rings_that_do_not_fit_their_map_are_refused() {
+        let memory = Segment::create("test", 4096, Pages::Normal).expect("a little memory");
+        for wrong in [
+            Offsets { producer: 1 << 20, ..OFFSETS },
+            Offsets { consumer: 2, ..OFFSETS },
+            Offsets { entries: 4, ..OFFSETS },
+        ] {
+            let offsets = AllOffsets { receive: wrong, ..AllOffsets::default() };
+            assert!(Ring::<u64>::map(memory.fd().as_fd(), Which::Receive, SIZE, &offsets).is_err());
+        }
+    }
+}
