@@ -18,10 +18,22 @@ fn open(end: &End, options: &Options) -> Receiver {
     Receiver::open(&end.namespace, &end.name, options).expect("root may receive")
 }
 
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until receivers have been shown so many frames together: the kernel may deliver them on the side.
+fn await_seen(receivers: &mut [&mut Receiver], count: u64) {
+    let end = Instant::now() + PATIENCE;
+    let mut seen = |receiver: &mut &mut Receiver| receiver.statistics().expect("it is there").seen;
+    while receivers.iter_mut().map(&mut seen).sum::<u64>() < count {
+        assert!(Instant::now() < end, "they do not come");
+        std::thread::yield_now();
+    }
+}
+
 /// Everything that is there after a stop, as bytes.
 fn rest(receiver: &mut Receiver) -> Vec<Vec<u8>> {
     receiver.stop().expect("anything can be stopped");
-    let (mut frames, end) = (Vec::new(), Instant::now() + Duration::from_secs(20));
+    let (mut frames, end) = (Vec::new(), Instant::now() + PATIENCE);
     while receiver.statistics().expect("it is there").waiting() > 0 {
         assert!(Instant::now() < end, "what is there does not come");
         let take =
@@ -62,6 +74,7 @@ fn a_group_shares_frames_by_their_flow() {
         let mut sender = pair.far.sender();
         let sent: Vec<Vec<u8>> = (0..64).flat_map(|flow| [datagram(flow, false), datagram(flow, true)]).collect();
         sent.iter().for_each(|frame| sender.send(frame).expect("it is up"));
+        await_seen(&mut members.each_mut(), sent.len() as u64);
         let seen = members.each_mut().map(rest);
         let mut all = seen.concat();
         assert_eq!(all.len(), sent.len(), "{by:?}: each goes to one of them");
@@ -107,7 +120,9 @@ fn frames_of_one_direction_come_alone() {
         let mut receiver = open(&pair.near, &Options { direction, ..quick() });
         let frame = |word: &str| [&datagram(1, false)[..42], word.as_bytes()].concat();
         pair.far.sender().send(&frame("in")).expect("it is up");
+        await_seen(&mut [&mut receiver], u64::from(wanted.contains(&"in")));
         pair.near.sender().send(&frame("out")).expect("it is up");
+        await_seen(&mut [&mut receiver], wanted.len() as u64);
         let expected: Vec<_> = wanted.iter().map(|word| frame(word)).collect();
         assert_eq!(rest(&mut receiver), expected, "{direction:?}");
     }
@@ -124,6 +139,7 @@ fn a_loopback_device_gives_each_frame_once() {
     for (direction, times) in [(Direction::Both, 1), (Direction::In, 1), (Direction::Out, 1)] {
         let mut receiver = open(&loopback, &Options { direction, ..quick() });
         loopback.sender().send(&datagram(1, false)).expect("it is up");
+        await_seen(&mut [&mut receiver], 1);
         assert_eq!(rest(&mut receiver), vec![datagram(1, false); times], "{direction:?}");
     }
 }

@@ -60,6 +60,19 @@ pub struct Bed {
     pub observer: Box<dyn Receive>,
     /// The device, where it is one of the kernel's.
     pub device: Option<End>,
+    /// Is a frame there as soon as it was injected? Else the kernel may deliver it later, on the side.
+    pub prompt: bool,
+}
+
+impl Bed {
+    /// Waits until the receiver has been shown so many frames in all.
+    pub fn await_seen(&mut self, count: u64) {
+        let end = Instant::now() + PATIENCE;
+        while !self.prompt && self.receiver.statistics().expect("it is there").seen < count {
+            assert!(Instant::now() < end, "they do not come; {:?}", self.receiver.counters());
+            std::thread::yield_now();
+        }
+    }
 }
 
 /// A device, and what it cannot do.
@@ -150,8 +163,10 @@ pub fn receive(receiver: &mut dyn Receive, count: usize) -> Vec<Seen> {
     seen
 }
 
-/// Everything that is there after a stop.
-pub fn receive_rest(receiver: &mut dyn Receive) -> Vec<Seen> {
+/// Stops once so many frames have been seen in all, and gives what is left of them.
+pub fn receive_rest(bed: &mut Bed, count: u64) -> Vec<Seen> {
+    bed.await_seen(count);
+    let receiver = &mut *bed.receiver;
     receiver.stop().expect("anything can be stopped");
     let (mut seen, end) = (Vec::new(), Instant::now() + PATIENCE);
     while receiver.statistics().expect("it is there").waiting() > 0 {

@@ -43,6 +43,7 @@ pub fn a_device_that_was_down_goes_on(subject: &Subject) {
     for round in 0..2 {
         let sent = five(10 * round);
         sent.iter().for_each(|frame| (bed.inject)(frame));
+        bed.await_seen(5 * (round + 1));
         device.set_up(false);
         check(&receive_until_down(&mut *bed.receiver), &sent);
         assert_eq!(bed.sender.transmit(&[&numbered(1, 60)]).expect("it is there"), Turn::Down);
@@ -72,6 +73,7 @@ pub fn a_device_that_was_removed_ends(subject: &Subject) {
             sent.clear();
         }
         sent.iter().for_each(|frame| (bed.inject)(frame));
+        bed.await_seen(sent.len() as u64);
         if down_before {
             device.set_up(false);
             check(&receive_until_down(&mut *bed.receiver), &sent);
@@ -140,7 +142,7 @@ pub fn others_frames_come_as_long_as_they_are_wanted(subject: &Subject) {
     let mut frame = numbered(1, 60);
     frame[..6].copy_from_slice(&[2, 0x77, 0, 0, 0, 1]);
     (bed.inject)(&frame);
-    check(&receive_rest(&mut *bed.receiver), &[frame]);
+    check(&receive_rest(&mut bed, 1), &[frame]);
     drop(bed.receiver);
     device.await_state(|link| !link.is_promiscuous());
 }

@@ -58,6 +58,7 @@ pub fn af_packet() -> Subject {
             inject: Box::new(move |frame| injector.send(frame).expect("the other end is up")),
             observer: Box::new(observer(&pair.far)),
             device: Some(pair.near),
+            prompt: false,
         }
     };
     Subject { open, cannot: &[], absent: absent_without_privileges(), mtu_max: VETH_MTU_MAX }
@@ -103,6 +104,7 @@ fn open_af_xdp(wanted: &Wanted, place: Place) -> Bed {
         inject: Box::new(move |frame| injector.send(frame).expect("the other end is up")),
         observer: Box::new(observer(&pair.far)),
         device: Some(pair.near),
+        prompt: false,
     }
 }
 
@@ -123,6 +125,7 @@ pub fn tap() -> Subject {
             inject: Box::new(move |frame| injector.send(frame).expect("it is up")),
             observer: Box::new(observer(&host)),
             device: Some(host),
+            prompt: true,
         }
     };
     let cannot = &[
@@ -149,6 +152,7 @@ pub fn loopback() -> Subject {
             }),
             observer: Box::new(observer),
             device: None,
+            prompt: true,
         }
     };
     let cannot = &[

@@ -59,6 +59,7 @@ pub fn both_directions_are_seen(subject: &Subject) {
         } else {
             assert_eq!(bed.sender.transmit(&[frame]).expect("it is up"), Turn::Frames(1));
         }
+        bed.await_seen(at as u64 + 1);
     }
     let seen = receive(&mut *bed.receiver, sent.len());
     check(&seen, &sent);
@@ -80,7 +81,7 @@ pub fn everything_is_accounted_for(subject: &Subject) {
             }
         }
     }
-    seen.extend(receive_rest(&mut *bed.receiver));
+    seen.extend(receive_rest(&mut bed, FRAMES as u64));
     check(&seen, &sent);
     assert!(seen.iter().zip(0..).all(|(seen, number)| seen.number == number), "frames are numbered as they come");
     let counted = bed.receiver.statistics().expect("it is there");
@@ -116,10 +117,11 @@ pub fn only_what_the_filter_wants_comes(subject: &Subject) {
 
     // Of frames that lie there when the filter is changed, the number says by which they may have been let in.
     (0..50).for_each(|number| (bed.inject)(&frame(ONE, number)));
+    bed.await_seen(150);
     let boundary = bed.receiver.set_filter(&only(OTHER)).expect("it has a filter");
     (50..100).for_each(|number| (bed.inject)(&frame(OTHER, number)));
     (50..100).for_each(|number| (bed.inject)(&frame(ONE, number)));
-    let seen = receive_rest(&mut *bed.receiver);
+    let seen = receive_rest(&mut bed, 200);
     assert_eq!((boundary, seen.len()), (150, 100));
     for seen in seen {
         let wanted = of_protocol(if seen.number < boundary { ONE } else { OTHER }, number(&seen.bytes), 60);
@@ -171,9 +173,10 @@ pub fn a_slow_reader_loses_exactly_what_is_counted(subject: &Subject) {
 pub fn after_stop_nothing_comes(subject: &Subject) {
     let mut bed = subject.open();
     (0..10).for_each(|number| (bed.inject)(&numbered(number, 60)));
+    bed.await_seen(10);
     bed.receiver.stop().expect("anything can be stopped");
     (10..20).for_each(|number| (bed.inject)(&numbered(number, 60)));
-    let seen = receive_rest(&mut *bed.receiver);
+    let seen = receive_rest(&mut bed, 10);
     assert_eq!(seen.iter().map(|seen| number(&seen.bytes)).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
     let mut none = Vec::new();
     let turn = receive_once(&mut *bed.receiver, Duration::from_millis(20), &mut none).expect("it is there");
