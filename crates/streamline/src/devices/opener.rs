@@ -64,7 +64,8 @@ pub fn trouble(error: driver::Error) -> Trouble {
 }
 
 /// Does the kernel's program see outgoing frames as a packet socket would? It stands before segmentation: where the device
-/// does not cut TCP itself, but the kernel does for it, a packet socket sees the pieces.
+/// does not cut TCP itself, but the kernel does for it, a packet socket sees the pieces. Of a loopback device it sees what is
+/// received.
 pub fn sees_segments_alike(device: &Device) -> bool {
-    device.offloads.tso || !device.offloads.gso
+    device.link.is_loopback() || device.offloads.tso || !device.offloads.gso
 }
