@@ -33,14 +33,18 @@ impl Client {
     pub fn connect(path: &Path, purpose: &str) -> io::Result<Client> {
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        Client::over(socket, purpose)
+    }
+
+    /// Speaks over a socket that is connected to a daemon already.
+    pub fn over(socket: OwnedFd, purpose: &str) -> io::Result<Client> {
         let client = Client { socket: Mutex::new(socket) };
         let other = |text: String| io::Error::other(text);
         match client.ask(&Question::Hello(PROTOCOL, purpose.into())) {
             Ok((Answer::Hello(PROTOCOL), _)) => Ok(client),
-            Ok((Answer::Hello(version), _)) => Err(other(format!(
-                "the daemon at {} speaks version {version}, this program {PROTOCOL}",
-                path.display()
-            ))),
+            Ok((Answer::Hello(version), _)) => {
+                Err(other(format!("the daemon speaks version {version}, this program {PROTOCOL}")))
+            }
             Ok((Answer::Refused(TroubleKind::Denied, text), _)) => {
                 Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
             }

@@ -10,7 +10,7 @@ use crate::clock::Offset;
 use crate::codec::Line;
 use crate::handout::{Device, Exchange, Handout};
 use crate::wish::Share;
-use buffer::live::{LiveReader, Look, Packet, SlotFlags};
+use buffer::live::{LiveMemory, LiveReader, Look, Packet, SlotFlags};
 use program::Interpreter;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvFlags, SendFlags};
@@ -99,6 +99,17 @@ pub struct Ledger {
     pub waiting: u64,
     /// Handed over besides: from before this reader came.
     pub past: u64,
+}
+
+/// Packets a reader has come to, by what became of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// Handed over.
+    pub delivered: u64,
+    /// Left out, for they belong to another share of the flows.
+    pub others: u64,
+    /// Found by an earlier expression, and refused by the one it was exchanged for.
+    pub refused: u64,
 }
 
 /// What a reader found.
@@ -265,6 +276,24 @@ impl Tap {
         } else {
             packet.facts.time
         }
+    }
+
+    /// The ring, for who keeps books of its own, from a signal handler perhaps.
+    pub fn memory(&self) -> &LiveMemory {
+        self.reader.memory()
+    }
+
+    /// Number of the packet looked at next.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.reader.position()
+    }
+
+    /// Packets this reader has come to.
+    #[inline]
+    pub fn settled(&self) -> Settled {
+        let Books { taken, others, refiltered, .. } = self.books;
+        Settled { delivered: taken, others, refused: refiltered }
     }
 
     /// Packets the bit in force was set on since it is this reader's.

@@ -1,5 +1,6 @@
 //! What a reader asks for: data, fit to be sent to another process.
 
+use crate::writer::{Trouble, TroubleKind};
 use program::cbpf::Instruction;
 
 /// Which packets of a device, by where they go.
@@ -54,6 +55,19 @@ impl Share {
     }
 }
 
+impl std::str::FromStr for Share {
+    type Err = Trouble;
+
+    /// `1/4`: the second of four.
+    fn from_str(text: &str) -> Result<Share, Trouble> {
+        let numbers = text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
+        match numbers {
+            Some((number, of)) if number < of => Ok(Share { number, of }),
+            _ => Err(Trouble::new(TroubleKind::Wish, format!("`{text}` is no part of the traffic"))),
+        }
+    }
+}
+
 /// What a reader asks for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
@@ -85,6 +99,14 @@ pub const PROGRAM_INSTRUCTIONS: usize = 16_384;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_are_written_as_one_of_so_many() {
+        assert_eq!("1/4".parse(), Ok(Share { number: 1, of: 4 }));
+        for wrong in ["", "1", "4/4", "-1/4", "1/4/2", "a/b", "1/", "0/0"] {
+            assert!(wrong.parse::<Share>().is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn shares_take_every_flow_once() {

@@ -77,14 +77,11 @@ pub fn wish(params: &Params) -> Result<(Wish, Option<Share>), ParamError> {
     Ok((wish, share))
 }
 
-/// `1/4`: the second of four.
 fn share(text: &str) -> Result<Share, ParamError> {
-    let numbers = text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
-    match numbers {
-        Some((number, of)) if number < of => Ok(Share { number, of }),
-        _ => Err(ParamError::new("device", format!("`{text}` is no part of the traffic"))
-            .with_help("`eth0@0/4` is the first of four parts, `eth0@3/4` the last")),
-    }
+    text.parse().map_err(|trouble: capture::Trouble| {
+        ParamError::new("device", trouble.text)
+            .with_help("`eth0@0/4` is the first of four parts, `eth0@3/4` the last")
+    })
 }
 
 /// A source of what a tap gives.
