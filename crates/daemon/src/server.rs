@@ -168,29 +168,48 @@ impl Server {
         Ok(())
     }
 
+    /// Answers one client that is connected already, in this thread, until it goes.
+    pub fn attend(&self, socket: &OwnedFd) -> io::Result<()> {
+        match self.register(socket)? {
+            Some(session) => session.run(socket),
+            None => refuse(socket, "there are as many clients as there can be"),
+        }
+        Ok(())
+    }
+
     fn admit(&self, socket: OwnedFd, tell: &dyn Fn(&str)) {
-        let Ok(peer) = buffer::shared::peer::of(socket.as_fd()) else { return };
+        let session = match self.register(&socket) {
+            Ok(Some(session)) => session,
+            Ok(None) => {
+                refuse(&socket, "there are as many clients as there can be");
+                return tell("a client was not let in: there are too many");
+            }
+            Err(_) => return,
+        };
+        let id = session.id;
+        let started = std::thread::Builder::new().name(format!("client-{id}")).spawn(move || session.run(&socket));
+        if started.is_err() {
+            self.shared.clients().all.remove(&id);
+        }
+    }
+
+    /// Takes who is at the other end of a socket for a client; none if there are too many.
+    fn register(&self, socket: &OwnedFd) -> io::Result<Option<Session>> {
+        let peer = buffer::shared::peer::of(socket.as_fd())?;
         let peer = Peer { process: peer.process, user: peer.user, groups: peer.groups };
         let mut clients = self.shared.clients();
         let of_user = clients.all.values().filter(|client| client.peer.user == peer.user).count();
         if clients.all.len() >= CLIENTS || of_user >= CLIENTS_OF_USER {
-            drop(clients);
-            refuse(&socket, "there are as many clients as there can be");
-            return tell(&format!("user {}: too many clients", peer.user));
+            return Ok(None);
         }
-        let Ok(handle) = socket.try_clone() else { return };
+        let handle = socket.try_clone()?;
         clients.last += 1;
         let id = clients.last;
         let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
         let connected =
             Connected { peer: peer.clone(), purpose: String::new(), since, readers: vec![], socket: handle };
         clients.all.insert(id, connected);
-        drop(clients);
-        let session = Session { shared: Arc::clone(&self.shared), id, peer };
-        let started = std::thread::Builder::new().name(format!("client-{id}")).spawn(move || session.run(&socket));
-        if started.is_err() {
-            self.shared.clients().all.remove(&id);
-        }
+        Ok(Some(Session { shared: Arc::clone(&self.shared), id, peer }))
     }
 }
 
