@@ -1,0 +1,218 @@
+//! What is known of a handle, and what libpcap does for our link types: compiling and writing files.
+
+use super::{export, with, with_live};
+use crate::abi::{BpfProgram, ERROR_BYTES, Pcap, SNAPLEN_MAX, status};
+use crate::guard::guarded;
+use crate::handle::Handle;
+use crate::live::Live;
+use crate::real::real;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+/// Has libpcap's handle do something, and keeps its error text if `failed` says so of what it gives.
+fn by_libpcap<T: Copy>(
+    handle: &Handle,
+    inactive: impl FnOnce() -> T,
+    failed: impl FnOnce(T) -> bool,
+    work: impl FnOnce(*mut Pcap) -> Option<T>,
+) -> T {
+    // Not lent meanwhile: libpcap knows nothing of our handle, and may take long.
+    let dead = handle.with(|inner| inner.live.as_ref().map(|live| live.dead().handle())).flatten();
+    let Some(dead) = dead else { return inactive() };
+    let Some(done) = work(dead) else {
+        handle.fail(status::ERROR, "the libpcap that is installed cannot do that");
+        return inactive();
+    };
+    if failed(done)
+        && let Some(error) = real().pcap_geterr
+    {
+        // SAFETY: libpcap's handle, which gives a string inside it.
+        let text = unsafe { CStr::from_ptr(error(dead)) };
+        handle.fail(status::ERROR, text.to_string_lossy());
+    }
+    done
+}
+
+/// A number that an active handle has.
+fn number(handle: &Handle, function: Option<unsafe extern "C" fn(*mut Pcap) -> c_int>) -> c_int {
+    // libpcap keeps no text for these.
+    by_libpcap(
+        handle,
+        || status::NOT_ACTIVATED,
+        |_| false,
+        |dead| {
+            // SAFETY: libpcap's handle.
+            function.map(|function| unsafe { function(dead) })
+        },
+    )
+}
+
+export! {
+    /// Compiles an expression.
+    fn pcap_compile(handle: handle, program: *mut BpfProgram, text: *const c_char, optimise: c_int, mask: u32) -> c_int => |ours| {
+        let inactive = || ours.fail(status::ERROR, "not-yet-activated pcap_t passed to pcap_compile");
+        by_libpcap(ours, inactive, |done| done < 0, |dead| {
+            // SAFETY: libpcap's handle, and the caller's arguments.
+            real().pcap_compile.map(|function| unsafe { function(dead, program, text, optimise, mask) })
+        })
+    }
+}
+
+export! {
+    /// Its link type.
+    fn pcap_datalink(handle: handle) -> c_int => |ours| number(ours, real().pcap_datalink)
+}
+
+export! {
+    /// Its link type, and more about it.
+    fn pcap_datalink_ext(handle: handle) -> c_int => |ours| number(ours, real().pcap_datalink_ext)
+}
+
+export! {
+    /// Bytes of each packet at most.
+    fn pcap_snapshot(handle: handle) -> c_int => |ours| number(ours, real().pcap_snapshot)
+}
+
+export! {
+    /// Is the file it reads of the other byte order? It reads none.
+    fn pcap_is_swapped(handle: handle) -> c_int => |ours| with_live(ours, |_| Ok(0))
+}
+
+export! {
+    /// Version of the file it reads; it reads none.
+    fn pcap_major_version(handle: handle) -> c_int => |ours| with_live(ours, |_| Ok(0))
+}
+
+export! {
+    /// Version of the file it reads; it reads none.
+    fn pcap_minor_version(handle: handle) -> c_int => |ours| with_live(ours, |_| Ok(0))
+}
+
+export! {
+    /// Bytes of its buffer.
+    fn pcap_bufsize(handle: handle) -> c_int => |ours| with_live(ours, |_| Ok(SNAPLEN_MAX))
+}
+
+export! {
+    /// The file it reads; it reads none.
+    fn pcap_file(handle: handle) -> *mut c_void => |_ours| std::ptr::null_mut()
+}
+
+export! {
+    /// Link types it may be given; the list is for pcap_free_datalinks().
+    fn pcap_list_datalinks(handle: handle, list: *mut *mut c_int) -> c_int => |ours| with_live(ours, |live| {
+        // SAFETY: the caller's place for a pointer.
+        Ok(unsafe { super::settings::give_list(ours, live.dead().links(), list) })
+    })
+}
+
+export! {
+    /// Gives it another link type.
+    fn pcap_set_datalink(handle: handle, link: c_int) -> c_int => |ours| {
+        let set = |live: &mut Live| live.dead_mut().set_link(link);
+        with(ours, |inner| match inner.live.as_mut().is_some_and(set) {
+            true => Ok(0),
+            false => Err((status::ERROR, format!("{} is not one of the DLTs supported by this device", link_name(link)))),
+        })
+    }
+}
+
+fn link_name(link: c_int) -> String {
+    if let Some(function) = real().pcap_datalink_val_to_name {
+        // SAFETY: a number; gives a constant or null.
+        let name = unsafe { function(link) };
+        if !name.is_null() {
+            // SAFETY: a constant string.
+            return unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+        }
+    }
+    format!("DLT {link}")
+}
+
+/// Opens a file to write packets to.
+fn dump(handle: &Handle, name: &str, open: impl FnOnce(*mut Pcap) -> Option<*mut c_void>) -> *mut c_void {
+    let inactive = || {
+        handle.fail(status::ERROR, format!("{name}: not-yet-activated pcap_t passed to pcap_dump_open"));
+        std::ptr::null_mut()
+    };
+    by_libpcap(handle, inactive, |file| file.is_null(), open)
+}
+
+/// A path, for people.
+///
+/// # Safety
+///
+/// `path` is null or a string.
+unsafe fn shown(path: *const c_char) -> String {
+    if path.is_null() {
+        return "A null pointer was supplied as the file name".into();
+    }
+    // SAFETY: by the caller's word.
+    unsafe { CStr::from_ptr(path) }.to_string_lossy().into_owned()
+}
+
+export! {
+    /// Opens a file to write packets to.
+    fn pcap_dump_open(handle: handle, path: *const c_char) -> *mut c_void => |ours| {
+        // SAFETY: the caller's path.
+        dump(ours, &unsafe { shown(path) }, |dead| {
+            // SAFETY: libpcap's handle, and the caller's path.
+            real().pcap_dump_open.map(|function| unsafe { function(dead, path) })
+        })
+    }
+}
+
+export! {
+    /// Opens a file to write packets behind those it has.
+    fn pcap_dump_open_append(handle: handle, path: *const c_char) -> *mut c_void => |ours| {
+        // SAFETY: the caller's path.
+        dump(ours, &unsafe { shown(path) }, |dead| {
+            // SAFETY: libpcap's handle, and the caller's path.
+            real().pcap_dump_open_append.map(|function| unsafe { function(dead, path) })
+        })
+    }
+}
+
+export! {
+    /// Takes an open file to write packets to.
+    fn pcap_dump_fopen(handle: handle, file: *mut c_void) -> *mut c_void => |ours| dump(ours, "stream", |dead| {
+        // SAFETY: libpcap's handle, and the caller's file.
+        real().pcap_dump_fopen.map(|function| unsafe { function(dead, file) })
+    })
+}
+
+export! {
+    /// The text of the last error.
+    fn pcap_geterr(handle: handle) -> *mut c_char => |ours| ours.error()
+}
+
+export! {
+    /// Prints the text of the last error.
+    fn pcap_perror(handle: handle, prefix: *const c_char) => |ours| {
+        const { assert!(ERROR_BYTES < 4096) };
+        // SAFETY: the caller's text.
+        eprintln!("{}: {}", unsafe { shown(prefix) }, ours.error_text());
+    }
+}
+
+/// Version of libpcap, and that this stands before it.
+///
+/// # Safety
+///
+/// None is needed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pcap_lib_version() -> *const c_char {
+    static TEXT: OnceLock<CString> = OnceLock::new();
+    guarded(|| {
+        let text = TEXT.get_or_init(|| {
+            let theirs = real().pcap_lib_version.map_or("libpcap version 1.10.3 (missing)".into(), |function| {
+                // SAFETY: gives a constant.
+                unsafe { CStr::from_ptr(function()) }.to_string_lossy().into_owned()
+            });
+            // Programs read the version number from the beginning.
+            let ours = concat!("Streamline ", env!("CARGO_PKG_VERSION"));
+            CString::new(format!("{theirs} under {ours}")).unwrap_or_default()
+        });
+        text.as_ptr()
+    })
+}

@@ -1,0 +1,60 @@
+//! The edge between C and Rust: no panic crosses it.
+
+use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What a function of C gives that could not do its work: because ours panicked, or because the libpcap that is
+/// installed does not have it.
+pub trait Failed {
+    /// That.
+    const FAILED: Self;
+}
+
+impl Failed for () {
+    const FAILED: () = ();
+}
+
+impl Failed for i32 {
+    const FAILED: i32 = -1;
+}
+
+impl Failed for u32 {
+    const FAILED: u32 = 0;
+}
+
+impl Failed for i64 {
+    const FAILED: i64 = -1;
+}
+
+impl<T> Failed for *const T {
+    const FAILED: *const T = std::ptr::null();
+}
+
+impl<T> Failed for *mut T {
+    const FAILED: *mut T = std::ptr::null_mut();
+}
+
+/// Runs what a function of C does.
+#[inline]
+pub fn guarded<T: Failed>(work: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or(T::FAILED)
+}
+
+/// Memory that libpcap, or a program that knows libpcap, will free: from the allocator libpcap itself uses.
+pub fn allocate(bytes: usize) -> *mut c_void {
+    let allocate = crate::real::real().allocate.unwrap_or(libc::malloc);
+    // SAFETY: `malloc`, by whichever name it was found.
+    unsafe { allocate(bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_an_error() {
+        assert_eq!(guarded(|| -> i32 { panic!("to be caught") }), -1);
+        assert_eq!(guarded(|| 7), 7);
+        assert!(guarded(|| -> *const u8 { panic!("to be caught") }).is_null());
+    }
+}

@@ -1,0 +1,150 @@
+//! What a handle counts, in words that a signal handler may read: tcpdump asks for statistics in one.
+//!
+//! The thread that reads packets writes here how far it is, with plain stores; everything else comes from the ring's own
+//! words. [`totals`](Meter::totals) allocates nothing, waits for nothing and looks at nothing but this and the ring.
+
+use buffer::live::{LiveMemory, LiveReader, Look};
+use capture::tap::Settled;
+use capture::{Share, Tap};
+use rustix::fs::{Mode, OFlags};
+use std::ffi::{CStr, CString};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+
+/// The books of one handle.
+#[derive(Debug, Default)]
+pub struct Meter {
+    ring: OnceLock<(LiveMemory, Option<Share>)>,
+    interface: OnceLock<InterfaceDrops>,
+    /// Number of the packet that is looked at next.
+    position: AtomicU64,
+    delivered: AtomicU64,
+    others: AtomicU64,
+    refused: AtomicU64,
+    /// The bit in force, and the one before it, which packets before `first` may carry instead.
+    bit: AtomicU8,
+    bit_before: AtomicU8,
+    first: AtomicU64,
+    /// Packets the bit in force had been set on before it was ours.
+    matched_before: AtomicU64,
+    /// Packets that bits not in force any more were set on.
+    matched_earlier: AtomicU64,
+}
+
+/// What became of the packets an expression wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// All of them.
+    pub matched: u64,
+    /// Overwritten before they were read.
+    pub lost: u64,
+    /// Lost by the device or its driver before anybody could want them.
+    pub lost_by_interface: u64,
+}
+
+impl Meter {
+    /// From now on this ring is counted, for a reader that nothing has matched for; and what `interface` loses, if it is
+    /// given.
+    pub fn begin(&self, tap: &Tap, share: Option<Share>, interface: Option<&str>) {
+        // It begins once.
+        let _ = self.ring.set((tap.memory().clone(), share));
+        if let Some(drops) = interface.and_then(InterfaceDrops::of) {
+            let _ = self.interface.set(drops);
+        }
+        self.advance(tap.position(), tap.settled());
+    }
+
+    /// How far the reader is.
+    #[inline]
+    pub fn advance(&self, position: u64, settled: Settled) {
+        // In this order a handler that comes between sees a packet twice rather than lost.
+        self.delivered.store(settled.delivered, Relaxed);
+        self.refused.store(settled.refused, Relaxed);
+        self.others.store(settled.others, Relaxed);
+        self.position.store(position, Relaxed);
+    }
+
+    /// The reader has another bit, from packet `first` on; it had been set `matched_before` times.
+    pub fn exchange(&self, bit: u8, first: u64, matched_before: u64) {
+        let earlier = self.ring.get().map_or(0, |(memory, _)| self.matched(memory));
+        self.matched_earlier.store(earlier, Relaxed);
+        self.bit_before.store(self.bit.load(Relaxed), Relaxed);
+        self.matched_before.store(matched_before, Relaxed);
+        self.first.store(first, Relaxed);
+        // 64 says that there is none yet.
+        self.bit.store((bit & 63) | 64, Relaxed);
+    }
+
+    fn matched(&self, memory: &LiveMemory) -> u64 {
+        let bit = self.bit.load(Relaxed);
+        let now = match bit & 64 {
+            0 => 0,
+            _ => memory.matched(usize::from(bit & 63)).packets.wrapping_sub(self.matched_before.load(Relaxed)),
+        };
+        self.matched_earlier.load(Relaxed).wrapping_add(now)
+    }
+
+    /// What became of all packets until now; none before it has begun. Takes time for each that waits.
+    pub fn totals(&self) -> Option<Totals> {
+        let (memory, share) = self.ring.get()?;
+        // In this order a packet that comes meanwhile is counted as waiting rather than as lost.
+        let matched = self.matched(memory);
+        let head = memory.next();
+        let bits = |bit: u8| if bit & 64 == 0 { 0 } else { 1u64 << (bit & 63) };
+        let (bit, before) = (bits(self.bit.load(Relaxed)), bits(self.bit_before.load(Relaxed)));
+        let first = self.first.load(Relaxed);
+        let mut others = self.others.load(Relaxed);
+        let settled = self.delivered.load(Relaxed) + self.refused.load(Relaxed) + others;
+        let mut waiting = 0;
+        // Clones share their maps: nothing is allocated.
+        let mut ahead = LiveReader::new(memory.clone(), bit | before);
+        ahead.seek(self.position.load(Relaxed), 0);
+        // No further, however fast packets come.
+        while ahead.position() < head {
+            match ahead.look() {
+                Look::Nothing => break,
+                Look::More => continue,
+                Look::Packet(packet) => {
+                    ahead.advance();
+                    let mine = packet.facts.wanted & bit != 0 || packet.number < first;
+                    waiting += u64::from(mine);
+                    others += u64::from(mine && share.is_some_and(|share| !share.has(packet.facts.hash)));
+                }
+            }
+        }
+        let lost = matched.saturating_sub(settled + waiting);
+        let lost_by_interface = self.interface.get().map_or(0, InterfaceDrops::until_now);
+        Some(Totals { matched: matched.saturating_sub(others), lost, lost_by_interface })
+    }
+}
+
+/// What the kernel says of an interface in `/sys/class/net/NAME/statistics`: packets missed, and for which its queue had no
+/// room. That is what libpcap reads.
+#[derive(Debug)]
+struct InterfaceDrops {
+    files: [CString; 2],
+    before: u64,
+}
+
+impl InterfaceDrops {
+    fn of(name: &str) -> Option<InterfaceDrops> {
+        let file = |what| CString::new(format!("/sys/class/net/{name}/statistics/{what}")).ok();
+        let mut drops = InterfaceDrops { files: [file("rx_missed_errors")?, file("rx_fifo_errors")?], before: 0 };
+        drops.before = drops.until_now();
+        Some(drops)
+    }
+
+    fn until_now(&self) -> u64 {
+        let sum: u64 = self.files.iter().map(|path| number_in(path).unwrap_or(0)).sum();
+        sum.wrapping_sub(self.before)
+    }
+}
+
+/// The number in a file, by system calls alone.
+fn number_in(path: &CStr) -> Option<u64> {
+    let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut text = [0u8; 24];
+    let length = rustix::io::read(&file, &mut text).ok()?;
+    let digits = text[..length].iter().take_while(|byte| byte.is_ascii_digit());
+    Some(digits.fold(0u64, |number, digit| number.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'))))
+}
