@@ -102,12 +102,12 @@ impl Areas<Segment> {
     }
 }
 
-/// A live ring, mapped.
+/// A live ring, mapped. Clones share the maps, and making one allocates nothing.
 #[derive(Clone, Debug)]
 pub struct LiveMemory {
     pub(super) geometry: Geometry,
     pub(super) head: Shared<Head>,
-    pub(super) cpus: Vec<Shared<CpuPage>>,
+    pub(super) cpus: Arc<[Shared<CpuPage>]>,
     pub(super) slots: SharedArray<Slot>,
     pub(super) data: Span,
 }
@@ -123,7 +123,7 @@ impl LiveMemory {
         let words: Arc<Mapping> = Mapping::of(fds.words, geometry.words_bytes(), access)?;
         let head = Shared::<Head>::in_mapping(&words, 0).ok_or_else(not_there)?;
         let page = |cpu: u32| Shared::in_mapping(&words, PAGE_BYTES * (1 + cpu as usize)).ok_or_else(not_there);
-        let cpus = (0..geometry.cpus).map(page).collect::<io::Result<Vec<_>>>()?;
+        let cpus = (0..geometry.cpus).map(page).collect::<io::Result<Arc<[_]>>>()?;
         let slots: Arc<Mapping> = Mapping::of(fds.slots, geometry.slots_bytes(), access)?;
         let slots = SharedArray::in_mapping(&slots, 0, geometry.slots as usize).ok_or_else(not_there)?;
         let data = Span::new(Mapping::of(fds.data, geometry.data_bytes(), access)?);
