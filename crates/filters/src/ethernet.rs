@@ -79,8 +79,7 @@ pub fn wish(params: &Params) -> Result<(Wish, Option<Share>), ParamError> {
 
 fn share(text: &str) -> Result<Share, ParamError> {
     text.parse().map_err(|trouble: capture::Trouble| {
-        ParamError::new("device", trouble.text)
-            .with_help("`eth0@0/4` is the first of four parts, `eth0@3/4` the last")
+        ParamError::new("device", trouble.text).with_help("`eth0@0/4` is the first of four parts, `eth0@3/4` the last")
     })
 }
 

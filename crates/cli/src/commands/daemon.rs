@@ -47,10 +47,12 @@ fn serve(args: &Args) -> Result<(), (Exit, String)> {
         (None, Some(group)) => MayConnect::Group(group),
         (None, None) => MayConnect::Root,
     };
-    let listening = match inherited() {
-        Some(socket) => Listening::inherited(socket),
+    let (listening, place) = match inherited() {
+        Some(socket) => (Listening::inherited(socket), "the socket that was handed over".to_string()),
         None => {
-            Listening::at(&args.socket, who).map_err(failed(&format!("cannot listen at {}", args.socket.display())))?
+            let place = args.socket.display().to_string();
+            let listening = Listening::at(&args.socket, who);
+            (listening.map_err(failed(&format!("cannot listen at {place}")))?, place)
         }
     };
     confine::drop_capabilities().map_err(failed("capabilities cannot be dropped"))?;
@@ -63,7 +65,7 @@ fn serve(args: &Args) -> Result<(), (Exit, String)> {
     let server = Server::new(taps, policy, opener::device).map_err(failed("the daemon cannot be started"))?;
     let stopper = server.stopper().map_err(failed("the daemon cannot be started"))?;
     crate::signals::write_on(stopper).map_err(failed("cannot listen for signals"))?;
-    tell!("listening at {}", args.socket.display());
+    tell!("listening at {place}");
     server.run(&listening, &|line| tell!("{line}")).map_err(failed("the daemon cannot go on"))
 }
 
