@@ -69,7 +69,7 @@ fn sides<'a>(setting: &'a Setting, pairing: Pairing) -> Result<Sides<'a>, Troubl
     let rate = field.common_rate(&[ours(Who::Ours), peer(who)], frame_bytes)?;
     let side = |taps: fn(Who) -> Vec<Tap>, who| {
         let field = Rc::clone(&field);
-        Side::new(move || field.cost_of(&taps(who), frame_bytes, rate))
+        Side::new(move || field.cost_of(&taps(who), frame_bytes, rate)).per_item(field::PACKETS as f64)
     };
     Ok(Sides { ours: side(ours, Who::Ours), peer: side(peer, who) })
 }

@@ -74,14 +74,12 @@ impl Tap {
                 words.extend(["dumpcap", "-q", "-B", "64", "-i", &interface, "-w", &file].map(String::from));
             }
         }
-        let mut command = match self.who {
-            Who::Stock => Command::new(&words[0]),
-            Who::Ours => {
-                let mut command = Command::new(streamline);
-                command.arg("pcap").arg("--daemon").arg(socket).arg("--").arg(&words[0]);
-                command
-            }
-        };
+        let mut command = Command::new(&words[0]);
+        if self.who == Who::Ours {
+            // What `streamline pcap` does, without a process more to wait for.
+            command.env("LD_PRELOAD", streamline.with_file_name("libstreamline_pcap.so"));
+            command.env("STREAMLINE_DAEMON", socket);
+        }
         command.args(&words[1..]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         command
