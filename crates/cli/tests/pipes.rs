@@ -1,5 +1,6 @@
 //! Named rings as a shell uses them: who gets what, byte by byte, and how everybody ends.
 
+use buffer::pipe::OpenOptions;
 use serde_json::Value;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -500,6 +501,119 @@ fn programs_that_know_nothing_of_rings_take_part_through_fifos() {
     std::fs::write(ring.path("file"), "mine").unwrap();
     check(&ring.run("write", &["fifo=file"]), 1, "is there and no FIFO");
     assert_eq!(ring.bytes("file"), b"mine");
+}
+
+#[test]
+fn a_last_line_that_a_program_does_not_end_is_not_the_beginning_of_the_next_ones() {
+    let ring = Ring::create(&[]);
+    let mut into = Running::start(&mut ring.command("write", &["fifo=in", "lines=yes"]));
+    until("the FIFO", || ring.path("in").exists());
+    let reader = ring.reader("all", &[]);
+    ring.await_readers(1);
+    for (said, all) in [("one", "one\n"), ("two\nthree", "one\ntwo\nthree\n"), ("four\n", "one\ntwo\nthree\nfour\n")] {
+        std::fs::write(ring.path("in"), said).unwrap();
+        until("its lines", || ring.bytes("all") == all.as_bytes());
+    }
+    assert_eq!(ring.state()["head"], 4, "each line is a block");
+    into.signal("-INT");
+    check(&into.ends(), 0, "");
+    check(&reader.ends(), 0, "");
+}
+
+#[test]
+fn blocks_that_lie_in_another_ring_are_read_from_there() {
+    for kind in ["kind=c", "kind=p", "kind=v", "kind=d"] {
+        let (first, second) = (Ring::create(&[kind, "size=64k"]), Ring::create(&["size=4k"]));
+        let all = second.reader("all", &[]);
+        // That they wait is seen by nobody; there is no second try.
+        std::thread::sleep(Duration::from_millis(300));
+        let (from, to) = (first.name.clone(), second.name.clone());
+        let forwarding = std::thread::spawn(move || {
+            let mut to = OpenOptions::new().write(&to).unwrap();
+            let mut from = OpenOptions::new().read(&from).unwrap();
+            while let Some(block) = from.peek().unwrap() {
+                from.forward(&block, &mut to).unwrap();
+            }
+            from.drain().unwrap();
+            to.stat().copied
+        });
+        let (writer, mut stdin) = first.writer(&["lines=yes"]);
+        first.await_readers(1);
+        stdin.write_all(&lines(0..LINES / 2)).unwrap();
+        until("half of it", || second.bytes("all") == lines(0..LINES / 2));
+        let shown = File::create(second.path("shown")).unwrap();
+        let follower = Running::start(second.command("peek", &["follow=yes"]).stdout(shown));
+        // The oldest of them are overwritten in the first ring.
+        until("what is there is shown", || second.bytes("shown").ends_with(b"...\n"));
+        stdin.write_all(&lines(LINES / 2..LINES)).unwrap();
+        drop(stdin);
+        check(&writer.ends(), 0, "");
+        assert_eq!(forwarding.join().unwrap(), 0, "{kind}: nothing but descriptors went through the second ring");
+        check(&all.ends(), 0, "");
+        assert!(second.bytes("all") == lines(0..LINES), "{kind}: {} bytes", second.bytes("all").len());
+        let (shown, text) = (second.bytes("shown"), follower.ends());
+        assert_eq!(text.status.code(), Some(0));
+        let shown = String::from_utf8(shown).unwrap();
+        assert!(!shown.is_empty() && !shown.contains(" ring"), "{kind}: {shown}");
+    }
+}
+
+/// Times that the threads of a process went to sleep so far.
+fn sleeps(process: u32) -> u64 {
+    std::fs::read_dir(format!("/proc/{process}/task"))
+        .unwrap()
+        .map(|task| {
+            let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+            let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches:")).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+        })
+        .sum()
+}
+
+#[test]
+fn who_waits_is_not_woken_until_there_is_something_to_do() {
+    let (written, unwritten, unread, full) =
+        (Ring::create(&[]), Ring::create(&[]), Ring::create(&[]), Ring::create(&["size=4k"]));
+    let (writer, mut stdin) = written.writer(&[]);
+    let reader = written.reader("all", &[]);
+    let follower = Running::start(&mut written.command("peek", &["follow=yes"]));
+    written.await_readers(2);
+    stdin.write_all(b"first").unwrap();
+    until("the first", || written.bytes("all") == b"first");
+    let without_writer = unwritten.reader("all", &[]);
+    let without_program = Running::start(&mut unwritten.command("read", &["fifo=out"]));
+    let (without_reader, _input) = unread.writer(&[]);
+    let (without_room, mut flood) = full.writer(&[]);
+    let mut stopped = full.reader("all", &[]);
+    full.await_readers(1);
+    stopped.signal("-STOP");
+    let flooding = std::thread::spawn(move || {
+        let _ = flood.write_all(&[b'x'; 1 << 20]);
+    });
+    until("it is full", || full.state()["head"] != 0);
+    let mut all = [
+        ("a reader", reader, 0),
+        ("a writer whose input is quiet", writer, 0),
+        ("a follower", follower, 0),
+        ("a reader without a writer", without_writer, 0),
+        ("a reader whose FIFO nobody opens", without_program, 0),
+        ("a writer without a reader", without_reader, 0),
+        // It looks whether who stands in its way still lives, once a second.
+        ("a writer without room", without_room, 4),
+    ];
+    // Until all of them sleep for good.
+    std::thread::sleep(Duration::from_millis(1500));
+    let before = all.each_mut().map(|(_, running, _)| sleeps(running.child().id()));
+    std::thread::sleep(Duration::from_millis(1500));
+    for ((who, running, most), before) in all.iter_mut().zip(before) {
+        let slept = sleeps(running.child().id()) - before;
+        assert!(slept <= *most, "{who}: woken {slept} times");
+    }
+    // And they were asleep, not dead.
+    stdin.write_all(b" and last").unwrap();
+    until("the last", || written.bytes("all") == b"first and last");
+    stopped.signal("-KILL");
+    flooding.join().unwrap();
 }
 
 #[test]

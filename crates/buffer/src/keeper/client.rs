@@ -220,11 +220,23 @@ impl Named {
 
     /// Becomes one of its readers; waits for a writer until `deadline`, for ever where there is none.
     pub fn open_reader(&self, contract: OnFull, from: From, deadline: Option<Instant>) -> io::Result<NamedReader> {
-        let mut connection = Connection::open(&self.path)?;
-        ask_to_read(&connection, contract, from, 0, deadline.is_none_or(|deadline| deadline > Instant::now()))?;
-        let (reader, generation) =
-            given_to_read(&mut connection, contract, from, deadline.filter(|deadline| *deadline > Instant::now()))?;
-        Ok(NamedReader { reader, generation, contract, connection, asked: false })
+        let waits = deadline.is_none_or(|deadline| deadline > Instant::now());
+        let asking = self.ask(contract, from, waits)?;
+        // Who does not wait is refused at once.
+        asking
+            .answer(deadline.filter(|_| waits))?
+            .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "nobody writes this ring"))
+    }
+
+    /// Asks to become one of its readers; for callers that wait for other things meanwhile.
+    pub fn ask_to_read(&self, contract: OnFull, from: From) -> io::Result<AskedReader> {
+        self.ask(contract, from, true)
+    }
+
+    fn ask(&self, contract: OnFull, from: From, waits: bool) -> io::Result<AskedReader> {
+        let connection = Connection::open(&self.path)?;
+        ask_to_read(&connection, contract, from, 0, waits)?;
+        Ok(AskedReader { connection, contract, from })
     }
 
     /// Maps the bytes of one generation, to look at blocks of it that were forwarded. The keeper says whether that is allowed.
@@ -236,6 +248,33 @@ impl Named {
                 map_ring(segment, geometry, Access::Read)
             }
             _ => Err(invalid("the keeper answers something else")),
+        }
+    }
+}
+
+/// A reader that waits for a writer.
+#[derive(Debug)]
+pub struct AskedReader {
+    connection: Connection,
+    contract: OnFull,
+    from: From,
+}
+
+impl AskedReader {
+    /// Readable when the keeper has answered.
+    pub fn answer_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        std::os::fd::AsFd::as_fd(&self.connection.socket)
+    }
+
+    /// The reader, where the keeper answers before `deadline`; else it goes on waiting.
+    pub fn answer(mut self, deadline: Option<Instant>) -> io::Result<Result<NamedReader, AskedReader>> {
+        match given_to_read(&mut self.connection, self.contract, self.from, deadline) {
+            Ok((reader, generation)) => {
+                let AskedReader { connection, contract, .. } = self;
+                Ok(Ok(NamedReader { reader, generation, contract, connection, asked: false }))
+            }
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(Err(self)),
+            Err(error) => Err(error),
         }
     }
 }
@@ -345,6 +384,11 @@ impl NamedWriter {
     /// Is the ring's keeper still there? Without it the ring goes on, and nobody can come, leave, or be found dead.
     pub fn is_kept(&self) -> bool {
         locked(&self.connection).is_open()
+    }
+
+    /// Readable when somebody came or went, or the keeper is gone; asking how many readers there are empties it.
+    pub fn news_fd(&self) -> io::Result<OwnedFd> {
+        locked(&self.connection).socket.try_clone()
     }
 
     /// Descriptors written from here on may name that ring's blocks by the number this gives.

@@ -28,7 +28,7 @@ pub mod writer;
 
 pub use file::PipeFile;
 pub use local::Local;
-pub use reader::{Block, PipeReader, ReaderStat};
+pub use reader::{Block, End, PipeReader, ReaderStat};
 pub use writer::{PipeWriter, WriterStat};
 
 use crate::keeper::client::Named;

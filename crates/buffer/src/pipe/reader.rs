@@ -97,10 +97,28 @@ impl Block {
         self.seen.elsewhere
     }
 
+    /// The unit of the ring it begins at; a part of a block that was read in parts begins where that does.
+    pub fn position(&self) -> u64 {
+        self.seen.position
+    }
+
     /// Is it all of what was written as one?
     pub fn is_whole(&self) -> bool {
         self.offset == 0 && self.len == self.seen.block.len
     }
+}
+
+/// How a ring came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Its writer closed it, and there will be no other.
+    Closed,
+    /// Its writer died: what that had not published is missing.
+    WriterDied,
+    /// It was removed.
+    Removed,
+    /// Its writer closed it and its keeper died, so that there will be no other.
+    Unkept,
 }
 
 /// What a reader has done, and what it reads.
@@ -122,6 +140,8 @@ pub struct ReaderStat {
     pub faults: u64,
     /// Blocks whose bytes were refused, or are in no ring that is there.
     pub refused: u64,
+    /// Writers of this ring that died, as far as it was read.
+    pub writers_died: u64,
     /// Blocks overwritten in the ring that they lie in while they were looked at.
     pub lost_elsewhere: u64,
 }
@@ -141,7 +161,10 @@ pub struct PipeReader {
     poller: Option<Poller>,
     /// When it looked last whether the writer lives, for want of anything to read.
     looked: Option<Instant>,
-    ended: bool,
+    ended: Option<End>,
+    /// It was noted that the writer of this generation died.
+    is_bereft: bool,
+    writers_died: u64,
     refused: u64,
     lost_elsewhere: u64,
 }
@@ -156,6 +179,11 @@ pub(super) fn overtaken() -> io::Error {
 }
 
 impl PipeReader {
+    /// A reader that was opened otherwise; its calls wait.
+    pub fn new(named: Named, reader: NamedReader) -> PipeReader {
+        PipeReader::of_named(named, reader, true)
+    }
+
     pub(super) fn of_named(named: Named, reader: NamedReader, blocking: bool) -> PipeReader {
         PipeReader::of(Source::Named(Box::new(reader), named), blocking)
     }
@@ -176,7 +204,9 @@ impl PipeReader {
             outstanding: Vec::new(),
             poller: None,
             looked: None,
-            ended: false,
+            ended: None,
+            is_bereft: false,
+            writers_died: 0,
             refused: 0,
             lost_elsewhere: 0,
         }
@@ -201,6 +231,25 @@ impl PipeReader {
         Ok(clone)
     }
 
+    /// How the ring ended, where all of it was read.
+    pub fn end(&self) -> Option<End> {
+        self.ended
+    }
+
+    /// Is the ring's keeper still there? Without it the ring goes on, for as long as its writer lives.
+    pub fn is_kept(&self) -> bool {
+        match &self.source {
+            Source::Named(named, _) => named.is_kept(),
+            Source::Local(..) => true,
+        }
+    }
+
+    /// Tells the writer what was taken. It is told by itself when that is an eighth of the ring, and before waiting; for who
+    /// is about to do something that takes long.
+    pub fn tell(&mut self) {
+        self.source.reader().tell();
+    }
+
     /// What it has done so far.
     pub fn stat(&self) -> ReaderStat {
         let reader = self.source.reader_ref();
@@ -216,6 +265,7 @@ impl PipeReader {
             outstanding: self.outstanding.iter().map(Outstanding::len).sum(),
             faults: self.foreign.faults,
             refused: self.refused,
+            writers_died: self.writers_died,
             lost_elsewhere: self.lost_elsewhere,
         }
     }
@@ -270,6 +320,15 @@ impl PipeReader {
         if whole { Ok(()) } else { Err(overtaken()) }
     }
 
+    /// Goes on behind what was peeked and could not be looked at; counted as refused where its ring could not be fetched.
+    pub fn skip(&mut self, block: &Block) -> io::Result<()> {
+        self.check(block)?;
+        self.refused += u64::from(block.seen.elsewhere && self.foreign.mapped(&block.seen.block).is_none());
+        self.go_past(block);
+        self.settle();
+        Ok(())
+    }
+
     pub(super) fn check(&self, block: &Block) -> io::Result<()> {
         let same = block.seen.position == self.at && block.offset == self.offset;
         let there = self.source.reader_ref().cursor() == block.seen.position;
@@ -305,7 +364,7 @@ impl PipeReader {
 
     /// The next block; `None` at the end.
     fn look(&mut self, wait: bool) -> io::Result<Option<Seen>> {
-        while !self.ended {
+        while self.ended.is_none() {
             self.pass_outstanding();
             match self.source.reader().peek() {
                 Ok(seen) => {
@@ -315,18 +374,21 @@ impl PipeReader {
                     return Ok(Some(seen));
                 }
                 Err(Nothing::Damaged) => {
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, "the ring's writer is broken"));
+                    return Err(io::Error::new(
+                        io::ErrorKind::InvalidData,
+                        "what the ring's writer says makes no sense: it is broken or hostile",
+                    ));
                 }
                 Err(Nothing::Yet) if !wait && self.misses_writer() => continue,
                 Err(Nothing::Yet) => {}
-                Err(Nothing::Removed) => self.ended = true,
+                Err(Nothing::Removed) => self.ended = Some(End::Removed),
                 Err(nothing @ (Nothing::Ended | Nothing::Moved | Nothing::Retired)) => {
                     if self.next_generation(nothing, wait)? {
                         continue;
                     }
                 }
             }
-            if self.ended {
+            if self.ended.is_some() {
                 break;
             }
             if !wait {
@@ -353,20 +415,27 @@ impl PipeReader {
         if !self.outstanding.is_empty() {
             return Ok(false);
         }
+        let died = nothing == Nothing::Retired;
+        if died && !std::mem::replace(&mut self.is_bereft, true) {
+            self.writers_died += 1;
+        }
+        let end = if died { End::WriterDied } else { End::Closed };
         let Source::Named(named, _) = &mut self.source else {
-            self.ended = true;
+            self.ended = Some(end);
             return Ok(false);
         };
         let wait = wait && self.poller.is_none();
         match named.next_generation(if wait { None } else { Some(Instant::now()) }) {
             Ok(true) => {
                 (self.at, self.offset, self.given) = (0, 0, 0);
+                self.is_bereft = false;
                 self.origin = self.source.origin();
                 self.foreign.forgive();
                 Ok(true)
             }
             Ok(false) => {
-                self.ended = true;
+                let is_removed = self.source.reader_ref().is_removed();
+                self.ended = Some(if is_removed && !died { End::Removed } else { end });
                 Ok(false)
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::Interrupted) => Ok(false),
@@ -374,7 +443,7 @@ impl PipeReader {
             Err(error)
                 if error.kind() == io::ErrorKind::NotConnected && nothing == Nothing::Ended && !named.is_asking() =>
             {
-                self.ended = true;
+                self.ended = Some(End::Unkept);
                 Ok(false)
             }
             Err(error) => Err(error),
@@ -440,12 +509,17 @@ impl PipeReader {
     pub fn poll_fd(&mut self) -> io::Result<BorrowedFd<'_>> {
         if self.poller.is_none() {
             self.poller = Some(Poller::new()?);
-            self.settle();
         }
+        self.settle();
         match &self.poller {
             Some(poller) => Ok(poller.fd()),
             None => Err(io::ErrorKind::Other.into()),
         }
+    }
+
+    /// Gives the descriptor up, and what it costs at each call; it is closed.
+    pub fn close_poll_fd(&mut self) {
+        self.poller = None;
     }
 
     /// Makes the pollable file descriptor say how things are.
@@ -490,22 +564,104 @@ impl PipeReader {
 
     /// Waits until there is something to read, or the end, for at most so long; says whether there is.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
-        self.poll_fd()?;
-        let deadline = Instant::now() + timeout;
+        let outcome = self.wait_unsettled(timeout);
+        self.settle();
+        outcome
+    }
+
+    fn wait_unsettled(&mut self, timeout: Duration) -> io::Result<bool> {
+        // A time that no clock comes to is no limit.
+        let deadline = Instant::now().checked_add(timeout);
         loop {
             match self.look(false) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 other => return other.map(|_| true),
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
                 return Ok(false);
             }
+            if self.poller.is_none() && self.outstanding.is_empty() && !self.source.reader_ref().is_done() {
+                let longest = Instant::now() + left.unwrap_or(lifeline::LOOK).min(lifeline::LOOK);
+                // However it ends: the look says it.
+                let _ = self.source.reader().wait(Some(longest));
+                continue;
+            }
+            self.poll_fd()?;
             self.settle();
             if let Some(poller) = &self.poller {
-                poller.wait_for(Some(left))?;
+                poller.wait_for(left)?;
             }
         }
+    }
+
+    /// Copies whole blocks to the end of `to` as long as there are some and it has less than `most` bytes; of a stream, as
+    /// many bytes. `false` at the end; waits for the first block where it may. What may not be read, or was overwritten, is
+    /// left out, and counted. The writer is told what was taken.
+    pub fn copy_blocks_to(&mut self, to: &mut Vec<u8>, most: usize) -> io::Result<bool> {
+        let outcome = self.copy_unsettled(to, most);
+        self.source.reader().tell();
+        self.settle();
+        outcome
+    }
+
+    /// Tiers: blocks of this ring are copied by [`copy_own`](PipeReader::copy_own) in a loop of their own; here is the first
+    /// one, what lies elsewhere, and what leads from one generation to the next.
+    fn copy_unsettled(&mut self, to: &mut Vec<u8>, most: usize) -> io::Result<bool> {
+        let mut any = false;
+        while to.len() < most {
+            let seen = match self.look(self.blocking && !any) {
+                Ok(Some(seen)) => seen,
+                Ok(None) => return Ok(any),
+                Err(error) => return if any { Ok(true) } else { Err(error) },
+            };
+            any = true;
+            if self.offset == 0 && self.outstanding.is_empty() && self.copy_own(to, most) {
+                continue;
+            }
+            let block = Block { seen, offset: self.offset, len: seen.block.len - self.offset };
+            let block = if self.source.reader_ref().layout().kind() == RingKind::C {
+                block.first(most - to.len())
+            } else {
+                block
+            };
+            let at = to.len();
+            match self.look_at(&block) {
+                Ok(bytes) => {
+                    to.resize(at + bytes.len(), 0);
+                    bytes.copy_to(&mut to[at..]);
+                    if !self.go_past(&block) {
+                        to.truncate(at);
+                    }
+                }
+                Err(_) => self.skip(&block)?,
+            }
+        }
+        Ok(true)
+    }
+
+    /// Copies blocks of this ring that nobody else needs; says whether there was one.
+    fn copy_own(&mut self, to: &mut Vec<u8>, most: usize) -> bool {
+        let reader = self.source.reader();
+        let is_stream = reader.layout().kind() == RingKind::C;
+        let mut any = false;
+        while to.len() < most {
+            let at = to.len();
+            let Ok(seen) = reader.peek() else { break };
+            if seen.elsewhere {
+                break;
+            }
+            any = true;
+            let seen = if is_stream { reader.first(seen, u32::try_from(most - at).unwrap_or(u32::MAX)) } else { seen };
+            let bytes = reader.bytes(&seen);
+            to.resize(at + bytes.len(), 0);
+            bytes.copy_to(&mut to[at..]);
+            if reader.take(&seen).is_err() {
+                // Overwritten while it was copied; it counts as lost.
+                to.truncate(at);
+            }
+        }
+        any
     }
 
     fn read_some(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -11,9 +11,9 @@ use crate::ring::{NotWritten, RingKind, Writer, WriterCounters};
 use crate::shared::lifeline;
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A ring's writer, and who keeps the ring.
 #[derive(Debug)]
@@ -147,6 +147,27 @@ impl PipeWriter {
         self.blocking = !non_blocking;
     }
 
+    /// Is the ring's keeper still there? Without it the ring goes on, and nobody can come.
+    pub fn is_kept(&self) -> bool {
+        locked(&self.sink).is_kept()
+    }
+
+    /// A descriptor that is readable when somebody came or went, or the keeper is gone; [`readers`](PipeWriter::readers)
+    /// takes note of it. A ring of this process has none.
+    pub fn news_fd(&self) -> io::Result<OwnedFd> {
+        match &*locked(&self.sink) {
+            Sink::Named(named) => named.news_fd(),
+            Sink::Local(..) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Readers there are now, as the keeper says.
+    pub fn readers(&mut self) -> usize {
+        let mut sink = locked(&self.sink);
+        sink.writer().meet_now();
+        sink.writer().readers()
+    }
+
     /// Kind of the ring.
     pub fn kind(&self) -> RingKind {
         self.kind
@@ -189,6 +210,39 @@ impl PipeWriter {
         })
         .map(|written| written.unwrap_or(bytes.len()))
         .or_else(|error| if done > 0 { Ok(done) } else { Err(error) })
+    }
+
+    /// Writes blocks of which the same is known, one after the other, as many as have room; all, where it waits. Says how
+    /// many were written (or dropped by a reader's contract) before one had to wait or failed; what that means the next call
+    /// says. Less is done for each than by [`write_block`](PipeWriter::write_block). Not for streams, which have no blocks.
+    pub fn write_blocks(&mut self, about: Descriptor, blocks: &[&[u8]]) -> io::Result<usize> {
+        let mut written = 0;
+        let longest = |rest: &[&[u8]]| rest.first().map_or(0, |block| block.len() as u64);
+        while written < blocks.len() {
+            let room = longest(&blocks[written..]);
+            let outcome = self.until_written(room, |kind, writer| {
+                if kind == RingKind::C {
+                    return Err(NotWritten::TooLong);
+                }
+                let before = written;
+                while let Some(block) = blocks.get(written) {
+                    let mut about = about;
+                    about.set_wire(u32::try_from(block.len()).unwrap_or(u32::MAX).min(WIRE_MAX));
+                    match writer.try_write(about, block) {
+                        Ok(()) | Err(NotWritten::Dropped) => written += 1,
+                        Err(_) if written > before => break,
+                        Err(refused) => return Err(refused),
+                    }
+                }
+                Ok(Some(()))
+            });
+            match outcome {
+                Ok(_) => {}
+                Err(_) if written > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(written)
     }
 
     /// Tries until it is done or must not wait; `None` where a reader's contract had it dropped.
@@ -304,6 +358,14 @@ impl PipeWriter {
             Some(poller) => Ok(poller.fd()),
             None => Err(io::ErrorKind::Other.into()),
         }
+    }
+
+    /// Waits until a block of `room` bytes can be written without waiting, or a write fails at once, for at most so long; says
+    /// whether that is so. Not for the first reader: that is what [`news_fd`](PipeWriter::news_fd) is for.
+    pub fn wait_for_room(&mut self, room: usize, timeout: Duration) -> bool {
+        // A time that no clock comes to is no limit.
+        let deadline = Instant::now().checked_add(timeout);
+        locked(&self.sink).writer().wait_for_room(room as u64, deadline) != Err(NotWritten::WouldBlock)
     }
 
     /// Gives the descriptor up, and what it costs at each call; it is closed.

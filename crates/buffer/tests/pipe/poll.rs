@@ -195,6 +195,7 @@ fn a_forwarder_that_polls_goes_on_when_the_ring_it_forwarded_to_changes_its_size
     let from = Kept::new(RingKind::D, false);
     let (mut writer, mut forwarder) = (from.writer(), from.reader());
     forwarder.set_non_blocking(true);
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&forwarder.poll_fd().unwrap());
     let to = Kept::new(RingKind::D, false);
     let mut forwarded = to.writer();
     let mut end = to.reader();
@@ -217,9 +218,11 @@ fn a_forwarder_that_polls_goes_on_when_the_ring_it_forwarded_to_changes_its_size
         std::thread::sleep(Duration::from_millis(2));
         forwarded.resize(4096 << (round % 3), 16).unwrap();
         end = reading.join().unwrap();
-        // It may be readable once for what was passed.
+        // Who polls is woken for what was passed, and finds nothing to read.
         while forwarder.stat().outstanding > 0 {
-            assert!(becomes_readable(&mut forwarder), "round {round}");
+            let mut polled = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+            // SAFETY: one element, as is said.
+            assert_eq!(unsafe { libc::poll(&mut polled, 1, 5000) }, 1, "round {round}");
             assert!(forwarder.peek().is_err());
         }
     }
@@ -255,4 +258,94 @@ fn who_polls_follows_a_ring_that_changes_its_size_at_any_time() {
     }
     assert_eq!(next, 2000);
     writing.join().unwrap();
+}
+
+#[test]
+fn a_descriptor_is_right_also_after_a_wait_in_vain() {
+    let kept = Kept::new(RingKind::D, true);
+    let mut writer = kept.writer();
+    let mut reader = kept.reader();
+    reader.set_non_blocking(true);
+    writer.write_all(b"one").unwrap();
+    drop(writer);
+    assert!(becomes_readable(&mut reader));
+    assert_eq!(reader.read(&mut [0; 9]).unwrap(), 3);
+    assert!(!reader.wait(Duration::from_millis(1)).unwrap(), "the keeper is asked for the next writer");
+    let until = Instant::now() + LONG;
+    let mut writer = loop {
+        match OpenOptions::new().write(&kept.name) {
+            Ok(writer) => break writer,
+            Err(error) => assert!(error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < until),
+        }
+    };
+    // This takes the answer, and finds that nothing is written yet.
+    while reader.stat().generation == 1 {
+        assert!(!reader.wait(Duration::ZERO).unwrap() && Instant::now() < until);
+    }
+    writer.write_all(b"two").unwrap();
+    let fd = reader.poll_fd().unwrap();
+    let timeout = Timespec { tv_sec: 5, tv_nsec: 0 };
+    assert_eq!(rustix::event::poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)).unwrap(), 1);
+    assert!(reader.wait(Duration::MAX).unwrap(), "a time that no clock comes to is no limit");
+}
+
+#[test]
+fn many_blocks_at_a_time_are_the_same_blocks() {
+    for kind in RingKind::ALL {
+        let (_local, mut writer, mut reader) = pair(kind);
+        writer.set_non_blocking(true);
+        reader.set_non_blocking(true);
+        let blocks: Vec<Vec<u8>> = (0..500).map(block).collect();
+        let slices: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+        if kind == RingKind::C {
+            assert_eq!(kind_of(writer.write_blocks(Default::default(), &slices)), Err(libc::EMSGSIZE));
+        }
+        let (mut written, mut got) = (0, Vec::new());
+        while written < slices.len() {
+            match writer.write_blocks(Default::default(), &slices[written..]) {
+                Ok(more) => written += more,
+                Err(_) if kind == RingKind::C => {
+                    writer.write_all(slices[written]).unwrap();
+                    written += 1;
+                }
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{kind:?}"),
+            }
+            // A part of what there is, and then the rest.
+            let some = got.len() + 300;
+            assert!(reader.copy_blocks_to(&mut got, some).unwrap(), "{kind:?}");
+            assert!(kind != RingKind::C || got.len() <= some);
+            while reader.copy_blocks_to(&mut got, usize::MAX).is_ok() {}
+        }
+        assert!(got == blocks.concat(), "{kind:?}");
+        assert_eq!(kind_of(writer.write_blocks(Default::default(), &[])), Ok(0));
+        if kind != RingKind::C {
+            let slices: [&[u8]; 3] = [b"fits", &[0; 5000], b"after"];
+            assert_eq!(writer.write_blocks(Default::default(), &slices).unwrap(), 1, "{kind:?}");
+            assert_eq!(kind_of(writer.write_blocks(Default::default(), &slices[1..])), Err(libc::EMSGSIZE));
+        }
+        drop(writer);
+        got.clear();
+        reader.set_non_blocking(false);
+        while reader.copy_blocks_to(&mut got, usize::MAX).unwrap() {}
+        assert_eq!(got, if kind == RingKind::C { &b""[..] } else { b"fits" });
+    }
+}
+
+#[test]
+fn many_blocks_at_a_time_are_read_wherever_they_lie() {
+    let (_local, mut writer, mut forwarder) = pair(RingKind::V);
+    let many = Geometry::new(RingKind::D, 4096, 256);
+    let (_to, mut forwarded, mut reader) = Local::pair(many, Signalling::default()).unwrap();
+    let mut expected = Vec::new();
+    for n in 0..20 {
+        writer.write_all(&block(n)).unwrap();
+        let seen = forwarder.peek().unwrap().unwrap();
+        forwarder.forward(&seen, &mut forwarded).unwrap();
+        forwarded.write_all(b"own").unwrap();
+        expected.extend([&block(n)[..], b"own"].concat());
+    }
+    let mut got = b"before".to_vec();
+    reader.set_non_blocking(true);
+    while reader.copy_blocks_to(&mut got, usize::MAX).is_ok() {}
+    assert!(got == [b"before", &expected[..]].concat());
 }

@@ -1,13 +1,13 @@
 //! A FIFO for programs that know nothing of rings.
 
-use super::{Trouble, stop};
+use super::Trouble;
+use super::stop::Stop;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{FileType, Mode, OFlags};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use streamline::StopFlag;
 
 fn failed(path: &Path, what: &str, error: impl Into<io::Error>) -> Trouble {
     Trouble::Failed(format!("cannot {what} `{}`: {}", path.display(), error.into()))
@@ -45,16 +45,16 @@ pub(super) fn make(path: &Path) -> Result<Fifo, Trouble> {
 
 impl Fifo {
     /// Opens it to read what one program after another writes to it.
-    pub(super) fn open_to_read(&self) -> Result<OwnedFd, Trouble> {
-        // Also open for writing by ourselves, so that it does not end when one of them closes it.
-        rustix::fs::open(&self.path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
-            .map_err(|error| failed(&self.path, "open", error))
+    pub(super) fn open_to_read(self) -> Result<Input, Trouble> {
+        let file = open_reading_end(&self.path).map_err(|error| failed(&self.path, "open", error))?;
+        Ok(Input { fifo: self, file })
     }
 
     /// Opens it to write once somebody reads it; `None` where that was given up.
-    pub(super) fn open_to_write(&self, stop: &StopFlag) -> Result<Option<OwnedFd>, Trouble> {
-        // Nothing but open(2) itself tells when somebody opens the other end, and it hears of no flag: it waits aside.
+    pub(super) fn open_to_write(&self, stop: &Stop) -> Result<Option<OwnedFd>, Trouble> {
+        // Nothing but open(2) itself tells when somebody opens the other end, and it hears of no descriptor: it waits aside.
         let (opened, open) = mpsc::channel();
+        let (done, is_done) = io::pipe().map_err(|error| failed(&self.path, "open", error))?;
         let path = self.path.clone();
         std::thread::spawn(move || {
             let fifo = rustix::fs::open(&path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
@@ -64,15 +64,45 @@ impl Fifo {
             });
             // Nobody waits for it any more when the program is about to end.
             let _ = opened.send(fifo);
+            drop(is_done);
         });
         while !stop.is_set() {
-            match open.recv_timeout(stop::LOOK) {
+            // Closed at the other end, it can be read.
+            stop.sleep(&[(done.as_fd(), PollFlags::IN)])?;
+            match open.try_recv() {
                 Ok(fifo) => return fifo.map(Some).map_err(|error| failed(&self.path, "open", error)),
-                Err(mpsc::RecvTimeoutError::Timeout) => {}
-                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(mpsc::TryRecvError::Empty) => {}
+                Err(mpsc::TryRecvError::Disconnected) => break,
             }
         }
         Ok(None)
+    }
+}
+
+fn open_reading_end(path: &Path) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty())
+}
+
+/// A FIFO that is read.
+pub(super) struct Input {
+    fifo: Fifo,
+    file: OwnedFd,
+}
+
+impl Input {
+    /// Everybody who wrote has closed it. The next one is waited for: opened anew, it is quiet until then. At no time is it
+    /// not open, so that nobody who writes meanwhile is told that nobody reads.
+    pub(super) fn await_next(&mut self) -> Result<(), Trouble> {
+        // The same one, whatever has its name by now.
+        let same = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        self.file = open_reading_end(&same).map_err(|error| failed(&self.fifo.path, "open", error))?;
+        Ok(())
+    }
+}
+
+impl AsFd for Input {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 
@@ -97,27 +127,25 @@ pub(super) fn is_closed(file: impl AsFd) -> bool {
     rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-/// Is there something to read (or room to write)? Waits a while for it.
-pub(super) fn is_ready(file: impl AsFd, flags: PollFlags, timeout_ms: u16) -> bool {
-    let timeout = Timespec { tv_sec: i64::from(timeout_ms / 1000), tv_nsec: i64::from(timeout_ms % 1000) * 1_000_000 };
+/// Is there something to read, now?
+pub(super) fn is_readable(file: impl AsFd) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     // Interrupted: the caller looks at its flag and asks again.
-    rustix::event::poll(&mut [PollFd::new(&file, flags)], Some(&timeout)).is_ok_and(|ready| ready > 0)
+    rustix::event::poll(&mut [PollFd::new(&file, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 /// Writes all of it, however slowly it is read. `false` where that was given up; a reader that went is an error.
-pub(super) fn write_all(file: impl AsFd, mut bytes: &[u8], stop: &StopFlag) -> io::Result<bool> {
+pub(super) fn write_all(file: impl AsFd, mut bytes: &[u8], stop: &Stop) -> Result<Result<bool, io::Error>, Trouble> {
     while !bytes.is_empty() {
         match rustix::io::write(&file, bytes) {
             Ok(written) => bytes = &bytes[written..],
             Err(rustix::io::Errno::INTR) => {}
-            Err(rustix::io::Errno::AGAIN) => {
-                is_ready(&file, PollFlags::OUT, stop::look_ms());
-            }
-            Err(error) => return Err(error.into()),
+            Err(rustix::io::Errno::AGAIN) => stop.sleep(&[(file.as_fd(), PollFlags::OUT)])?,
+            Err(error) => return Ok(Err(error.into())),
         }
         if stop.is_set() && !bytes.is_empty() {
-            return Ok(false);
+            return Ok(Ok(false));
         }
     }
-    Ok(true)
+    Ok(Ok(true))
 }

@@ -1,13 +1,17 @@
 //! `streamline pipe peek`: what is in a ring, without taking it from anybody.
 
-use super::{Trouble, fifo, gone, options, stop};
+use super::stop::Stop;
+use super::{Trouble, fifo, gone, options, read};
 use crate::{Exit, print_data};
-use buffer::keeper::client::{Named, NamedReader};
-use buffer::ring::{From, Nothing, OnFull, Reader};
+use buffer::Descriptor;
+use buffer::keeper::client::Named;
+use buffer::pipe::{End, PipeReader};
+use buffer::ring::{From, Nothing, OnFull, Reader, RingKind};
 use filter::{Param, ParamType};
+use rustix::event::PollFlags;
 use std::fmt::Write;
 use std::io;
-use streamline::StopFlag;
+use std::os::fd::AsFd;
 
 /// Show what is in a ring, one line for each block, without taking it from anybody
 #[derive(clap::Args)]
@@ -36,7 +40,7 @@ const TEXT_BYTES: usize = 64 << 10;
 pub(super) fn run(args: &Args) -> Result<(), Trouble> {
     let params = options::parse(&args.options, OPTIONS)?;
     let named = Named::at(&args.name).map_err(Trouble::with(&args.name))?;
-    let stop = stop::listen()?;
+    let stop = Stop::listen()?;
     let outcome = if params.flag("follow") { follow(&named, &stop) } else { glance(&named, &stop) };
     let lost = outcome.map_err(|error| match error {
         Ended::Trouble(trouble) => trouble.about(&args.name),
@@ -55,7 +59,7 @@ enum Ended {
 }
 
 /// What is there now. Says how much could not be shown.
-fn glance(named: &Named, stop: &StopFlag) -> Result<u64, Ended> {
+fn glance(named: &Named, stop: &Stop) -> Result<u64, Ended> {
     let state = named.state().map_err(Ended::System)?;
     let mut reader = match named.glance(state.generation) {
         // Nothing was ever written: nothing is in it.
@@ -68,31 +72,81 @@ fn glance(named: &Named, stop: &StopFlag) -> Result<u64, Ended> {
 }
 
 /// What is there, and what comes.
-fn follow(named: &Named, stop: &StopFlag) -> Result<u64, Ended> {
-    let mut reader: NamedReader = match named.open_reader(OnFull::Overwrite, From::Oldest, None) {
-        Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0),
-        reader => reader.map_err(Ended::System)?,
-    };
+fn follow(named: &Named, stop: &Stop) -> Result<u64, Ended> {
+    let opened = read::open(named, OnFull::Overwrite, From::Oldest, stop, |error| Trouble::Failed(error.to_string()));
+    let Some(mut reader) = opened.map_err(Ended::Trouble)? else { return Ok(0) };
     while !stop.is_set() && !fifo::is_closed(io::stdout()) {
-        match show(reader.reader(), u64::MAX)? {
-            None => {}
-            Some(Nothing::Yet) => {
-                if !reader.is_kept() {
-                    return Err(Ended::Trouble(gone(named)));
-                }
-                // What it says is seen again by the next look.
-                let _ = reader.reader().wait(stop::next_look());
+        let (text, outcome) = gather(&mut reader);
+        print(&text)?;
+        match outcome {
+            Ok(true) => {}
+            Ok(false) if matches!(reader.end(), Some(End::Removed | End::Unkept)) => {
+                return Err(Ended::Trouble(gone(named)));
             }
-            Some(_) => match reader.next_generation(None) {
-                Ok(true) => {}
-                Ok(false) if reader.is_kept() => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if reader.is_kept() => return Err(Ended::System(error)),
-                Ok(false) | Err(_) => return Err(Ended::Trouble(gone(named))),
-            },
+            Ok(false) => break,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let stdout = io::stdout();
+                let fd = reader.poll_fd().map_err(Ended::System)?;
+                stop.sleep(&[(fd, PollFlags::IN), (stdout.as_fd(), PollFlags::empty())]).map_err(Ended::Trouble)?;
+                reader.close_poll_fd();
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => return Err(Ended::Trouble(gone(named))),
+            Err(error) => return Err(Ended::System(error)),
         }
     }
-    Ok(reader.reader().counters().lost)
+    let stat = reader.stat();
+    Ok(stat.ring.lost + stat.lost_elsewhere)
+}
+
+/// The lines of some blocks; `false` at the end, an error where there is none now.
+fn gather(reader: &mut PipeReader) -> (String, io::Result<bool>) {
+    let mut text = String::new();
+    while text.len() <= TEXT_BYTES {
+        let block = match reader.peek() {
+            Ok(Some(block)) if reader.stat().kind == RingKind::C => block.first(SHOWN_BYTES as usize),
+            Ok(Some(block)) => block,
+            Ok(None) => return (text, Ok(false)),
+            Err(error) => return (text, Err(error)),
+        };
+        let mut first = [0; SHOWN_BYTES as usize];
+        let shown = reader.look_at(&block).map(|bytes| bytes.copy_to(&mut first));
+        let (whole, known) = (block.position(), block.descriptor());
+        match shown {
+            Ok(shown) if reader.release(&block).is_ok() => line(&mut text, whole, &known, &first[..shown], ""),
+            Ok(_) => {}
+            Err(error) => {
+                let why = match error.kind() {
+                    io::ErrorKind::PermissionDenied => "(in another ring, which this user may not read)",
+                    _ => "(in a ring that is gone)",
+                };
+                let overwritten = reader.stat().lost_elsewhere;
+                if reader.skip(&block).is_ok() && reader.stat().lost_elsewhere == overwritten {
+                    line(&mut text, whole, &known, &[], why);
+                }
+            }
+        }
+    }
+    (text, Ok(true))
+}
+
+/// One block as a line.
+fn line(text: &mut String, position: u64, known: &Descriptor, shown: &[u8], instead: &str) {
+    let time = match known.time {
+        0 => "-".to_string(),
+        time => String::from_utf8_lossy(&packet::time::rfc3339(time)).into_owned(),
+    };
+    let more = match known.len as usize > shown.len() {
+        true if instead.is_empty() => "...",
+        _ => instead,
+    };
+    let _ = writeln!(text, "{position:>10} {time} {:>6} bytes  {}{more}", known.len, shown.escape_ascii());
+}
+
+fn print(text: &str) -> Result<(), Ended> {
+    if !text.is_empty() && print_data(text) != Exit::Done {
+        return Err(Ended::Trouble(Trouble::Told));
+    }
+    Ok(())
 }
 
 /// Prints some blocks, of those that begin before `end`; why there are no more, where there are none.
@@ -103,7 +157,7 @@ fn show(reader: &mut Reader, end: u64) -> Result<Option<Nothing>, Ended> {
             Ok(seen) if seen.position < end => reader.first(seen, SHOWN_BYTES),
             Ok(_) => break Some(Nothing::Yet),
             Err(Nothing::Damaged) => {
-                let text = "what the writer says makes no sense: it is broken or hostile";
+                let text = "what the ring's writer says makes no sense: it is broken or hostile";
                 return Err(Ended::Trouble(Trouble::Failed(text.to_string())));
             }
             Err(nothing) => break Some(nothing),
@@ -111,24 +165,14 @@ fn show(reader: &mut Reader, end: u64) -> Result<Option<Nothing>, Ended> {
         let mut first = [0; SHOWN_BYTES as usize];
         let shown = if seen.elsewhere { 0 } else { reader.bytes(&seen).copy_to(&mut first) };
         if reader.take(&seen).is_ok() {
-            let time = match seen.block.time {
-                0 => "-".to_string(),
-                time => String::from_utf8_lossy(&packet::time::rfc3339(time)).into_owned(),
-            };
-            let bytes = first[..shown].escape_ascii();
-            let more = match seen.block.len as usize > shown {
-                true if seen.elsewhere => "(in another ring)",
-                true => "...",
-                false => "",
-            };
-            let _ = writeln!(text, "{:>10} {time} {:>6} bytes  {bytes}{more}", seen.position, seen.block.len);
+            // Who is nobody's reader asks no other ring's keeper.
+            let instead = if seen.elsewhere { "(in another ring)" } else { "" };
+            line(&mut text, seen.position, &seen.block, &first[..shown], instead);
         }
         if text.len() > TEXT_BYTES {
             break None;
         }
     };
-    if !text.is_empty() && print_data(&text) != Exit::Done {
-        return Err(Ended::Trouble(Trouble::Told));
-    }
+    print(&text)?;
     Ok(nothing)
 }

@@ -1,15 +1,17 @@
 //! `streamline pipe read`: a ring to standard output, or to a FIFO.
 
 use super::fifo::{self, Fifo};
-use super::{Trouble, gone, options, stop};
-use buffer::keeper::client::{Named, NamedReader};
-use buffer::ring::{From, Nothing, OnFull, RingKind};
+use super::stop::{SOON, Stop};
+use super::{Trouble, gone, options};
+use buffer::keeper::client::Named;
+use buffer::pipe::{End, PipeReader};
+use buffer::ring::{From, OnFull, RingKind};
 use filter::{Param, ParamType};
+use rustix::event::PollFlags;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::time::{Duration, Instant};
-use streamline::StopFlag;
+use std::time::Instant;
 
 /// Write what comes through a ring to standard output
 #[derive(clap::Args)]
@@ -41,12 +43,6 @@ const OPTIONS: &[Param] = &[
 /// Bytes gathered before they are written.
 const GATHER_BYTES: usize = 256 << 10;
 
-/// A ring without a keeper in which nothing happens for so long has no writer either.
-const DEAD: Duration = Duration::from_secs(1);
-
-/// How long a keeper that removes its ring takes to end, at most; longer, and it was the writer that died.
-const REMOVAL: Duration = Duration::from_millis(200);
-
 pub(super) fn run(args: &Args) -> Result<(), Trouble> {
     let params = options::parse(&args.options, OPTIONS)?;
     let contract: OnFull = params.text("on-full").unwrap_or_default().parse().map_err(Trouble::Wrong)?;
@@ -60,7 +56,7 @@ pub(super) fn run(args: &Args) -> Result<(), Trouble> {
     }
     let with = Trouble::with(&args.name);
     let named = Named::at(&args.name).map_err(&with)?;
-    let stop = stop::listen()?;
+    let stop = Stop::listen()?;
     // What is not there is said before anybody is waited for.
     named.state().map_err(&with)?;
     let fifo = params.text("fifo").map(Path::new).map(fifo::make).transpose()?;
@@ -72,13 +68,7 @@ pub(super) fn run(args: &Args) -> Result<(), Trouble> {
         None => fifo::standard_output()
             .map_err(|error| Trouble::Failed(format!("cannot write to standard output: {error}")))?,
     };
-    let reader = loop {
-        match named.open_reader(contract, from, None) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted && stop.is_set() => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            outcome => break outcome.map_err(&with)?,
-        }
-    };
+    let Some(reader) = open(&named, contract, from, &stop, &with)? else { return Ok(()) };
     let mut reading = Reading {
         name: &args.name,
         named,
@@ -86,7 +76,7 @@ pub(super) fn run(args: &Args) -> Result<(), Trouble> {
         granted: contract,
         demoted: false,
         overtaken: false,
-        elsewhere: 0,
+        deaths_told: 0,
         output,
         fifo,
         stop,
@@ -95,6 +85,29 @@ pub(super) fn run(args: &Args) -> Result<(), Trouble> {
     let outcome = reading.run();
     reading.tell_losses();
     outcome.map_err(|trouble| trouble.about(&args.name))
+}
+
+/// Becomes a reader, once somebody writes; `None` where that was given up.
+pub(super) fn open(
+    named: &Named,
+    contract: OnFull,
+    from: From,
+    stop: &Stop,
+    with: impl Fn(io::Error) -> Trouble,
+) -> Result<Option<PipeReader>, Trouble> {
+    let mut asked = named.ask_to_read(contract, from).map_err(&with)?;
+    while !stop.is_set() {
+        stop.sleep(&[(asked.answer_fd(), PollFlags::IN)])?;
+        asked = match asked.answer(Some(Instant::now())).map_err(&with)? {
+            Ok(reader) => {
+                let mut reader = PipeReader::new(named.clone(), reader);
+                reader.set_non_blocking(true);
+                return Ok(Some(reader));
+            }
+            Err(asked) => asked,
+        };
+    }
+    Ok(None)
 }
 
 /// Does it go on?
@@ -106,132 +119,76 @@ enum Then {
 struct Reading<'a> {
     name: &'a str,
     named: Named,
-    reader: NamedReader,
+    reader: PipeReader,
     granted: OnFull,
-    /// It was told that this reader was demoted; that it lost something.
+    /// It was told that this reader was demoted; that it lost something; that so many writers died.
     demoted: bool,
     overtaken: bool,
-    /// Blocks that lie in other rings.
-    elsewhere: u64,
+    deaths_told: u64,
     output: OwnedFd,
     /// Where the output is this FIFO, it is opened again for whoever comes next.
     fifo: Option<Fifo>,
-    stop: StopFlag,
+    stop: Stop,
     gathered: Vec<u8>,
 }
 
 impl Reading<'_> {
     fn run(&mut self) -> Result<(), Trouble> {
-        let mut since = Instant::now();
         while !self.stop.is_set() {
-            let nothing = match self.gather() {
-                Ok(()) => {
-                    since = Instant::now();
-                    if let Then::End = self.write_out()? {
-                        return Ok(());
-                    }
-                    continue;
-                }
-                Err(nothing) => nothing,
-            };
+            // What is there, up to a good write's worth; what was gathered before an end is written before it is told.
+            let outcome = self.reader.copy_blocks_to(&mut self.gathered, GATHER_BYTES);
             if let Then::End = self.write_out()? {
                 return Ok(());
             }
-            match nothing {
-                Nothing::Yet => {
-                    if since.elapsed() > DEAD && !self.reader.is_kept() {
-                        return Err(gone(&self.named));
-                    }
-                    // What it says is seen again by the next look.
-                    let _ = self.reader.reader().wait(stop::next_look());
-                    // Standard output that nobody reads any more is noticed also when nothing comes.
-                    if self.fifo.is_none() && fifo::is_closed(&self.output) {
+            match outcome {
+                Ok(true) => {}
+                Ok(false) => return self.ended(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if let Then::End = self.sleep()? {
                         return Ok(());
                     }
                 }
-                Nothing::Damaged => {
-                    return Err(Trouble::Failed(
-                        "what the writer says makes no sense: it is broken or hostile".to_string(),
-                    ));
-                }
-                Nothing::Removed => return Err(Trouble::Failed("the ring was removed".to_string())),
-                Nothing::Ended | Nothing::Moved | Nothing::Retired => {
-                    if let Then::End = self.go_on_after(nothing)? {
-                        return Ok(());
-                    }
-                }
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => return Err(gone(&self.named)),
+                Err(error) => return Err(Trouble::Failed(error.to_string())),
             }
         }
         Ok(())
     }
 
-    /// The writer is gone, or went on in another ring.
-    fn go_on_after(&mut self, nothing: Nothing) -> Result<Then, Trouble> {
-        if nothing == Nothing::Retired {
-            // A keeper that removes its ring says so before it ends.
-            let since = Instant::now();
-            while self.reader.is_kept() && since.elapsed() < REMOVAL {
-                std::thread::sleep(REMOVAL / 20);
+    /// Everything was read, and there will be no more.
+    fn ended(&self) -> Result<(), Trouble> {
+        match self.reader.end() {
+            Some(End::WriterDied) => {
+                Err(Trouble::Failed("the writer died: what it had not published is missing".into()))
             }
-        }
-        if !self.reader.is_kept() {
-            return Err(gone(&self.named));
-        }
-        if nothing == Nothing::Retired {
-            let text = "the writer died: what it had not published is missing";
-            if !self.named.state().is_ok_and(|state| state.keep_open) {
-                return Err(Trouble::Failed(text.to_string()));
-            }
-            tell!("warning: {}: {text}", self.name);
-        }
-        match self.reader.next_generation(None) {
-            Ok(true) => {
-                // The new writer knows nothing of a demotion in the ring before.
-                self.demoted = false;
-                Ok(Then::GoOn)
-            }
-            Ok(false) if !self.reader.is_kept() => Err(gone(&self.named)),
-            Ok(false) => Ok(Then::End),
-            // A signal: the loop looks whether it asks to stop.
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Then::GoOn),
-            Err(_) if !self.reader.is_kept() => Err(gone(&self.named)),
-            Err(error) => Err(Trouble::Failed(error.to_string())),
+            Some(End::Removed) => Err(Trouble::Failed("the ring was removed".into())),
+            Some(End::Unkept) => Err(gone(&self.named)),
+            Some(End::Closed) | None => Ok(()),
         }
     }
 
-    /// Copies what is there, up to a good write's worth.
-    fn gather(&mut self) -> Result<(), Nothing> {
-        let is_stream = self.reader.kind() == RingKind::C;
-        let reader = self.reader.reader();
-        while self.gathered.len() < GATHER_BYTES {
-            let seen = match reader.peek() {
-                Ok(seen) if is_stream => reader.first(seen, (GATHER_BYTES - self.gathered.len()) as u32),
-                Ok(seen) => seen,
-                Err(_) if !self.gathered.is_empty() => return Ok(()),
-                Err(nothing) => return Err(nothing),
-            };
-            let at = self.gathered.len();
-            if seen.elsewhere {
-                self.elsewhere += 1;
-            } else {
-                let bytes = reader.bytes(&seen);
-                self.gathered.resize(at + bytes.len(), 0);
-                bytes.copy_to(&mut self.gathered[at..]);
+    /// Sleeps until there is something to read, or to be told, however long that takes.
+    fn sleep(&mut self) -> Result<Then, Trouble> {
+        let failed = |error: io::Error| Trouble::Failed(error.to_string());
+        if self.reader.wait(SOON).is_ok_and(|is_due| !is_due) {
+            // A ring that ends with its writer would have said so by now.
+            self.note_deaths();
+            let reader = self.reader.poll_fd().map_err(failed)?;
+            let mut files = vec![(reader, PollFlags::IN)];
+            if self.fifo.is_none() {
+                // Standard output that nobody reads any more is noticed also when nothing comes.
+                files.push((self.output.as_fd(), PollFlags::empty()));
             }
-            if reader.take(&seen).is_err() {
-                // Overwritten while it was copied; it counts as lost.
-                self.gathered.truncate(at);
-            }
+            self.stop.sleep(&files)?;
+            self.reader.close_poll_fd();
         }
-        // Writing may take long: the ring's writer need not wait for that.
-        reader.tell();
-        Ok(())
+        Ok(if self.fifo.is_none() && fifo::is_closed(&self.output) { Then::End } else { Then::GoOn })
     }
 
     fn write_out(&mut self) -> Result<Then, Trouble> {
         self.note_trouble();
         let written = loop {
-            let written = fifo::write_all(&self.output, &self.gathered, &self.stop);
+            let written = fifo::write_all(&self.output, &self.gathered, &self.stop)?;
             match (&self.fifo, &written) {
                 // Whoever had the FIFO open went: the next one gets the blocks that were not written as a whole.
                 (Some(fifo), Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
@@ -255,7 +212,8 @@ impl Reading<'_> {
 
     /// Tells once what is told again, with numbers, at the end.
     fn note_trouble(&mut self) {
-        if !self.demoted && self.reader.reader().contract() != self.granted {
+        let stat = self.reader.stat();
+        if !self.demoted && stat.contract != self.granted {
             self.demoted = true;
             tell!(
                 "warning: {}: this reader held the full ring for longer than the ring's hold-limit; it goes on with \
@@ -263,23 +221,38 @@ impl Reading<'_> {
                 self.name
             );
         }
-        if !self.overtaken && self.reader.reader().counters().lost > 0 {
+        if !self.overtaken && stat.ring.lost > 0 {
             self.overtaken = true;
             tell!("warning: {}: this reader was overtaken and loses what it does not read in time", self.name);
         }
     }
 
+    /// Tells of writers that died, where the ring goes on with others.
+    fn note_deaths(&mut self) {
+        let deaths = self.reader.stat().writers_died;
+        if deaths > self.deaths_told {
+            tell!("warning: {}: the writer died: what it had not published is missing", self.name);
+            // The new writer knows nothing of a demotion in the ring before.
+            (self.deaths_told, self.demoted) = (deaths, false);
+        }
+    }
+
     fn tell_losses(&mut self) {
         self.note_trouble();
-        let name = self.name;
-        if self.elsewhere > 0 {
-            tell!("warning: {name}: {} blocks that lie in other rings are left out", self.elsewhere);
+        let (name, stat) = (self.name, self.reader.stat());
+        if stat.refused > 0 {
+            tell!(
+                "warning: {name}: {} blocks are left out: they lie in other rings, which are gone or may not be read by this user",
+                stat.refused
+            );
         }
-        let counters = self.reader.reader().counters();
-        if counters.lost > 0 {
-            let unit = if self.reader.kind() == RingKind::C { "bytes" } else { "blocks" };
-            let got = if self.reader.kind() == RingKind::C { counters.bytes } else { counters.blocks };
-            tell!("warning: {name}: {} {unit} were lost, {got} were read: this reader was overtaken", counters.lost);
+        if stat.lost_elsewhere > 0 {
+            tell!("warning: {name}: {} blocks were overwritten in the rings they lie in", stat.lost_elsewhere);
+        }
+        if stat.ring.lost > 0 {
+            let unit = if stat.kind == RingKind::C { "bytes" } else { "blocks" };
+            let got = if stat.kind == RingKind::C { stat.ring.bytes } else { stat.ring.blocks };
+            tell!("warning: {name}: {} {unit} were lost, {got} were read: this reader was overtaken", stat.ring.lost);
         }
     }
 }

@@ -1,25 +1,45 @@
-//! Ctrl-C and its like, for loops that look at a flag now and then.
+//! Ctrl-C and its like, for loops that sleep until there is something to do.
 
 use super::Trouble;
-use std::time::{Duration, Instant};
+use rustix::event::{PollFd, PollFlags};
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
 use streamline::StopFlag;
 
-/// How long a loop sleeps at most before it looks at the flag again.
-pub(super) const LOOK: Duration = Duration::from_millis(250);
+/// How long a loop waits for blocks or room without listening for signals: who is served within that time needs no more
+/// than a futex; who is not sleeps until something comes, a signal too.
+pub(super) const SOON: Duration = Duration::from_millis(10);
 
-/// A flag that Ctrl-C, SIGTERM and a closed terminal set; a second one of the same kills.
-pub(super) fn listen() -> Result<StopFlag, Trouble> {
-    let stop = StopFlag::new();
-    crate::signals::listen(&stop).map_err(|error| Trouble::Failed(format!("cannot listen for signals: {error}")))?;
-    Ok(stop)
+/// Whether one is asked to stop, by Ctrl-C, SIGTERM or a closed terminal; a second one of the same kills.
+pub(super) struct Stop {
+    flag: StopFlag,
+    /// Readable from the first of them on.
+    signalled: OwnedFd,
 }
 
-/// When to look next.
-pub(super) fn next_look() -> Option<Instant> {
-    Some(Instant::now() + LOOK)
-}
+impl Stop {
+    /// Listens from here on.
+    pub(super) fn listen() -> Result<Stop, Trouble> {
+        let failed = |error: io::Error| Trouble::Failed(format!("cannot listen for signals: {error}"));
+        let flag = StopFlag::new();
+        // The flag is set before the descriptor can be read: who is woken sees it.
+        crate::signals::listen(&flag).map_err(failed)?;
+        let signalled = crate::signals::descriptor().map_err(failed)?;
+        Ok(Stop { flag, signalled })
+    }
 
-/// The same for poll(2).
-pub(super) fn look_ms() -> u16 {
-    LOOK.as_millis() as u16
+    pub(super) fn is_set(&self) -> bool {
+        self.flag.is_set()
+    }
+
+    /// Sleeps until one of these is ready or one is asked to stop, however long that takes.
+    pub(super) fn sleep(&self, files: &[(BorrowedFd<'_>, PollFlags)]) -> Result<(), Trouble> {
+        let mut polled = vec![PollFd::new(&self.signalled, PollFlags::IN)];
+        polled.extend(files.iter().map(|(file, flags)| PollFd::from_borrowed_fd(*file, *flags)));
+        match rustix::event::poll(&mut polled, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(Trouble::Failed(format!("cannot wait: {}", io::Error::from(error)))),
+        }
+    }
 }

@@ -1,17 +1,17 @@
 //! `streamline pipe write`: standard input, or a FIFO, into a ring.
 
-use super::{Trouble, fifo, gone, options, stop};
+use super::stop::{SOON, Stop};
+use super::{Trouble, fifo, gone, options};
 use buffer::Descriptor;
-use buffer::keeper::client::{Named, NamedWriter};
-use buffer::ring::layout::Layout;
-use buffer::ring::{NotWritten, RingKind, Signalling};
+use buffer::keeper::client::Named;
+use buffer::pipe::{OpenOptions, PipeWriter};
+use buffer::ring::{RingKind, Signalling};
 use filter::{Param, ParamType};
 use rustix::event::PollFlags;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
-use streamline::StopFlag;
 
 /// Write standard input to a ring
 #[derive(clap::Args)]
@@ -32,7 +32,8 @@ const OPTIONS: &[Param] = &[
     Param::new(
         "fifo",
         ParamType::Path,
-        "make this FIFO, and write what one program after another writes to it, until Ctrl-C; also while nobody reads it waits",
+        "make this FIFO, and write what one program after another writes to it, until Ctrl-C; also while nobody reads it waits; \
+         with lines=yes a last line without its end gets one, if its program closes the FIFO before the next one opens it",
     ),
 ];
 
@@ -44,23 +45,23 @@ pub(super) fn run(args: &Args) -> Result<(), Trouble> {
     let with = Trouble::with(&args.name);
     let batch = u32::try_from(params.number("batch").unwrap_or(1)).unwrap_or(u32::MAX);
     let signalling = if batch <= 1 { Signalling::Every } else { Signalling::Batched(batch) };
+    let no_wait = params.flag("no-wait");
     let named = Named::at(&args.name).map_err(&with)?;
-    let stop = stop::listen()?;
-    let writer = named.open_writer(signalling).map_err(&with)?;
-    let fifo = params.text("fifo").map(Path::new).map(fifo::make).transpose()?;
-    let input: Input = match &fifo {
-        Some(fifo) => {
-            let opened = fifo.open_to_read()?;
-            Box::new(move |buffer, wait_ms| hear(&opened, buffer, wait_ms))
-        }
-        None => Box::new(|buffer, wait_ms| hear(io::stdin(), buffer, wait_ms)),
+    let stop = Stop::listen()?;
+    let options = OpenOptions::new().signalling(signalling).needs_readers(!no_wait).non_blocking(true);
+    let writer = options.write(&args.name).map_err(&with)?;
+    let news = writer.news_fd().map_err(&with)?;
+    let input = match params.text("fifo").map(Path::new).map(fifo::make).transpose()? {
+        Some(fifo) => Input::Fifo(fifo.open_to_read()?),
+        None => Input::Standard(io::stdin()),
     };
     let mut writing = Writing {
         named,
         writer,
+        news,
         stop,
-        no_wait: params.flag("no-wait"),
-        outlives_readers: fifo.is_some(),
+        no_wait,
+        outlives_readers: matches!(input, Input::Fifo(_)),
         lines: params.flag("lines"),
         read_bytes: 0,
         done_bytes: 0,
@@ -70,8 +71,20 @@ pub(super) fn run(args: &Args) -> Result<(), Trouble> {
     outcome.map_err(|trouble| trouble.about(&args.name))
 }
 
-/// Listens for input, so many milliseconds at most.
-type Input = Box<dyn FnMut(&mut [u8], u16) -> io::Result<Heard>>;
+/// What is read.
+enum Input {
+    Standard(io::Stdin),
+    Fifo(fifo::Input),
+}
+
+impl AsFd for Input {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Input::Standard(stdin) => stdin.as_fd(),
+            Input::Fifo(fifo) => fifo.as_fd(),
+        }
+    }
+}
 
 /// What came of listening for input.
 enum Heard {
@@ -80,22 +93,27 @@ enum Heard {
     End,
 }
 
-fn hear(input: impl AsFd, buffer: &mut [u8], wait_ms: u16) -> io::Result<Heard> {
-    if !fifo::is_ready(&input, PollFlags::IN, wait_ms) {
-        return Ok(Heard::Pause);
-    }
-    match rustix::io::read(input, buffer) {
-        Ok(0) => Ok(Heard::End),
-        Ok(bytes) => Ok(Heard::Bytes(bytes)),
-        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(Heard::Pause),
-        Err(error) => Err(error.into()),
+impl Input {
+    /// What there is now.
+    fn hear(&self, buffer: &mut [u8]) -> Result<Heard, Trouble> {
+        if !fifo::is_readable(self) {
+            return Ok(Heard::Pause);
+        }
+        match rustix::io::read(self, buffer) {
+            Ok(0) => Ok(Heard::End),
+            Ok(bytes) => Ok(Heard::Bytes(bytes)),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(Heard::Pause),
+            Err(error) => Err(Trouble::Failed(format!("cannot read the input: {}", io::Error::from(error)))),
+        }
     }
 }
 
 struct Writing {
     named: Named,
-    writer: NamedWriter,
-    stop: StopFlag,
+    writer: PipeWriter,
+    /// Readable when readers came or went, or the keeper is gone.
+    news: OwnedFd,
+    stop: Stop,
     no_wait: bool,
     /// When all readers have left, it waits for the next one.
     outlives_readers: bool,
@@ -114,33 +132,38 @@ enum Then {
 }
 
 impl Writing {
-    fn run(&mut self, mut input: impl FnMut(&mut [u8], u16) -> io::Result<Heard>) -> Result<(), Trouble> {
+    fn run(&mut self, mut input: Input) -> Result<(), Trouble> {
         if let Then::End = self.wait_for_reader()? {
             return Ok(());
         }
-        let failed = |error: io::Error| Trouble::Failed(format!("cannot read the input: {error}"));
         let mut buffer = vec![0; READ_BYTES];
         // The beginning of a line whose end has not come.
         let mut line = Vec::new();
-        let mut quiet = false;
         while !self.stop.is_set() {
-            // What is there is shown before the input is waited for.
-            match input(&mut buffer, if quiet { stop::look_ms() } else { 0 }).map_err(failed)? {
+            match input.hear(&mut buffer)? {
                 Heard::Pause => {
-                    if !quiet {
-                        self.writer.writer().flush();
-                    }
-                    quiet = true;
+                    // What is there is shown before the input is waited for.
+                    self.writer.flush_signals();
                     if let Then::End = self.look_for_readers()? {
                         return Ok(());
                     }
+                    self.stop.sleep(&[(input.as_fd(), PollFlags::IN), (self.news.as_fd(), PollFlags::IN)])?;
                 }
-                Heard::End => break,
+                Heard::End => {
+                    let Input::Fifo(fifo) = &mut input else { break };
+                    fifo.await_next()?;
+                    // A line that its program has not ended is not to be the beginning of the next one's.
+                    if !line.is_empty() {
+                        line.push(b'\n');
+                        if let Then::End = self.write_line(&mut line)? {
+                            return Ok(());
+                        }
+                    }
+                }
                 Heard::Bytes(bytes) => {
                     if !self.writer.is_kept() {
                         return Err(gone(&self.named));
                     }
-                    quiet = false;
                     self.read_bytes += bytes as u64;
                     let then = match self.lines {
                         true => self.write_lines(&mut line, &buffer[..bytes])?,
@@ -159,20 +182,16 @@ impl Writing {
     }
 
     fn wait_for_reader(&mut self) -> Result<Then, Trouble> {
-        if self.no_wait {
-            return Ok(Then::GoOn);
-        }
-        while !self.stop.is_set() {
-            match self.writer.wait_for_reader(stop::next_look()) {
-                Ok(true) => return Ok(Then::GoOn),
-                Ok(false) => {}
-                // A signal: was it one that asks to stop?
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) if !self.writer.is_kept() => return Err(gone(&self.named)),
-                Err(error) => return Err(Trouble::Failed(error.to_string())),
+        while !self.no_wait && self.writer.readers() == 0 {
+            if self.stop.is_set() {
+                return Ok(Then::End);
             }
+            if !self.writer.is_kept() {
+                return Err(gone(&self.named));
+            }
+            self.stop.sleep(&[(self.news.as_fd(), PollFlags::IN)])?;
         }
-        Ok(Then::End)
+        Ok(Then::GoOn)
     }
 
     /// Have all readers left? Then it ends, or waits for the next. Is the keeper gone? Then nobody can come, or be missed.
@@ -180,25 +199,20 @@ impl Writing {
         if !self.writer.is_kept() {
             return Err(gone(&self.named));
         }
-        match self.is_deserted() {
+        // Asked in any case: that is how the writer meets who came while it was quiet.
+        match self.writer.readers() == 0 && !self.no_wait {
             true if self.outlives_readers => self.wait_for_reader(),
             true => Ok(Then::End),
             false => Ok(Then::GoOn),
         }
     }
 
-    fn is_deserted(&mut self) -> bool {
-        // Asked in any case: that is how the writer meets who came while it was quiet.
-        self.writer.writer().readers() == 0 && !self.no_wait
-    }
-
     fn write_pieces(&mut self, bytes: &[u8]) -> Result<Then, Trouble> {
         // A block of most of the ring leaves the writer nothing to do while it is read, and an Overwrite reader nothing to
         // read; slots are as long as they are.
-        let geometry = self.writer.geometry();
-        let most = self.writer.writer().layout().block_bytes();
-        let most = if geometry.kind == RingKind::P { most } else { most.min(geometry.payload_bytes / 4) };
-        for piece in bytes.chunks(usize::try_from(most).unwrap_or(usize::MAX).max(1)) {
+        let most = self.block_bytes();
+        let most = if self.writer.kind() == RingKind::P { most } else { most / 4 };
+        for piece in bytes.chunks(most.max(1)) {
             if let Then::End = self.write_block(piece)? {
                 return Ok(Then::End);
             }
@@ -206,18 +220,73 @@ impl Writing {
         Ok(Then::GoOn)
     }
 
+    /// Longest block of the ring.
+    fn block_bytes(&mut self) -> usize {
+        usize::try_from(self.writer.stat().block_bytes).unwrap_or(usize::MAX)
+    }
+
     fn write_lines(&mut self, line: &mut Vec<u8>, bytes: &[u8]) -> Result<Then, Trouble> {
-        let most = self.writer.writer().layout().block_bytes();
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            line.extend_from_slice(piece);
-            if line.len() as u64 > most {
-                return Err(Trouble::Failed(format!("a line is longer than the {most} bytes that a block can have")));
+        let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else {
+            line.extend_from_slice(bytes);
+            return self.check_line(line.len()).map(|()| Then::GoOn);
+        };
+        let (mut whole, begun) = bytes.split_at(end + 1);
+        if !line.is_empty() {
+            let rest = whole.iter().position(|byte| *byte == b'\n').map_or(whole.len(), |end| end + 1);
+            line.extend_from_slice(&whole[..rest]);
+            whole = &whole[rest..];
+            if let Then::End = self.write_line(line)? {
+                return Ok(Then::End);
             }
-            if line.ends_with(b"\n") {
-                let then = self.write_block(line)?;
-                line.clear();
-                if let Then::End = then {
-                    return Ok(Then::End);
+        }
+        line.extend_from_slice(begun);
+        self.check_line(line.len())?;
+        if self.writer.kind() == RingKind::C {
+            // A stream has no blocks: its lines end where they end.
+            return self.write_pieces(whole);
+        }
+        let lines: Vec<&[u8]> = whole.split_inclusive(|byte| *byte == b'\n').collect();
+        self.check_line(lines.iter().map(|line| line.len()).max().unwrap_or(0))?;
+        self.write_blocks(&lines)
+    }
+
+    /// Can a line of so many bytes be a block?
+    fn check_line(&mut self, bytes: usize) -> Result<(), Trouble> {
+        match self.block_bytes() {
+            most if bytes > most => {
+                Err(Trouble::Failed(format!("a line is longer than the {most} bytes that a block can have")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn write_line(&mut self, line: &mut Vec<u8>) -> Result<Then, Trouble> {
+        self.check_line(line.len())?;
+        let then = self.write_block(line);
+        line.clear();
+        then
+    }
+
+    /// What is known of what is read now.
+    fn about() -> Descriptor {
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
+        Descriptor { time, ..Descriptor::default() }
+    }
+
+    /// Writes blocks that were read together, however long their readers take.
+    fn write_blocks(&mut self, mut blocks: &[&[u8]]) -> Result<Then, Trouble> {
+        let about = Writing::about();
+        while let Some(next) = blocks.first() {
+            let room = next.len();
+            match self.writer.write_blocks(about, blocks) {
+                Ok(written) => {
+                    self.done_bytes += blocks[..written].iter().map(|block| block.len() as u64).sum::<u64>();
+                    blocks = &blocks[written..];
+                }
+                Err(error) => {
+                    if let Then::End = self.go_on_after(&error, room)? {
+                        return Ok(Then::End);
+                    }
                 }
             }
         }
@@ -226,52 +295,49 @@ impl Writing {
 
     /// Writes one block (a stream: all of the bytes), however long its readers take.
     fn write_block(&mut self, mut bytes: &[u8]) -> Result<Then, Trouble> {
-        let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
-        let mut about = Descriptor { time, ..Descriptor::default() };
-        about.set_wire(bytes.len() as u32);
-        let is_stream = self.writer.geometry().kind == RingKind::C;
-        if self.is_deserted()
-            && let Then::End = self.look_for_readers()?
-        {
-            return Ok(Then::End);
-        }
-        let all = bytes.len() as u64;
-        loop {
-            let writer = self.writer.writer();
-            let outcome = if is_stream {
-                writer.try_write_some(bytes).map(|written| bytes = &bytes[written..])
-            } else {
-                writer.try_write(about, bytes).map(|()| bytes = &[])
-            };
-            match outcome {
-                Ok(()) if !bytes.is_empty() => {}
-                // Dropped: counted by the ring, which a reader asked for.
-                Ok(()) | Err(NotWritten::Dropped) => {
-                    self.done_bytes += all;
-                    return Ok(Then::GoOn);
+        let about = Writing::about();
+        while !bytes.is_empty() {
+            match self.writer.write_block(about, bytes) {
+                // Dropped counts as written: by the ring, which a reader asked for.
+                Ok(written) => {
+                    self.done_bytes += written as u64;
+                    bytes = &bytes[written..];
                 }
-                Err(refused @ (NotWritten::TooLong | NotWritten::CannotName | NotWritten::Removed)) => {
-                    return Err(Trouble::Failed(refused.to_string()));
-                }
-                Err(NotWritten::WouldBlock) => {
-                    let waited = writer.wait_for_room(bytes.len() as u64, stop::next_look());
-                    if self.stop.is_set() {
-                        return Ok(Then::End);
-                    }
-                    if (waited.is_err() || self.is_deserted())
-                        && let Then::End = self.look_for_readers()?
-                    {
+                Err(error) => {
+                    if let Then::End = self.go_on_after(&error, bytes.len())? {
                         return Ok(Then::End);
                     }
                 }
             }
         }
+        Ok(Then::GoOn)
+    }
+
+    /// A block of so many bytes could not be written.
+    fn go_on_after(&mut self, error: &io::Error, bytes: usize) -> Result<Then, Trouble> {
+        match error.kind() {
+            io::ErrorKind::WouldBlock => self.wait_for_room(bytes),
+            // All readers have left, or the ring was removed.
+            io::ErrorKind::BrokenPipe => self.look_for_readers(),
+            _ => Err(Trouble::Failed(error.to_string())),
+        }
+    }
+
+    /// Sleeps until so many bytes have room (a part of them, in a stream), however long that takes.
+    fn wait_for_room(&mut self, bytes: usize) -> Result<Then, Trouble> {
+        let room = if self.writer.kind() == RingKind::C { 1 } else { bytes };
+        if !self.writer.wait_for_room(room, SOON) {
+            let fd = self.writer.poll_fd(room).map_err(|error| Trouble::Failed(error.to_string()))?;
+            self.stop.sleep(&[(fd, PollFlags::OUT), (self.news.as_fd(), PollFlags::IN)])?;
+            self.writer.close_poll_fd();
+        }
+        if self.stop.is_set() { Ok(Then::End) } else { self.look_for_readers() }
     }
 
     fn tell_losses(&mut self, name: &str) {
-        let counters = self.writer.writer().counters();
+        let counters = self.writer.stat().ring;
         if counters.dropped > 0 {
-            let unit = if self.writer.geometry().kind == RingKind::C { "bytes" } else { "blocks" };
+            let unit = if self.writer.kind() == RingKind::C { "bytes" } else { "blocks" };
             tell!(
                 "warning: {name}: {} {unit} were dropped: a reader with on-full=drop-newest was behind",
                 counters.dropped
