@@ -720,3 +720,64 @@ fn a_reader_that_waits_for_the_next_writer_hears_of_the_removal() {
         assert_eq!(reading.join().unwrap(), 0);
     }
 }
+
+#[test]
+fn many_blocks_at_a_time_are_the_same_blocks() {
+    for kind in RingKind::ALL {
+        let (_local, mut writer, mut reader) = pair(kind);
+        writer.set_non_blocking(true);
+        reader.set_non_blocking(true);
+        let blocks: Vec<Vec<u8>> = (0..500).map(block).collect();
+        let slices: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+        if kind == RingKind::C {
+            assert_eq!(kind_of(writer.write_blocks(Default::default(), &slices)), Err(libc::EMSGSIZE));
+        }
+        let (mut written, mut got) = (0, Vec::new());
+        while written < slices.len() {
+            match writer.write_blocks(Default::default(), &slices[written..]) {
+                Ok(more) => written += more,
+                Err(_) if kind == RingKind::C => {
+                    writer.write_all(slices[written]).unwrap();
+                    written += 1;
+                }
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{kind:?}"),
+            }
+            // A part of what there is, and then the rest.
+            let some = got.len() + 300;
+            assert!(reader.copy_blocks_to(&mut got, some).unwrap(), "{kind:?}");
+            assert!(kind != RingKind::C || got.len() <= some);
+            while reader.copy_blocks_to(&mut got, usize::MAX).is_ok() {}
+        }
+        assert!(got == blocks.concat(), "{kind:?}");
+        assert_eq!(kind_of(writer.write_blocks(Default::default(), &[])), Ok(0));
+        if kind != RingKind::C {
+            let slices: [&[u8]; 3] = [b"fits", &[0; 5000], b"after"];
+            assert_eq!(writer.write_blocks(Default::default(), &slices).unwrap(), 1, "{kind:?}");
+            assert_eq!(kind_of(writer.write_blocks(Default::default(), &slices[1..])), Err(libc::EMSGSIZE));
+        }
+        drop(writer);
+        got.clear();
+        reader.set_non_blocking(false);
+        while reader.copy_blocks_to(&mut got, usize::MAX).unwrap() {}
+        assert_eq!(got, if kind == RingKind::C { &b""[..] } else { b"fits" });
+    }
+}
+
+#[test]
+fn many_blocks_at_a_time_are_read_wherever_they_lie() {
+    let (_local, mut writer, mut forwarder) = pair(RingKind::V);
+    let many = Geometry::new(RingKind::D, 4096, 256);
+    let (_to, mut forwarded, mut reader) = Local::pair(many, Signalling::default()).unwrap();
+    let mut expected = Vec::new();
+    for n in 0..20 {
+        writer.write_all(&block(n)).unwrap();
+        let seen = forwarder.peek().unwrap().unwrap();
+        forwarder.forward(&seen, &mut forwarded).unwrap();
+        forwarded.write_all(b"own").unwrap();
+        expected.extend([&block(n)[..], b"own"].concat());
+    }
+    let mut got = b"before".to_vec();
+    reader.set_non_blocking(true);
+    while reader.copy_blocks_to(&mut got, usize::MAX).is_ok() {}
+    assert!(got == [b"before", &expected[..]].concat());
+}
