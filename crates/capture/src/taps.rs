@@ -1,8 +1,8 @@
 //! Who owns the rings of devices: makes them when a first reader comes, gives each reader a bit, has the writer's
 //! expressions set anew whenever one comes, goes or asks for something else, and wakes who sleeps.
 //!
-//! One thread for all devices tends bells and lines; it holds the lock for microseconds, but for as long as the kernel takes
-//! while expressions are set. Readers never wait for it, and nothing a reader sends makes it do more than one message's work
+//! One thread for all devices tends bells and lines; it holds the lock for microseconds, and for as long as the kernel takes
+//! to load a program while expressions are set. Readers never wait for it, and nothing a reader sends makes it do more than one message's work
 //! at a turn.
 
 use crate::codec::{LINE_BYTES, Line};
@@ -182,8 +182,8 @@ impl Shared {
 
     fn open(&self, wish: &Wish, group: u32) -> Result<Handout, Trouble> {
         let program = lower(&wish.program)?;
-        let mut state = self.lock();
-        let state = &mut *state;
+        let mut guard = self.lock();
+        let state = &mut *guard;
         let key = Key { device: wish.device.clone(), group, by: wish.by };
         if state.rings.get(&key).is_some_and(|ring| ring.readers.len() == EXPRESSIONS) {
             // Some may have gone, and the thread not have come to it.
@@ -198,12 +198,20 @@ impl Shared {
             return Err(Trouble::new(TroubleKind::System, "the ring is gone"));
         };
         state.last_id += 1;
-        let handout = ring.admit(state.last_id, wish, program);
-        if handout.is_err() && made {
+        let admitted = ring.admit(state.last_id, wish, program);
+        let (grace, memory) = (ring.writer.grace(), ring.memory.clone());
+        if admitted.is_err() && made {
             state.rings.remove(&key);
         }
+        drop(guard);
         self.stir();
-        handout
+        let mut handout = admitted?;
+        if handout.decided > handout.first {
+            // Who looks back decides itself on everything the earlier expressions decided on.
+            grace();
+            handout.decided = memory.next();
+        }
+        Ok(handout)
     }
 
     fn exchange(&self, id: u64, program: &[Instruction]) -> Result<Exchange, Trouble> {
@@ -211,7 +219,11 @@ impl Shared {
         let mut state = self.lock();
         let ring = state.rings.values_mut().find(|ring| ring.readers.iter().any(|reader| reader.id == id));
         let ring = ring.ok_or_else(|| Trouble::new(TroubleKind::Wish, "there is no such reader"))?;
-        ring.exchange(id, program)
+        let exchange = ring.exchange(id, program)?;
+        let (grace, memory) = (ring.writer.grace(), ring.memory.clone());
+        drop(state);
+        grace();
+        Ok(Exchange { first: memory.next(), ..exchange })
     }
 
     fn close(&self, id: u64) {

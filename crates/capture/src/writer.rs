@@ -88,9 +88,15 @@ pub trait Writer: Send {
     /// The ring's areas, which readers map for reading.
     fn areas(&self) -> Areas<BorrowedFd<'_>>;
 
-    /// From now on these expressions set bits, and no others; all or nothing. When it returns, no packet is decided on by
-    /// the earlier ones any more.
+    /// From now on these expressions set bits, and no others; all or nothing. Packets that are under way may still be decided
+    /// on by the earlier ones, until [`grace`](Writer::grace) is over.
     fn set(&mut self, expressions: &[Expression]) -> Result<(), Trouble>;
+
+    /// To be called after [`set`](Writer::set), by who must know where the earlier expressions' last packet is, and without a
+    /// lock, for it may take some ten milliseconds: when it returns, none is under way.
+    fn grace(&self) -> fn() {
+        || ()
+    }
 
     /// Packets for others, too, or no more.
     fn promiscuous(&mut self, wanted: bool) -> Result<(), Trouble>;

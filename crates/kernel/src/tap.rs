@@ -181,8 +181,8 @@ impl Tap {
         Ok(())
     }
 
-    /// From now on these expressions are asked, and no others; all or nothing. When it returns, no packet is under way in
-    /// the earlier programs.
+    /// From now on these expressions are asked, and no others; all or nothing. Packets may still be under way in the earlier
+    /// programs, until [`sys::wait_for_runs`] returns.
     pub fn set(&mut self, expressions: &[Expression]) -> Result<(), TapError> {
         let programs = self.ways.iter().map(|attached| self.load(attached.interface, attached.way, expressions));
         let programs = programs.collect::<Result<Vec<_>, _>>()?;
@@ -199,7 +199,6 @@ impl Tap {
         for (attached, program) in self.ways.iter_mut().zip(programs) {
             attached.program = program;
         }
-        sys::wait_for_runs();
         Ok(())
     }
 

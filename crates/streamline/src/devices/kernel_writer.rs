@@ -87,6 +87,10 @@ impl Writer for KernelWriter {
         self.tap.set(&expressions).map_err(trouble)
     }
 
+    fn grace(&self) -> fn() {
+        kernel::sys::wait_for_runs
+    }
+
     fn promiscuous(&mut self, wanted: bool) -> Result<(), Trouble> {
         super::set_promiscuous(&mut self.promiscuous, self.device.index, wanted)
     }
