@@ -4,8 +4,10 @@ use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::io;
 
-/// What is kept: raw sockets and rings, devices' settings, programs; and the limit on locked memory.
-const KEPT: CapabilitySet = CapabilitySet::NET_RAW.union(CapabilitySet::NET_ADMIN).union(CapabilitySet::BPF);
+/// What is kept: raw sockets and rings, devices' settings, programs, and programs without the verifier's guards against
+/// speculation, which take a third of the time of a packet (BENCHMARKS.md). Programs load without the last, too.
+const KEPT: CapabilitySet =
+    CapabilitySet::NET_RAW.union(CapabilitySet::NET_ADMIN).union(CapabilitySet::BPF).union(CapabilitySet::PERFMON);
 
 /// Lets memory be locked without a limit, which some devices' rings take; as much as may be had where that is not permitted.
 /// Gives the limit, none where there is none.
@@ -35,6 +37,7 @@ pub fn capabilities() -> Vec<(&'static str, bool)> {
         ("CAP_NET_RAW", CapabilitySet::NET_RAW),
         ("CAP_NET_ADMIN", CapabilitySet::NET_ADMIN),
         ("CAP_BPF", CapabilitySet::BPF),
+        ("CAP_PERFMON", CapabilitySet::PERFMON),
         ("CAP_SYS_ADMIN", CapabilitySet::SYS_ADMIN),
     ]
     .map(|(name, capability)| (name, have.contains(capability)))

@@ -4,9 +4,9 @@
 //! protocol and ports count; a packet without them has the hash of what it has, and one without IP has 0. One VLAN tag is
 //! looked behind. Not for tables that could be flooded: anybody can find flows of one hash.
 
-use crate::code::{Alu, Code, Compare, Register, Width};
+use crate::code::{Alu, Code, Compare, Label, Register, Width};
 use crate::lower::{HEAD_BYTES, facts};
-use Register::{R0, R1, R2, R3, R4, R5, R7, R9};
+use Register::{R0, R1, R3, R4, R5, R7, R9};
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
@@ -65,81 +65,56 @@ fn unmixed(bytes: &[u8], ethernet: bool) -> Option<u32> {
 }
 
 /// The same of the copy in `R7`, into its place behind it. `R0` to `R5` and `R9` are lost.
+///
+/// Offsets are constants wherever they can be: where a program may not skip the verifier's guard against speculation
+/// (CAP_PERFMON), each addition of a register to a pointer costs a mask, and one whose register has other bounds on one
+/// path than on another is refused.
 pub(crate) fn lower(code: &mut Code, ethernet: bool) {
-    let [tagged, known, v4, v6, ports, one_of, done, none] = std::array::from_fn(|_| code.label());
+    let [tagged, mix, options, ports, none] = std::array::from_fn(|_| code.label());
     code.set(R9, 0);
     code.load(Width::Eight, R3, R7, facts::HEAD);
     if ethernet {
-        code.set(R2, 14);
         code.jump_if(Compare::Less, R3, 14, none);
         code.load(Width::Two, R1, R7, 12);
         code.big_endian(R1, 16);
         TAGS.iter().for_each(|tag| code.jump_if(Compare::Equal, R1, (*tag).into(), tagged));
-        code.jump(known);
+        internet(code, 14, [mix, options, ports, none]);
         code.place(tagged);
         code.jump_if(Compare::Less, R3, 18, none);
-        code.set(R2, 18);
         code.load(Width::Two, R1, R7, 16);
         code.big_endian(R1, 16);
-        code.place(known);
-        code.copy(R0, R7);
-        code.alu_register(Alu::Add, R0, R2);
-        code.copy(R4, R2);
-        code.alu(Alu::Add, R4, 20);
-        code.jump_if_register(Compare::Greater, R4, R3, none);
-        code.jump_if(Compare::Equal, R1, IPV4.into(), v4);
-        code.jump_if(Compare::Equal, R1, IPV6.into(), v6);
-        code.jump(none);
+        internet(code, 18, [mix, options, ports, none]);
     } else {
-        code.set(R2, 0);
-        code.copy(R0, R7);
-        code.jump_if(Compare::Less, R3, 20, none);
+        let [four, known] = std::array::from_fn(|_| code.label());
+        code.jump_if(Compare::Less, R3, 1, none);
         code.load(Width::One, R1, R7, 0);
         code.alu(Alu::ShiftRight, R1, 4);
-        code.jump_if(Compare::Equal, R1, 4, v4);
-        code.jump(v6);
+        code.jump_if(Compare::Equal, R1, 4, four);
+        code.set(R1, IPV6.into());
+        code.jump(known);
+        code.place(four);
+        code.set(R1, IPV4.into());
+        code.place(known);
+        internet(code, 0, [mix, options, ports, none]);
     }
-    code.place(v4);
-    code.load(Width::Four, R9, R0, 12);
-    code.load(Width::Four, R1, R0, 16);
-    code.alu_32_register(Alu::Xor, R9, R1);
-    code.load(Width::One, R4, R0, 9);
-    code.alu_32_register(Alu::Xor, R9, R4);
-    code.load(Width::Two, R1, R0, 6);
-    code.big_endian(R1, 16);
-    code.alu(Alu::And, R1, 0x3fff);
-    code.jump_if(Compare::NotEqual, R1, 0, done);
-    code.load(Width::One, R5, R0, 0);
-    code.alu(Alu::And, R5, 0xf);
-    code.alu(Alu::ShiftLeft, R5, 2);
-    code.alu_register(Alu::Add, R5, R2);
-    code.jump(ports);
-    code.place(v6);
-    code.copy(R5, R2);
-    code.alu(Alu::Add, R5, 40);
-    code.jump_if_register(Compare::Greater, R5, R3, none);
-    for word in 0..8 {
-        code.load(Width::Four, R1, R0, 8 + 4 * word);
-        code.alu_32_register(Alu::Xor, R9, R1);
-    }
-    code.load(Width::One, R4, R0, 6);
-    code.alu_32_register(Alu::Xor, R9, R4);
-    code.place(ports);
-    WITH_PORTS.iter().for_each(|protocol| code.jump_if(Compare::Equal, R4, (*protocol).into(), one_of));
-    code.jump(done);
-    code.place(one_of);
+    // Ports at `R5`, behind options. What is loaded has the same bounds whichever way it came here.
+    code.place(options);
+    code.store(Width::Eight, R7, facts::HASH, R5);
+    code.load(Width::One, R5, R7, facts::HASH);
     code.copy(R1, R5);
     code.alu(Alu::Add, R1, 4);
-    code.jump_if_register(Compare::Greater, R1, R3, done);
-    code.jump_if(Compare::Greater, R5, HEAD_BYTES as i32 - 4, done);
+    code.jump_if_register(Compare::Greater, R1, R3, mix);
+    code.jump_if(Compare::Greater, R5, HEAD_BYTES as i32 - 4, mix);
     code.copy(R0, R7);
     code.alu_register(Alu::Add, R0, R5);
     code.load(Width::Two, R1, R0, 0);
     code.load(Width::Two, R4, R0, 2);
+    // Ports in `R1` and `R4`.
+    code.place(ports);
     code.alu_32_register(Alu::Xor, R1, R4);
     code.alu_32(Alu::ShiftLeft, R1, 16);
     code.alu_32_register(Alu::Xor, R9, R1);
-    code.place(done);
+    code.place(mix);
     for (shift, multiplier) in [16, 13].into_iter().zip(MIX) {
         code.alu_32_register(Alu::Move, R1, R9);
         code.alu_32(Alu::ShiftRight, R1, shift);
@@ -148,6 +123,61 @@ pub(crate) fn lower(code: &mut Code, ethernet: bool) {
     }
     code.place(none);
     code.store(Width::Eight, R7, facts::HASH, R9);
+}
+
+/// Goes to one of the four places with what an IP packet at a fixed offset gives; `R1` has its type, `R3` the bytes there.
+fn internet(code: &mut Code, at: i16, [mix, options, ports, none]: [Label; 4]) {
+    let [v4, v6] = std::array::from_fn(|_| code.label());
+    // Protocol in `R4`: on to the ports, if it has some.
+    let with_ports = |code: &mut Code| {
+        let one_of = code.label();
+        WITH_PORTS.iter().for_each(|protocol| code.jump_if(Compare::Equal, R4, (*protocol).into(), one_of));
+        code.jump(mix);
+        code.place(one_of);
+    };
+    let load_ports = |code: &mut Code, at: i16| {
+        code.jump_if(Compare::Less, R3, i32::from(at) + 4, mix);
+        code.load(Width::Two, R1, R7, at);
+        code.load(Width::Two, R4, R7, at + 2);
+        code.jump(ports);
+    };
+    code.jump_if(Compare::Less, R3, i32::from(at) + 20, none);
+    code.jump_if(Compare::Equal, R1, IPV4.into(), v4);
+    code.jump_if(Compare::Equal, R1, IPV6.into(), v6);
+    code.jump(none);
+
+    code.place(v4);
+    code.load(Width::Four, R9, R7, at + 12);
+    code.load(Width::Four, R1, R7, at + 16);
+    code.alu_32_register(Alu::Xor, R9, R1);
+    code.load(Width::One, R4, R7, at + 9);
+    code.alu_32_register(Alu::Xor, R9, R4);
+    code.load(Width::Two, R1, R7, at + 6);
+    code.big_endian(R1, 16);
+    code.alu(Alu::And, R1, 0x3fff);
+    code.jump_if(Compare::NotEqual, R1, 0, mix);
+    with_ports(code);
+    let plain = code.label();
+    code.load(Width::One, R5, R7, at);
+    code.alu(Alu::And, R5, 0xf);
+    code.jump_if(Compare::Equal, R5, 5, plain);
+    code.alu(Alu::ShiftLeft, R5, 2);
+    code.alu(Alu::Add, R5, at.into());
+    code.jump(options);
+    code.place(plain);
+    load_ports(code, at + 20);
+
+    code.place(v6);
+    code.jump_if(Compare::Less, R3, i32::from(at) + 40, none);
+    code.set(R9, 0);
+    for word in 0..8 {
+        code.load(Width::Four, R1, R7, at + 8 + 4 * word);
+        code.alu_32_register(Alu::Xor, R9, R1);
+    }
+    code.load(Width::One, R4, R7, at + 6);
+    code.alu_32_register(Alu::Xor, R9, R4);
+    with_ports(code);
+    load_ports(code, at + 40);
 }
 
 #[cfg(test)]

@@ -239,3 +239,37 @@ fn verdicts_are_the_interpreters() {
     let never: Vec<_> = programs.iter().zip(&hits).filter(|(_, hits)| **hits == 0).map(|((text, _), _)| text).collect();
     assert!(never.len() < 7, "never met: {never:?}");
 }
+
+#[test]
+fn it_loads_where_the_guard_against_speculation_may_not_be_left_out() {
+    use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+    if tap(1 << 20).is_none() {
+        return;
+    }
+    // Capabilities are a thread's.
+    let thread = std::thread::spawn(|| {
+        let kept = capabilities(None).unwrap().permitted & (CapabilitySet::BPF | CapabilitySet::NET_ADMIN);
+        let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+        set_capabilities(None, sets).unwrap();
+        let compiler = testkit::Compiler::new();
+        let texts = ["tcp port 80", "ip6 and udp", "vlan 7 and icmp", "tcp[13] & 4 != 0", "ether[20:4] = len"];
+        for ethernet in [true, false] {
+            let link_type = if ethernet { 1 } else { 101 };
+            let programs = texts.iter().filter_map(|text| compiler.compile(text, link_type, 262_144).ok());
+            let expressions: Vec<Expression> =
+                programs.enumerate().map(|(bit, code)| expression(bit as u8, Some(&code))).collect();
+            let mut tap = Tap::new(1 << 20, ethernet).unwrap();
+            tap.prepare(Way::In).unwrap();
+            tap.prepare(Way::Out).unwrap();
+            tap.set(&expressions).unwrap();
+            let frame = &tcp_frame(80, 4000, 200)[if ethernet { 0 } else { 14 }..];
+            tap.set(&[expression(0, None)]).unwrap();
+            let mut reader = reader(&tap, u64::MAX);
+            tap.test_run(Way::In, frame, 1).unwrap();
+            let got = take(&mut reader);
+            assert_eq!(got.len(), 1);
+            assert_eq!((&got[0].2[..], got[0].1.hash), (frame, kernel::hash::of(frame, ethernet)));
+        }
+    });
+    thread.join().unwrap();
+}

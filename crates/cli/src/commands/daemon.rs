@@ -9,7 +9,7 @@ use streamline::devices::opener::{self, Opener};
 
 /// Own devices and let others read them
 ///
-/// Runs until Ctrl-C or SIGTERM. Needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF and keeps nothing else. Devices are those of the
+/// Runs until Ctrl-C or SIGTERM. Needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, is faster with CAP_PERFMON, and keeps nothing else. Devices are those of the
 /// network namespace it is started in.
 #[derive(clap::Args)]
 pub(crate) struct Args {
