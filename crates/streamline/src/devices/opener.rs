@@ -38,16 +38,20 @@ impl Opened for Opener {
             let writer = KernelWriter::open(&namespace, &device, link_type, ring_bytes)?;
             Ok::<Box<dyn Writer>, Trouble>(Box::new(writer))
         };
-        let by_copying = || {
-            let writer = PacketWriter::open(&namespace, &device, link_type, ring_bytes)?;
+        let by_copying = |why: &str| {
+            let writer = PacketWriter::open(&namespace, &device, link_type, ring_bytes, why)?;
             Ok::<Box<dyn Writer>, Trouble>(Box::new(writer))
         };
         match by {
             By::Kernel => by_kernel(),
-            By::PacketSocket => by_copying(),
-            By::WhatIsBest if !sees_segments_alike(&device) => by_copying(),
+            By::PacketSocket => by_copying("as was asked for"),
+            By::WhatIsBest if !sees_segments_alike(&device) => {
+                by_copying("the kernel cuts what is sent into segments behind its programs")
+            }
             // What the kernel's program cannot do, or may not, a packet socket may: it takes other rights.
-            By::WhatIsBest => by_kernel().or_else(|trouble| by_copying().map_err(|_| trouble)),
+            By::WhatIsBest => by_kernel().or_else(|trouble| {
+                by_copying(&format!("no program of the kernel: {}", trouble.text)).map_err(|_| trouble)
+            }),
         }
     }
 }

@@ -38,11 +38,13 @@ struct Shared {
 }
 
 impl PacketWriter {
+    /// `why` is why it is this one that writes.
     pub(crate) fn open(
         namespace: &Namespace,
         device: &DriverDevice,
         link_type: u16,
         ring_bytes: u64,
+        why: &str,
     ) -> Result<PacketWriter, Trouble> {
         let link = &device.link;
         let options = Options::default();
@@ -59,7 +61,7 @@ impl PacketWriter {
             index: link.index,
             link_type,
             mtu: link.mtu,
-            how: "copied from a packet socket (TPACKET_V3)".into(),
+            how: format!("copied from a packet socket (TPACKET_V3): {why}"),
         };
         Ok(PacketWriter { ring, device, shared, thread: Some(thread), promiscuous: None })
     }
