@@ -100,7 +100,12 @@ impl Devices for AutoDevices {
                 tap.keep(client);
                 Ok(tap)
             }
-            Chosen::Here(local) => local.open(wish, share),
+            Chosen::Here(local) => {
+                let mut tap = local.open(wish, share)?;
+                // So are those who write its ring.
+                tap.keep(local);
+                Ok(tap)
+            }
         }
     }
 }
