@@ -51,6 +51,8 @@ pub struct Tap {
     /// Has anything come since the last sleep?
     found: bool,
     hung_up: bool,
+    /// Packets from this number on are not handed over.
+    end: u64,
     /// What must live as long as this reader.
     kept: Option<Arc<dyn std::any::Any + Send + Sync>>,
 }
@@ -163,6 +165,7 @@ impl Tap {
             napping: false,
             found: true,
             hung_up: false,
+            end: u64::MAX,
             kept: None,
         })
     }
@@ -198,6 +201,7 @@ impl Tap {
             match self.reader.look() {
                 Look::Nothing => return Found::Nothing,
                 Look::More => {}
+                Look::Packet(packet) if packet.number >= self.end => return Found::Nothing,
                 Look::Packet(packet) => {
                     self.found = true;
                     if self.share.is_some_and(|share| !share.has(packet.facts.hash)) {
@@ -355,6 +359,16 @@ impl Tap {
     /// Packets written before this reader's right began are none of its business; the first that is.
     pub fn right(&self) -> u64 {
         self.right
+    }
+
+    /// From now on only what is in the ring already is handed over.
+    pub fn stop(&mut self) {
+        self.end = self.end.min(self.reader.memory().next());
+    }
+
+    /// Has it come to where it was [stopped](Self::stop)?
+    pub fn has_ended(&mut self) -> bool {
+        self.end < u64::MAX && (self.look() == Found::Nothing && self.reader.position() >= self.end)
     }
 
     /// Its owner is gone, or has let it go: what is in the ring can still be read, and nothing comes.

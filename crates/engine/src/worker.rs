@@ -182,12 +182,23 @@ impl Worker {
     fn run_sources(&mut self, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> End {
         let mut left = self.sources.clone();
         let mut batches = 0;
+        let mut stopping = false;
         while !left.is_empty() {
             let mut idle = Some(NAP);
             let mut index = 0;
             while index < left.len() {
-                if stop.is_set() || self.failure.is_some() {
+                if self.failure.is_some() {
                     return End::Stopped;
+                }
+                if stop.is_set() && !stopping {
+                    // What has come before is still carried through.
+                    stopping = true;
+                    left.retain(|&at| match &mut self.nodes[at].runner {
+                        Runner::Source(source) => source.stop(),
+                        _ => false,
+                    });
+                    idle = None;
+                    break;
                 }
                 match self.pull(left[index]) {
                     None | Some(Pull::End) => {
@@ -208,6 +219,9 @@ impl Worker {
                 self.flush();
                 self.sleep(&left, nap);
             }
+        }
+        if stopping {
+            return End::Stopped;
         }
         let wanted = self.sources.iter().all(|source| self.nodes[*source].wanted);
         if wanted { End::Input } else { End::Enough }

@@ -71,6 +71,12 @@ pub trait Source: Send {
         None
     }
 
+    /// The run is to end: from now on it gives what is there at this moment and was not given yet, and then says
+    /// [`Pull::End`]. False where the next call would find no other end than that of the input: it is not asked again.
+    fn stop(&mut self) -> bool {
+        false
+    }
+
     /// It will not be asked again: what it knows about blocks that did not come goes to `cx.counters`.
     fn finish(&mut self, _cx: &mut Context<'_>) {}
 }

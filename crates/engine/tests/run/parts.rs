@@ -97,8 +97,13 @@ impl Graph {
 
     /// Runs it. The counters add up, or this panics.
     pub fn run(self) -> (Result<End, Box<Failure>>, Report) {
+        self.run_until(&StopFlag::new())
+    }
+
+    /// The same, until the flag is set.
+    pub fn run_until(self, stop: &StopFlag) -> (Result<End, Box<Failure>>, Report) {
         let mut worker = Worker::new(&self.plan, self.instances);
-        let end = worker.run(&StopFlag::new(), &mut |_| {});
+        let end = worker.run(stop, &mut |_| {});
         let report = worker.report();
         report.check().unwrap();
         assert_eq!(report.traffic.faults, 0);

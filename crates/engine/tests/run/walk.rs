@@ -1,6 +1,7 @@
 //! How blocks go through a graph: branches, joins, selectors, choices, write isolation, the end.
 
 use crate::parts::{Graph, Keep, Shout, exactly, texts};
+use base::atomic::StopFlag;
 use engine::{Choice, End};
 use filter::prelude::*;
 
@@ -240,6 +241,51 @@ fn a_source_that_fails_does_not_end_the_others() {
     let (end, _) = graph.run();
     assert_eq!(end, Err(Box::new(Failure::System("cut".into()))));
     assert_eq!(texts(&seen, "sink").len(), 201);
+}
+
+/// Gives a block a call, for ever; once it is to stop, two more.
+struct Endless {
+    stop: StopFlag,
+    given: usize,
+    left: Option<usize>,
+}
+
+impl Source for Endless {
+    fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
+        match &mut self.left {
+            Some(0) => return Ok(Pull::End),
+            Some(left) => *left -= 1,
+            None if self.given == 3 => self.stop.stop(),
+            None => {}
+        }
+        self.given += 1;
+        let block = cx.rings.append_copy(cx.own, &[b"block"]).unwrap();
+        cx.emit(block);
+        Ok(Pull::Ready)
+    }
+
+    fn stop(&mut self) -> bool {
+        self.left = Some(2);
+        true
+    }
+}
+
+#[test]
+fn who_asks_to_stop_still_gets_what_was_there() {
+    let block: (u32, &[u8]) = (0, b"x");
+    let mut graph = Graph::default();
+    let stop = StopFlag::new();
+    let endless = graph.broken_source(Endless { stop: stop.clone(), given: 0, left: None });
+    let file = graph.source(&vec![block; 64 * base::limits::BATCH_BLOCKS]);
+    let sinks = [graph.sink("endless"), graph.sink("file")];
+    graph.edge(endless, sinks[0]);
+    graph.edge(file, sinks[1]);
+    let seen = graph.seen.clone();
+    let (end, _) = graph.run_until(&stop);
+    assert_eq!(end, Ok(End::Stopped));
+    assert_eq!(texts(&seen, "endless").len(), 4 + 2);
+    // A file has nothing that would be lost.
+    assert_eq!(texts(&seen, "file").len(), 3 * base::limits::BATCH_BLOCKS);
 }
 
 #[test]

@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 /// The books are opened this often at most while packets come.
 const LOOK_AT_BOOKS: Duration = Duration::from_millis(500);
 
+/// A packet that has its number but is not all there when the run is to end gets so long.
+const LAST_PACKET: Duration = Duration::from_millis(20);
+
 /// A device's packets.
 pub struct Live {
     tap: Tap,
@@ -20,12 +23,14 @@ pub struct Live {
     memory: Option<(SegmentId, ViewId)>,
     booked: Ledger,
     looked: Instant,
+    /// Since when it gives only what was there already.
+    stopped: Option<Instant>,
 }
 
 impl Live {
     /// What this reader gets; `snap_len` bytes of each packet at most, 0 for all.
     pub fn new(tap: Tap, snap_len: u32) -> Live {
-        Live { tap, snap_len, memory: None, booked: Ledger::default(), looked: Instant::now() }
+        Live { tap, snap_len, memory: None, booked: Ledger::default(), looked: Instant::now(), stopped: None }
     }
 
     /// Where packets are copied to, its memory used again.
@@ -107,6 +112,10 @@ impl Source for Live {
         if self.looked.elapsed() > LOOK_AT_BOOKS {
             self.book(cx);
         }
+        if let Some(stopped) = self.stopped {
+            let is_all = self.tap.has_ended() || stopped.elapsed() > LAST_PACKET;
+            return Ok(if is_all { Pull::End } else { Pull::Idle(LAST_PACKET / 20) });
+        }
         if self.tap.is_hung_up() {
             let text = format!("the capture of `{}` has ended: who captured it is gone", self.tap.device().name);
             return Err(Box::new(Failure::System(text)));
@@ -120,6 +129,12 @@ impl Source for Live {
 
     fn bell(&mut self) -> Option<BorrowedFd<'_>> {
         self.tap.announced().then(|| self.tap.line())
+    }
+
+    fn stop(&mut self) -> bool {
+        self.tap.stop();
+        self.stopped = Some(Instant::now());
+        true
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) {
