@@ -15,6 +15,7 @@ mod fuzz;
 mod markdown;
 mod model;
 mod mutate;
+mod orderings;
 mod process;
 mod tidy;
 mod workspace;
@@ -44,8 +45,8 @@ const TASKS: &[Task] = &[
     Task { name: "fuzz", usage: "[TARGET] [--seconds N]", summary: "fuzz one parser, or each in turn", run: fuzz::run },
     Task {
         name: "model",
-        usage: "[--fast]",
-        summary: "run the protocols of shared memory in a model checker",
+        usage: "[--fast | --mutations [FILE]]",
+        summary: "run the protocols of shared memory in a model checker, or see which orderings that needs",
         run: model::run,
     },
     Task { name: "mutate", usage: "[N]", summary: "run requests over N damaged captures", run: mutate::run },

@@ -1,28 +1,42 @@
-//! `cargo xtask model [--fast]`: runs the protocols of shared memory under the model checker, as they ship. Every test file
-//! of `buffer` whose name ends in `_models` is one of them. What it builds is kept apart in `target/model`.
+//! `cargo xtask model [--fast]`: runs the protocols of shared memory under the model checker, as they ship. Every test of
+//! `buffer` whose name ends in `_models`, a file or a folder, is one of them. What it builds is kept apart in
+//! `target/model`. With `--mutations` it is `orderings.rs` that goes on.
 
-use crate::{Failure, Outcome, process};
+use crate::{Failure, Outcome, orderings, process};
 use std::path::Path;
 
 /// Preemptions of a thread that the checker tries at most. Most mistakes show with two.
 const PREEMPTIONS: &str = "3";
-const PREEMPTIONS_FAST: &str = "2";
+pub(crate) const PREEMPTIONS_FAST: &str = "2";
+
+/// How models are built: they run for seconds, so that building counts more than in what ships.
+pub(crate) const PROFILE: [(&str, &str); 4] = [
+    ("CARGO_PROFILE_RELEASE_LTO", "off"),
+    ("CARGO_PROFILE_RELEASE_DEBUG", "none"),
+    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "2"),
+    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
+];
 
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
     let fast = match arguments {
         [] => false,
         [flag] if flag == "--fast" => true,
-        _ => return Err(Failure::Usage("`model` takes nothing but `--fast`".into())),
+        [flag] if flag == "--mutations" => return orderings::run(root, ""),
+        [flag, file] if flag == "--mutations" => return orderings::run(root, file),
+        _ => {
+            return Err(Failure::Usage(
+                "`model` takes `--fast`, or `--mutations` and perhaps a part of a file's path".into(),
+            ));
+        }
     };
     let models = models(&root.join("crates/buffer/tests"))?;
     let mut arguments = vec!["test".to_string(), "--package=buffer".into(), "--release".into()];
-    // The models of queues take minutes: the fast run has those of the rings only.
-    let chosen = models.iter().filter(|name| !fast || name.starts_with("ring"));
-    arguments.extend(chosen.map(|name| format!("--test={name}")));
+    arguments.extend(models.iter().map(|name| format!("--test={name}")));
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let mut command = process::cargo(root, &arguments);
     command
         .env("RUSTFLAGS", "--cfg loom")
+        .envs(PROFILE)
         .env("CARGO_TARGET_DIR", root.join("target/model"))
         .env("LOOM_MAX_PREEMPTIONS", if fast { PREEMPTIONS_FAST } else { PREEMPTIONS });
     process::run(&mut command)
@@ -34,7 +48,7 @@ fn models(folder: &Path) -> Result<Vec<String>, Failure> {
         .map_err(|error| Failure::Failed(format!("cannot look into `{}`: {error}", folder.display())))?;
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let mut models: Vec<String> = names
-        .filter_map(|name| name.strip_suffix(".rs").map(str::to_string))
+        .map(|name| name.strip_suffix(".rs").unwrap_or(&name).to_string())
         .filter(|name| name.ends_with("_models"))
         .collect();
     models.sort();

@@ -1,0 +1,280 @@
+//! `cargo xtask model --mutations [FILE]`: does the code need each memory ordering it asks for, and do the models see that
+//! it does? Weakens one ordering at a time, in a copy of the workspace, and runs the models until one of them fails.
+//!
+//! An ordering that no model needs says beside it why it is there all the same (`// ordering: ...`), else this fails; it
+//! fails as well where that is said of one that a model does need, or where a model that is said to catch it
+//! (`// model: NAME`) does not. FILE is a part of `path:line`, and all that has it is looked at.
+//!
+//! - `orderings/source.rs` — which text is code that ships.
+//! - `orderings/weaken.rs` — the orderings in it, and what is weaker.
+//! - `orderings/scratch.rs` — the copy, and building and running in it.
+
+mod scratch;
+mod source;
+mod weaken;
+
+use crate::model::PREEMPTIONS_FAST;
+use crate::{Failure, Outcome, files};
+use scratch::{Ended, Program, Scratch};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use weaken::Weakening;
+
+/// Which models are asked for which files: folders, and test files of `buffer`.
+const MODELS: [(&str, &[&str]); 4] = [
+    ("crates/buffer/src/queue/", &["queue_models"]),
+    ("crates/buffer/src/ring/", &["ring_models"]),
+    ("crates/buffer/src/shared/", &["ring_models"]),
+    ("crates/buffer/src/pipe/", &["ring_models"]),
+];
+
+/// Time for one model. Weaker orderings leave more to try, so this is far above what any takes by itself.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// What became of a weakened ordering.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Fate {
+    /// This model failed, in these words.
+    Caught(String, String),
+    /// Every model passed.
+    Survived,
+    /// No model failed, and this one did not come to its end.
+    OutOfTime(String),
+    DoesNotCompile,
+}
+
+/// A line of the table.
+#[derive(Clone, Debug)]
+struct Row {
+    file: String,
+    weakening: Weakening,
+    fate: Fate,
+    took: Duration,
+}
+
+/// A model, and how long it takes when nothing is wrong.
+#[derive(Clone, Debug)]
+struct Model {
+    program: Program,
+    name: String,
+    takes: Duration,
+}
+
+pub(crate) fn run(root: &Path, filter: &str) -> Outcome {
+    let folder = root.join("target/mutations");
+    let scratch = Scratch::new(root, &folder)?;
+    let paths = files::list(root, &["*.rs"])?;
+    let mut rows = Vec::new();
+    for (source_folder, tests) in MODELS {
+        let files = paths.iter().filter(|path| path.starts_with(source_folder));
+        let files: Vec<(&String, String)> =
+            files.map(|path| Ok((path, read(root, path)?))).collect::<Result<_, Failure>>()?;
+        let wanted: Vec<(&str, &str, Weakening)> = files
+            .iter()
+            .flat_map(|(path, text)| {
+                weaken::weakenings(text).into_iter().map(|one| (path.as_str(), text.as_str(), one))
+            })
+            .filter(|(path, _, one)| format!("{path}:{}", one.line).contains(filter))
+            .collect();
+        if wanted.is_empty() {
+            continue;
+        }
+        let models = models(&scratch, tests)?;
+        for (path, text, weakening) in wanted {
+            rows.push(one(&scratch, &models, tests, path, text, weakening)?);
+        }
+    }
+    report(&rows, filter)
+}
+
+fn read(root: &Path, path: &str) -> Result<String, Failure> {
+    std::fs::read_to_string(root.join(path)).map_err(|error| Failure::Failed(format!("cannot read `{path}`: {error}")))
+}
+
+/// The models of these test files, quickest first. All of them pass.
+fn models(scratch: &Scratch, tests: &[&str]) -> Result<Vec<Model>, Failure> {
+    let programs = scratch.build(tests, true)?;
+    let programs = programs.ok_or_else(|| Failure::Failed("the models do not compile as they are".into()))?;
+    let mut models = Vec::new();
+    for program in programs {
+        for name in program.models()? {
+            match program.run(&name, PREEMPTIONS_FAST, LIMIT)? {
+                Ended::Passed(takes) => models.push(Model { program: program.clone(), name, takes }),
+                ended => return Err(Failure::Failed(format!("the model `{name}` does not pass as it is: {ended:?}"))),
+            }
+        }
+    }
+    models.sort_by_key(|model| model.takes);
+    let all: Duration = models.iter().map(|model| model.takes).sum();
+    eprintln!("model: {} models of {} pass in {:.1} s", models.len(), tests.join(", "), all.as_secs_f64());
+    Ok(models)
+}
+
+/// Weakens one ordering, and puts it back.
+fn one(
+    scratch: &Scratch,
+    models: &[Model],
+    tests: &[&str],
+    path: &str,
+    text: &str,
+    weakening: Weakening,
+) -> Result<Row, Failure> {
+    let start = Instant::now();
+    let mut weakened = text.to_string();
+    weakened.replace_range(weakening.range.clone(), &weakening.replacement);
+    scratch.put(path, weakened.as_bytes())?;
+    let fate = match scratch.build(tests, false)? {
+        Some(_) => fate(models, weakening.model.as_deref())?,
+        None => Fate::DoesNotCompile,
+    };
+    scratch.put(path, text.as_bytes())?;
+    let row = Row { file: path.to_string(), weakening, fate, took: start.elapsed() };
+    eprintln!("model: {}", row.text());
+    Ok(row)
+}
+
+/// Runs models until one fails: first the one that is said to.
+fn fate(models: &[Model], named: Option<&str>) -> Result<Fate, Failure> {
+    let is_named = |model: &&Model| named.is_some_and(|named| model.is_called(named));
+    let (first, rest): (Vec<&Model>, Vec<&Model>) = models.iter().partition(is_named);
+    let mut fate = Fate::Survived;
+    for model in first.into_iter().chain(rest) {
+        match model.program.run(&model.name, PREEMPTIONS_FAST, LIMIT)? {
+            Ended::Failed(why) => return Ok(Fate::Caught(model.name.clone(), why)),
+            Ended::OutOfTime => fate = Fate::OutOfTime(model.name.clone()),
+            Ended::Passed(_) => {}
+        }
+    }
+    Ok(fate)
+}
+
+impl Model {
+    /// Names of models are those of functions, perhaps behind their modules'.
+    fn is_called(&self, name: &str) -> bool {
+        is_called(&self.name, name)
+    }
+}
+
+fn is_called(path: &str, name: &str) -> bool {
+    path.rsplit("::").next() == Some(name)
+}
+
+impl Row {
+    fn text(&self) -> String {
+        let place = self.place();
+        let fate = match &self.fate {
+            Fate::Caught(model, why) => format!("caught by {model}: {why}"),
+            Fate::Survived => "survived".to_string(),
+            Fate::OutOfTime(model) => format!("survived; out of time in {model}"),
+            Fate::DoesNotCompile => "does not compile".to_string(),
+        };
+        format!("{place:<46} {:<34} {:5.1} s  {fate}", self.weakening.change, self.took.as_secs_f64())
+    }
+
+    fn place(&self) -> String {
+        let file = self.file.strip_prefix("crates/").unwrap_or(&self.file);
+        format!("{file}:{}:{}", self.weakening.line, self.weakening.column)
+    }
+
+    fn is_caught(&self) -> bool {
+        matches!(self.fate, Fate::Caught(..))
+    }
+}
+
+/// Prints the table and says what is wrong with it.
+fn report(rows: &[Row], filter: &str) -> Outcome {
+    if rows.is_empty() {
+        return Err(Failure::Failed(format!("no ordering in a file with `{filter}` in its path")));
+    }
+    rows.iter().for_each(|row| println!("{}", row.text()));
+    let count = |is: fn(&Row) -> bool| rows.iter().filter(|row| is(row)).count();
+    println!(
+        "{} weakened: {} caught, {} survived, {} not compiled",
+        rows.len(),
+        count(Row::is_caught),
+        count(|row| matches!(row.fate, Fate::Survived | Fate::OutOfTime(_))),
+        count(|row| row.fate == Fate::DoesNotCompile),
+    );
+    let complaints = complaints(rows);
+    complaints.iter().for_each(|complaint| eprintln!("error: {complaint}"));
+    if complaints.is_empty() { Ok(()) } else { Err(Failure::Reported) }
+}
+
+/// Orderings whose comments do not say what the models say.
+fn complaints(rows: &[Row]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for of_one in rows.chunk_by(|a, b| a.place() == b.place()) {
+        let (place, said) = (of_one[0].place(), &of_one[0].weakening);
+        let survives = of_one.iter().any(|row| matches!(row.fate, Fate::Survived | Fate::OutOfTime(_)));
+        if of_one.iter().all(|row| row.fate == Fate::DoesNotCompile) {
+            complaints
+                .push(format!("{place}: nothing weaker compiles here, so that nothing is known of this ordering"));
+        }
+        match &said.reason {
+            None if survives => complaints.push(format!(
+                "{place}: no model needs this ordering; write one that does, weaken it, or say `// ordering: WHY` beside it"
+            )),
+            Some(_) if of_one.iter().all(Row::is_caught) => {
+                complaints.push(format!("{place}: a model needs this ordering; take away its `// ordering:`"));
+            }
+            _ => {}
+        }
+        let Some(model) = &said.model else { continue };
+        if of_one.iter().any(|row| !matches!(&row.fate, Fate::Caught(by, _) if is_called(by, model))) {
+            complaints
+                .push(format!("{place}: the model `{model}` does not need this ordering, whatever is said beside it"));
+        }
+    }
+    complaints
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(line: usize, fate: Fate, reason: Option<&str>, model: Option<&str>) -> Row {
+        let weakening = Weakening {
+            line,
+            column: 1,
+            change: "load Acquire -> Relaxed".into(),
+            range: 0..0,
+            replacement: String::new(),
+            reason: reason.map(str::to_string),
+            model: model.map(str::to_string),
+        };
+        Row { file: "crates/buffer/src/x.rs".into(), weakening, fate, took: Duration::ZERO }
+    }
+
+    #[test]
+    fn comments_must_say_what_the_models_say() {
+        let caught = || Fate::Caught("module::name".into(), "deadlock".into());
+        let rows = [
+            (vec![row(1, caught(), None, None)], 0),
+            (vec![row(1, Fate::DoesNotCompile, None, None)], 1),
+            (vec![row(1, Fate::DoesNotCompile, None, None), row(1, caught(), None, None)], 0),
+            (vec![row(1, Fate::Survived, None, None)], 1),
+            (vec![row(1, Fate::OutOfTime("a".into()), None, None)], 1),
+            (vec![row(1, Fate::Survived, Some("why"), None)], 0),
+            (vec![row(1, caught(), Some("why"), None)], 1),
+            (vec![row(1, caught(), Some("why"), None), row(1, Fate::Survived, Some("why"), None)], 0),
+            (vec![row(1, caught(), None, None), row(2, Fate::Survived, None, None)], 1),
+            (vec![row(1, caught(), None, Some("name"))], 0),
+            (vec![row(1, caught(), None, Some("other"))], 1),
+            (vec![row(1, Fate::Survived, Some("why"), Some("name"))], 1),
+        ];
+        for (rows, expected) in rows {
+            let complaints = complaints(&rows);
+            assert_eq!(complaints.len(), expected, "{rows:?}: {complaints:?}");
+        }
+    }
+
+    #[test]
+    fn folders_and_models_are_there() {
+        let paths = files::list(&crate::root().unwrap(), &["*.rs"]).unwrap();
+        let is_there = |start: String| paths.iter().any(|path| path.starts_with(&start));
+        for (folder, tests) in MODELS {
+            assert!(is_there(folder.into()), "{folder}");
+            tests.iter().for_each(|test| assert!(is_there(format!("crates/buffer/tests/{test}")), "{test}"));
+        }
+    }
+}

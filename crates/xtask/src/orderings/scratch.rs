@@ -1,0 +1,217 @@
+//! A copy of the workspace in which files may be changed and models built: the files people work on are never touched,
+//! however this ends.
+
+use crate::model::PROFILE;
+use crate::{Failure, files, process};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The copy.
+pub(super) struct Scratch {
+    sources: PathBuf,
+    build: PathBuf,
+    /// Held as long as this lives: two runs would change each other's files.
+    _lock: File,
+}
+
+/// A built test file with models in it.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    path: PathBuf,
+}
+
+/// How a model ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Passed(Duration),
+    /// With these words.
+    Failed(String),
+    /// Or with more steps in a row than a run may have: neither says that something is wrong.
+    OutOfTime,
+}
+
+/// What the model checker says where one run of a model takes too many steps.
+const TOO_MANY_STEPS: &str = "Model exceeded maximum number of branches";
+
+fn failed(what: &str, path: &Path, error: &std::io::Error) -> Failure {
+    Failure::Failed(format!("cannot {what} `{}`: {error}", path.display()))
+}
+
+impl Scratch {
+    /// A copy of everything git knows of, as it is now, below `folder`.
+    pub fn new(root: &Path, folder: &Path) -> Result<Scratch, Failure> {
+        fs::create_dir_all(folder).map_err(|error| failed("make", folder, &error))?;
+        let lock_path = folder.join("lock");
+        let lock = File::create(&lock_path).map_err(|error| failed("make", &lock_path, &error))?;
+        lock.try_lock().map_err(|_| Failure::Failed(format!("`{}` is in use by another run", folder.display())))?;
+        let scratch = Scratch { sources: folder.join("workspace"), build: folder.join("target"), _lock: lock };
+        let wanted = files::list(root, &[])?;
+        for path in files_below(&scratch.sources, &scratch.sources) {
+            if !wanted.contains(&path) {
+                let path = scratch.sources.join(path);
+                fs::remove_file(&path).map_err(|error| failed("remove", &path, &error))?;
+            }
+        }
+        for path in wanted {
+            let from = root.join(&path);
+            let bytes = fs::read(&from).map_err(|error| failed("read", &from, &error))?;
+            scratch.put(&path, &bytes)?;
+        }
+        Ok(scratch)
+    }
+
+    /// Writes a file, unless that is what it is: its time stays then, and nothing is built anew.
+    pub fn put(&self, path: &str, bytes: &[u8]) -> Result<(), Failure> {
+        let path = self.sources.join(path);
+        if fs::read(&path).is_ok_and(|there| there == bytes) {
+            return Ok(());
+        }
+        let folder = path.parent().unwrap_or(&self.sources);
+        fs::create_dir_all(folder).map_err(|error| failed("make", folder, &error))?;
+        fs::write(&path, bytes).map_err(|error| failed("write", &path, &error))
+    }
+
+    /// Builds these test files of `buffer` under the model checker; `None` where they do not compile, and why on standard
+    /// error where `says_why`.
+    pub fn build(&self, names: &[&str], says_why: bool) -> Result<Option<Vec<Program>>, Failure> {
+        let mut arguments = vec!["test", "--package=buffer", "--release", "--no-run", "--message-format=json"];
+        let tests: Vec<String> = names.iter().map(|name| format!("--test={name}")).collect();
+        arguments.extend(tests.iter().map(String::as_str));
+        let mut command = process::cargo(&self.sources, &arguments);
+        command
+            .env("RUSTFLAGS", "--cfg loom")
+            .env("CARGO_TARGET_DIR", &self.build)
+            .envs(PROFILE)
+            .env("CARGO_INCREMENTAL", "1");
+        command.stderr(if says_why { Stdio::inherit() } else { Stdio::null() });
+        let output = command.output().map_err(|error| process::absent(&command, &error))?;
+        let programs = programs(&String::from_utf8_lossy(&output.stdout));
+        let found = |name: &&str| programs.get(*name).map(|path| Program { path: path.clone() });
+        Ok(if output.status.success() { names.iter().map(found).collect() } else { None })
+    }
+}
+
+impl Program {
+    /// The models in it.
+    pub fn models(&self) -> Result<Vec<String>, Failure> {
+        let list = process::output(Command::new(&self.path).arg("--list"))?;
+        Ok(list.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_string).collect())
+    }
+
+    /// Runs one of them for at most so long.
+    pub fn run(&self, model: &str, preemptions: &str, limit: Duration) -> Result<Ended, Failure> {
+        let mut command = Command::new(&self.path);
+        command.args(["--exact", model]).env("LOOM_MAX_PREEMPTIONS", preemptions);
+        run_for(&mut command, limit)
+    }
+}
+
+fn run_for(command: &mut Command, limit: Duration) -> Result<Ended, Failure> {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let start = Instant::now();
+    let mut child = command.spawn().map_err(|error| process::absent(command, &error))?;
+    // Read while it runs: a pipe that is full would stop it.
+    let said = child.stderr.take().map(|stderr| std::thread::spawn(move || read(stderr)));
+    loop {
+        let ended = child.try_wait().map_err(|error| process::absent(command, &error))?;
+        let took = start.elapsed();
+        match ended {
+            Some(status) if status.success() => return Ok(Ended::Passed(took)),
+            Some(status) => {
+                let said = said.and_then(|said| said.join().ok()).unwrap_or_default();
+                let is_known = said.contains(TOO_MANY_STEPS);
+                return Ok(if is_known { Ended::OutOfTime } else { Ended::Failed(why(&said, &status.to_string())) });
+            }
+            None if took < limit => std::thread::sleep(Duration::from_millis(2)),
+            None => {
+                // Either way it has ended when it has been waited for.
+                let _ = child.kill();
+                child.wait().map_err(|error| process::absent(command, &error))?;
+                return Ok(Ended::OutOfTime);
+            }
+        }
+    }
+}
+
+fn read(mut from: impl Read) -> String {
+    let mut bytes = Vec::new();
+    // What was read before an error is all there is.
+    let _ = from.read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The first words of the first panic, or how the program ended.
+fn why(said: &str, status: &str) -> String {
+    let words = said.lines().skip_while(|line| !line.contains(" panicked at ")).nth(1).unwrap_or(status);
+    let first = words.split(&[';', '{'][..]).next().unwrap_or(words);
+    first.trim_end_matches(':').trim().chars().take(60).collect()
+}
+
+/// Paths of all files below a folder, from `root`. None where there is no folder yet.
+fn files_below(folder: &Path, root: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    paths
+        .flat_map(|path| match path.is_dir() {
+            true => files_below(&path, root),
+            // Cargo writes one where git knows of none.
+            false => path.strip_prefix(root).ok().and_then(Path::to_str).map(str::to_string).into_iter().collect(),
+        })
+        .filter(|path| path != "Cargo.lock")
+        .collect()
+}
+
+/// The programs cargo says it has built, by name.
+fn programs(json_lines: &str) -> BTreeMap<String, PathBuf> {
+    let messages = json_lines.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    messages
+        .filter_map(|message| {
+            let path = message["executable"].as_str()?;
+            Some((message["target"]["name"].as_str()?.to_string(), PathBuf::from(path)))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_in_what_cargo_says() {
+        let lines = "{\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"a_models\"},\"executable\":\"/x/a\"}\n\
+            {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"buffer\"},\"executable\":null}\n\
+            not json\n{\"reason\":\"build-finished\",\"success\":true}\n";
+        assert_eq!(programs(lines), BTreeMap::from([("a_models".to_string(), PathBuf::from("/x/a"))]));
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_is_ended() {
+        let sh = |script: &str| {
+            let mut command = Command::new("sh");
+            run_for(command.args(["-c", script]), Duration::from_millis(300)).unwrap()
+        };
+        assert!(matches!(sh("exit 0"), Ended::Passed(_)));
+        assert_eq!(sh("exit 101"), Ended::Failed("exit status: 101".into()));
+        assert_eq!(sh("exec sleep 60"), Ended::OutOfTime);
+        assert_eq!(sh(&format!("echo \"{TOO_MANY_STEPS} (10).\" >&2; exit 101")), Ended::OutOfTime);
+    }
+
+    #[test]
+    fn a_failure_is_told_in_a_few_words() {
+        let rows = [
+            (
+                "thread 'a' (1) panicked at a.rs:1:2:\nassertion `left == right` failed: why\n left: 1",
+                "assertion `left == right` failed: why",
+            ),
+            ("x\nthread 'a' panicked at a.rs:1:2:\ndeadlock; threads = [(Id(0), Blocked)]", "deadlock"),
+            ("", "exit status: 101"),
+        ];
+        for (said, expected) in rows {
+            assert_eq!(why(said, "exit status: 101"), expected);
+        }
+    }
+}
