@@ -2,6 +2,8 @@
 //!
 //! One test in a process of its own, for it changes what the process does on SIGBUS.
 
+#![cfg(not(loom))]
+
 use base::atomic::{AtomicU32, Ordering};
 use buffer::MappedFile;
 use std::io::Write;

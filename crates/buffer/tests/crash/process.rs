@@ -55,19 +55,35 @@ impl Child {
         }
     }
 
+    /// How it has ended, if it has.
+    pub fn ended(&mut self) -> Option<Status> {
+        self.look(libc::WNOHANG)
+    }
+
     /// Waits until it has ended or stopped.
     pub fn wait(&mut self) -> Status {
-        if let Some(ended) = self.ended {
-            return ended;
+        self.look(libc::WUNTRACED).expect("it is waited for")
+    }
+
+    fn look(&mut self, options: i32) -> Option<Status> {
+        if self.ended.is_some() {
+            return self.ended;
         }
         let mut status = 0;
-        // SAFETY: `status` is ours.
-        while unsafe { libc::waitpid(self.pid, &mut status, libc::WUNTRACED) } < 0 {
+        let found = loop {
+            // SAFETY: `status` is ours.
+            let found = unsafe { libc::waitpid(self.pid, &mut status, options) };
+            if found >= 0 {
+                break found;
+            }
             let error = std::io::Error::last_os_error();
             assert_eq!(error.kind(), std::io::ErrorKind::Interrupted, "waitpid: {error}");
+        };
+        if found == 0 {
+            return None;
         }
         if libc::WIFSTOPPED(status) {
-            return Status::Stopped;
+            return Some(Status::Stopped);
         }
         let ended = if libc::WIFEXITED(status) {
             Status::Exited(libc::WEXITSTATUS(status))
@@ -75,7 +91,7 @@ impl Child {
             Status::Killed(libc::WTERMSIG(status))
         };
         self.ended = Some(ended);
-        ended
+        self.ended
     }
 
     /// Kills it, and says what had become of it.
@@ -158,6 +174,11 @@ impl Scoreboard {
             std::thread::yield_now();
         }
     }
+}
+
+/// Later than anything takes on however busy a machine, for who will be told of what went wrong otherwise.
+pub fn some_day() -> Instant {
+    Instant::now() + Duration::from_secs(300)
 }
 
 /// Later than anything in these tests should take.

@@ -1,7 +1,7 @@
 //! Processes that are stopped, not dead: their memory is still mapped, and they go on when somebody lets them.
 
 use crate::blocks::{self, Checker};
-use crate::process::{Child, Scoreboard, Status, alone, soon};
+use crate::process::{Child, Scoreboard, Status, alone, some_day, soon};
 use buffer::ring::{NotWritten, Nothing, OnFull, RingKind, Signalling};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ const WRITTEN: usize = 0;
 const READY: usize = 1;
 const LOST: usize = 2;
 const GOT: usize = 3;
+const ENOUGH: usize = 4;
 
 #[test]
 fn a_stopped_writer_that_wakes_late_alters_nothing_live() {
@@ -21,11 +22,11 @@ fn a_stopped_writer_that_wakes_late_alters_nothing_live() {
         let mut before = Checker::attach(&mut old, kind, OnFull::Overwrite, None);
         let mut child = Child::fork(|| {
             let mut n = 0;
-            while board.get(WRITTEN) < 1_000_000 {
+            // Who stopped it says when it is enough.
+            while board.get(ENOUGH) == 0 {
                 blocks::try_write(&mut writer, n).unwrap();
                 n += 1;
-                // Who stopped it says when it is enough.
-                board.set(WRITTEN, board.get(WRITTEN) + 1);
+                board.set(WRITTEN, n);
             }
         });
         board.await_set(WRITTEN);
@@ -35,20 +36,23 @@ fn a_stopped_writer_that_wakes_late_alters_nothing_live() {
 
         let (mut new, mut writer) = blocks::ring(kind, Signalling::Every);
         let mut after = Checker::attach(&mut new, kind, OnFull::Wait, None);
-        board.set(WRITTEN, 1);
+        // It writes some laps of its old ring while we write the new one, however long it takes on a machine that has other
+        // things to do: only a child that has ended will never get there, and a deadline far off is for one that hangs.
+        let laps_later = board.get(WRITTEN) + 500;
         child.go_on();
         let mut n = 0;
-        let deadline = soon();
-        // It writes some laps of its old ring while we write the new one.
-        while board.get(WRITTEN) < 500 {
+        let deadline = some_day();
+        while board.get(WRITTEN) < laps_later {
+            assert_eq!(child.ended(), None, "it goes on");
             assert!(Instant::now() < deadline, "it goes on");
+            std::thread::yield_now();
             blocks::try_write(&mut writer, n).unwrap();
             n += 1;
             assert_eq!(after.drain(), Nothing::Yet);
             after.reader.tell();
             assert_eq!(before.step(), Err(Nothing::Retired), "a writer that wakes late is not believed");
         }
-        board.set(WRITTEN, 2_000_000);
+        board.set(ENOUGH, 1);
         assert_eq!(child.wait(), Status::Exited(0));
         writer.close();
         assert_eq!((after.drain(), after.lost()), (Nothing::Ended, 0));
