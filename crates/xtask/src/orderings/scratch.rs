@@ -105,7 +105,7 @@ impl Program {
     /// Runs one of them for at most so long.
     pub fn run(&self, model: &str, preemptions: &str, limit: Duration) -> Result<Ended, Failure> {
         let mut command = Command::new(&self.path);
-        command.args(["--exact", model]).env("LOOM_MAX_PREEMPTIONS", preemptions);
+        command.args(["--exact", model, "--nocapture"]).env("LOOM_MAX_PREEMPTIONS", preemptions);
         run_for(&mut command, limit)
     }
 }
