@@ -1,9 +1,9 @@
 //! The one door to atomics.
 //!
-//! Every room takes its atomics, fences and hints from here: built with `--cfg loom` the same names are those of a model
-//! checker, so that the code that ships is the code that is checked; built with the feature `kill-points` they count their
-//! stores, so that a test can end a process at each of them (`kill_points`). Not a place for protocols: those live where
-//! the shared words live.
+//! Every room takes its atomics, fences and hints from here, and locks that order what atomics say: built with `--cfg loom`
+//! the same names are those of a model checker, so that the code that ships is the code that is checked; built with the
+//! feature `kill-points` they count their stores, so that a test can end a process at each of them (`kill_points`). Not a
+//! place for protocols: those live where the shared words live.
 
 #[cfg(feature = "kill-points")]
 pub mod kill_points;
@@ -12,12 +12,14 @@ mod stop;
 #[cfg(loom)]
 pub use loom::{
     hint::spin_loop,
-    sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    sync::{Mutex, MutexGuard},
 };
 #[cfg(not(loom))]
 pub use std::{
     hint::spin_loop,
-    sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering, fence},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence},
+    sync::{Mutex, MutexGuard},
 };
 
 #[cfg(all(not(loom), feature = "kill-points"))]

@@ -24,6 +24,11 @@ pub mod lookup;
 pub mod mapped_file;
 #[cfg(not(loom))]
 pub mod pipe;
+/// Of the module of this name, what is a protocol between threads.
+#[cfg(loom)]
+pub mod pipe {
+    pub mod watch;
+}
 pub mod queue;
 pub mod ring;
 pub mod rings;

@@ -4,7 +4,8 @@ use super::message::{self, GivenReader, Message, PROTOCOL, RingState, WantedRead
 use super::place;
 use crate::ring::consumers::{Change, Membership, NewReader};
 use crate::ring::layout::{AnyLayout, Layout};
-use crate::ring::memory::{Geometry, RingMap, RingMemory};
+use crate::ring::map::RingMap;
+use crate::ring::memory::{Geometry, RingMemory};
 use crate::ring::words::ReaderPage;
 use crate::ring::{From, OnFull, Reader, RingKind, Signalling, Writer};
 use crate::shared::lifeline::Lifeline;

@@ -11,7 +11,7 @@
 use super::local::Local;
 use crate::descriptor::Descriptor;
 use crate::keeper::client::Named;
-use crate::ring::memory::RingMap;
+use crate::ring::map::RingMap;
 use base::id::Generation;
 use std::io;
 use std::sync::Arc;

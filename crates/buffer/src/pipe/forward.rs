@@ -9,15 +9,13 @@
 
 use super::foreign::Origin;
 use super::reader::{Block, PipeReader, overtaken};
+use super::watch::reading::Front;
 use super::writer::{PipeWriter, SharedSink, locked};
 use crate::ring::sleeper::Needed;
-use crate::shared::lifeline;
-use base::atomic::AtomicU32;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::time::Instant;
 
 /// A unit of a ring that was forwarded to. One that goes on in another size counts anew, and does so only when all that was
 /// forwarded to it before is passed.
@@ -46,60 +44,30 @@ impl Outstanding {
     }
 
     /// The ring, and the first unit there that is not passed yet.
-    pub fn front(&self) -> Option<Front> {
-        self.units.front().map(|(there, _)| Front { sink: Arc::clone(&self.sink), there: *there })
+    pub fn front(&self) -> Option<SinkFront> {
+        self.units.front().map(|(there, _)| SinkFront { sink: Arc::clone(&self.sink), there: *there })
     }
 }
 
 /// A ring that was forwarded to, and the first unit of it that is not passed there yet.
-pub(super) struct Front {
+pub(super) struct SinkFront {
     sink: SharedSink,
     there: There,
 }
 
-/// Readers that have yet to pass what was forwarded: they ring as long as this lives, also while nobody waits for room.
-pub(super) struct Watch<'a> {
-    fronts: &'a [Front],
-    /// Who stands in the way of each, if anybody does.
-    needed: Vec<Option<Needed>>,
-    began: Instant,
-}
-
-impl Watch<'_> {
-    pub fn new(fronts: &[Front]) -> Watch<'_> {
-        let needed = fronts.iter().map(|Front { sink, there }| {
-            let mut sink = locked(sink);
-            sink.writer().watch();
-            if sink.generation() == there.generation { sink.writer().needed_by(there.unit) } else { None }
-        });
-        Watch { fronts, needed: needed.collect(), began: Instant::now() }
+impl Front for SinkFront {
+    fn watch(&self) -> Option<Needed> {
+        let SinkFront { sink, there } = self;
+        let mut sink = locked(sink);
+        sink.writer().watch();
+        if sink.generation() == there.generation { sink.writer().needed_by(there.unit) } else { None }
     }
 
-    /// Is of some of it nothing needed any more?
-    pub fn is_due(&self) -> bool {
-        self.needed.iter().any(Option::is_none)
-    }
-
-    /// What to sleep on.
-    pub fn words(&self) -> Vec<(&AtomicU32, u32)> {
-        self.needed.iter().flatten().map(Needed::word).collect()
-    }
-
-    /// When to look again even if nobody has rung.
-    pub fn deadline(&self) -> Option<Instant> {
-        self.needed.iter().flatten().filter_map(Needed::deadline).min()
-    }
-}
-
-impl Drop for Watch<'_> {
-    fn drop(&mut self) {
-        let is_silent = self.began.elapsed() >= lifeline::LOOK;
-        for Front { sink, .. } in self.fronts {
-            let mut sink = locked(sink);
-            sink.writer().unwatch();
-            if is_silent {
-                sink.writer().look_after_readers();
-            }
+    fn unwatch(&self, is_silent: bool) {
+        let mut sink = locked(&self.sink);
+        sink.writer().unwatch();
+        if is_silent {
+            sink.writer().look_after_readers();
         }
     }
 }

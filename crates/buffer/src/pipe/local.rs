@@ -3,7 +3,8 @@
 use super::foreign::Origin;
 use super::{PipeReader, PipeWriter};
 use crate::keeper::server::FOREIGN_RINGS;
-use crate::ring::memory::{Geometry, RingMap};
+use crate::ring::map::RingMap;
+use crate::ring::memory::Geometry;
 use crate::ring::{From, Hold, OnFull, Ring, Signalling};
 use crate::shared::segment::Pages;
 use std::io;

@@ -1,18 +1,18 @@
 //! A file descriptor for poll(2) and epoll(7) that says when a ring has something to read.
 //!
 //! An epoll instance around an eventfd and the writer's line or, between two generations, the keeper's socket. A thread
-//! feeds the eventfd: it
-//! sleeps on the ring's bell, as the reader itself would, and is woken no more often. The reader says after each call how
-//! things are; so the descriptor is readable as long as there is something to read, and not when everything was.
+//! feeds the eventfd ([`watch`](super::watch)): it sleeps on the ring's bell, as the reader itself would, and is woken no
+//! more often. The reader says after each call how things are; so the descriptor is readable as long as there is something
+//! to read, and not when everything was.
 
-use super::forward::{Front, Watch};
-use crate::ring::sleeper::{Sleeper, wait_any};
+use super::forward::SinkFront;
+use super::watch::reading::Reading;
+use super::watch::{Event, Watcher};
 use crate::shared::lifeline::Lifeline;
-use base::atomic::{AtomicU32, Ordering};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -21,96 +21,28 @@ pub(super) enum Due<'a> {
     /// There is something to read, or the end.
     Now,
     /// When the ring's bell rings, its writer's line is cut, or who it was forwarded to has moved.
-    Later { sleeper: Sleeper, line: Option<Lifeline>, is_over: bool, fronts: Vec<Front> },
+    Later(Reading<SinkFront>, Option<Lifeline>),
     /// When the keeper answers.
     Answer(BorrowedFd<'a>),
 }
 
-/// What the thread is to wait for.
-struct Watched {
-    sleeper: Sleeper,
-    is_over: bool,
-    fronts: Vec<Front>,
-}
+/// An eventfd: 0, or 1 when it is raised.
+struct EventFd(OwnedFd);
 
-impl Watched {
-    /// Sleeps until something is due (`true`), or the word has changed.
-    fn sleep(&self, kick: (&AtomicU32, u32)) -> bool {
-        let watch = Watch::new(&self.fronts);
-        let due = watch.is_due() || (!self.is_over && self.sleeper.is_due());
-        if !due {
-            let mut words = watch.words();
-            words.push(kick);
-            let deadline = watch.deadline();
-            if self.is_over { wait_any(&words, deadline) } else { self.sleeper.sleep(&words, deadline) }
-        }
-        due
-    }
-}
-
-#[derive(Default)]
-struct State {
-    watched: Option<Arc<Watched>>,
-    /// Is the eventfd readable?
-    is_raised: bool,
-    is_closed: bool,
-}
-
-struct Common {
-    event: OwnedFd,
-    state: Mutex<State>,
-    /// Changed when the thread is to look at the state again.
-    kick: AtomicU32,
-}
-
-impl Common {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl Event for EventFd {
+    fn raise(&self) {
+        // It holds 0 before: there is always room.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    fn raise(&self, state: &mut State) {
-        if !std::mem::replace(&mut state.is_raised, true) {
-            // It holds 0 before and 1 after: there is always room.
-            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
-        }
-    }
-
-    fn lower(&self, state: &mut State) {
-        if std::mem::replace(&mut state.is_raised, false) {
-            let _ = rustix::io::read(&self.event, &mut [0u8; 8]);
-        }
-    }
-
-    fn run(&self) {
-        loop {
-            // Acquire: what the state was changed to before the kick.
-            let kick = self.kick.load(Ordering::Acquire);
-            let watched = {
-                let state = self.state();
-                if state.is_closed {
-                    return;
-                }
-                state.watched.clone()
-            };
-            let Some(watched) = watched else {
-                wait_any(&[(&self.kick, kick)], None);
-                continue;
-            };
-            if watched.sleep((&self.kick, kick)) {
-                let mut state = self.state();
-                // Unless the reader has looked itself meanwhile.
-                if state.watched.as_ref().is_some_and(|now| Arc::ptr_eq(now, &watched)) {
-                    state.watched = None;
-                    self.raise(&mut state);
-                }
-            }
-        }
+    fn lower(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
 }
 
 /// The descriptor and the thread behind it.
 pub(super) struct Poller {
-    common: Arc<Common>,
+    watcher: Arc<Watcher<EventFd, Reading<SinkFront>>>,
     epoll: OwnedFd,
     /// The keeper's socket, while it is asked.
     asked: Option<i32>,
@@ -131,10 +63,10 @@ impl Poller {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &event, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        let common = Arc::new(Common { event, state: Mutex::default(), kick: AtomicU32::new(0) });
-        let of_thread = Arc::clone(&common);
+        let watcher = Arc::new(Watcher::new(EventFd(event)));
+        let of_thread = Arc::clone(&watcher);
         let thread = std::thread::Builder::new().name("ring-poll".into()).spawn(move || of_thread.run())?;
-        Ok(Poller { common, epoll, asked: None, line: None, thread: Some(thread) })
+        Ok(Poller { watcher, epoll, asked: None, line: None, thread: Some(thread) })
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -151,35 +83,25 @@ impl Poller {
             // The socket may be closed already, and then it has left by itself.
             self.forget_socket();
         }
-        if let Due::Later { line, .. } = &due {
+        if let Due::Later(_, line) = &due {
             self.watch_line(line.as_ref());
         } else if let Due::Answer(_) = &due {
             self.watch_line(None);
         }
-        let mut state = self.common.state();
-        let before = state.watched.take();
         match due {
-            Due::Now => self.common.raise(&mut state),
-            Due::Later { sleeper, is_over, fronts, .. } => {
-                self.common.lower(&mut state);
-                state.watched = Some(Arc::new(Watched { sleeper, is_over, fronts }));
-            }
+            Due::Now => self.watcher.set_due(),
+            Due::Later(watched, _) => self.watcher.set_watched(watched),
             Due::Answer(socket) => {
-                self.common.lower(&mut state);
+                self.watcher.set_idle();
                 if self.asked.is_none() {
                     let data = epoll::EventData::new_u64(1);
                     match epoll::add(&self.epoll, socket, data, epoll::EventFlags::IN) {
                         Ok(()) => self.asked = Some(socket.as_raw_fd()),
                         // Without it nobody would ever wake: better a look too many.
-                        Err(_) => self.common.raise(&mut state),
+                        Err(_) => self.watcher.set_due(),
                     }
                 }
             }
-        }
-        let changed = before.is_some() || state.watched.is_some();
-        drop(state);
-        if changed {
-            self.kick();
         }
     }
 
@@ -210,12 +132,6 @@ impl Poller {
         }
     }
 
-    fn kick(&self) {
-        // Release: the state was changed before.
-        self.common.kick.fetch_add(1, Ordering::Release);
-        crate::shared::futex::wake(&self.common.kick);
-    }
-
     /// Waits until the descriptor is readable. May return early: look again.
     pub fn wait(&self) -> io::Result<()> {
         self.wait_for(None)
@@ -236,8 +152,7 @@ impl Poller {
 
 impl Drop for Poller {
     fn drop(&mut self) {
-        self.common.state().is_closed = true;
-        self.kick();
+        self.watcher.close();
         if let Some(thread) = self.thread.take() {
             // It panics nowhere; were it so, there would be nothing left of it to end.
             let _ = thread.join();

@@ -6,14 +6,16 @@
 //! with what is there.
 
 use super::foreign::{Foreign, Origin};
-use super::forward::{Outstanding, Watch};
+use super::forward::Outstanding;
 use super::local::Local;
 use super::poll::{Due, Poller};
+use super::watch::reading::{Reading, Watch};
 use crate::descriptor::Descriptor;
 use crate::keeper::client::{Named, NamedReader};
 use crate::ring::layout::Layout;
-use crate::ring::sleeper::{Sleeper, wait_any};
+use crate::ring::sleeper::Sleeper;
 use crate::ring::{Nothing, OnFull, Reader, ReaderCounters, RingKind, Seen};
+use crate::shared::futex::wait_any;
 use crate::shared::lifeline;
 use crate::shared::payload::SharedBytes;
 use std::io;
@@ -537,12 +539,11 @@ impl PipeReader {
             Source::Named(named, _) if is_over && outstanding.is_empty() && named.is_asking() => {
                 Due::Answer(named.answer_fd())
             }
-            _ => Due::Later {
-                sleeper: source.reader_ref().sleeper(),
-                line: source.reader_ref().line().filter(|_| !is_over).cloned(),
-                is_over,
-                fronts: outstanding.iter().filter_map(Outstanding::front).collect(),
-            },
+            _ => {
+                let fronts = outstanding.iter().filter_map(Outstanding::front).collect();
+                let watched = Reading { sleeper: source.reader_ref().sleeper(), is_over, fronts };
+                Due::Later(watched, source.reader_ref().line().filter(|_| !is_over).cloned())
+            }
         });
     }
 

@@ -2,7 +2,8 @@
 
 use super::foreign::Origin;
 use super::local::Local;
-use super::room::{RoomPoller, Wanted};
+use super::room::RoomPoller;
+use super::watch::writing::Wanted;
 use crate::descriptor::{Descriptor, WIRE_MAX};
 use crate::keeper::client::NamedWriter;
 use crate::keeper::server::FOREIGN_RINGS;

@@ -288,7 +288,6 @@ impl Consumers {
     }
 
     /// The bell of some holding reader that still needs `unit`, as its value was before its position was looked at.
-    #[cfg(not(loom))]
     pub fn needed_by(&mut self, unit: u64, head: u64) -> Option<super::sleeper::Needed> {
         self.all.iter_mut().filter(|consumer| consumer.contract.holds()).find_map(|consumer| {
             // Acquire: what the reader did before it rang.
@@ -309,7 +308,6 @@ impl Consumers {
     }
 
     /// The bell of the reader in this place, as it is now: to be looked at before its position.
-    #[cfg(not(loom))]
     pub fn bell_of(&self, place: usize) -> Option<super::sleeper::Needed> {
         let (reader, hold) = self.waited_for(place)?;
         // Acquire: what the reader did before it rang.

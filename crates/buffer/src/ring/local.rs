@@ -4,14 +4,16 @@ use super::consumers::{Change, Membership, NewReader};
 use super::contract::{Hold, OnFull, Signalling};
 use super::doorbell;
 use super::layout::{AnyLayout, Layout};
+use super::map::RingMap;
 use super::reader::{From, Parts, Reader};
 use super::retire::retire;
 use super::words::{READERS, ReaderPage, RingWords};
 use super::writer::Writer;
 use crate::shared::payload::Payload;
 use crate::shared::words::Shared;
+use base::atomic::{Mutex, MutexGuard};
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// Who came and went, and which places are taken.
 #[derive(Debug, Default)]
@@ -109,20 +111,19 @@ impl<L: Layout + 'static> Ring<L> {
         view: impl FnMut() -> io::Result<View<L>> + Send + 'static,
         page: impl FnMut() -> io::Result<TwoViews> + Send + 'static,
     ) -> (Ring<L>, Writer<L>) {
-        let kept = Arc::new(Kept { words: writer.words.clone(), members: Mutex::default() });
+        let kept = Arc::new(Kept { words: writer.words.clone(), members: Mutex::new(Members::default()) });
         let View { words, payload, layout } = writer;
         let writer = Writer::new(words, payload, layout, signalling, Box::new(Queue(Arc::clone(&kept))));
         (Ring { kept, view: Box::new(view), page: Box::new(page) }, writer)
     }
 
     /// The ring as a reader sees it, for blocks of it that other rings name.
-    #[cfg(not(loom))]
-    pub(crate) fn view(&mut self) -> io::Result<crate::ring::memory::RingMap>
+    pub fn view(&mut self) -> io::Result<RingMap>
     where
         AnyLayout: std::convert::From<L>,
     {
         let View { words, payload, layout } = (self.view)()?;
-        Ok(crate::ring::memory::RingMap { words, payload, layout: layout.into() })
+        Ok(RingMap { words, payload, layout: layout.into() })
     }
 
     /// A reader with this contract, which may hold the full ring for so long.
@@ -168,7 +169,7 @@ impl<L: Layout + 'static> Ring<L> {
 #[cfg(not(loom))]
 mod mapped {
     use super::*;
-    use crate::ring::memory::{Geometry, RingMap, RingMemory};
+    use crate::ring::memory::{Geometry, RingMemory};
     use crate::shared::segment::{Access, PAGE_BYTES, Pages, Segment};
 
     /// A map whose layout is of the kind wanted.

@@ -1,6 +1,7 @@
 //! A ring's segment: words, headers, payload, in this order, each on pages of its own.
 
-use super::layout::{AnyLayout, Described, DescriptorSlot, Inline, Layout, RingKind, SlotHeader, Slots, Stream};
+use super::layout::{AnyLayout, Described, DescriptorSlot, Inline, RingKind, SlotHeader, Slots, Stream};
+use super::map::RingMap;
 use super::words::{ABI, MAGIC, RingWords};
 use crate::shared::payload::Payload;
 use crate::shared::segment::{Access, Mapping, PAGE_BYTES, Pages, Refused, Segment};
@@ -76,31 +77,6 @@ impl Geometry {
 pub struct RingMemory {
     segment: Segment,
     geometry: Geometry,
-}
-
-/// A ring's segment, mapped.
-pub struct RingMap {
-    /// Words and headers.
-    pub words: Shared<RingWords>,
-    /// Bytes.
-    pub payload: Payload,
-    /// Where what lies.
-    pub layout: AnyLayout,
-}
-
-impl RingMap {
-    /// Were these bytes written, and nothing of them overwritten up to now? To be asked when one is through with them.
-    pub fn payload_intact(&self, pos: u64, len: u64) -> bool {
-        // Acquire: nothing that was looked at before is looked at after this.
-        base::atomic::fence(Ordering::Acquire);
-        self.layout.payload_intact(pos, len, &self.words)
-    }
-}
-
-impl std::fmt::Debug for RingMap {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RingMap").field("layout", &self.layout).finish_non_exhaustive()
-    }
 }
 
 impl RingMemory {

@@ -6,8 +6,8 @@
 //! - [`writer`], [`reader`] — the two sides. Start reading here.
 //! - [`consumers`] — the writer's view of its readers: who holds, who sleeps, who is demoted.
 //! - [`doorbell`] — sleeping and waking.
-//! - `sleeper` — sleeping in a reader's place, on several bells at once.
-//! - [`memory`] — a ring's segment: how it is made, sealed, mapped.
+//! - [`sleeper`] — sleeping in a reader's place, on several bells at once.
+//! - [`memory`] — a ring's segment: how it is made, sealed, mapped; [`map`] — a ring as it lies in this process.
 //! - [`local`] — a ring whose keeper is this process; rings between processes are kept by [`keeper`](crate::keeper).
 //!
 //! The protocols run under a model checker as they ship (`cargo xtask model`); `CRASH.md` lists each shared store and what
@@ -18,12 +18,12 @@ pub mod contract;
 pub mod doorbell;
 pub mod layout;
 pub mod local;
+pub mod map;
 #[cfg(not(loom))]
 pub mod memory;
 pub mod reader;
 pub mod retire;
-#[cfg(not(loom))]
-pub(crate) mod sleeper;
+pub mod sleeper;
 pub mod words;
 pub mod writer;
 

@@ -495,8 +495,7 @@ impl<L: Layout> Reader<L> {
     }
 
     /// Was it said that nothing will come any more, after everything was looked at? Then it is so for ever.
-    #[cfg(not(loom))]
-    pub(crate) fn is_done(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.over.is_some()
     }
 
@@ -522,8 +521,7 @@ impl<L: Layout> Reader<L> {
     }
 
     /// What somebody else needs to sleep in this reader's place.
-    #[cfg(not(loom))]
-    pub(crate) fn sleeper(&self) -> super::sleeper::Sleeper {
+    pub fn sleeper(&self) -> super::sleeper::Sleeper {
         super::sleeper::Sleeper {
             words: self.words.clone(),
             page: self.page.clone(),

@@ -4,10 +4,10 @@
 
 use super::doorbell;
 use super::words::{ASLEEP, AWAKE, ReaderPage, RingWords};
+use crate::shared::futex::wait_any;
 use crate::shared::lifeline;
 use crate::shared::words::Shared;
 use base::atomic::{AtomicU32, Ordering};
-use rustix::thread::futex::{Wait, WaitFlags, WaitPtr, WaitvFlags};
 use std::time::{Duration, Instant};
 
 /// What is needed to sleep in a reader's place.
@@ -84,39 +84,4 @@ impl Needed {
     pub fn sleep(&self) {
         wait_any(&[self.word()], self.deadline());
     }
-}
-
-/// Sleeps as long as every word has the value beside it, at most until `deadline`. May wake early: look again.
-pub fn wait_any(words: &[(&AtomicU32, u32)], deadline: Option<Instant>) {
-    let waits: Vec<Wait> = words
-        .iter()
-        .map(|(word, value)| {
-            let mut wait = Wait::new();
-            wait.val = u64::from(*value);
-            wait.uaddr = WaitPtr::new(word.as_ptr().cast());
-            wait.flags = WaitFlags::SIZE_U32;
-            wait
-        })
-        .collect();
-    // Absolute, for futex_waitv knows nothing else; the same clock as `Instant`.
-    let until = deadline.map(|deadline| {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        let left = deadline.saturating_duration_since(Instant::now());
-        let nanoseconds = now.tv_nsec + i64::from(left.subsec_nanos());
-        rustix::thread::futex::Timespec {
-            tv_sec: now
-                .tv_sec
-                .saturating_add(i64::try_from(left.as_secs()).unwrap_or(i64::MAX))
-                .saturating_add(nanoseconds / 1_000_000_000),
-            tv_nsec: nanoseconds % 1_000_000_000,
-        }
-    });
-    // Every outcome means the same to the caller: look again. A kernel without the call (before 5.16) cannot make the
-    // segments either, whose flags are younger.
-    let _ = rustix::thread::futex::waitv(
-        &waits,
-        WaitvFlags::empty(),
-        until.as_ref(),
-        rustix::thread::futex::ClockId::Monotonic,
-    );
 }

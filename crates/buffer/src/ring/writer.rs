@@ -520,8 +520,7 @@ impl<L: Layout> Writer<L> {
 
     /// From here on readers that wait ring when they have moved, also while this side does not wait for room; until as
     /// many calls of [`unwatch`](Writer::unwatch).
-    #[cfg(not(loom))]
-    pub(crate) fn watch(&mut self) {
+    pub fn watch(&mut self) {
         self.watchers += 1;
         if self.watchers == 1 {
             self.words.counts.0.wait.store(ASLEEP, Ordering::Relaxed);
@@ -530,8 +529,7 @@ impl<L: Layout> Writer<L> {
     }
 
     /// See [`watch`](Writer::watch).
-    #[cfg(not(loom))]
-    pub(crate) fn unwatch(&mut self) {
+    pub fn unwatch(&mut self) {
         self.watchers -= 1;
         if self.watchers == 0 {
             self.words.counts.0.wait.store(AWAKE, Ordering::Relaxed);
@@ -552,8 +550,7 @@ impl<L: Layout> Writer<L> {
 
     /// Who has to be waited for until a block of `len` bytes has room; `None` where a write would not wait. Between
     /// [`watch`](Writer::watch) and [`unwatch`](Writer::unwatch), so that readers ring.
-    #[cfg(not(loom))]
-    pub(crate) fn room_needs(&mut self, len: u64) -> Result<Option<super::sleeper::Needed>, NotWritten> {
+    pub fn room_needs(&mut self, len: u64) -> Result<Option<super::sleeper::Needed>, NotWritten> {
         self.meet()?;
         let claim = self.layout.claim(self.head, self.bytes, len).map_err(|_| NotWritten::TooLong)?;
         let (layout, head) = (&self.layout, self.head);
@@ -571,8 +568,7 @@ impl<L: Layout> Writer<L> {
     }
 
     /// The word that changes when somebody joins or leaves, and its value as of the last look.
-    #[cfg(not(loom))]
-    pub(crate) fn membership_word(&self) -> (Shared<RingWords>, u32) {
+    pub fn membership_word(&self) -> (Shared<RingWords>, u32) {
         (self.words.clone(), self.epoch)
     }
 

@@ -5,7 +5,8 @@
 use super::RingOptions;
 use crate::keeper::message::{self, JoinedReader, Message};
 use crate::keeper::policy::Peer;
-use crate::ring::memory::{RingMap, RingMemory};
+use crate::ring::map::RingMap;
+use crate::ring::memory::RingMemory;
 use crate::ring::retire::remove;
 use crate::ring::words::ReaderPage;
 use crate::ring::{Hold, OnFull, doorbell};

@@ -1,0 +1,51 @@
+//! The calls as Linux has them: futex(2), and futex_waitv(2) for several words at once (Linux 5.16).
+
+use base::atomic::AtomicU32;
+use rustix::thread::futex::{ClockId, Flags, Timespec, Wait, WaitFlags, WaitPtr, WaitvFlags};
+use std::time::{Duration, Instant};
+
+/// Sleeps while `word` has the value `seen`, at most `timeout`. May wake early: look again.
+pub fn wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) {
+    let timeout = timeout
+        .map(|t| Timespec { tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX), tv_nsec: t.subsec_nanos().into() });
+    // Every outcome means the same to the caller: look again.
+    let _ = rustix::thread::futex::wait(word, Flags::empty(), seen, timeout.as_ref());
+}
+
+/// Wakes all who sleep on `word`.
+pub fn wake(word: &AtomicU32) {
+    #[cfg(feature = "kill-points")]
+    base::atomic::kill_points::point();
+    // Fails only where the word is not mapped, which a reference rules out.
+    let _ = rustix::thread::futex::wake(word, Flags::empty(), i32::MAX as u32);
+}
+
+/// Sleeps as long as every word has the value beside it, at most until `deadline`. May wake early: look again.
+pub fn wait_any(words: &[(&AtomicU32, u32)], deadline: Option<Instant>) {
+    let waits: Vec<Wait> = words
+        .iter()
+        .map(|(word, value)| {
+            let mut wait = Wait::new();
+            wait.val = u64::from(*value);
+            wait.uaddr = WaitPtr::new(word.as_ptr().cast());
+            wait.flags = WaitFlags::SIZE_U32;
+            wait
+        })
+        .collect();
+    // Absolute, for futex_waitv knows nothing else; the same clock as `Instant`.
+    let until = deadline.map(|deadline| {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let left = deadline.saturating_duration_since(Instant::now());
+        let nanoseconds = now.tv_nsec + i64::from(left.subsec_nanos());
+        Timespec {
+            tv_sec: now
+                .tv_sec
+                .saturating_add(i64::try_from(left.as_secs()).unwrap_or(i64::MAX))
+                .saturating_add(nanoseconds / 1_000_000_000),
+            tv_nsec: nanoseconds % 1_000_000_000,
+        }
+    });
+    // Every outcome means the same to the caller: look again. A kernel without the call (before 5.16) cannot make the
+    // segments either, whose flags are younger.
+    let _ = rustix::thread::futex::waitv(&waits, WaitvFlags::empty(), until.as_ref(), ClockId::Monotonic);
+}

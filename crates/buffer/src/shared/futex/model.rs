@@ -1,0 +1,73 @@
+//! The kernel's part in a model: compares a word and notes the sleeper in one step, as the kernel does under its lock.
+//!
+//! It orders nothing that a program could see, but for what waking itself orders: a lock of the checker's in its place
+//! would let orderings pass that are too weak. The checker runs all threads of a model on one thread of the system and
+//! switches between them only before an operation of its own, so that what stands between two of these is one step.
+
+use base::atomic::{AtomicU32, Ordering};
+use loom::thread::{self, Thread};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// A thread that waits for one of its words to change.
+struct Asleep {
+    thread: Thread,
+    is_woken: Cell<bool>,
+    is_parked: Cell<bool>,
+}
+
+thread_local! {
+    /// Who waits for which word, by its address. Empty when a run of a model ends.
+    static SLEEPERS: RefCell<Vec<(usize, Rc<Asleep>)>> = const { RefCell::new(Vec::new()) };
+}
+
+fn address(word: &AtomicU32) -> usize {
+    std::ptr::from_ref(word).addr()
+}
+
+/// Sleeps while `word` has the value `seen`. A model has no time: a timed wait gives others a turn and returns, unless it
+/// is for the longest time there is.
+pub fn wait(word: &AtomicU32, seen: u32, timeout: Option<Duration>) {
+    wait_for_any(&[(word, seen)], timeout.is_some_and(|timeout| timeout < Duration::MAX));
+}
+
+/// Sleeps as long as every word has the value beside it, likewise.
+pub fn wait_any(words: &[(&AtomicU32, u32)], deadline: Option<Instant>) {
+    wait_for_any(words, deadline.is_some());
+}
+
+fn wait_for_any(words: &[(&AtomicU32, u32)], is_timed: bool) {
+    if is_timed {
+        return thread::yield_now();
+    }
+    let me = Rc::new(Asleep { thread: thread::current(), is_woken: Cell::new(false), is_parked: Cell::new(false) });
+    for (word, seen) in words {
+        // The kernel reads what is in memory, not what this thread was let see so far: so does an operation that changes.
+        if word.fetch_add(0, Ordering::Relaxed) != *seen {
+            me.is_woken.set(true);
+        }
+        if me.is_woken.get() {
+            break;
+        }
+        SLEEPERS.with_borrow_mut(|sleepers| sleepers.push((address(word), Rc::clone(&me))));
+    }
+    if !me.is_woken.get() {
+        me.is_parked.set(true);
+        thread::park();
+    }
+    SLEEPERS.with_borrow_mut(|sleepers| sleepers.retain(|(_, asleep)| !Rc::ptr_eq(asleep, &me)));
+}
+
+/// Wakes all who sleep on `word`.
+pub fn wake(word: &AtomicU32) {
+    let woken = SLEEPERS.with_borrow(|sleepers| {
+        let on_word = sleepers.iter().filter(|(at, asleep)| *at == address(word) && !asleep.is_woken.replace(true));
+        on_word.map(|(_, asleep)| Rc::clone(asleep)).collect::<Vec<_>>()
+    });
+    for asleep in woken {
+        if asleep.is_parked.get() {
+            asleep.thread.unpark();
+        }
+    }
+}
