@@ -1,6 +1,6 @@
 //! Both queues under the model checker, which tries every order of their steps that C11 allows, up to some preemptions.
 //!
-//!     LOOM_MAX_PREEMPTIONS=3 RUSTFLAGS="--cfg loom" cargo test -p buffer --release --test queue_models
+//!     cargo xtask model
 //!
 //! The checker lets no load see a store that was not made yet. So a slot that is written too early cannot be seen in the
 //! slot itself: `a_slot_is_free_after_it_was_read` watches memory beside the queue that entries stand for, as payload in a
@@ -12,6 +12,13 @@ use buffer::queue::{Closed, Entry, Pop, PopError, Push, PushError, fast_forward,
 use loom::cell::UnsafeCell;
 use loom::thread;
 use std::sync::Arc;
+
+/// Tries every order. Without a bound it would take days.
+fn check(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(2));
+    builder.check(model);
+}
 
 /// A kind of queue.
 trait Queue {
@@ -50,7 +57,7 @@ fn entry(number: u64) -> [u64; 2] {
 
 /// One by one, more than two laps: all, in order, whole.
 fn entries_come_in_order<Q: Queue>(capacity: usize, count: u64) {
-    loom::model(move || {
+    check(move || {
         let (mut sender, mut receiver) = Q::new(capacity);
         let sending = thread::spawn(move || {
             for number in 0..count {
@@ -76,7 +83,7 @@ fn entries_come_in_order<Q: Queue>(capacity: usize, count: u64) {
 
 /// In batches, more than two laps.
 fn batches_come_in_order<Q: Queue>(capacity: usize, count: u64) {
-    loom::model(move || {
+    check(move || {
         let (mut sender, mut receiver) = Q::new(capacity);
         let sending = thread::spawn(move || {
             let mut entries = (0..count).map(entry);
@@ -112,7 +119,7 @@ fn a_slot_is_free_after_it_was_read<Q: Queue>(capacity: usize, count: u64) {
     // SAFETY: not claimed but tested: the checker's cells tell every access that is not ordered behind the one before.
     unsafe impl Sync for Payload {}
 
-    loom::model(move || {
+    check(move || {
         let (mut sender, mut receiver) = Q::new::<u64>(capacity);
         let payload = Arc::new(Payload((0..capacity).map(|_| UnsafeCell::new(0)).collect()));
         let place = move |number: u64| number as usize % capacity;
@@ -152,7 +159,7 @@ fn a_slot_is_free_after_it_was_read<Q: Queue>(capacity: usize, count: u64) {
 
 /// Whoever sees that the sender went has seen all it sent.
 fn closing_loses_nothing<Q: Queue>(capacity: usize, count: u64) {
-    loom::model(move || {
+    check(move || {
         let (mut sender, mut receiver) = Q::new(capacity);
         let sending = thread::spawn(move || {
             for number in 0..count {
@@ -177,7 +184,7 @@ fn closing_loses_nothing<Q: Queue>(capacity: usize, count: u64) {
 
 /// A sender whose receiver went does not wait for ever, and gets its entry back.
 fn a_receiver_that_went_is_seen<Q: Queue>(capacity: usize) {
-    loom::model(move || {
+    check(move || {
         let (mut sender, mut receiver) = Q::new(capacity);
         let receiving = thread::spawn(move || {
             if let Ok(found) = receiver.pop() {

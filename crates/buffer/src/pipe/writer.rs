@@ -395,20 +395,11 @@ impl PipeWriter {
         };
         named.writer().flush();
         if let Some(last) = self.forwarded_to.checked_sub(1) {
-            while let Some(needed) = named.writer().needed_by(last) {
+            while named.writer().needed_by(last).is_some() {
                 if !self.blocking {
                     return Err(would_block());
                 }
-                // The bell's value is from before the watch: who moved since has changed it, or is seen by the next look.
-                named.writer().watch();
-                let began = Instant::now();
-                if named.writer().needed_by(last).is_some() {
-                    needed.sleep();
-                }
-                named.writer().unwatch();
-                if began.elapsed() >= lifeline::LOOK {
-                    named.writer().look_after_readers();
-                }
+                named.writer().sleep_for_readers_of(last);
             }
         }
         let outcome = named.resize(bytes, slots);

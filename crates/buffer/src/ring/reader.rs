@@ -343,7 +343,8 @@ impl<L: Layout> Reader<L> {
         if ended == 0 && retired == 0 && !self.is_cut {
             return Nothing::Yet;
         }
-        if self.started && self.words.writer.0.head.load(Ordering::Acquire) != self.cursor {
+        // Whom the writer met before the end has a place by now, if it had none when we looked: what is published is its.
+        if self.start() && self.words.writer.0.head.load(Ordering::Relaxed) != self.cursor {
             return Nothing::Yet;
         }
         let why = match ended {

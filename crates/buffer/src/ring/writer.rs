@@ -537,10 +537,33 @@ impl<L: Layout> Writer<L> {
     }
 
     /// Some reader that holds the ring and still needs `unit`. `None` where all have passed it.
-    #[cfg(not(loom))]
-    pub(crate) fn needed_by(&mut self, unit: u64) -> Option<super::sleeper::Needed> {
-        let _ = self.meet();
-        self.consumers.needed_by(unit, self.head)
+    pub fn needed_by(&mut self, unit: u64) -> Option<super::sleeper::Needed> {
+        loop {
+            let is_removed = self.meet().is_err();
+            let needed = self.consumers.needed_by(unit, self.head)?;
+            // Who leaves changes the epoch before it rings for the last time. Has it done both since we met, then nobody will
+            // ring again after the value that is to be slept on. Each turn takes a reader that came or left; of a ring that was
+            // removed the epoch is not taken note of.
+            // Relaxed: the look at the bell was Acquire, its ringing Release.
+            if is_removed || self.words.keeper.0.epoch.load(Ordering::Relaxed) == self.epoch {
+                return Some(needed);
+            }
+        }
+    }
+
+    /// Sleeps until a reader that holds the ring and still needs `unit` has moved, if there is one. May wake early: look
+    /// again.
+    pub fn sleep_for_readers_of(&mut self, unit: u64) {
+        self.watch();
+        let began = Instant::now();
+        // Whom it finds after the watch began, for that is who will ring.
+        if let Some(needed) = self.needed_by(unit) {
+            needed.sleep();
+        }
+        self.unwatch();
+        if began.elapsed() >= lifeline::LOOK {
+            self.look_after_readers();
+        }
     }
 
     /// Was the ring removed? Nobody will read what is written.

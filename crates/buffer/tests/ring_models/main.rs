@@ -1,0 +1,117 @@
+//! The protocols of a ring under a model checker, as they ship: what may happen between any two steps of two or three
+//! threads, in every order that C11 allows, up to some preemptions. `cargo xtask model` runs them.
+//!
+//! A model holds a few units, and its threads do a few things each: what is tried grows with every step. The checker has no
+//! time (what waits for a while gives others a turn and looks again), lets no load see a store that was not made yet (so
+//! `holding` watches memory beside the ring), and has light fences for full ones. `cargo xtask model --mutations` shows
+//! which memory orderings they need.
+//!
+//! - `holding` — nothing is overwritten under a reader that holds the ring, until it is demoted.
+//! - `overwriting` — what was overwritten is never taken for whole, and is counted.
+//! - `joining` — who comes and goes while the writer writes, or waits.
+//! - `sleeping` — no wake-up is lost.
+//! - `ending` — the end, the move to another ring, the writer's death.
+//! - `forwarding` — blocks whose bytes lie in another ring.
+//! - `watching` — sleeping in a reader's place, and what a pollable descriptor says.
+
+#![cfg(loom)]
+
+mod ending;
+mod forwarding;
+mod holding;
+mod joining;
+mod overwriting;
+mod sleeping;
+mod watching;
+
+use buffer::Descriptor;
+use buffer::ring::{NotWritten, Nothing, OnFull, Patience, Reader, Ring, RingKind, Seen, Signalling, Writer};
+
+/// Tries every order.
+fn check(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(2));
+    builder.max_branches = 100_000;
+    builder.check(model);
+}
+
+/// A ring of this kind with room for `blocks` blocks of a byte.
+fn ring(kind: RingKind, blocks: usize, signalling: Signalling) -> (Ring, Writer) {
+    // Behind its header a block of a v-ring takes 24 bytes.
+    let bytes = if kind == RingKind::V { 32 * blocks } else { blocks };
+    let (ring, mut writer) = Ring::model(kind, bytes, blocks, signalling);
+    writer.set_patience(Patience::NONE);
+    (ring, writer)
+}
+
+/// A reader whom the writer knows.
+fn reader(ring: &mut Ring, writer: &mut Writer, contract: OnFull) -> Reader {
+    let before = writer.readers();
+    let reader = newcomer(ring, contract);
+    assert_eq!(writer.readers(), before + 1);
+    reader
+}
+
+/// A reader whom the writer has to meet yet.
+fn newcomer(ring: &mut Ring, contract: OnFull) -> Reader {
+    let mut reader = ring.attach(contract, None, buffer::ring::From::Next).unwrap();
+    reader.set_patience(Patience::NONE);
+    reader
+}
+
+/// What is known of block `n`: the first is 1.
+fn about(n: u8) -> Descriptor {
+    Descriptor { time: n.into(), ..Descriptor::default() }
+}
+
+fn try_write(writer: &mut Writer, n: u8) -> Result<(), NotWritten> {
+    writer.try_write(about(n), &[n])
+}
+
+/// Waits for room.
+fn write(writer: &mut Writer, n: u8) {
+    writer.write(about(n), &[n], None).unwrap();
+}
+
+/// Which block, or byte of a stream, this must be the first of: they are numbered from 1 on.
+fn first_of(reader: &Reader, seen: &Seen) -> u8 {
+    use buffer::ring::layout::Layout;
+    match reader.layout().kind() {
+        RingKind::V => seen.number as u8 + 1,
+        RingKind::C | RingKind::P | RingKind::D => seen.position as u8 + 1,
+    }
+}
+
+/// Looks at what is next and takes it: its bytes, if they were whole up to the end.
+///
+/// What is taken for whole must be what was written there, its header too.
+fn take(reader: &mut Reader) -> Result<Option<Vec<u8>>, Nothing> {
+    use buffer::ring::layout::Layout;
+    let seen = reader.peek()?;
+    let bytes = reader.bytes(&seen).copy_to_vec();
+    if reader.take(&seen).is_err() {
+        return Ok(None);
+    }
+    let first = first_of(reader, &seen);
+    let expected: Vec<u8> = (first..).take(bytes.len()).collect();
+    assert_eq!(bytes, expected, "{seen:?}");
+    if reader.layout().kind() != RingKind::C {
+        assert_eq!((bytes.len(), seen.block.time), (1, u64::from(first)), "{seen:?}");
+    }
+    Ok(Some(bytes))
+}
+
+/// Sleeps for blocks and takes them until none will come: what they were, and why there are no more.
+fn read_to_the_end(reader: &mut Reader) -> (Vec<u8>, Nothing) {
+    let mut got = Vec::new();
+    loop {
+        if let Err(nothing) = reader.wait(None) {
+            return (got, nothing);
+        }
+        match take(reader) {
+            Ok(bytes) => got.extend(bytes.unwrap_or_default()),
+            // What was there is overwritten meanwhile.
+            Err(nothing) => assert_eq!(nothing, Nothing::Yet),
+        }
+    }
+}

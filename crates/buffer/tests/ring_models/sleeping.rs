@@ -1,0 +1,118 @@
+//! No wake-up is lost. Who wakes is kept alive: a ring that ends wakes everybody, and would hide what was lost.
+
+use crate::{check, newcomer, reader, ring, take, write};
+use buffer::ring::{Nothing, OnFull, Patience, RingKind, Signalling};
+use loom::thread;
+use std::time::Duration;
+
+const SIGNALLINGS: [Signalling; 2] = [Signalling::Every, Signalling::Batched(8)];
+
+/// A reader that sleeps is woken by what comes, also one that the writer has yet to meet.
+#[test]
+fn no_wake_up_of_a_reader_is_lost() {
+    for (signalling, is_met) in SIGNALLINGS.into_iter().flat_map(|one| [(one, true), (one, false)]) {
+        check(move || {
+            let (mut ring, mut writer) = ring(RingKind::D, 2, signalling);
+            let mut reader = newcomer(&mut ring, OnFull::Overwrite);
+            if is_met {
+                assert_eq!(writer.readers(), 1);
+            }
+            let thread = thread::spawn(move || {
+                write(&mut writer, 1);
+                writer
+            });
+            reader.wait(None).unwrap();
+            assert_eq!(take(&mut reader), Ok(Some(vec![1])));
+            let writer = thread.join().unwrap();
+            drop(writer);
+            assert_eq!(reader.wait(None), Err(Nothing::Ended));
+        });
+    }
+}
+
+/// A reader that sleeps for its latency bound is woken as well by a writer that signals each block and has full fences: here
+/// the bound is never over.
+#[test]
+fn no_wake_up_of_a_timed_sleeper_is_lost() {
+    check(|| {
+        let (mut ring, mut writer) = ring(RingKind::P, 2, Signalling::Batched(1));
+        let mut reader = reader(&mut ring, &mut writer, OnFull::Overwrite);
+        reader.set_patience(Patience { spins: 0, latency: Duration::MAX });
+        let thread = thread::spawn(move || {
+            write(&mut writer, 1);
+            writer
+        });
+        reader.wait(None).unwrap();
+        assert_eq!(take(&mut reader), Ok(Some(vec![1])));
+        drop(thread.join().unwrap());
+    });
+}
+
+/// A reader that sleeps is woken by the end.
+#[test]
+fn no_end_is_slept_through() {
+    for (signalling, is_met) in SIGNALLINGS.into_iter().flat_map(|one| [(one, true), (one, false)]) {
+        check(move || {
+            let (mut ring, mut writer) = ring(RingKind::D, 2, signalling);
+            let mut reader = newcomer(&mut ring, OnFull::Overwrite);
+            if is_met {
+                assert_eq!(writer.readers(), 1);
+            }
+            let thread = thread::spawn(move || writer.close());
+            assert_eq!(reader.wait(None), Err(Nothing::Ended));
+            thread.join().unwrap();
+        });
+    }
+}
+
+/// A writer that sleeps for want of room is woken by what a reader takes.
+#[test]
+fn no_wake_up_of_a_writer_is_lost() {
+    check(|| {
+        let (mut ring, mut writer) = ring(RingKind::P, 1, Signalling::Every);
+        let mut reader = reader(&mut ring, &mut writer, OnFull::Wait);
+        write(&mut writer, 1);
+        let thread = thread::spawn(move || {
+            write(&mut writer, 2);
+            writer
+        });
+        assert_eq!(take(&mut reader), Ok(Some(vec![1])));
+        let _writer = thread.join().unwrap();
+        assert_eq!(take(&mut reader), Ok(Some(vec![2])));
+    });
+}
+
+/// The same by a reader that leaves without having taken anything.
+#[test]
+fn a_writer_that_sleeps_is_woken_by_who_leaves() {
+    check(|| {
+        let (mut ring, mut writer) = ring(RingKind::P, 1, Signalling::Every);
+        let reader = reader(&mut ring, &mut writer, OnFull::Wait);
+        write(&mut writer, 1);
+        let thread = thread::spawn(move || write(&mut writer, 2));
+        drop(reader);
+        thread.join().unwrap();
+    });
+}
+
+/// Both sides sleep by turns.
+#[test]
+fn nobody_sleeps_for_ever_in_a_ring_of_one_block() {
+    for signalling in SIGNALLINGS {
+        check(move || {
+            let (mut ring, mut writer) = ring(RingKind::P, 1, signalling);
+            let mut reader = reader(&mut ring, &mut writer, OnFull::Wait);
+            let thread = thread::spawn(move || {
+                for n in 1..=3 {
+                    write(&mut writer, n);
+                }
+                writer
+            });
+            for n in 1..=3 {
+                reader.wait(None).unwrap();
+                assert_eq!(take(&mut reader), Ok(Some(vec![n])));
+            }
+            drop(thread.join().unwrap());
+        });
+    }
+}
