@@ -14,7 +14,7 @@ mod source;
 mod weaken;
 
 use crate::model::PREEMPTIONS_FAST;
-use crate::{Failure, Outcome, files};
+use crate::{Failure, Outcome};
 use scratch::{Ended, Program, Scratch};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -63,12 +63,9 @@ struct Model {
 pub(crate) fn run(root: &Path, filter: &str) -> Outcome {
     let folder = root.join("target/mutations");
     let scratch = Scratch::new(root, &folder)?;
-    let paths = files::list(root, &["*.rs"])?;
     let mut rows = Vec::new();
     for (source_folder, tests) in MODELS {
-        let files = paths.iter().filter(|path| path.starts_with(source_folder));
-        let files: Vec<(&String, String)> =
-            files.map(|path| Ok((path, read(root, path)?))).collect::<Result<_, Failure>>()?;
+        let files = scratch.rust_files(source_folder)?;
         let wanted: Vec<(&str, &str, Weakening)> = files
             .iter()
             .flat_map(|(path, text)| {
@@ -85,10 +82,6 @@ pub(crate) fn run(root: &Path, filter: &str) -> Outcome {
         }
     }
     report(&rows, filter)
-}
-
-fn read(root: &Path, path: &str) -> Result<String, Failure> {
-    std::fs::read_to_string(root.join(path)).map_err(|error| Failure::Failed(format!("cannot read `{path}`: {error}")))
 }
 
 /// The models of these test files, quickest first. All of them pass.
@@ -270,7 +263,7 @@ mod tests {
 
     #[test]
     fn folders_and_models_are_there() {
-        let paths = files::list(&crate::root().unwrap(), &["*.rs"]).unwrap();
+        let paths = crate::files::list(&crate::root().unwrap(), &["*.rs"]).unwrap();
         let is_there = |start: String| paths.iter().any(|path| path.starts_with(&start));
         for (folder, tests) in MODELS {
             assert!(is_there(folder.into()), "{folder}");

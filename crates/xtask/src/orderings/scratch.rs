@@ -3,7 +3,7 @@
 
 use crate::model::PROFILE;
 use crate::{Failure, files, process};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 /// The copy.
 pub(super) struct Scratch {
     sources: PathBuf,
+    /// What was copied, from the workspace's folder.
+    paths: BTreeSet<String>,
     build: PathBuf,
     /// Held as long as this lives: two runs would change each other's files.
     _lock: File,
@@ -48,20 +50,32 @@ impl Scratch {
         let lock_path = folder.join("lock");
         let lock = File::create(&lock_path).map_err(|error| failed("make", &lock_path, &error))?;
         lock.try_lock().map_err(|_| Failure::Failed(format!("`{}` is in use by another run", folder.display())))?;
-        let scratch = Scratch { sources: folder.join("workspace"), build: folder.join("target"), _lock: lock };
-        let wanted = files::list(root, &[])?;
+        let (sources, build) = (folder.join("workspace"), folder.join("target"));
+        let scratch = Scratch { sources, paths: files::list(root, &[])?, build, _lock: lock };
         for path in files_below(&scratch.sources, &scratch.sources) {
-            if !wanted.contains(&path) {
+            if !scratch.paths.contains(&path) {
                 let path = scratch.sources.join(path);
                 fs::remove_file(&path).map_err(|error| failed("remove", &path, &error))?;
             }
         }
-        for path in wanted {
-            let from = root.join(&path);
+        for path in &scratch.paths {
+            let from = root.join(path);
             let bytes = fs::read(&from).map_err(|error| failed("read", &from, &error))?;
-            scratch.put(&path, &bytes)?;
+            scratch.put(path, &bytes)?;
         }
         Ok(scratch)
+    }
+
+    /// Rust files below a folder of the copy, and what is in them: what people change meanwhile is for the next run.
+    pub fn rust_files(&self, folder: &str) -> Result<Vec<(String, String)>, Failure> {
+        let paths = self.paths.iter().filter(|path| path.starts_with(folder) && path.ends_with(".rs"));
+        paths
+            .map(|path| {
+                let from = self.sources.join(path);
+                let text = fs::read_to_string(&from).map_err(|error| failed("read", &from, &error))?;
+                Ok((path.clone(), text))
+            })
+            .collect()
     }
 
     /// Writes a file, unless that is what it is: its time stays then, and nothing is built anew.
