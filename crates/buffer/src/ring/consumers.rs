@@ -272,8 +272,8 @@ impl Consumers {
                 continue;
             }
             let page = &consumer.reader.page.wait.0;
-            // Acquire: a step's stamp is stored after where it began.
-            let stamp = page.stamp.load(Ordering::Acquire);
+            // Relaxed, both: where a step began is a hint, believed within limits, and one that is a step old does as well.
+            let stamp = page.stamp.load(Ordering::Relaxed);
             if stamp <= consumer.stamp {
                 continue;
             }
@@ -290,9 +290,10 @@ impl Consumers {
     /// The bell of some holding reader that still needs `unit`, as its value was before its position was looked at.
     pub fn needed_by(&mut self, unit: u64, head: u64) -> Option<super::sleeper::Needed> {
         self.all.iter_mut().filter(|consumer| consumer.contract.holds()).find_map(|consumer| {
-            // Acquire: what the reader did before it rang.
+            // Acquire: what the reader did before it rang, moved or left, for nobody rings again for that.
             let bell = consumer.reader.page.wait.0.bell.load(Ordering::Acquire);
-            let position = consumer.reader.page.position.0.load(Ordering::Acquire);
+            // Relaxed: it says whom to wait for. What was passed is overwritten because of another look.
+            let position = consumer.reader.page.position.0.load(Ordering::Relaxed);
             if (consumer.position..=head).contains(&position) {
                 consumer.position = position;
             }

@@ -54,6 +54,7 @@ pub fn full() {
 #[cfg(not(loom))]
 #[inline]
 pub fn light() {
+    // ordering: models run a full fence here, for they have no heavy one that could be carried to this thread.
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 

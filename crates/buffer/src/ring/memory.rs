@@ -99,7 +99,8 @@ impl RingMemory {
         keeper.payload_bytes.store(geometry.payload_bytes, Ordering::Relaxed);
         keeper.slots.store(geometry.slots, Ordering::Relaxed);
         keeper.generation.store(generation, Ordering::Relaxed);
-        keeper.magic.store(MAGIC, Ordering::Release);
+        // Relaxed, all of it: the segment is handed out afterwards.
+        keeper.magic.store(MAGIC, Ordering::Relaxed);
         Ok(memory)
     }
 
@@ -156,7 +157,7 @@ impl RingMemory {
     pub fn is_known(&self, words: &RingWords) -> bool {
         let keeper = &words.keeper.0;
         let Geometry { kind, payload_bytes, slots } = self.geometry;
-        keeper.magic.load(Ordering::Acquire) == MAGIC
+        keeper.magic.load(Ordering::Relaxed) == MAGIC
             && keeper.abi.load(Ordering::Relaxed) == ABI
             && keeper.layout.load(Ordering::Relaxed) == kind.code()
             && keeper.payload_bytes.load(Ordering::Relaxed) == payload_bytes

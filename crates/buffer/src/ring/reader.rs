@@ -87,6 +87,8 @@ pub struct Reader<L: Layout = AnyLayout> {
     told: u64,
     /// Units published, as of the last look.
     head: u64,
+    /// Steps it made, where a group is to know of them.
+    steps: u64,
     /// Number of the next block, where blocks are numbered and one was seen.
     number: Option<u32>,
     patience: Patience,
@@ -143,6 +145,7 @@ impl<L: Layout> Reader<L> {
             position: 0,
             told: 0,
             head: 0,
+            steps: 0,
             number: None,
             patience: Patience::default(),
             counters: ReaderCounters::default(),
@@ -251,7 +254,8 @@ impl<L: Layout> Reader<L> {
         self.cursor = unit;
         self.position = unit;
         self.told = unit;
-        self.page.position.0.store(unit, Ordering::Release);
+        // Relaxed: nothing was looked at yet of what it lets go of, or it holds nothing any more.
+        self.page.position.0.store(unit, Ordering::Relaxed);
     }
 
     /// The next block, and on to the one after it. The block is neither verified nor taken yet.
@@ -458,8 +462,8 @@ impl<L: Layout> Reader<L> {
         if self.contract == OnFull::Shared {
             let wait = &self.page.wait.0;
             wait.previous.store(previous, Ordering::Relaxed);
-            // Release: where the step began is said before the step is.
-            wait.stamp.fetch_add(1, Ordering::Release);
+            self.steps += 1;
+            wait.stamp.store(self.steps, Ordering::Relaxed);
         }
         match self.contract {
             // A store and no more: nobody sleeps for such a reader, and what it has not told is dropped for everybody.
@@ -487,14 +491,6 @@ impl<L: Layout> Reader<L> {
         }
     }
 
-    /// Is there no writer any more? There may be something to look at all the same.
-    pub fn is_over(&self) -> bool {
-        // Acquire: the last head was published before the end was said.
-        self.is_cut
-            || self.words.writer.0.ended.load(Ordering::Acquire) != 0
-            || self.words.keeper.0.retired.load(Ordering::Acquire) != 0
-    }
-
     /// Was it said that nothing will come any more, after everything was looked at? Then it is so for ever.
     pub fn is_done(&self) -> bool {
         self.over.is_some()
@@ -518,7 +514,8 @@ impl<L: Layout> Reader<L> {
 
     /// Was the ring removed, so that there will be no other of it?
     pub fn is_removed(&self) -> bool {
-        self.words.keeper.0.retired.load(Ordering::Acquire) & REMOVED != 0
+        // Relaxed: nothing that lies in memory is looked at because of it.
+        self.words.keeper.0.retired.load(Ordering::Relaxed) & REMOVED != 0
     }
 
     /// What somebody else needs to sleep in this reader's place.
@@ -565,7 +562,9 @@ impl<L: Layout> Reader<L> {
     /// Says whether it was woken by the bell.
     fn sleep(&mut self, timed: bool, left: Option<Duration>) -> bool {
         self.counters.waits += 1;
-        let bell = self.words.slots[self.slot].bell.load(Ordering::Acquire);
+        // Relaxed, as all that is looked at up to the sleep: the fence orders it behind what was done before the bell was rung,
+        // and what is found there is looked at again.
+        let bell = self.words.slots[self.slot].bell.load(Ordering::Relaxed);
         let wait = &self.page.wait.0.wait;
         let batched = self.words.writer.0.signalling.load(Ordering::Relaxed) != Signalling::Every.code();
         if timed {
@@ -578,11 +577,11 @@ impl<L: Layout> Reader<L> {
         // The words that make a look worthwhile, looked at after it was said that we sleep.
         let words = &self.words;
         let awake = if self.started {
-            words.writer.0.head.load(Ordering::Acquire) != self.cursor
+            words.writer.0.head.load(Ordering::Relaxed) != self.cursor
         } else {
-            words.slots[self.slot].serial.load(Ordering::Acquire) == self.serial
-        } || words.writer.0.ended.load(Ordering::Acquire) != 0
-            || words.keeper.0.retired.load(Ordering::Acquire) != 0;
+            words.slots[self.slot].serial.load(Ordering::Relaxed) == self.serial
+        } || words.writer.0.ended.load(Ordering::Relaxed) != 0
+            || words.keeper.0.retired.load(Ordering::Relaxed) != 0;
         if !awake {
             let longest = match (timed, &self.line) {
                 (true, _) => Some(self.patience.latency),

@@ -20,7 +20,6 @@ fn say(words: &RingWords, what: u32) {
     let retired = &words.keeper.0.retired;
     // Release: the keeper knows of it before it says so. Nobody else writes the word.
     retired.store(retired.load(Ordering::Relaxed) | what, Ordering::Release);
-    // Whoever is about to sleep sees the word; whoever sleeps is woken.
-    doorbell::full();
+    // Whoever is about to sleep on a bell that has changed does not; whoever sleeps is woken.
     words.slots.iter().for_each(|slot| doorbell::ring(&slot.bell));
 }

@@ -26,8 +26,8 @@ impl Sleeper {
     /// the one beside it, or until `deadline`. May wake early: look again.
     pub fn sleep(&self, others: &[(&AtomicU32, u32)], deadline: Option<Instant>) {
         let bell = &self.words.slots[self.slot].bell;
-        // Acquire: what was done before it was rung.
-        let seen = bell.load(Ordering::Acquire);
+        // Relaxed, as in `Reader::sleep`: the fence orders it, and what is due is looked at again.
+        let seen = bell.load(Ordering::Relaxed);
         let wait = &self.page.wait.0.wait;
         wait.store(ASLEEP, Ordering::Relaxed);
         // Whether the writer's fences are light or full, this one meets them.
@@ -43,12 +43,12 @@ impl Sleeper {
     /// Is there something to look at, or the end?
     pub fn is_due(&self) -> bool {
         let there = match self.cursor {
-            Some(cursor) => self.words.writer.0.head.load(Ordering::Acquire) != cursor,
-            None => self.words.slots[self.slot].serial.load(Ordering::Acquire) == self.serial,
+            Some(cursor) => self.words.writer.0.head.load(Ordering::Relaxed) != cursor,
+            None => self.words.slots[self.slot].serial.load(Ordering::Relaxed) == self.serial,
         };
         there
-            || self.words.writer.0.ended.load(Ordering::Acquire) != 0
-            || self.words.keeper.0.retired.load(Ordering::Acquire) != 0
+            || self.words.writer.0.ended.load(Ordering::Relaxed) != 0
+            || self.words.keeper.0.retired.load(Ordering::Relaxed) != 0
     }
 }
 

@@ -300,12 +300,14 @@ impl<L: Layout> Writer<L> {
     #[inline]
     fn meet(&mut self) -> Result<(), NotWritten> {
         // Acquire: what the keeper did before it changed the epoch.
+        // ordering: in models a lock orders what is fetched then; the keeper's socket is nothing that C11 knows of.
         let epoch = self.words.keeper.0.epoch.load(Ordering::Acquire);
         if epoch != self.epoch { self.meet_anew(epoch) } else { Ok(()) }
     }
 
     /// Takes note of who joined and left, also where the epoch says that nothing changed.
     pub fn meet_now(&mut self) {
+        // ordering: as in `meet`.
         let epoch = self.words.keeper.0.epoch.load(Ordering::Acquire);
         // That it was removed is for the next write to say.
         let _ = self.meet_anew(epoch);
@@ -315,7 +317,8 @@ impl<L: Layout> Writer<L> {
     fn meet_anew(&mut self, epoch: u32) -> Result<(), NotWritten> {
         let changes = self.membership.changes();
         self.consumers.apply(changes, &self.words, self.head, self.counters.blocks);
-        if self.words.keeper.0.retired.load(Ordering::Acquire) & REMOVED != 0 {
+        // Relaxed: it was said before the epoch changed, and nothing that lies in memory is looked at because of it.
+        if self.words.keeper.0.retired.load(Ordering::Relaxed) & REMOVED != 0 {
             // The epoch is not taken note of: so each further write comes here, and no other has to look.
             return Err(NotWritten::Removed);
         }
@@ -423,8 +426,8 @@ impl<L: Layout> Writer<L> {
     fn mark(&mut self) {
         self.say_counts();
         let units = self.layout.units();
-        // Release: a block's header at the mark is published before the mark is.
-        self.words.writer.0.mark.store(self.last_mark, Ordering::Release);
+        // Relaxed: readers go on there only where the head they have seen is beyond it (`Inline::boundary`).
+        self.words.writer.0.mark.store(self.last_mark, Ordering::Relaxed);
         self.last_mark = self.head;
         self.next_mark = self.head.saturating_add((units / 4).max(1));
         self.share();
@@ -440,6 +443,8 @@ impl<L: Layout> Writer<L> {
     /// Wakes every reader that sleeps: before pausing, and before waiting for anything else.
     pub fn flush(&mut self) {
         let _ = self.meet();
+        // ordering: behind a light fence it lets who sleeps for its latency bound be seen. Models have no light fences, and no
+        // such bound: what is lost without it is time.
         doorbell::full();
         self.consumers.signal(&self.words, true);
         self.unsignalled = 0;
@@ -499,12 +504,12 @@ impl<L: Layout> Writer<L> {
         };
         let Some((reader, hold)) = self.consumers.waited_for(place) else { return Ok(()) };
         let (page, watched) = (reader.page.clone(), reader.line.is_some());
-        // Acquire: what the reader did before it rang.
-        let bell = page.wait.0.bell.load(Ordering::Acquire);
+        // Relaxed, as all that is looked at up to the sleep: the fence orders it behind what the reader did before it rang.
+        let bell = page.wait.0.bell.load(Ordering::Relaxed);
         self.words.counts.0.wait.store(ASLEEP, Ordering::Relaxed);
         doorbell::full();
         let still = self.consumers.look(head, |holder| layout.fits(&claim, holder, head)) == Some(Holder::Wait(place));
-        if still && self.words.keeper.0.epoch.load(Ordering::Acquire) == self.epoch {
+        if still && self.words.keeper.0.epoch.load(Ordering::Relaxed) == self.epoch {
             self.counters.waits += 1;
             // A hair more than it may hold, so that the next look finds that it was too long.
             let hold = hold.map(|hold| hold + Duration::from_micros(50));
@@ -629,8 +634,8 @@ impl<L: Layout> Writer<L> {
             self.say_counts();
             // Release: who sees the end sees the last head.
             self.words.writer.0.ended.store(how, Ordering::Release);
-            // Who is about to sleep sees the word; who sleeps is woken, also who came and was not met yet.
-            doorbell::full();
+            // Whatever anybody's wait word says: who is about to sleep on a bell that has changed does not, and who sees the
+            // change sees the end. Who sleeps is woken, also who came and was not met yet.
             self.words.slots.iter().for_each(|slot| doorbell::ring(&slot.bell));
         }
     }

@@ -120,8 +120,8 @@ impl Layout for Inline {
 
     /// Where blocks begin only the writer knows: at its mark, and at the head.
     fn boundary(&self, _wanted: u64, head: u64, words: &RingWords) -> u64 {
-        // Acquire: the header at the mark.
-        let mark = words.writer.0.mark.load(Ordering::Acquire);
+        // Relaxed: the header at a mark before the head is there with the head; behind it there is nothing to go on at.
+        let mark = words.writer.0.mark.load(Ordering::Relaxed);
         let overwritten = overwritten_to(words.writer.0.intent.load(Ordering::Relaxed), self.bytes);
         if mark >= overwritten { mark.min(head) } else { head }
     }
