@@ -601,8 +601,7 @@ impl<L: Layout> Writer<L> {
     }
 
     /// Carries on the counters, the patience and the watching of the writer of the ring before this one.
-    #[cfg(not(loom))]
-    pub(crate) fn go_on_from(&mut self, before: &Writer<L>) {
+    pub fn go_on_from(&mut self, before: &Writer<L>) {
         self.before = before.counters();
         self.patience = before.patience;
         self.watchers = before.watchers;

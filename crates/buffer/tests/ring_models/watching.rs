@@ -284,3 +284,24 @@ fn who_waits_for_two_readers_is_woken_by_the_slower_one() {
         threads.into_iter().for_each(|thread| drop(thread.join().unwrap()));
     });
 }
+
+/// Whoever watched the ring before is rung for in the ring that its writer goes on in.
+#[test]
+fn who_watches_goes_on_watching_in_another_ring() {
+    check(|| {
+        let (_small, mut before) = ring(RingKind::P, 1, Signalling::Every);
+        before.watch();
+        let (mut large, mut writer) = ring(RingKind::P, 1, Signalling::Every);
+        let mut reader = reader(&mut large, &mut writer, OnFull::Wait);
+        write(&mut writer, 1);
+        let thread = thread::spawn(move || {
+            assert_eq!(take(&mut reader), Ok(Some(vec![1])));
+            reader
+        });
+        writer.go_on_from(&before);
+        while writer.needed_by(0).is_some() {
+            writer.sleep_for_readers_of(0);
+        }
+        drop(thread.join().unwrap());
+    });
+}
