@@ -25,6 +25,8 @@ pub struct Link {
     pub mtu: u32,
     /// IFF flags.
     pub flags: u32,
+    /// Has the kernel found out that it can carry packets (RFC 2863, ifOperStatus up)? Not all drivers tell.
+    pub operational: bool,
     /// Bytes of packets that may go out as one before they are cut (GSO).
     pub gso_max_bytes: u32,
     /// Queues it receives by.
@@ -183,6 +185,7 @@ pub(crate) fn parse(body: &[u8]) -> Option<Link> {
         address: Address::default(),
         mtu: 0,
         flags: head.ifi_flags,
+        operational: false,
         gso_max_bytes: 0,
         receive_queues: 1,
         transmit_queues: 1,
@@ -200,6 +203,7 @@ pub(crate) fn parse(body: &[u8]) -> Option<Link> {
             libc::IFLA_NUM_RX_QUEUES => link.receive_queues = number(value),
             libc::IFLA_NUM_TX_QUEUES => link.transmit_queues = number(value),
             libc::IFLA_PROMISCUITY => link.promiscuity = number(value),
+            libc::IFLA_OPERSTATE => link.operational = value == [IF_OPER_UP],
             libc::IFLA_MASTER => link.master = Some(number(value)),
             libc::IFLA_STATS64 => link.counters = LinkCounters::parse(value),
             libc::IFLA_XDP => link.xdp = xdp(value),
@@ -212,6 +216,9 @@ pub(crate) fn parse(body: &[u8]) -> Option<Link> {
     }
     Some(link)
 }
+
+/// `linux/if.h`
+const IF_OPER_UP: u8 = 6;
 
 // `linux/if_link.h`: attributes inside IFLA_XDP, and values of the second.
 const XDP_ATTACHED: u16 = 2;

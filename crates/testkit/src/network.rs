@@ -82,7 +82,7 @@ impl Pair {
             end.change(&Change { arp: Some(false), up: Some(true), ..Change::default() });
         }
         for end in [&pair.near, &pair.far] {
-            end.await_state(Link::is_running);
+            end.await_carrier();
         }
         Ok(pair)
     }
@@ -124,6 +124,15 @@ impl End {
     pub fn set_up(&self, up: bool) {
         self.change(&Change { up: Some(up), ..Change::default() });
         self.await_state(|link| link.is_up() == up);
+    }
+
+    /// Waits until what is sent on it or its other end arrives. The kernel hears of a carrier later than who switched the
+    /// device on, and until then drops what is sent, and counts nothing.
+    pub fn await_carrier(&self) {
+        let tells = |link: &Link| link.kind.as_deref() == Some("veth");
+        self.await_state(|link| link.is_running() && (link.operational || !tells(link)));
+        // Under the lock under which it says so it makes it so, right after: this waits for it.
+        self.change(&Change::default());
     }
 
     /// Another largest packet.

@@ -48,7 +48,7 @@ pub fn a_device_that_was_down_goes_on(subject: &Subject) {
         check(&receive_until_down(&mut *bed.receiver), &sent);
         assert_eq!(bed.sender.transmit(&[&numbered(1, 60)]).expect("it is there"), Turn::Down);
         device.set_up(true);
-        device.await_state(|link| link.is_running());
+        device.await_carrier();
     }
     let sent = five(100);
     sent.iter().for_each(|frame| (bed.inject)(frame));
@@ -100,7 +100,7 @@ pub fn a_device_may_be_down_at_first(subject: &Subject) {
     assert!(receive_until_down(&mut *bed.receiver).is_empty());
     let device = device(&bed);
     device.set_up(true);
-    device.await_state(|link| link.is_running());
+    device.await_carrier();
     let sent = five(1);
     sent.iter().for_each(|frame| (bed.inject)(frame));
     check(&receive(&mut *bed.receiver, sent.len()), &sent);
