@@ -33,6 +33,8 @@ pub struct Field {
     scratch: tempfile::TempDir,
     streamline: PathBuf,
     bench: PathBuf,
+    /// Threads of the kernel that receive packets in the place of who sent them.
+    softirqs: Vec<u32>,
 }
 
 impl Drop for Field {
@@ -67,6 +69,7 @@ impl Field {
             scratch,
             streamline: setting.streamline.clone(),
             bench: setting.bench.clone(),
+            softirqs: softirqs(),
         };
         let until = Instant::now() + Duration::from_secs(10);
         while !field.socket.exists() {
@@ -81,12 +84,17 @@ impl Field {
     /// The highest rate at which none of these sets of taps loses a packet; 0 is as fast as can be.
     pub fn common_rate(&self, sets: &[Vec<Tap>], frame_bytes: usize) -> Result<u64, Trouble> {
         for rate in RATES {
-            let mut lost = 0;
+            let shown = if rate == 0 { "full speed".into() } else { format!("{rate} packets a second") };
+            let mut all_lost = 0;
             for taps in sets {
-                lost += self.run(taps, frame_bytes, rate)?.lost;
+                let lost = self.run(taps, frame_bytes, rate)?.lost;
+                if let Some(tap) = taps.first().filter(|_| lost > 0) {
+                    eprintln!("  at {shown}, {} x {:?} {:?} lost {lost}", taps.len(), tap.who, tap.program);
+                }
+                all_lost += lost;
             }
-            if lost == 0 {
-                eprintln!("  at {}", if rate == 0 { "full speed".into() } else { format!("{rate} packets a second") });
+            if all_lost == 0 {
+                eprintln!("  at {shown}");
                 return Ok(rate);
             }
         }
@@ -115,7 +123,8 @@ impl Field {
             let child = namespace.enter(move || command.spawn()).map_err(failed("the namespace"))?;
             running.push(tap.started(child.map_err(failed("a tap"))?)?);
         }
-        let processes: Vec<u32> = running.iter().map(Running::id).chain([self.daemon.id()]).collect();
+        let processes = running.iter().map(Running::id).chain([self.daemon.id()]);
+        let processes: Vec<u32> = processes.chain(self.softirqs.iter().copied()).collect();
         let all = || processes.iter().map(|process| processor_time(*process)).sum::<f64>();
         self.await_quiet(&all);
         let (before, received) = (all(), self.received());
@@ -193,6 +202,16 @@ struct Run {
     wall_s: f64,
     cpu_s: f64,
     lost: u64,
+}
+
+/// The threads `ksoftirqd/N`: when a sender is faster than the softirq's budget, what is received is worked off there.
+fn softirqs() -> Vec<u32> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let is_one = |folder: &std::fs::DirEntry| {
+        std::fs::read_to_string(folder.path().join("comm")).is_ok_and(|name| name.starts_with("ksoftirqd/"))
+    };
+    let found = processes.filter(is_one);
+    found.filter_map(|folder| folder.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// Seconds a process and its threads were on a processor (`/proc/PID/task/*/schedstat`).
