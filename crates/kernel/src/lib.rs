@@ -16,6 +16,7 @@
 //! Everything hangs off file descriptors: dropping a [`Tap`] takes it off its device, whatever happened before.
 
 pub mod code;
+mod decide;
 pub mod hash;
 pub mod lower;
 pub mod sys;

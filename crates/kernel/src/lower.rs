@@ -9,7 +9,8 @@
 
 use crate::code::{Alu, Code, Compare, Helper, Label, Register, Width};
 use Register::{Frame, R0, R1, R2, R3, R4, R6, R7, R8, R9};
-use program::ir::{Block, End, Index, MEMORY_WORDS, Operand, Operation, Program, Size, Step, Test, Value};
+use program::ir::{Block, BlockId, End, Index, MEMORY_WORDS, Operand, Operation, Program, Size, Step, Test, Value};
+use program::joint::Key;
 
 /// Bytes of a packet that are copied before anything is decided: Ethernet, two tags, IPv6 with an extension header or IPv4
 /// with options, TCP with options.
@@ -70,24 +71,52 @@ impl std::fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
+/// Where a program begins: at its first block with nothing known, or further on.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// The block.
+    pub at: BlockId,
+    /// What A is; 0 if nothing was loaded.
+    pub a: Option<Key>,
+    /// Bytes of the copy that are known to be there.
+    pub known: u32,
+}
+
+impl Entry {
+    /// At the beginning.
+    pub const START: Entry = Entry { at: BlockId(0), a: None, known: 0 };
+}
+
+/// Loads a number from the copy into A; whoever calls knows that it is there.
+pub fn load_key(code: &mut Code, key: Key) {
+    load_number(code, key.size, R8, R7, key.offset as i16);
+    if key.mask != u32::MAX {
+        code.alu_32(Alu::And, R8, key.mask);
+    }
+}
+
 /// Adds a program: on to `accept` where it keeps the packet, to `reject` where it does not.
-pub fn lower(code: &mut Code, program: &Program, accept: Label, reject: Label) -> Result<(), Refusal> {
+pub fn lower(code: &mut Code, program: &Program, entry: Entry, accept: Label, reject: Label) -> Result<(), Refusal> {
     if program.repeats() {
         return Err(Refusal::Repeats);
     }
-    let blocks = program.blocks();
-    if uses(blocks, |step| matches!(step, Step::LoadA(Value::Memory(_)) | Step::LoadX(Index::Memory(_)))) {
+    let (blocks, known) = reachable(program.blocks(), entry);
+    if uses(&blocks, |step| matches!(step, Step::LoadA(Value::Memory(_)) | Step::LoadX(Index::Memory(_)))) {
         for word in 0..MEMORY_WORDS as i16 / 2 {
             code.store_constant(Width::Eight, Frame, stack::MEMORY + 8 * word, 0);
         }
     }
     // The verifier asks that they were written before they are read; most programs write them first.
-    code.set(R8, 0);
+    match entry.a {
+        None => code.set(R8, 0),
+        Some(key) => load_key(code, key),
+    }
     code.set(R9, 0);
-    let labels: Vec<Label> = blocks.iter().map(|_| code.label()).collect();
-    let known = known_bytes(blocks);
-    for ((block, label), known) in blocks.iter().zip(&labels).zip(known) {
+    let labels: Vec<Label> = known.iter().map(|_| code.label()).collect();
+    for ((block, label), known) in program.blocks().iter().zip(&labels).zip(known) {
         code.place(*label);
+        // No way leads to it.
+        let Some(known) = known else { continue };
         let reach = block.reach();
         if reach > u64::from(known) {
             // Within the copy: what is not there is not in the packet either.
@@ -127,23 +156,26 @@ pub fn lower(code: &mut Code, program: &Program, accept: Label, reject: Label) -
     Ok(())
 }
 
-fn uses(blocks: &[Block], what: impl Fn(&Step) -> bool) -> bool {
+fn uses(blocks: &[&Block], what: impl Fn(&Step) -> bool) -> bool {
     blocks.iter().any(|block| block.steps.iter().any(&what))
 }
 
-/// For each block, how many bytes of the copy are there for sure, for every way to it has checked that many.
-fn known_bytes(blocks: &[Block]) -> Vec<u32> {
+/// The blocks a run can come to, and for each of all how many bytes of the copy are there for sure, for every way to it
+/// has checked that many; none where no way leads.
+fn reachable(blocks: &[Block], entry: Entry) -> (Vec<&Block>, Vec<Option<u32>>) {
     let mut known: Vec<Option<u32>> = vec![None; blocks.len()];
-    known[0] = Some(0);
+    known[entry.at.index()] = Some(entry.known);
     for (at, block) in blocks.iter().enumerate() {
-        // Edges lead to later blocks: all ways to this one were followed. None leads to what cannot be reached.
-        let after = known[at].unwrap_or(0).max(block.reach().min(HEAD_BYTES.into()) as u32);
+        // Edges lead to later blocks: all ways to this one were followed.
+        let Some(before) = known[at] else { continue };
+        let after = before.max(block.reach().min(HEAD_BYTES.into()) as u32);
         for to in block.end.successors() {
             let there = &mut known[to.index()];
             *there = Some(there.map_or(after, |there| there.min(after)));
         }
     }
-    known.into_iter().map(|known| known.unwrap_or(0)).collect()
+    let there = blocks.iter().zip(&known).filter(|(_, known)| known.is_some());
+    (there.map(|(block, _)| block).collect(), known)
 }
 
 fn memory(slot: u8) -> i16 {

@@ -13,7 +13,7 @@
 //! the place of the old ones.
 
 use crate::code::{Alu, Atomic, Code, Compare, Helper, Instruction, Label, Register, Width};
-use crate::lower::{HEAD_BYTES, facts, lower, stack};
+use crate::lower::{HEAD_BYTES, facts, stack};
 use crate::sys::{self, Hook, Link, LoadError, MMAPABLE, MapKind};
 use Register::{Frame, R0, R1, R2, R3, R4, R5, R6, R7, R8};
 use base::atomic::{AtomicU64, Ordering};
@@ -239,9 +239,7 @@ impl Tap {
         self.count_seen(&mut code, end);
         code.store_constant(Width::Eight, R7, facts::WANTED, 0);
         let mine = |expression: &&Expression| if way == Way::In { expression.incoming } else { expression.outgoing };
-        for expression in expressions.iter().filter(mine) {
-            ask(&mut code, expression)?;
-        }
+        crate::decide::decide(&mut code, &expressions.iter().filter(mine).collect::<Vec<_>>())?;
         code.load(Width::Eight, R8, R7, facts::WANTED);
         code.jump_if(Compare::Equal, R8, 0, nobody);
         self.write(&mut code, interface, way);
@@ -557,24 +555,17 @@ fn add_register(code: &mut Code, page: Register, offset: i16, more: Register) {
     code.store(Width::Eight, page, offset, R5);
 }
 
-/// Asks one expression; where it wants the packet, sets its bit and counts.
-fn ask(code: &mut Code, expression: &Expression) -> Result<(), TapError> {
-    let (accept, reject) = (code.label(), code.label());
-    if let Some(program) = &expression.program {
-        lower(code, program, accept, reject).map_err(|refusal| TapError::Expression(expression.bit, refusal))?;
-    }
-    code.place(accept);
+/// The packet is wanted by the expression with this bit: sets it, and counts.
+pub(crate) fn want(code: &mut Code, bit: u8) {
     code.load(Width::Eight, R1, R7, facts::WANTED);
-    code.set_64(R2, 1 << expression.bit);
+    code.set_64(R2, 1 << bit);
     code.alu_register(Alu::Or, R1, R2);
     code.store(Width::Eight, R7, facts::WANTED, R1);
     code.load(Width::Eight, R1, Frame, stack::COUNTS);
-    let at = count::EXPRESSIONS + count::EXPRESSION * (i16::from(expression.bit) % EXPRESSIONS as i16);
+    let at = count::EXPRESSIONS + count::EXPRESSION * (i16::from(bit) % EXPRESSIONS as i16);
     add_constant(code, R1, at, 1);
     code.load(Width::Eight, R2, R7, facts::WIRE);
     add_register(code, R1, at + count::WIRE_BYTES, R2);
-    code.place(reject);
-    Ok(())
 }
 
 /// The records the program left in the ring buffer: one page of its position, two views of its one page of records.

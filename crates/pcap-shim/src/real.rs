@@ -5,7 +5,7 @@
 //! real one enters *our* `pcap_findalldevs`. So each of our functions looks at the handle or the device it was given and
 //! nothing else, and none of ours calls a real one that would come back with a name of ours.
 //!
-//! [`functions!`] holds every function there is, with its type in C: those that are only handed on are exported from
+//! `functions!` holds every function there is, with its type in C: those that are only handed on are exported from
 //! here, the others from [`exports`](crate::exports).
 
 use crate::abi::{BpfProgram, Handler, Interface, PacketHeader, Pcap, Statistics};

@@ -38,6 +38,7 @@ pub mod compile;
 pub mod emit;
 pub mod interpreter;
 pub mod ir;
+pub mod joint;
 pub mod lower;
 mod node;
 mod op;

@@ -1,0 +1,86 @@
+//! All expressions of a device, decided for one packet.
+//!
+//! Tests that several expressions begin with are made once, by the tree of [`program::joint`]; at its leaves stand the
+//! rests of those programs that are not decided by then. A packet too short for a shared test is asked all of them one
+//! after the other.
+
+use crate::code::{Code, Compare, Label, Register, Width};
+use crate::lower::{Entry, HEAD_BYTES, facts, load_key, lower};
+use crate::tap::{Expression, TapError, want};
+use Register::{R1, R7, R8};
+use program::ir::Program;
+use program::joint::{Key, Tree};
+
+/// Sets the bit of each expression that wants the packet, and counts.
+pub(crate) fn decide(code: &mut Code, expressions: &[&Expression]) -> Result<(), TapError> {
+    let (all, asked): (Vec<&Expression>, Vec<&Expression>) =
+        expressions.iter().partition(|expression| expression.program.is_none());
+    all.iter().for_each(|expression| want(code, expression.bit));
+    let programs: Vec<&Program> = asked.iter().filter_map(|expression| expression.program.as_deref()).collect();
+    let tree = match programs.iter().any(|program| program.repeats()) {
+        true => None,
+        false => program::joint::tree(&programs, HEAD_BYTES),
+    };
+    let done = code.label();
+    if let Some(tree) = tree {
+        let mut leaves = Leaves { expressions: &asked, programs: &programs, short: code.label(), done };
+        leaves.add(code, &tree, 0, None)?;
+        code.place(leaves.short);
+    }
+    for (expression, program) in asked.iter().zip(&programs) {
+        ask(code, expression.bit, program, Entry::START)?;
+    }
+    code.place(done);
+    Ok(())
+}
+
+/// Asks one program, from here on.
+fn ask(code: &mut Code, bit: u8, program: &Program, entry: Entry) -> Result<(), TapError> {
+    let (accept, reject) = (code.label(), code.label());
+    lower(code, program, entry, accept, reject).map_err(|refusal| TapError::Expression(bit, refusal))?;
+    code.place(accept);
+    want(code, bit);
+    code.place(reject);
+    Ok(())
+}
+
+struct Leaves<'a> {
+    expressions: &'a [&'a Expression],
+    programs: &'a [&'a Program],
+    /// Where packets go that are too short for a test.
+    short: Label,
+    done: Label,
+}
+
+impl Leaves<'_> {
+    /// Adds a tree. So many bytes of the copy are known to be there, and this number is in A already.
+    fn add(&mut self, code: &mut Code, tree: &Tree, known: u32, a: Option<Key>) -> Result<(), TapError> {
+        match tree {
+            Tree::Split { key, value, yes, no } => {
+                // Not more than was asked for.
+                let reach = key.reach() as u32;
+                if reach > known {
+                    code.load(Width::Eight, R1, R7, facts::HEAD);
+                    code.jump_if(Compare::Less, R1, reach as i32, self.short);
+                }
+                if a != Some(*key) {
+                    load_key(code, *key);
+                }
+                let (known, otherwise) = (known.max(reach), code.label());
+                code.jump_if_32(Compare::NotEqual, R8, *value, otherwise);
+                self.add(code, yes, known, Some(*key))?;
+                code.place(otherwise);
+                self.add(code, no, known, Some(*key))
+            }
+            Tree::Leaf { passed, rest } => {
+                passed.iter().for_each(|&at| want(code, self.expressions[at].bit));
+                for rest in rest {
+                    let entry = Entry { at: rest.at, a: rest.a, known };
+                    ask(code, self.expressions[rest.program].bit, self.programs[rest.program], entry)?;
+                }
+                code.jump(self.done);
+                Ok(())
+            }
+        }
+    }
+}
