@@ -62,13 +62,15 @@ impl Netlink {
     }
 
     /// Makes a pair of devices each of which receives what is sent on the other: `near` in this namespace, `far` in that.
-    /// Both are off. They go together, and with either's namespace.
+    /// Both are off. They go together, and with either's namespace. With 0 queues each has as many as the driver likes.
     pub fn create_veth(&mut self, near: &str, far: &str, far_namespace: &Namespace, queues: u32) -> io::Result<()> {
         let mut message = Message::new(libc::RTM_NEWLINK, libc::NLM_F_CREATE | libc::NLM_F_EXCL);
         let describe = |message: &mut Message, name| {
             message.put(&no_link()).text(libc::IFLA_IFNAME, name);
-            message.attribute(libc::IFLA_NUM_TX_QUEUES, &queues.to_ne_bytes());
-            message.attribute(libc::IFLA_NUM_RX_QUEUES, &queues.to_ne_bytes());
+            if queues > 0 {
+                message.attribute(libc::IFLA_NUM_TX_QUEUES, &queues.to_ne_bytes());
+                message.attribute(libc::IFLA_NUM_RX_QUEUES, &queues.to_ne_bytes());
+            }
         };
         describe(&mut message, near);
         message.nest(libc::IFLA_LINKINFO, |info| {

@@ -216,6 +216,17 @@ fn frames_longer_than_a_chunk_are_counted() {
 }
 
 #[test]
+fn queues_that_are_not_in_use_are_left_alone() {
+    if !may_make_networks() {
+        return;
+    }
+    // As many as the driver likes to have room for, one of them in use.
+    let pair = Pair::with_queues(0);
+    let device = open(&pair, Options::default()).expect("root may take what a device receives");
+    assert_eq!(device.queues.len(), 1);
+}
+
+#[test]
 fn each_queue_has_its_own() {
     if !may_make_networks() {
         return;

@@ -85,8 +85,12 @@ fn share(text: &str) -> Result<Share, ParamError> {
 
 /// A source of what a tap gives.
 pub fn source(tap: Tap, params: &Params) -> Instance {
-    let snap_len = params.number("snaplen").unwrap_or(0).min(u64::from(u32::MAX)) as u32;
-    Instance::source(Live::new(tap, snap_len))
+    Instance::source(Live::new(tap, snap_len(params)))
+}
+
+/// Bytes kept of each packet; 0 for all.
+pub(crate) fn snap_len(params: &Params) -> u32 {
+    params.number("snaplen").unwrap_or(0).min(u64::from(u32::MAX)) as u32
 }
 
 /// Whose fault it is that a device could not be opened.

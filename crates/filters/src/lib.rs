@@ -18,6 +18,8 @@ macro_rules! filters {
 }
 
 filters! {
+    af_packet,
+    af_xdp,
     bpf,
     count,
     destport,
@@ -42,9 +44,11 @@ filters! {
     proto,
     sample,
     save,
+    send,
     sourceport,
     tcp,
     tls,
+    tuntap,
     udp,
     vlan,
 }

@@ -68,7 +68,7 @@ impl Pair {
         Pair::with_queues(1)
     }
 
-    /// A pair with as many queues each.
+    /// A pair with as many queues each; with 0 as many as the driver likes, not all in use.
     pub fn with_queues(queues: u32) -> Pair {
         Pair::between(&quiet_namespace(), &quiet_namespace(), queues).expect("the caller asked whether it may")
     }

@@ -21,6 +21,7 @@ pub use sender::Sender;
 
 use crate::af_packet::PacketSocket;
 use crate::error::Error;
+use crate::ethtool::Ethtool;
 use crate::link::{self, Link, XdpMode};
 use crate::namespace::Namespace;
 use crate::sys::{self, check};
@@ -136,7 +137,7 @@ impl Device {
         let link = link.ok_or_else(|| Error::Absent(name.into()))?;
         options.check()?;
         let queues = match options.queues.as_slice() {
-            [] => (0..link.receive_queues.max(1)).collect(),
+            [] => (0..receiving_queues(&link)).collect(),
             queues => queues.to_vec(),
         };
         // First the program: who is refused that has taken nothing.
@@ -150,6 +151,14 @@ impl Device {
         let queues = queues.iter().map(open).collect::<Result<_, _>>()?;
         Ok(Device { mode: redirect.mode(), link, queues })
     }
+}
+
+/// Queues by which the device receives now; it may have been made with more.
+fn receiving_queues(link: &Link) -> u32 {
+    let [receiving, _, both] = Ethtool::new().and_then(|tool| tool.channels(&link.name)).unwrap_or_default().in_use;
+    // Not every driver says.
+    let queues = if receiving + both > 0 { receiving + both } else { link.receive_queues };
+    queues.clamp(1, link.receive_queues.max(1))
 }
 
 impl Options {

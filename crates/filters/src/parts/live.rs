@@ -1,8 +1,8 @@
 //! A device's packets as a source: what `ethernet` and its kin have in common.
 
+use super::landing::Landing;
 use base::limits::PULL_BLOCKS;
 use buffer::live::SlotFlags;
-use buffer::{Interface, SegmentId, ViewId};
 use capture::tap::{Found, Rest};
 use capture::{Ledger, Tap};
 use filter::prelude::*;
@@ -18,9 +18,7 @@ const LAST_PACKET: Duration = Duration::from_millis(20);
 /// A device's packets.
 pub struct Live {
     tap: Tap,
-    /// Bytes kept of each packet.
-    snap_len: u32,
-    memory: Option<(SegmentId, ViewId)>,
+    landing: Landing,
     booked: Ledger,
     looked: Instant,
     /// Since when it gives only what was there already.
@@ -30,28 +28,8 @@ pub struct Live {
 impl Live {
     /// What this reader gets; `snap_len` bytes of each packet at most, 0 for all.
     pub fn new(tap: Tap, snap_len: u32) -> Live {
-        Live { tap, snap_len, memory: None, booked: Ledger::default(), looked: Instant::now(), stopped: None }
-    }
-
-    /// Where packets are copied to, its memory used again.
-    fn view(&mut self, cx: &mut Context<'_>) -> Result<ViewId, Box<Failure>> {
-        if let Some((segment, view)) = self.memory {
-            // What was named before has gone all the way down, or is held.
-            cx.rings.recycle(segment);
-            return Ok(view);
-        }
-        let segment = cx.rings.add_append_ring();
-        let device = self.tap.device();
-        let interface = Interface {
-            link_type: Some(device.link_type),
-            name: Some(device.name.clone()),
-            description: None,
-            snap_len: self.snap_len,
-        };
-        let view = cx.rings.add_view(segment, interface);
-        let view = view.ok_or_else(|| Box::new(Failure::System("there are more devices than views".into())))?;
-        self.memory = Some((segment, view));
-        Ok(view)
+        let landing = Landing::new(&tap.device().name, tap.device().link_type, snap_len);
+        Live { tap, landing, booked: Ledger::default(), looked: Instant::now(), stopped: None }
     }
 
     /// Brings what the ring's books say into the counters.
@@ -76,13 +54,12 @@ impl Live {
 
 impl Source for Live {
     fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
-        let view = self.view(cx)?;
+        let view = self.landing.view(cx)?;
         let mut given = 0;
         while given < PULL_BLOCKS {
             let Found::Packet(packet) = self.tap.look() else { break };
             let facts = packet.facts;
-            let len = if self.snap_len > 0 { facts.len.min(self.snap_len) } else { facts.len };
-            let len = (len as usize).min(buffer::live::words::PACKET_BYTES);
+            let len = self.landing.kept(facts.len);
             let time = self.tap.time(&packet);
             let copied = cx.rings.append(view, len, |space| {
                 let copied = self.tap.take_copy(&packet, space);

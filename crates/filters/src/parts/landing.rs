@@ -1,0 +1,39 @@
+//! Where packets of a device are copied to before they go down: memory of the worker, used again for each batch.
+
+use buffer::{Interface, SegmentId, ViewId};
+use filter::prelude::*;
+
+/// Memory for one source.
+pub struct Landing {
+    interface: Interface,
+    memory: Option<(SegmentId, ViewId)>,
+}
+
+impl Landing {
+    /// For packets of this link type that come by a device of this name; `snap_len` bytes of each at most, 0 for all.
+    pub fn new(device: &str, link_type: u16, snap_len: u32) -> Landing {
+        let interface =
+            Interface { link_type: Some(link_type), name: Some(device.to_string()), description: None, snap_len };
+        Landing { interface, memory: None }
+    }
+
+    /// Bytes kept of a packet that has so many.
+    pub fn kept(&self, len: u32) -> usize {
+        let snap_len = self.interface.snap_len;
+        let len = if snap_len > 0 { len.min(snap_len) } else { len };
+        (len as usize).min(buffer::live::words::PACKET_BYTES)
+    }
+
+    /// The view to append to; what was appended before the last call has gone all the way down, or is held.
+    pub fn view(&mut self, cx: &mut Context<'_>) -> Result<ViewId, Box<Failure>> {
+        if let Some((segment, view)) = self.memory {
+            cx.rings.recycle(segment);
+            return Ok(view);
+        }
+        let segment = cx.rings.add_append_ring();
+        let view = cx.rings.add_view(segment, self.interface.clone());
+        let view = view.ok_or_else(|| Box::new(Failure::System("there are more devices than views".into())))?;
+        self.memory = Some((segment, view));
+        Ok(view)
+    }
+}

@@ -1,0 +1,159 @@
+//! A device that this process has opened itself, as a source: what `af_packet`, `af_xdp` and `tuntap` have in common.
+//!
+//! In: receivers of crate `driver`, one for each of the device's queues. Out: blocks, copied, and counters that say where
+//! frames were lost. Such a device has no other reader; `ethernet` is the one that shares.
+
+use super::landing::Landing;
+use base::limits::PULL_BLOCKS;
+use buffer::live::SlotFlags;
+use driver::counters::Meaning;
+use driver::{Error, Receive, Turn};
+use filter::prelude::*;
+use rustix::event::epoll;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// A device that is down is looked at this often.
+const DOWN_LOOK: Duration = Duration::from_millis(100);
+
+/// The network namespace this process is in.
+pub fn namespace() -> Result<driver::namespace::Namespace, ParamError> {
+    driver::namespace::Namespace::current()
+        .map_err(|error| ParamError::system(format!("this process's network namespace cannot be found: {error}")))
+}
+
+/// Whose fault it is that a device could not be opened.
+pub fn refusal(error: Error) -> ParamError {
+    let system = !matches!(error, Error::Absent(_) | Error::Invalid(_));
+    ParamError { system, ..ParamError::new("device", error.to_string()) }
+}
+
+/// Why a device can be used no longer.
+pub fn failure(error: Error) -> Box<Failure> {
+    Box::new(Failure::System(error.to_string()))
+}
+
+/// LINKTYPE number of a device's frames.
+pub fn link_type(link: &driver::link::Link) -> Result<u16, ParamError> {
+    link.link_type().ok_or_else(|| {
+        ParamError::new(
+            "device",
+            format!("frames of `{}` are of a kind that no capture file has a number for", link.name),
+        )
+    })
+}
+
+/// A source of what these receivers receive.
+pub fn source(
+    device: &driver::link::Link,
+    receivers: Vec<Box<dyn Receive>>,
+    snap_len: u32,
+) -> Result<Instance, ParamError> {
+    let landing = Landing::new(&device.name, link_type(device)?, snap_len);
+    let bells = bells(&receivers).map_err(|error| ParamError::system(format!("epoll: {error}")))?;
+    let receivers = receivers.into_iter().map(|receiver| Queue { receiver, ended: false }).collect();
+    Ok(Instance::source(Received { receivers, bells, landing, stopping: false }))
+}
+
+/// One descriptor that can be read where any of the receivers' can.
+fn bells(receivers: &[Box<dyn Receive>]) -> rustix::io::Result<OwnedFd> {
+    let bells = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for receiver in receivers {
+        epoll::add(&bells, receiver.fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+    }
+    Ok(bells)
+}
+
+struct Received {
+    receivers: Vec<Queue>,
+    bells: OwnedFd,
+    landing: Landing,
+    stopping: bool,
+}
+
+struct Queue {
+    receiver: Box<dyn Receive>,
+    /// Nothing comes from it any more.
+    ended: bool,
+}
+
+impl Source for Received {
+    fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
+        let view = self.landing.view(cx)?;
+        let landing = &self.landing;
+        let (mut given, mut down) = (0, false);
+        for queue in &mut self.receivers {
+            while !queue.ended && given < PULL_BLOCKS {
+                let turn = queue.receiver.receive(Duration::ZERO, &mut |batch| {
+                    for frame in batch.frames {
+                        let len = landing.kept(frame.len() as u32);
+                        let copied = cx.rings.append(view, len, |space| {
+                            let copied = frame.copy_into(space);
+                            (copied, ())
+                        });
+                        let Some((mut block, ())) = copied else { continue };
+                        block.time = frame.time;
+                        block.set_wire(frame.wire);
+                        let mut flags = Flags::NONE;
+                        if frame.flags.has(SlotFlags::OUTBOUND) {
+                            flags = flags.with(Flags::OUTBOUND);
+                        }
+                        if block.len < frame.wire {
+                            flags = flags.with(Flags::TRUNCATED);
+                        }
+                        block.add_flags(flags);
+                        cx.emit(block);
+                    }
+                });
+                match turn.map_err(failure)? {
+                    Turn::Frames(count) => given += count,
+                    Turn::Nothing => {
+                        queue.ended = self.stopping;
+                        break;
+                    }
+                    Turn::Down => {
+                        down = true;
+                        queue.ended = self.stopping;
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(match given {
+            0 if self.receivers.iter().all(|queue| queue.ended) => Pull::End,
+            0 => Pull::Idle(if down { DOWN_LOOK } else { Duration::MAX }),
+            _ => Pull::Ready,
+        })
+    }
+
+    fn bell(&mut self) -> Option<BorrowedFd<'_>> {
+        Some(self.bells.as_fd())
+    }
+
+    fn stop(&mut self) -> bool {
+        self.stopping = true;
+        // One that cannot be stopped gives what it has until it finds nothing.
+        self.receivers.iter_mut().for_each(|queue| drop(queue.receiver.stop()));
+        true
+    }
+
+    fn finish(&mut self, cx: &mut Context<'_>) {
+        for queue in &mut self.receivers {
+            if let Ok(statistics) = queue.receiver.statistics() {
+                cx.counters.blocks_in += statistics.given + statistics.dropped + statistics.damaged;
+                cx.counters.blocks_taken += statistics.given;
+                for (why, count) in [("no room in its ring", statistics.dropped), ("damaged", statistics.damaged)] {
+                    if count > 0 {
+                        cx.counters.drops.add(why, count);
+                    }
+                }
+            }
+            for counter in queue.receiver.counters().unwrap_or_default() {
+                // What the receiver itself counts was said above.
+                if counter.meaning == Meaning::Lost && counter.value > 0 && !counter.name.starts_with("receiver.") {
+                    cx.count(counter.name, counter.value);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Sends frames on a device, by a packet socket or an AF_XDP socket.
+
+use crate::parts::received;
+use crate::parts::select::Links;
+use base::limits::BATCH_BLOCKS;
+use driver::af_packet::{Sender, SenderOptions};
+use driver::af_xdp::{Device, Options};
+use driver::tuntap::{self, Layer};
+use driver::{Transmit, Turn};
+use filter::prelude::*;
+use packet::link::LinkType;
+use std::time::{Duration, Instant};
+
+/// What `send` is.
+pub static KIND: Kind = Kind::new("send", "sends frames on a device", make)
+    .help(
+        "Frames are sent as they are, one after the other, as fast as the device takes them; the input waits while there \
+         is no room. What cannot be sent is counted by its reason: cut frames, frames of another link type, frames longer \
+         than the device takes, and all while it is down. To send what was captured on the same device gives it back for \
+         ever: use direction=in there.\n\
+         \n\
+         by=socket sends through the host's queues, where taps see it (CAP_NET_RAW); by=direct goes round them; by=xdp uses \
+         an AF_XDP socket on the first queue, and takes what that queue receives away from the host meanwhile. by=tap and \
+         by=tun make the device, for Ethernet frames or IP packets: the host receives by it what is sent here.",
+    )
+    .params(&[
+        Param::new("device", ParamType::Text, "the device, as `streamline devices` lists it").required().main(),
+        Param::new("by", ParamType::Choice(&["socket", "direct", "xdp", "tap", "tun"]), "which way").default("socket"),
+    ])
+    .takes(&[Type::Frame, Type::Packet])
+    .mode(Mode::Serial)
+    .sink();
+
+/// While there is no room, it is looked for whether the run is to end this often.
+const ROOM: Duration = Duration::from_millis(50);
+
+/// Frames for which there is no room for so long are given up.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    let name = params.text("device").unwrap_or_default();
+    let made = match params.text("by") {
+        Some("tap") => Some(Layer::Tap),
+        Some("tun") => Some(Layer::Tun),
+        _ => None,
+    };
+    if let Some(layer) = made {
+        let options = tuntap::Options { name: name.into(), layer, ..tuntap::Options::default() };
+        let mut device = crate::tuntap::open(&options)?;
+        let link = LinkType(received::link_type(&device.device)?);
+        let (_, sender) = device.queues.pop().ok_or_else(|| ParamError::new("device", "it has no queue to send by"))?;
+        return Ok(Instance::filter(Send { sender: Box::new(sender), link }));
+    }
+    let namespace = received::namespace()?;
+    let found = driver::device::find(&namespace, name).map_err(received::refusal)?;
+    let link = received::link_type(&found.link)?;
+    let sender: Box<dyn Transmit> = match params.text("by") {
+        Some("xdp") => {
+            let options = Options { queues: vec![0], ..Options::default() };
+            let mut device = Device::open(&namespace, name, options).map_err(received::refusal)?;
+            match device.queues.pop() {
+                Some(queue) => Box::new(queue.sender),
+                None => return Err(ParamError::new("device", "it has no queue to send by")),
+            }
+        }
+        by => {
+            let options = SenderOptions { bypass_queues: by == Some("direct") };
+            Box::new(Sender::open(&namespace, name, options).map_err(received::refusal)?)
+        }
+    };
+    Ok(Instance::filter(Send { sender, link: LinkType(link) }))
+}
+
+struct Send {
+    sender: Box<dyn Transmit>,
+    link: LinkType,
+}
+
+impl Send {
+    /// Sends them all, or says how many are left, and why.
+    fn send(&mut self, mut frames: &[&[u8]]) -> Result<Option<(&'static str, usize)>, Box<Failure>> {
+        let mut since = None;
+        while !frames.is_empty() {
+            match self.sender.transmit(frames).map_err(received::failure)? {
+                Turn::Frames(count) => {
+                    frames = &frames[count.min(frames.len())..];
+                    since = None;
+                }
+                Turn::Down => return Ok(Some(("the device is down", frames.len()))),
+                Turn::Nothing => {
+                    if since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+                        return Ok(Some(("no room in the device", frames.len())));
+                    }
+                    self.sender.wait_for_room(ROOM).map_err(received::failure)?;
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Filter for Send {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        let rings = &*cx.rings;
+        let mut links = Links::default();
+        let mut frames = [&[][..]; BATCH_BLOCKS];
+        let (mut count, mut cut, mut other) = (0, 0, 0);
+        for (_, block) in batch.iter() {
+            let bytes = rings.bytes(block);
+            if links.of(rings, block) != Some(self.link) {
+                other += 1;
+            } else if block.len < block.wire() {
+                cut += 1;
+            } else {
+                frames[count] = bytes;
+                count += 1;
+            }
+        }
+        let left = self.send(&frames[..count])?;
+        let refused = [Some(("another link type", other)), Some(("cut when they were captured", cut)), left];
+        for (why, count) in refused.into_iter().flatten().filter(|(_, count)| *count > 0) {
+            cx.counters.drops.add(why, count as u64);
+        }
+        Ok(Status::Done)
+    }
+
+    fn finish(&mut self, cx: &mut Context<'_>) -> Made {
+        // What lies in a ring still is on its way.
+        let until = Instant::now() + PATIENCE;
+        let statistics = loop {
+            let statistics = self.sender.statistics().map_err(received::failure)?;
+            if statistics.under_way == 0 || Instant::now() > until {
+                break statistics;
+            }
+            self.sender.wait_for_room(Duration::from_millis(1)).map_err(received::failure)?;
+        };
+        cx.count("sent", statistics.sent);
+        let reasons = [
+            ("longer than the device takes", statistics.too_long),
+            ("no frame of this device", statistics.malformed),
+            ("refused by the device", statistics.refused),
+            ("not sent in time", statistics.under_way),
+        ];
+        for (why, count) in reasons.into_iter().filter(|(_, count)| *count > 0) {
+            // They were taken when they came.
+            cx.counters.blocks_taken = cx.counters.blocks_taken.saturating_sub(count);
+            cx.counters.drops.add(why, count);
+        }
+        Ok(Status::Done)
+    }
+}
