@@ -1,6 +1,7 @@
 //! Devices that a request opens by itself: the sources `af_packet`, `af_xdp` and `tuntap`, and the sink `send`, between
 //! namespaces of the tests' own; skipped where those cannot be made.
 
+use serde_json::Value;
 use std::io::BufRead;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -140,4 +141,73 @@ fn what_cannot_be_sent_is_counted_by_its_reason() {
     let none =
         start(&pair.near, folder.path(), &format!("pcap {} | send absent", capture())).wait_with_output().unwrap();
     assert_eq!(none.status.code(), Some(2), "{none:?}");
+}
+
+/// UDP from port 4000 to this one.
+fn datagram(port: u16) -> Vec<u8> {
+    let mut frame = vec![0; 60];
+    frame[..12].fill(0xff);
+    frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+    (frame[17], frame[23]) = (46, 17);
+    frame[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+    frame[34..36].copy_from_slice(&4000u16.to_be_bytes());
+    frame[36..38].copy_from_slice(&port.to_be_bytes());
+    frame[38..40].copy_from_slice(&26u16.to_be_bytes());
+    frame
+}
+
+#[test]
+fn what_a_filter_cannot_want_stays_in_the_kernel() {
+    if !may_make_networks() {
+        return;
+    }
+    let pair = Pair::new();
+    let folder = tempfile::tempdir().unwrap();
+    let mut reader = start(&pair.near, folder.path(), "ethernet D | { port 53 + port 67 } | head 20 | count");
+    let mut sender = pair.far.sender();
+    let began = Instant::now();
+    while reader.try_wait().unwrap().is_none() {
+        assert!(began.elapsed() < LONG, "nothing comes");
+        for port in [53, 80, 67, 443] {
+            sender.send(&datagram(port)).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let report = report(&end(reader));
+    let (device, dns, dhcp) = (row(&report, "ethernet"), row(&report, "port 53"), row(&report, "port 67"));
+    let number = |row: &Value, key: &str| row[key].as_u64().unwrap();
+    let came = number(device, "blocks_made");
+    assert!(number(dns, "blocks_in") == came && number(dhcp, "blocks_in") == came, "{report}");
+    // Half of what was sent is for one of the two; the rest did not come up, though it was seen.
+    assert!(came >= 20 && 2 * came <= number(&device["events"], "seen on the device") + 2, "{report}");
+}
+
+fn report(output: &Output) -> Value {
+    serde_json::from_slice(&output.stderr).unwrap_or_else(|_| panic!("{output:?}"))
+}
+
+/// What was counted of the filter whose label begins so.
+fn row<'a>(report: &'a Value, label: &str) -> &'a Value {
+    let rows = report["filters"].as_array().unwrap();
+    rows.iter().find(|row| row["filter"].as_str().is_some_and(|name| name.starts_with(label))).unwrap()
+}
+
+#[test]
+fn time_goes_on_while_nothing_comes() {
+    if !may_make_networks() {
+        return;
+    }
+    let pair = Pair::new();
+    let folder = tempfile::tempdir().unwrap();
+    let reader = start(&pair.near, folder.path(), "ethernet D | udp timeout=500ms | files dir=out");
+    let began = Instant::now();
+    while std::fs::read_dir(folder.path().join("out")).map_or(0, Iterator::count) < 2 {
+        assert!(began.elapsed() < LONG, "nothing comes");
+        pair.far.sender().send(&datagram(53)).unwrap();
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // The flow is silent for longer than its time, and nothing else is sent either.
+    std::thread::sleep(Duration::from_secs(3));
+    let report = report(&interrupt(reader));
+    assert_eq!(row(&report, "udp")["events"]["flows idle"], 1, "{report}");
 }

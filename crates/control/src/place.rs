@@ -63,7 +63,7 @@ pub fn place(graph: Graph, spaces: &[Box<dyn Space + '_>], refused: &Refused) ->
             param_spans,
             origin: vertex.origin.clone(),
             why: why.clone(),
-            notes: vertex.notes.clone(),
+            notes: vertex.notes.iter().cloned().chain(narrows(&calls, space.sort(), floor)).collect(),
             vertex: id,
         };
         let mut push = |label: String, task: engine::Task, param_spans: Vec<(&'static str, Span)>| {
@@ -92,6 +92,13 @@ pub fn place(graph: Graph, spaces: &[Box<dyn Space + '_>], refused: &Refused) ->
         plan.nodes[places[&arrow.from].index()].edges.push(edge);
     }
     Ok(Design { plan, sites, graph })
+}
+
+/// What is said of a filter that is placed right above the kernel and leaves there what it cannot want.
+fn narrows(calls: &[(&'static Kind, &Params)], sort: Spaces, floor: u8) -> Option<String> {
+    let [(kind, _)] = calls else { return None };
+    let above = level(sort) > level(Spaces::KERNEL) && floor == level(Spaces::KERNEL);
+    (above && kind.narrow.is_some()).then(|| "what it cannot want for sure stays in the kernel".into())
 }
 
 fn calls(task: &Task) -> Vec<(&'static Kind, &Params)> {

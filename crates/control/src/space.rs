@@ -37,8 +37,8 @@ pub trait Space {
     /// Undoes `prepare`.
     fn discard(&mut self, id: NodeId);
 
-    /// Lays an edge that leaves or reaches a node of this space.
-    fn connect(&mut self, from: NodeId, edge: &Edge) -> Result<(), StepError>;
+    /// Lays an edge that leaves or reaches a node of this space; `to` is what it reaches, whichever space that is in.
+    fn connect(&mut self, from: NodeId, edge: &Edge, to: &Node) -> Result<(), StepError>;
 
     /// Undoes `connect`.
     fn disconnect(&mut self, from: NodeId, edge: &Edge);
@@ -79,8 +79,8 @@ impl<S: Space + ?Sized> Space for &mut S {
         (**self).discard(id);
     }
 
-    fn connect(&mut self, from: NodeId, edge: &Edge) -> Result<(), StepError> {
-        (**self).connect(from, edge)
+    fn connect(&mut self, from: NodeId, edge: &Edge, to: &Node) -> Result<(), StepError> {
+        (**self).connect(from, edge, to)
     }
 
     fn disconnect(&mut self, from: NodeId, edge: &Edge) {

@@ -260,6 +260,9 @@ impl Worker {
             let began = *shared.began.get_or_insert(first.time);
             // The furthest source leads; two that take turns do not add up.
             shared.now = shared.now.max(began.saturating_add(clocks[at].follow(first.time, last.time)));
+        } else if let (Ok(Pull::Idle(_)), Some(began), Some(time)) = (&pulled, shared.began, source.clock()) {
+            // Time goes on where nothing comes.
+            shared.now = shared.now.max(began.saturating_add(clocks[at].follow(time, time)));
         }
         // What was read before a failure still goes down.
         self.drain(at);

@@ -9,6 +9,7 @@ use crate::record::Schema;
 use crate::run::{Instance, SessionKey};
 use program::Compile;
 use program::cbpf::Instruction;
+use program::narrow::Narrow;
 
 /// What travels on an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -203,6 +204,10 @@ pub struct Example {
 /// What a selector is as a filter program over frames of a link type; else why it is none.
 pub type Lower = fn(&Params, &dyn Compile, u16) -> Result<Vec<Instruction>, String>;
 
+/// What packets must be for a filter to want them; none if that cannot be said. Parameters may be wrong: making an instance
+/// says so.
+pub type Narrows = fn(&Params) -> Option<Narrow>;
+
 /// Makes an instance from checked parameters.
 pub type Make = fn(&Params, &Env) -> Result<Instance, ParamError>;
 
@@ -236,6 +241,8 @@ pub struct Kind {
     pub expression: Option<&'static str>,
     /// It is a program over a frame's bytes, which may run where there are only programs: in the kernel.
     pub lower: Option<Lower>,
+    /// What it cannot want may be left out before it; see [`program::narrow`].
+    pub narrow: Option<Narrows>,
     /// Where it may run.
     pub spaces: Spaces,
     /// Two requests that begin alike may use one instance. Not for what touches the world.
@@ -264,6 +271,7 @@ impl Kind {
             wants: &[],
             expression: None,
             lower: None,
+            narrow: None,
             spaces: Spaces::ANYWHERE,
             shared: true,
             examples: &[],
@@ -342,6 +350,12 @@ impl Kind {
     pub const fn lowers(mut self, lower: Lower) -> Kind {
         self.lower = Some(lower);
         self.spaces = self.spaces.with(Spaces::KERNEL);
+        self
+    }
+
+    /// What it cannot want may be left where it is: nothing it gives becomes another for that. See [`Kind::narrow`].
+    pub const fn narrows(mut self, narrow: Narrows) -> Kind {
+        self.narrow = Some(narrow);
         self
     }
 

@@ -30,7 +30,7 @@ pub use context::Context;
 pub use counter::Counters;
 pub use device::{Devices, NoDevices};
 pub use env::{Env, Output};
-pub use kind::{ClassUse, Example, Gives, Kind, Lower, Mode, Spaces, Type, Types};
+pub use kind::{ClassUse, Example, Gives, Kind, Lower, Mode, Narrows, Spaces, Type, Types};
 pub use param::{Param, ParamError, ParamType, Params};
 pub use record::{Field, FieldType, Row, RowWriter, Schema};
 pub use run::{

@@ -71,6 +71,12 @@ pub trait Source: Send {
         None
     }
 
+    /// What time it is for blocks that may come now, where that goes on while none comes: of a live device, ns since 1970
+    /// UTC. What waits for a time is told then, too.
+    fn clock(&self) -> Option<u64> {
+        None
+    }
+
     /// The run is to end: from now on it gives what is there at this moment and was not given yet, and then says
     /// [`Pull::End`]. False where the next call would find no other end than that of the input: it is not asked again.
     fn stop(&mut self) -> bool {

@@ -13,6 +13,7 @@ pub static KIND: Kind = Kind::new("destport", "passes packets by destination por
     .takes(&[Type::Frame, Type::Packet, Type::Bytes, Type::Message])
     .class(ClassUse::Sets("destination port"))
     .selects()
+    .narrows(|params| ports::narrow(Which::Destination, params))
     .examples(&[Example {
         request: "pcap browse.pcap | destport 53 | count",
         output: "{\"blocks\":1,\"bytes\":89,\"wire_bytes\":89}\n",

@@ -6,6 +6,7 @@ use filter::prelude::*;
 use packet::frame::protocol;
 use packet::icmp::Packet;
 use packet::malformed::Malformed;
+use program::narrow::Narrow;
 
 /// What `icmp` is.
 pub static KIND: Kind = Kind::new("icmp", "passes ICMP and ICMPv6 packets, or those of a type; class = type", make)
@@ -17,6 +18,7 @@ pub static KIND: Kind = Kind::new("icmp", "passes ICMP and ICMPv6 packets, or th
     .takes(&[Type::Frame, Type::Packet])
     .class(ClassUse::Sets("ICMP type"))
     .selects()
+    .narrows(narrow)
     .examples(&[Example {
         request: "pcap browse.pcap | not icmp | count",
         output: "{\"blocks\":43,\"bytes\":25091,\"wire_bytes\":25091}\n",
@@ -26,6 +28,11 @@ const TYPE: Meaning = Meaning { what: "an ICMP type", max: 255, names: &[] };
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     Ok(of_frames(IcmpTest { wanted: Numbers::from_param(params, "type", TYPE)? }))
+}
+
+fn narrow(_params: &Params) -> Option<Narrow> {
+    let protocols = [protocol::ICMP, protocol::ICMPV6].map(|number| (number, number));
+    Some(Narrow { protocols: Some(protocols.to_vec()), ..Narrow::default() })
 }
 
 struct IcmpTest {

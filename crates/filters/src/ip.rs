@@ -3,6 +3,7 @@
 use crate::parts::select::of_frames;
 use crate::parts::version::VersionTest;
 use filter::prelude::*;
+use program::narrow::Narrow;
 
 /// What `ip` is.
 pub static KIND: Kind = Kind::new("ip", "passes IPv4 packets; class = protocol number", make)
@@ -13,6 +14,7 @@ pub static KIND: Kind = Kind::new("ip", "passes IPv4 packets; class = protocol n
     .takes(&[Type::Frame, Type::Packet])
     .class(ClassUse::Sets("protocol number"))
     .selects()
+    .narrows(|_| Some(Narrow { version: Some(4), ..Narrow::default() }))
     .examples(&[Example {
         request: "pcap browse.pcap | ip |17 count",
         output: "{\"blocks\":2,\"bytes\":277,\"wire_bytes\":277}\n",

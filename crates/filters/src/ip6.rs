@@ -3,6 +3,7 @@
 use crate::parts::select::of_frames;
 use crate::parts::version::VersionTest;
 use filter::prelude::*;
+use program::narrow::Narrow;
 
 /// What `ip6` is.
 pub static KIND: Kind = Kind::new("ip6", "passes IPv6 packets; class = protocol number", make)
@@ -13,6 +14,7 @@ pub static KIND: Kind = Kind::new("ip6", "passes IPv6 packets; class = protocol 
     .takes(&[Type::Frame, Type::Packet])
     .class(ClassUse::Sets("protocol number"))
     .selects()
+    .narrows(|_| Some(Narrow { version: Some(6), ..Narrow::default() }))
     .examples(&[Example {
         request: "pcap browse.pcap | not ip6 | count",
         output: "{\"blocks\":43,\"bytes\":25091,\"wire_bytes\":25091}\n",

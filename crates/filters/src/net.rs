@@ -14,6 +14,7 @@ pub static KIND: Kind = Kind::new("net", "passes packets from or to a network", 
     .params(&[Param::new("network", ParamType::Text, "ADDRESS/BITS, or a list as \"a/8,b/16\"").required().main()])
     .takes(&[Type::Frame, Type::Packet, Type::Bytes, Type::Message])
     .selects()
+    .narrows(|params| Some(Networks::of_networks(params.text("network")?).ok()?.narrow()))
     .examples(&[Example {
         request: "pcap browse.pcap | net 216.0.0.0/8 | count",
         output: "{\"blocks\":7,\"bytes\":4119,\"wire_bytes\":4119}\n",

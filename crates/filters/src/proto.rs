@@ -5,6 +5,7 @@ use crate::parts::select::{FrameTest, StreamTest, View, of_frames_or_streams};
 use filter::prelude::*;
 use packet::flow::Flow;
 use packet::malformed::Malformed;
+use program::narrow::Narrow;
 
 /// What `proto` is.
 pub static KIND: Kind = Kind::new("proto", "passes IP packets, or those of a protocol; class = its number", make)
@@ -19,6 +20,7 @@ pub static KIND: Kind = Kind::new("proto", "passes IP packets, or those of a pro
     .takes(&[Type::Frame, Type::Packet, Type::Bytes, Type::Message])
     .class(ClassUse::Sets("protocol number"))
     .selects()
+    .narrows(narrow)
     .examples(&[
         Example {
             request: "pcap browse.pcap | proto udp | count",
@@ -62,6 +64,15 @@ const PROTOCOL: Meaning = Meaning {
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     let wanted = Numbers::from_param(params, "protocol", PROTOCOL)?;
     of_frames_or_streams(ProtocolTest { wanted }, env)
+}
+
+fn narrow(params: &Params) -> Option<Narrow> {
+    let wanted = Numbers::from_param(params, "protocol", PROTOCOL).ok()?;
+    let protocols = match &wanted {
+        Some(wanted) => Some(wanted.ranges()?),
+        None => None,
+    };
+    Some(Narrow { protocols, ..Narrow::default() })
 }
 
 struct ProtocolTest {

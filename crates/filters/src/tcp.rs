@@ -26,7 +26,9 @@ use assembler::{Assembler, Settings};
 use filter::batch::places;
 use filter::kind::Example;
 use filter::prelude::*;
+use packet::frame::protocol;
 use packet::malformed::Malformed;
+use program::narrow::Narrow;
 use segment::Segment;
 
 /// What `tcp` is.
@@ -64,6 +66,7 @@ pub static KIND: Kind = Kind::new("tcp", "puts TCP segments in order: gives byte
     .class(ClassUse::Sets("connection * 2 + direction, 0 = from the client"))
     .mode(Mode::Serial)
     .parses_payload()
+    .narrows(|_| Some(Narrow { protocols: Some(vec![(protocol::TCP, protocol::TCP)]), ..Narrow::default() }))
     .examples(&[
         // A question, an answer, and the end of each.
         Example {

@@ -15,6 +15,7 @@ use packet::flow::Flow;
 use packet::frame::protocol;
 use packet::link::LinkType;
 use packet::malformed::Malformed;
+use program::narrow::Narrow;
 
 /// What `udp` is.
 pub static KIND: Kind = Kind::new("udp", "gives each UDP datagram as a message, by flow", make)
@@ -32,6 +33,7 @@ pub static KIND: Kind = Kind::new("udp", "gives each UDP datagram as a message, 
     .class(ClassUse::Sets("flow * 2 + direction"))
     .mode(Mode::Serial)
     .parses_payload()
+    .narrows(|_| Some(Narrow { protocols: Some(vec![(protocol::UDP, protocol::UDP)]), ..Narrow::default() }))
     .examples(&[Example {
         request: "pcap browse.pcap | udp | count",
         output: "{\"blocks\":2,\"bytes\":193,\"wire_bytes\":193}\n",

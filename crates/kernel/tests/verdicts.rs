@@ -6,37 +6,14 @@ use buffer::live::{LiveMemory, LiveReader, Look};
 use buffer::shared::segment::Access;
 use kernel::{Expression, Tap, Way};
 use program::{Compile, CompileErrorKind, Interpreter, from_cbpf};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use testkit::frames::Random;
 
 /// Most expressions of one program.
 const AT_ONCE: usize = 40;
 
-/// Frames of one capture, and of all.
-const FRAMES_OF_ONE: usize = 12;
+/// Frames of all captures.
 const FRAMES: usize = 400;
-
-/// Longest frame a test run takes.
-const LONGEST: usize = 3000;
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
-    }
-
-    fn of<'a>(&mut self, all: &[&'a str]) -> &'a str {
-        all[self.below(all.len())]
-    }
-}
 
 /// What appears in the frames, so that expressions have something to say of them.
 struct Seen {
@@ -97,58 +74,6 @@ fn expression(random: &mut Random, seen: &Seen, depth: usize) -> String {
     }
 }
 
-/// Ethernet frames of classic captures in a folder.
-fn frames_below(folder: &Path, frames: &mut Vec<Vec<u8>>) {
-    let mut entries: Vec<PathBuf> =
-        std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-    entries.sort();
-    for path in entries {
-        if path.is_dir() {
-            frames_below(&path, frames);
-            continue;
-        }
-        let Ok(bytes) = std::fs::read(&path) else { continue };
-        let word =
-            |at: usize| bytes.get(at..at + 4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
-        if word(0) != Some(0xa1b2_c3d4) || word(20) != Some(1) {
-            continue;
-        }
-        let mut at = 24;
-        for _ in 0..FRAMES_OF_ONE {
-            let Some(frame) = word(at + 8).and_then(|len| bytes.get(at + 16..at + 16 + len as usize)) else { break };
-            at += 16 + frame.len();
-            if (15..=LONGEST).contains(&frame.len()) {
-                frames.push(frame.to_vec());
-            }
-        }
-    }
-}
-
-/// Real frames, and the same cut, tagged and damaged.
-fn frames(random: &mut Random) -> Vec<Vec<u8>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let shared = std::env::var_os("STREAMLINE_SHARED").map_or(root.join("../shared"), PathBuf::from);
-    let mut real = Vec::new();
-    frames_below(&root.join("captures"), &mut real);
-    frames_below(&shared.join("data/captures"), &mut real);
-    let step = real.len().div_ceil(FRAMES).max(1);
-    let mut frames: Vec<Vec<u8>> = real.into_iter().step_by(step).collect();
-    for number in 0..frames.len() {
-        let mut frame = frames[number].clone();
-        match number % 4 {
-            0 => frame.truncate(15 + random.below(frame.len())),
-            1 => drop(frame.splice(12..12, [0x81, 0, 0, random.below(8) as u8])),
-            2 => drop(frame.splice(12..12, [0x88, 0xa8, 0, 3, 0x81, 0, 0, random.below(8) as u8])),
-            _ => (0..4).for_each(|_| {
-                let at = random.below(frame.len());
-                frame[at] = random.next() as u8;
-            }),
-        }
-        frames.push(frame);
-    }
-    frames
-}
-
 fn seen(frames: &[Vec<u8>]) -> Seen {
     let mut seen = Seen { addresses: vec!["10.0.0.1".into(), "fe80::1".into()], ports: vec![53, 80, 443] };
     for frame in frames {
@@ -169,7 +94,7 @@ fn verdicts_never_differ() {
         Err(error) => return println!("skipped: {error}"),
     };
     let mut random = Random(0x5eed_0123_4567_89ab);
-    let frames = frames(&mut random);
+    let frames = testkit::frames::real_and_damaged(FRAMES, &mut random);
     assert!(frames.len() > 20, "{} frames", frames.len());
     let seen = seen(&frames);
     let compiler = testkit::Compiler::new();

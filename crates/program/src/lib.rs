@@ -40,6 +40,7 @@ pub mod interpreter;
 pub mod ir;
 pub mod joint;
 pub mod lower;
+pub mod narrow;
 mod node;
 mod op;
 mod pair;

@@ -69,7 +69,7 @@ impl Space for AppSpace {
         self.prepared.remove(&id);
     }
 
-    fn connect(&mut self, _from: NodeId, _edge: &Edge) -> Result<(), StepError> {
+    fn connect(&mut self, _from: NodeId, _edge: &Edge, _to: &Node) -> Result<(), StepError> {
         self.edges += 1;
         Ok(())
     }

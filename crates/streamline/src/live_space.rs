@@ -5,23 +5,30 @@
 //!
 //! Nothing is opened before everything is connected: which selectors stand between a device and an edge that leaves is
 //! known only then. Whatever a selector cannot do here is refused, and placed one space higher.
+//!
+//! What the filters above cannot want stays here, too, even where none of them can run here: they say what a packet must be
+//! ([`filter::Kind::narrow`]), and what is something else for sure is not captured.
 
 use capture::{Share, Tap, Trouble, Wish, writer::TroubleKind};
 use control::{Offer, Space, StepError};
 use engine::{Edge, Node, NodeId, Plan, Task};
 use filter::run::Instance;
 use filter::{Devices, Kind, Lower, ParamError, Params, Spaces};
+use program::narrow::Narrow;
 use program::{Compile, ir};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+
+/// LINKTYPE of Ethernet.
+const ETHERNET: u16 = 1;
 
 /// The space `kernel`.
 pub(crate) struct LiveSpace {
     devices: Arc<dyn Devices>,
     compiler: Arc<dyn Compile>,
     nodes: BTreeMap<NodeId, Prepared>,
-    /// Edges that leave a node of this space: where they come from, and whether they stay in it is known by `nodes`.
-    edges: Vec<(NodeId, NodeId)>,
+    /// Edges that leave a node of this space; whether they stay in it is known by `nodes`.
+    edges: Vec<Laid>,
     taps: BTreeMap<NodeId, Vec<(Vec<NodeId>, Tap)>>,
 }
 
@@ -29,6 +36,14 @@ pub(crate) struct LiveSpace {
 struct Prepared {
     label: String,
     what: What,
+}
+
+/// An edge.
+struct Laid {
+    from: NodeId,
+    to: NodeId,
+    /// What packets must be for the filter it reaches to want them; none if that is not known.
+    narrow: Option<Narrow>,
 }
 
 enum What {
@@ -43,7 +58,7 @@ impl LiveSpace {
 
     /// The ways from a device to this node, all inside this space; each begins with the device.
     fn paths(&self, to: NodeId) -> Vec<Vec<NodeId>> {
-        let above: Vec<NodeId> = self.edges.iter().filter(|(_, end)| *end == to).map(|(from, _)| *from).collect();
+        let above: Vec<NodeId> = self.edges.iter().filter(|edge| edge.to == to).map(|edge| edge.from).collect();
         let above: Vec<NodeId> = above.into_iter().filter(|id| self.nodes.contains_key(id)).collect();
         if above.is_empty() {
             return vec![vec![to]];
@@ -81,8 +96,22 @@ impl LiveSpace {
                 }
             });
         }
+        if let Some(narrow) = path.last().and_then(|last| self.narrow(*last)).filter(|_| link_type == ETHERNET) {
+            all = match &all {
+                None => Some(narrow),
+                // Asked second: what was written decides first. Where both are too much, that alone.
+                Some(before) => before.and_then(&narrow).ok().or(all),
+            };
+        }
         wish.program = all.as_ref().map_or_else(Vec::new, program::to_cbpf);
         self.devices.open(&wish, *share)
+    }
+
+    /// What leaves out packets that nobody behind the edges that leave this node can want.
+    fn narrow(&self, node: NodeId) -> Option<program::Program> {
+        let leaving = self.edges.iter().filter(|edge| edge.from == node && !self.nodes.contains_key(&edge.to));
+        let wanted: Option<Vec<Narrow>> = leaving.map(|edge| edge.narrow.clone()).collect();
+        program::narrow::program(&wanted?)
     }
 
     /// The part of a plan that is left for a worker, and for each of its nodes the node of the whole plan it was, or the
@@ -193,19 +222,23 @@ impl Space for LiveSpace {
         self.nodes.remove(&id);
     }
 
-    fn connect(&mut self, from: NodeId, edge: &Edge) -> Result<(), StepError> {
-        self.edges.push((from, edge.to));
+    fn connect(&mut self, from: NodeId, edge: &Edge, to: &Node) -> Result<(), StepError> {
+        let narrow = match &to.task {
+            Task::Filter { kind, params } => kind.narrow.and_then(|narrow| narrow(params)),
+            Task::Choose(_) => None,
+        };
+        self.edges.push(Laid { from, to: edge.to, narrow });
         Ok(())
     }
 
     fn disconnect(&mut self, from: NodeId, edge: &Edge) {
-        if let Some(at) = self.edges.iter().rposition(|known| *known == (from, edge.to)) {
+        if let Some(at) = self.edges.iter().rposition(|known| (known.from, known.to) == (from, edge.to)) {
             self.edges.remove(at);
         }
     }
 
     fn activate(&mut self, id: NodeId) -> Result<(), StepError> {
-        let leaves = self.edges.iter().any(|(from, to)| *from == id && !self.nodes.contains_key(to));
+        let leaves = self.edges.iter().any(|edge| edge.from == id && !self.nodes.contains_key(&edge.to));
         if !leaves {
             return Ok(());
         }

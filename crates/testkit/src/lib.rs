@@ -3,11 +3,13 @@
 //! - [`chain`] — filters one after the other over blocks in memory, and what came out.
 //! - [`space`] — a second space, which refuses or fails at any chosen step.
 //! - [`packets`] — frames made by hand: TCP conversations, UDP datagrams.
+//! - [`frames`] — real frames, and damaged ones.
 //! - [`network`] — namespaces with a pair of devices between them, which go with the test.
 
 #![forbid(unsafe_code)]
 
 pub mod chain;
+pub mod frames;
 pub mod network;
 pub mod packets;
 pub mod space;

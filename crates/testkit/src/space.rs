@@ -115,7 +115,7 @@ impl Space for FussySpace {
         });
     }
 
-    fn connect(&mut self, from: NodeId, edge: &Edge) -> Result<(), StepError> {
+    fn connect(&mut self, from: NodeId, edge: &Edge, _to: &Node) -> Result<(), StepError> {
         let to = edge.to;
         self.step(format!("connect {} {}", from.0, to.0), |contents| contents.connected.push((from, to)))
     }

@@ -1,7 +1,18 @@
-//! Where packets of a device are copied to before they go down: memory of the worker, used again for each batch.
+//! What sources of live packets share: where packets are copied to before they go down (memory of the worker, used again for
+//! each batch), and what time it is while none come.
 
 use buffer::{Interface, SegmentId, ViewId};
 use filter::prelude::*;
+use std::time::{Duration, SystemTime};
+
+/// Packets may still come that were seen so long ago: by then every reader has looked.
+const LATE: Duration = Duration::from_secs(1);
+
+/// The time that all packets seen by then have come, ns since 1970 UTC.
+pub fn clock() -> Option<u64> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    u64::try_from(now.saturating_sub(LATE).as_nanos()).ok()
+}
 
 /// Memory for one source.
 pub struct Landing {

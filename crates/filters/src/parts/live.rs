@@ -1,6 +1,6 @@
 //! A device's packets as a source: what `ethernet` and its kin have in common.
 
-use super::landing::Landing;
+use super::landing::{self, Landing};
 use base::limits::PULL_BLOCKS;
 use buffer::live::SlotFlags;
 use capture::tap::{Found, Rest};
@@ -106,6 +106,10 @@ impl Source for Live {
 
     fn bell(&mut self) -> Option<BorrowedFd<'_>> {
         self.tap.announced().then(|| self.tap.line())
+    }
+
+    fn clock(&self) -> Option<u64> {
+        landing::clock()
     }
 
     fn stop(&mut self) -> bool {

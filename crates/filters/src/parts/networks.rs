@@ -1,6 +1,7 @@
 //! Sets of addresses and networks as requests write them: `10.0.0.1`, `10.0.0.0/8`, `"192.0.2.0/24,2001:db8::/32"`.
 
 use filter::prelude::*;
+use program::narrow::{Addresses, Narrow};
 use std::net::IpAddr;
 
 /// Networks of both versions; an address is a network of one.
@@ -68,6 +69,12 @@ impl Networks {
         without_overlap(&mut networks.v4);
         without_overlap(&mut networks.v6);
         Ok(networks)
+    }
+
+    /// What packets must be to be from or to one of them.
+    pub fn narrow(&self) -> Narrow {
+        let addresses = Addresses { v4: self.v4.clone(), v6: !self.v6.is_empty() };
+        Narrow { addresses: Some(addresses), ..Narrow::default() }
     }
 
     /// Is this address in one of them?

@@ -49,6 +49,12 @@ impl Numbers {
         Ok(Numbers { ranges: joined })
     }
 
+    /// First and last of each range, as smaller numbers where the meaning allows no larger.
+    pub fn ranges<T: TryFrom<u32>>(&self) -> Option<Vec<(T, T)>> {
+        let range = |&(low, high): &(u32, u32)| Some((T::try_from(low).ok()?, T::try_from(high).ok()?));
+        self.ranges.iter().map(range).collect()
+    }
+
     /// Is this one of them?
     #[inline]
     pub fn has(&self, number: u32) -> bool {

@@ -6,6 +6,7 @@ use filter::prelude::*;
 use packet::flow::{Flow, has_ports};
 use packet::frame::protocol;
 use packet::malformed::Malformed;
+use program::narrow::{Narrow, Ports};
 
 /// Which ports are looked at.
 #[derive(Clone, Copy)]
@@ -21,6 +22,17 @@ const PORT: Meaning = Meaning { what: "a port", max: 65_535, names: &[] };
 pub(crate) fn make(which: Which, params: &Params, env: &Env) -> Result<Instance, ParamError> {
     let wanted = Numbers::from_param(params, "port", PORT)?;
     of_frames_or_streams(PortTest { which, wanted }, env)
+}
+
+/// What packets must be for one of the three to want them.
+pub(crate) fn narrow(which: Which, params: &Params) -> Option<Narrow> {
+    let ranges = match Numbers::from_param(params, "port", PORT).ok()? {
+        Some(wanted) => wanted.ranges()?,
+        None => vec![(0, u16::MAX)],
+    };
+    let source = matches!(which, Which::Either | Which::Source);
+    let destination = matches!(which, Which::Either | Which::Destination);
+    Some(Narrow { ports: Some(Ports { source, destination, ranges }), ..Narrow::default() })
 }
 
 struct PortTest {

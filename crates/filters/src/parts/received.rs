@@ -3,7 +3,7 @@
 //! In: receivers of crate `driver`, one for each of the device's queues. Out: blocks, copied, and counters that say where
 //! frames were lost. Such a device has no other reader; `ethernet` is the one that shares.
 
-use super::landing::Landing;
+use super::landing::{self, Landing};
 use base::limits::PULL_BLOCKS;
 use buffer::live::SlotFlags;
 use driver::counters::Meaning;
@@ -128,6 +128,10 @@ impl Source for Received {
 
     fn bell(&mut self) -> Option<BorrowedFd<'_>> {
         Some(self.bells.as_fd())
+    }
+
+    fn clock(&self) -> Option<u64> {
+        landing::clock()
     }
 
     fn stop(&mut self) -> bool {
