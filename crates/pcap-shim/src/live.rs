@@ -186,9 +186,11 @@ impl Live {
         self.tap.memory().next()
     }
 
-    /// Hands over the next packet before `limit`; its bytes stay where they are until the next call.
+    /// Hands over the next packet before `limit`: its header is written to `header`, its bytes stay where they are until the
+    /// next call. (Into a place and not as a result: a header written by fields and copied whole right afterwards stalls
+    /// the processor, for 20 ns where a packet takes 40.)
     #[inline]
-    pub fn next(&mut self, limit: u64, meter: &Meter) -> Option<(PacketHeader, *const u8)> {
+    pub fn next(&mut self, limit: u64, meter: &Meter, header: &mut PacketHeader) -> Option<*const u8> {
         loop {
             let packet = match self.ahead.take() {
                 Some(packet) => packet,
@@ -209,21 +211,21 @@ impl Live {
                 self.ahead = Some(next);
             }
             meter.advance(self.tap.position(), self.tap.settled());
-            if let Some(header) = copied.and_then(|copied| self.header(&packet, copied)) {
-                return Some((header, self.buffer.as_ptr()));
+            if copied.is_some_and(|copied| self.describe(&packet, copied, header)) {
+                return Some(self.buffer.as_ptr());
             }
         }
     }
 
-    /// What is said of a packet whose bytes were copied; `None` if it is not wanted after all.
+    /// What is said of a packet whose bytes were copied. Is it wanted after all?
     #[inline]
-    fn header(&mut self, packet: &Packet, copied: usize) -> Option<PacketHeader> {
+    fn describe(&mut self, packet: &Packet, copied: usize, header: &mut PacketHeader) -> bool {
         let facts = &packet.facts;
         let outgoing = facts.flags.has(SlotFlags::OUTBOUND);
         match self.way {
             Way::Both => {}
-            Way::In if outgoing => return None,
-            Way::Out if !outgoing => return None,
+            Way::In if outgoing => return false,
+            Way::Out if !outgoing => return false,
             Way::In | Way::Out => {}
         }
         let mut captured = copied.min(self.snap_bytes) as u32;
@@ -233,15 +235,18 @@ impl Live {
         if let Some(rest) = &self.expression.rest {
             let keep = rest[usize::from(outgoing)].run(&self.buffer[..copied], facts.wire);
             if keep == 0 {
-                return None;
+                return false;
             }
             captured = captured.min(keep);
         }
         let time = self.tap.time(packet);
         let (seconds, nanoseconds) = (time / 1_000_000_000, time % 1_000_000_000);
         let part = if self.precise { nanoseconds } else { nanoseconds / 1000 };
-        let time = libc::timeval { tv_sec: seconds as libc::time_t, tv_usec: part as libc::suseconds_t };
-        Some(PacketHeader { time, captured, wire: facts.wire })
+        header.time.tv_sec = seconds as libc::time_t;
+        header.time.tv_usec = part as libc::suseconds_t;
+        header.captured = captured;
+        header.wire = facts.wire;
+        true
     }
 
     /// Until when a read that begins now waits.

@@ -13,6 +13,7 @@ use crate::guard::{Failed, guarded};
 use program::cbpf::Instruction;
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Where libpcap lies, in the order in which it is looked for where no name leads to it.
 const PATHS: &[&CStr] = &[
@@ -43,6 +44,8 @@ macro_rules! functions {
         pub struct Real {
             /// The allocator it uses.
             pub allocate: Option<unsafe extern "C" fn(usize) -> *mut c_void>,
+            /// The C library's word on how many threads there are: not 0 while there is one.
+            single_threaded: Option<&'static AtomicU8>,
             $(/// By its name in C.
             pub $on: Option<unsafe extern "C" fn($($on_type),*) $(-> $on_gives)?>,)*
             $(/// By its name in C.
@@ -55,6 +58,7 @@ macro_rules! functions {
                 unsafe {
                     Real {
                         allocate: library.allocator(),
+                        single_threaded: Library(libc::RTLD_DEFAULT).variable(c"__libc_single_threaded"),
                         $($on: library.function(name(concat!(stringify!($on), "\0"))),)*
                         $($at: library.function(name(concat!(stringify!($at), "\0"))),)*
                     }
@@ -91,8 +95,6 @@ functions! {
         fn pcap_datalink_val_to_description(link: c_int) -> *const c_char;
         fn pcap_datalink_val_to_description_or_dlt(link: c_int) -> *const c_char;
         fn pcap_datalink_val_to_name(link: c_int) -> *const c_char;
-        fn pcap_dump(dumper: *mut u8, header: *const PacketHeader, bytes: *const u8);
-        fn pcap_dump_close(dumper: *mut c_void);
         fn pcap_dump_file(dumper: *mut c_void) -> *mut c_void;
         fn pcap_dump_flush(dumper: *mut c_void) -> c_int;
         fn pcap_dump_ftell(dumper: *mut c_void) -> c_long;
@@ -138,6 +140,8 @@ functions! {
         fn pcap_datalink(handle: *mut Pcap) -> c_int;
         fn pcap_datalink_ext(handle: *mut Pcap) -> c_int;
         fn pcap_dispatch(handle: *mut Pcap, count: c_int, callback: Handler, user: *mut u8) -> c_int;
+        fn pcap_dump(dumper: *mut u8, header: *const PacketHeader, bytes: *const u8);
+        fn pcap_dump_close(dumper: *mut c_void);
         fn pcap_dump_fopen(handle: *mut Pcap, file: *mut c_void) -> *mut c_void;
         fn pcap_dump_open(handle: *mut Pcap, path: *const c_char) -> *mut c_void;
         fn pcap_dump_open_append(handle: *mut Pcap, path: *const c_char) -> *mut c_void;
@@ -196,6 +200,15 @@ pub fn real() -> &'static Real {
     })
 }
 
+impl Real {
+    /// Has this process one thread, so that nothing need be locked? Of a C library that does not say, no.
+    #[inline]
+    pub fn has_one_thread(&self) -> bool {
+        // Whoever starts a second thread changes it before that, in the only thread there is.
+        self.single_threaded.is_some_and(|word| word.load(Ordering::Relaxed) != 0)
+    }
+}
+
 /// A name with its NUL.
 fn name(text: &'static str) -> &'static CStr {
     CStr::from_bytes_with_nul(text.as_bytes()).unwrap_or_default()
@@ -252,6 +265,16 @@ impl Library {
         }
         // SAFETY: the type of `malloc`.
         unsafe { self.function(c"malloc") }
+    }
+
+    /// The variable with this name.
+    ///
+    /// # Safety
+    ///
+    /// It is one byte, and stays.
+    unsafe fn variable(&self, name: &CStr) -> Option<&'static AtomicU8> {
+        // SAFETY: null, or as the caller says; an atomic byte is laid out as a byte.
+        unsafe { self.symbol(name).cast::<AtomicU8>().as_ref() }
     }
 
     /// The function with this name.

@@ -1,7 +1,7 @@
-//! What is known of a handle, and what libpcap does for our link types: compiling and writing files.
+//! What is known of a handle, and what libpcap knows of its link type.
 
 use super::{export, with, with_live};
-use crate::abi::{BpfProgram, ERROR_BYTES, Pcap, SNAPLEN_MAX, status};
+use crate::abi::{BpfProgram, Pcap, SNAPLEN_MAX, status};
 use crate::guard::guarded;
 use crate::handle::Handle;
 use crate::live::Live;
@@ -10,7 +10,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
 /// Has libpcap's handle do something, and keeps its error text if `failed` says so of what it gives.
-fn by_libpcap<T: Copy>(
+pub fn by_libpcap<T: Copy>(
     handle: &Handle,
     inactive: impl FnOnce() -> T,
     failed: impl FnOnce(T) -> bool,
@@ -129,58 +129,6 @@ fn link_name(link: c_int) -> String {
     format!("DLT {link}")
 }
 
-/// Opens a file to write packets to.
-fn dump(handle: &Handle, name: &str, open: impl FnOnce(*mut Pcap) -> Option<*mut c_void>) -> *mut c_void {
-    let inactive = || {
-        handle.fail(status::ERROR, format!("{name}: not-yet-activated pcap_t passed to pcap_dump_open"));
-        std::ptr::null_mut()
-    };
-    by_libpcap(handle, inactive, |file| file.is_null(), open)
-}
-
-/// A path, for people.
-///
-/// # Safety
-///
-/// `path` is null or a string.
-unsafe fn shown(path: *const c_char) -> String {
-    if path.is_null() {
-        return "A null pointer was supplied as the file name".into();
-    }
-    // SAFETY: by the caller's word.
-    unsafe { CStr::from_ptr(path) }.to_string_lossy().into_owned()
-}
-
-export! {
-    /// Opens a file to write packets to.
-    fn pcap_dump_open(handle: handle, path: *const c_char) -> *mut c_void => |ours| {
-        // SAFETY: the caller's path.
-        dump(ours, &unsafe { shown(path) }, |dead| {
-            // SAFETY: libpcap's handle, and the caller's path.
-            real().pcap_dump_open.map(|function| unsafe { function(dead, path) })
-        })
-    }
-}
-
-export! {
-    /// Opens a file to write packets behind those it has.
-    fn pcap_dump_open_append(handle: handle, path: *const c_char) -> *mut c_void => |ours| {
-        // SAFETY: the caller's path.
-        dump(ours, &unsafe { shown(path) }, |dead| {
-            // SAFETY: libpcap's handle, and the caller's path.
-            real().pcap_dump_open_append.map(|function| unsafe { function(dead, path) })
-        })
-    }
-}
-
-export! {
-    /// Takes an open file to write packets to.
-    fn pcap_dump_fopen(handle: handle, file: *mut c_void) -> *mut c_void => |ours| dump(ours, "stream", |dead| {
-        // SAFETY: libpcap's handle, and the caller's file.
-        real().pcap_dump_fopen.map(|function| unsafe { function(dead, file) })
-    })
-}
-
 export! {
     /// The text of the last error.
     fn pcap_geterr(handle: handle) -> *mut c_char => |ours| ours.error()
@@ -189,9 +137,9 @@ export! {
 export! {
     /// Prints the text of the last error.
     fn pcap_perror(handle: handle, prefix: *const c_char) => |ours| {
-        const { assert!(ERROR_BYTES < 4096) };
-        // SAFETY: the caller's text.
-        eprintln!("{}: {}", unsafe { shown(prefix) }, ours.error_text());
+        // SAFETY: the caller's text, or null.
+        let prefix = if prefix.is_null() { c"" } else { unsafe { CStr::from_ptr(prefix) } };
+        eprintln!("{}: {}", prefix.to_string_lossy(), ours.error_text());
     }
 }
 

@@ -1,6 +1,6 @@
 //! Lists of devices: libpcap's, and behind them each interface once more under a name of ours.
 
-use crate::abi::{ERROR_BYTES, Interface};
+use crate::abi::Interface;
 use crate::guard::{Failed, allocate, guarded};
 use crate::handle::write_error;
 use crate::names::{self, PREFIX, Target};
@@ -108,7 +108,6 @@ pub unsafe extern "C" fn pcap_lookupnet(
     mask: *mut u32,
     error: *mut c_char,
 ) -> c_int {
-    const { assert!(ERROR_BYTES == 256) };
     guarded(|| {
         let Some(function) = real().pcap_lookupnet else { return Failed::FAILED };
         // SAFETY: the caller's name, or null.

@@ -2,11 +2,12 @@
 //!
 //! - [`opening`] — pcap_create() to pcap_close(); [`settings`] — what is set in between.
 //! - [`reading`] — packets; [`control`] — filters, directions, stopping, statistics.
-//! - [`about`] — what is known of a handle; [`devices`] — lists; [`sending`].
+//! - [`about`] — what is known of a handle; [`devices`] — lists; [`sending`]; [`dumping`] — capture files.
 
 pub mod about;
 pub mod control;
 pub mod devices;
+pub mod dumping;
 pub mod opening;
 pub mod reading;
 pub mod sending;

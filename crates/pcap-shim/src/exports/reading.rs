@@ -23,6 +23,7 @@ fn dispatch(handle: &Handle, count: c_int, mut each: impl FnMut(&PacketHeader, *
         None => return lent(handle),
     };
     let mut done = 0;
+    let mut header = PacketHeader::default();
     loop {
         let waited = handle.with(|inner| {
             let live = inner.live.as_mut()?;
@@ -44,8 +45,8 @@ fn dispatch(handle: &Handle, count: c_int, mut each: impl FnMut(&PacketHeader, *
             }
         }
         while done < most {
-            let next = handle.with(|inner| inner.live.as_mut()?.next(limit, &handle.meter));
-            let Some(Some((header, bytes))) = next else { break };
+            let next = handle.with(|inner| inner.live.as_mut()?.next(limit, &handle.meter, &mut header));
+            let Some(Some(bytes)) = next else { break };
             each(&header, bytes);
             done += 1;
             if handle.stop.is_wanted() && handle.stop.take() {
