@@ -1,0 +1,6 @@
+//! Live traffic as people read it, in namespaces of the tests' own; skipped where those cannot be made.
+//!
+//! - `net` — what they share; `requests` — `streamline run`.
+
+mod net;
+mod requests;
