@@ -10,6 +10,7 @@ pub(crate) mod explain;
 pub(crate) mod filters;
 pub(crate) mod fmt;
 pub(crate) mod man;
+pub(crate) mod pcap;
 pub(crate) mod pipe;
 pub(crate) mod ps;
 pub(crate) mod run;
