@@ -31,6 +31,10 @@ impl Running {
         rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).unwrap();
     }
 
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.0.as_mut().expect("not waited for yet").try_wait().unwrap().is_some()
+    }
+
     pub(crate) fn end(mut self) -> Output {
         self.0.take().expect("not waited for yet").wait_with_output().unwrap()
     }

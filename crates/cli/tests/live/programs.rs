@@ -1,0 +1,364 @@
+//! `streamline pcap`: tcpdump, dumpcap and tshark as they are installed, on a shared capture, compared with the same
+//! programs on libpcap's own beside them. What is not installed is skipped.
+
+use crate::net::*;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use testkit::network::{Pair, may_make_networks};
+
+/// Builds the library, once; says where it is. Cargo builds it for no test by itself, for no test can link it.
+pub(crate) fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let profile = Path::new(PROGRAM).parent().unwrap();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--package", "pcap-shim", "--target-dir"]).arg(profile.parent().unwrap());
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        profile.join("libstreamline_pcap.so")
+    })
+}
+
+/// Where a program is; says so where it is not.
+pub(crate) fn installed(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(program)).find(|path| path.is_file());
+    if found.is_none() {
+        eprintln!("skipped: {program} is not installed");
+    }
+    found
+}
+
+/// `streamline pcap` for a program.
+fn ours(daemon: Option<&Path>, program: &Path) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.env("STREAMLINE_PCAP_LIBRARY", library()).arg("pcap");
+    if let Some(socket) = daemon {
+        command.arg("--daemon").arg(socket);
+    }
+    command.arg("--").arg(program);
+    command
+}
+
+/// Everything that was sent: each fourth goes out of the device, the others come in. Tags of both sorts, and many flows.
+fn mixed(count: u32) -> Vec<Vec<u8>> {
+    let frame = |number: u32| {
+        let port = [53, 80, 4789, 5000 + (number % 97) as u16][number as usize % 4];
+        let mut frame = datagram(number, port, 60 + (number as usize * 37) % 1400);
+        frame[6] = if is_outgoing(number as usize) { 4 } else { 2 };
+        match number % 7 {
+            0 => tagged(frame, 7),
+            1 => service_tagged(tagged(frame, 7), 9),
+            _ => frame,
+        }
+    };
+    (0..count).map(frame).collect()
+}
+
+fn is_outgoing(number: usize) -> bool {
+    number % 4 == 3
+}
+
+/// The same behind a tag of a provider's (QinQ).
+fn service_tagged(frame: Vec<u8>, tag: u16) -> Vec<u8> {
+    let mut frame = tagged(frame, tag);
+    frame[12..14].copy_from_slice(&0x88a8u16.to_be_bytes());
+    frame
+}
+
+fn send_mixed(pair: &Pair, frames: &[Vec<u8>]) {
+    let (mut far, mut near) = (pair.far.sender(), pair.near.sender());
+    for (number, frame) in frames.iter().enumerate() {
+        let sender = if is_outgoing(number) { &mut near } else { &mut far };
+        sender.send(frame).unwrap();
+    }
+}
+
+/// Packets that came, and those that went: what is sent may overtake what is received between one place of the kernel and
+/// another, but each way has its order.
+fn by_way(packets: Vec<(u32, Vec<u8>)>) -> [Vec<(u32, Vec<u8>)>; 2] {
+    let (went, came) = packets.into_iter().partition(|(_, frame)| frame[6] == 4);
+    [came, went]
+}
+
+/// Which frames are wanted, by number, and how many bytes of each.
+type Wanted = fn(usize, &[u8]) -> Option<usize>;
+
+fn wanted(frames: &[Vec<u8>], which: Wanted) -> Vec<(u32, Vec<u8>)> {
+    let cut = |(number, frame): (usize, &Vec<u8>)| {
+        let keep = which(number, frame)?;
+        Some((frame.len() as u32, frame[..frame.len().min(keep)].to_vec()))
+    };
+    frames.iter().enumerate().filter_map(cut).collect()
+}
+
+const ALL: usize = 70_000;
+
+fn port(frame: &[u8]) -> u16 {
+    let at = frame.len().min(36);
+    u16::from_be_bytes([frame[at], frame[at + 1]])
+}
+
+#[test]
+fn programs_get_what_they_get_from_libpcap() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(None);
+    let frames = mixed(1200);
+    // What each is told, and which frames it then wants. Each ends by itself once it has them all.
+    let rows: &[(&str, &[&str], &str, Wanted)] = &[
+        ("tcpdump", &[], "", |_, _| Some(ALL)),
+        ("tcpdump", &["-s", "64"], "", |_, _| Some(64)),
+        ("tcpdump", &["-Q", "in"], "", |number, _| (!is_outgoing(number)).then_some(ALL)),
+        ("tcpdump", &["-Q", "out", "-s", "100"], "", |number, _| is_outgoing(number).then_some(100)),
+        ("tcpdump", &["--time-stamp-precision=nano"], "udp port 53 and not vlan", |number, frame| {
+            (number % 7 > 1 && port(frame) == 53).then_some(ALL)
+        }),
+        ("tcpdump", &["--immediate-mode"], "vlan 7", |number, _| (number % 7 == 0).then_some(ALL)),
+        ("tcpdump", &["-p"], "vlan 9", |number, _| (number % 7 == 1).then_some(ALL)),
+        ("tcpdump", &[], "outbound and udp", |number, _| (is_outgoing(number) && number % 7 > 1).then_some(ALL)),
+        ("dumpcap", &["-P", "-f"], "udp and not vlan", |number, _| (number % 7 > 1).then_some(ALL)),
+        ("dumpcap", &["-P", "-s", "70", "-f"], "vlan", |number, _| (number % 7 < 2).then_some(70)),
+    ];
+    let mut running = Vec::new();
+    for (row, (name, options, filter, which)) in rows.iter().enumerate() {
+        let Some(program) = installed(name) else { continue };
+        let expected = wanted(&frames, *which);
+        // libpcap's own decides on the first packets by itself, and does not know where they go.
+        let sides = if filter.contains("outbound") { &["ours"][..] } else { &["stock", "ours"] };
+        for &who in sides {
+            let mut command = if who == "ours" { ours(Some(&net.socket()), &program) } else { Command::new(&program) };
+            let file = format!("{row}-{who}");
+            command.args(["-i", net.device(), "-c", &expected.len().to_string(), "-w", &format!("{file}.pcap")]);
+            if who == "stock" {
+                // Beside many others on few processors, its usual buffer might not do; dumpcap counts in MiB.
+                command.args(["-B", if *name == "tcpdump" { "16384" } else { "16" }]);
+            }
+            command.args(*options).args((!filter.is_empty()).then_some(filter));
+            running.push((row, file.clone(), net.there_noting(command, &format!("{file}.txt"))));
+            // Each says so when its filter is set, and not before.
+            let says = if *name == "tcpdump" { "listening on" } else { "File: " };
+            until(&format!("row {row}, {who}: it listens"), || {
+                let text = net.text(&format!("{file}.txt"));
+                assert!(!text.contains("error"), "{text}");
+                text.contains(says)
+            });
+        }
+    }
+    send_mixed(&net.pair, &frames);
+    for (row, file, mut running) in running {
+        until(&format!("{file}: it has all it was to get"), || running.has_ended());
+        let text = net.text(&format!("{file}.txt"));
+        assert!(running.end().status.success(), "{file}: {text}");
+        let expected = by_way(wanted(&frames, rows[row].3));
+        let got = by_way(packets(&net.path(&format!("{file}.pcap"))));
+        assert_eq!(got.each_ref().map(Vec::len), expected.each_ref().map(Vec::len), "{file}");
+        assert!(got == expected, "{file}: other bytes or another order");
+    }
+    let time = |file: &str| times(&net.path(file));
+    if net.path("0-stock.pcap").exists() {
+        // Taken at two places of the kernel, one after the other: on a busy machine some lie further apart.
+        let pairs = time("0-stock.pcap").into_iter().zip(time("0-ours.pcap"));
+        let mut apart: Vec<u64> = pairs.map(|(stock, ours)| stock.abs_diff(ours)).collect();
+        apart.sort_unstable();
+        assert!(apart[apart.len() / 2] < 1_000_000, "{} ns between the times of one packet", apart[apart.len() / 2]);
+    }
+    until("no reader is left behind", || net.readers() == 0);
+}
+
+/// Times of the packets of a capture, those that came before those that went, in nanoseconds.
+fn times(path: &Path) -> Vec<u64> {
+    let bytes = std::fs::read(path).unwrap();
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let unit = if word(0) == 0xa1b2_3c4d { 1 } else { 1000 };
+    let (mut at, mut times) = (24, [Vec::new(), Vec::new()]);
+    while at + 16 <= bytes.len() {
+        let way = usize::from(bytes[at + 16 + 6] == 4);
+        times[way].push(u64::from(word(at)) * 1_000_000_000 + u64::from(word(at + 4)) * unit);
+        at += 16 + word(at + 8) as usize;
+    }
+    times.concat()
+}
+
+#[test]
+fn what_is_counted_is_what_libpcap_counts() {
+    if !may_make_networks() {
+        return;
+    }
+    let Some(tcpdump) = installed("tcpdump") else { return };
+    let net = Net::new(None);
+    let frames = mixed(400);
+    let rows: &[(&str, Wanted)] = &[
+        ("udp port 80 and not vlan", |number, frame| (number % 7 > 1 && port(frame) == 80).then_some(ALL)),
+        ("tcp port 9", |_, _| None),
+        ("", |_, _| Some(ALL)),
+    ];
+    let mut running = Vec::new();
+    for (row, (filter, which)) in rows.iter().enumerate() {
+        for who in ["stock", "ours"] {
+            let mut command = if who == "ours" { ours(Some(&net.socket()), &tcpdump) } else { Command::new(&tcpdump) };
+            let file = format!("{row}-{who}");
+            command.args(["-i", net.device(), "-U", "-w", &format!("{file}.pcap"), filter]);
+            let program = net.there_noting(command, &format!("{file}.txt"));
+            running.push((file.clone(), wanted(&frames, *which).len(), program));
+            until("it listens", || net.text(&format!("{file}.txt")).contains("listening on"));
+        }
+    }
+    send_mixed(&net.pair, &frames);
+    for (file, count, running) in running {
+        let (capture, text) = (net.path(&format!("{file}.pcap")), format!("{file}.txt"));
+        until(&format!("{file}: it has written all"), || packets(&capture).len() >= count);
+        // Says how much it has, and goes on.
+        running.signal(rustix::process::Signal::USR1);
+        let totals = |net: &Net| net.text(&text).matches(" packets dropped by kernel").count();
+        until(&format!("{file}: it says how much it has"), || totals(&net) == 1);
+        let output = running.interrupt();
+        let text = net.text(&text);
+        assert!(output.status.success(), "{file}: {text}");
+        let expected =
+            format!("{count} packets captured\n{count} packets received by filter\n0 packets dropped by kernel\n");
+        let lines: String =
+            text.lines().filter(|line| line.contains(" packets ")).flat_map(|line| [line, "\n"]).collect();
+        // The first is one line, with commas; the second ends it.
+        assert!(lines.ends_with(&expected), "{file}: {text}");
+        assert!(text.contains(&expected.trim_end().replace('\n', ", ")), "{file}: {text}");
+        assert_eq!(packets(&capture).len(), count, "{file}");
+    }
+}
+
+#[test]
+fn parts_of_the_flows_add_up() {
+    if !may_make_networks() {
+        return;
+    }
+    let Some(tcpdump) = installed("tcpdump") else { return };
+    let net = Net::new(None);
+    let frames = mixed(600);
+    let parts: Vec<Running> = (0..4)
+        .map(|part| {
+            let mut command = ours(Some(&net.socket()), &tcpdump);
+            command.args(["-i", &format!("sl:{}@{part}/4", net.device()), "-U", "-w", &format!("{part}.pcap")]);
+            let running = net.there_noting(command, &format!("{part}.txt"));
+            until("it listens", || net.text(&format!("{part}.txt")).contains("listening on"));
+            running
+        })
+        .collect();
+    send_mixed(&net.pair, &frames);
+    let got = || -> Vec<_> { (0..4).map(|part| packets(&net.path(&format!("{part}.pcap")))).collect() };
+    until("all are in one of them", || got().iter().map(Vec::len).sum::<usize>() >= frames.len());
+    let mut captured = 0;
+    for (part, running) in parts.into_iter().enumerate() {
+        assert!(running.interrupt().status.success());
+        let text = net.text(&format!("{part}.txt"));
+        let count = packets(&net.path(&format!("{part}.pcap"))).len();
+        for what in ["captured", "received by filter"] {
+            assert!(text.contains(&format!("{count} packets {what}\n")), "{text}");
+        }
+        captured += count;
+    }
+    assert_eq!(captured, frames.len());
+    let mut flows: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+    for (part, packets) in got().into_iter().enumerate() {
+        assert!(!packets.is_empty(), "part {part} has no flow of a hundred");
+        for (_, frame) in packets {
+            // Its tags, addresses and ports.
+            let tags = frame.chunks(2).skip(6).step_by(2).take_while(|kind| *kind != [8, 0]).count() * 4;
+            let flow = [&frame[12..12 + tags], &frame[26 + tags..38 + tags]].concat();
+            assert_eq!(*flows.entry(flow).or_insert(part), part, "a flow is in two parts");
+        }
+    }
+}
+
+#[test]
+fn standard_output_is_a_capture_with_and_without_a_daemon() {
+    if !may_make_networks() {
+        return;
+    }
+    let Some(tcpdump) = installed("tcpdump") else { return };
+    let net = Net::new(None);
+    let frames = mixed(40);
+    let mut daemons = vec![Some(net.socket())];
+    if Path::new("/run/streamline/control").exists() {
+        eprintln!("skipped: a daemon is there, so that nothing runs without one");
+    } else {
+        daemons.push(None);
+    }
+    for daemon in daemons {
+        let mut command = ours(daemon.as_deref(), &tcpdump);
+        command.env_remove("STREAMLINE_DAEMON").args(["-i", net.device(), "-c", "40", "-w", "-"]);
+        let mut running = net.there_noting(command, "said.txt");
+        until("it listens", || net.text("said.txt").contains("listening on"));
+        send_mixed(&net.pair, &frames);
+        until("it has all it was to get", || running.has_ended());
+        std::fs::write(net.path("got.pcap"), running.end().stdout).unwrap();
+        assert!(by_way(packets(&net.path("got.pcap"))) == by_way(wanted(&frames, |_, _| Some(ALL))), "{daemon:?}");
+        assert!(net.text("said.txt").contains("40 packets captured\n"), "{}", net.text("said.txt"));
+    }
+}
+
+#[test]
+fn tshark_captures_by_the_program_beside_it() {
+    if !may_make_networks() {
+        return;
+    }
+    let (Some(tshark), Some(_)) = (installed("tshark"), installed("dumpcap")) else { return };
+    let net = Net::new(None);
+    let mut command = ours(Some(&net.socket()), &tshark);
+    command.args(["-i", net.device(), "-f", "udp port 53", "-c", "3", "-n", "-T", "fields", "-e", "udp.dstport"]);
+    let mut running = net.there_noting(command, "said.txt");
+    let mut sender = net.pair.far.sender();
+    until("it has three packets", || {
+        sender.send(&datagram(1, 80, 60)).unwrap();
+        sender.send(&datagram(2, 53, 60)).unwrap();
+        running.has_ended()
+    });
+    let output = running.end();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "53\n53\n53\n", "{}", net.text("said.txt"));
+}
+
+#[test]
+fn who_is_stopped_loses_packets_and_never_tears_them() {
+    if !may_make_networks() {
+        return;
+    }
+    let Some(tcpdump) = installed("tcpdump") else { return };
+    let net = Net::new(None);
+    let mut command = ours(Some(&net.socket()), &tcpdump);
+    // A ring of 1 MiB, and three times as much.
+    command.args(["-i", net.device(), "-B", "1024", "-U", "-w", "got.pcap"]);
+    let running = net.there_noting(command, "said.txt");
+    until("it listens", || net.text("said.txt").contains("listening on"));
+    let frames: Vec<Vec<u8>> = (0..2400u32)
+        .map(|number| {
+            let mut frame = datagram(number, 53, 1400);
+            frame[46..].fill(number as u8);
+            frame
+        })
+        .collect();
+    send(&net, &frames[..100]);
+    running.signal(rustix::process::Signal::STOP);
+    send(&net, &frames[100..2300]);
+    running.signal(rustix::process::Signal::CONT);
+    send(&net, &frames[2300..]);
+    let last = |net: &Net| packets(&net.path("got.pcap")).pop();
+    until("it has the last packet", || last(&net).is_some_and(|(_, frame)| frame == frames[2399]));
+    assert!(running.interrupt().status.success());
+    let (said, got) = (net.text("said.txt"), packets(&net.path("got.pcap")));
+    let numbers: Vec<usize> =
+        got.iter().map(|(_, frame)| u32::from_be_bytes(frame[42..46].try_into().unwrap()) as usize).collect();
+    assert!(numbers.is_sorted_by(|one, next| one < next));
+    assert!(numbers.iter().zip(&got).all(|(number, (_, frame))| *frame == frames[*number]), "a packet of two");
+    assert!(got.len() < frames.len(), "nothing was lost: {said}");
+    let totals = [
+        format!("{} packets captured\n", got.len()),
+        "2400 packets received by filter\n".into(),
+        format!("{} packets dropped by kernel\n", 2400 - got.len()),
+    ];
+    assert!(totals.iter().all(|line| said.contains(line)), "{said} of {}", got.len());
+}
