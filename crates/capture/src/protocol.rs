@@ -189,39 +189,43 @@ impl Answer {
     }
 }
 
-/// Room that is left for one more entry of a state.
-const ENTRY_BYTES: usize = 16 << 10;
-
+/// Entries are written whole or left out.
 fn encode_state(mut out: Out, state: &DaemonState) -> Vec<u8> {
-    let room = |out: &Out| out.0.len() + ENTRY_BYTES < MESSAGE_BYTES;
-    for client in &state.clients {
-        if !room(&out) {
-            return out.0;
-        }
-        out.u8(1).u64(client.id).u32(client.process as u32).u32(client.user).text(&client.purpose).u64(client.since);
-        let readers = &client.readers[..client.readers.len().min(64)];
-        out.u8(readers.len() as u8);
-        for (id, device) in readers {
-            out.u64(*id).text(&device[..device.len().min(64)]);
-        }
-    }
-    for ring in &state.rings {
-        if !room(&out) {
-            return out.0;
-        }
-        let (packets, bytes) = ring.seen;
-        out.u8(2).device(&ring.device).u32(ring.group).u64(ring.ring_bytes).u64(packets).u64(bytes).u64(ring.written);
-        out.u8(ring.readers.len() as u8);
-        for reader in &ring.readers {
-            out.u64(reader.id).u8(reader.bit).u64(reader.matched).u8(reader.asleep.into());
-        }
-        let statistics = &ring.statistics[..ring.statistics.len().min(100)];
-        out.u8(statistics.len() as u8);
-        for (name, number) in statistics {
-            out.text(name).u64(*number);
+    let clients = state.clients.iter().map(encode_client);
+    for entry in clients.chain(state.rings.iter().map(encode_ring)) {
+        if out.0.len() + entry.0.len() <= MESSAGE_BYTES {
+            out.0.extend(entry.0);
         }
     }
     out.0
+}
+
+fn encode_client(client: &ClientState) -> Out {
+    let mut out = Out::default();
+    out.u8(1).u64(client.id).u32(client.process as u32).u32(client.user).text(&client.purpose).u64(client.since);
+    let readers = &client.readers[..client.readers.len().min(64)];
+    out.u8(readers.len() as u8);
+    for (id, device) in readers {
+        out.u64(*id).text(device);
+    }
+    out
+}
+
+fn encode_ring(ring: &RingState) -> Out {
+    let mut out = Out::default();
+    let (packets, bytes) = ring.seen;
+    out.u8(2).device(&ring.device).u32(ring.group).u64(ring.ring_bytes).u64(packets).u64(bytes).u64(ring.written);
+    let readers = &ring.readers[..ring.readers.len().min(64)];
+    out.u8(readers.len() as u8);
+    for reader in readers {
+        out.u64(reader.id).u8(reader.bit).u64(reader.matched).u8(reader.asleep.into());
+    }
+    let statistics = &ring.statistics[..ring.statistics.len().min(100)];
+    out.u8(statistics.len() as u8);
+    for (name, number) in statistics {
+        out.text(name).u64(*number);
+    }
+    out
 }
 
 fn decode_state(fields: &mut In<'_>) -> Option<DaemonState> {

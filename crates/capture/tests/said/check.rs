@@ -1,0 +1,51 @@
+//! What must hold of any bytes that come over a control socket. Shared by the fuzz target `control`.
+
+use capture::protocol::{Answer, DaemonState, MESSAGE_BYTES, Question};
+use program::cbpf::Instruction;
+
+/// What is read is read once and the same way by everybody, and takes no more memory than its bytes warrant.
+pub fn check(packet: &[u8]) {
+    if let Some(question) = Question::decode(packet) {
+        assert!(question.encode() == packet, "written down otherwise: {question:?}");
+        if let Question::Exchange(_, program) = &question {
+            check_program(program);
+        }
+        if let Question::Open(wish) = &question {
+            check_program(&wish.program);
+        }
+    }
+    match Answer::decode(packet) {
+        None => {}
+        Some(Answer::State(state)) => {
+            assert!(bytes_of(&state) <= 64 * packet.len().max(1), "{} bytes of {}", bytes_of(&state), packet.len());
+            let again = Answer::State(state).encode();
+            assert!(again.len() <= MESSAGE_BYTES && Answer::decode(&again).is_some(), "it cannot be passed on");
+        }
+        Some(answer) => assert!(answer.encode() == packet, "written down otherwise: {answer:?}"),
+    }
+}
+
+/// A program is refused, or can be run, and can be written down again.
+fn check_program(program: &[Instruction]) {
+    let Ok(lowered) = program::from_cbpf(program) else { return };
+    let again = program::to_cbpf(&lowered);
+    assert!(program::from_cbpf(&again).is_ok(), "what was lowered cannot be written down");
+    let interpreter = program::Interpreter::new(&lowered);
+    for packet in [&[][..], &[0xff; 60]] {
+        interpreter.run(packet, packet.len() as u32);
+    }
+}
+
+/// Memory that a state takes, about.
+fn bytes_of(state: &DaemonState) -> usize {
+    let clients = state.clients.iter().map(|client| {
+        let devices = client.readers.iter().map(|(_, device)| size_of_val(&(0u64, String::new())) + device.len());
+        size_of_val(client) + client.purpose.len() + devices.sum::<usize>()
+    });
+    let rings = state.rings.iter().map(|ring| {
+        let names = ring.statistics.iter().map(|(name, _)| size_of_val(&(String::new(), 0u64)) + name.len());
+        let device = ring.device.name.len() + ring.device.how.len();
+        size_of_val(ring) + device + size_of_val(ring.readers.as_slice()) + names.sum::<usize>()
+    });
+    clients.sum::<usize>() + rings.sum::<usize>()
+}

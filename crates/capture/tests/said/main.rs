@@ -1,0 +1,180 @@
+//! What a control socket's parsers make of anything: random bytes, and what a client says, changed here and there. The same
+//! few thousand inputs in every run; `cargo xtask fuzz control` looks for others.
+
+mod check;
+
+use capture::codec::Line;
+use capture::handout::Exchange;
+use capture::protocol::{Answer, ClientState, DaemonState, Granted, Question};
+use capture::taps::{ReaderState, RingState};
+use capture::writer::TroubleKind;
+use capture::{By, Device, Direction, Mode, Wish};
+use check::check;
+use program::cbpf::Instruction;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+
+/// Runs a property on inputs that are the same each time.
+fn always<S: Strategy>(cases: u32, inputs: S, holds: impl Fn(S::Value)) {
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let random = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let outcome = TestRunner::new_with_rng(config, random).run(&inputs, |input| {
+        holds(input);
+        Ok(())
+    });
+    outcome.unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![Just(String::new()), "[a-z0-9]{1,15}", "\\PC{0,40}", Just("ä".repeat(80)), Just("x".repeat(5000))]
+}
+
+fn instruction() -> impl Strategy<Value = Instruction> {
+    let code = prop_oneof![any::<u16>(), (0u16..0xc0), Just(0x28), Just(0x30), Just(0x15), Just(0x06)];
+    let k = prop_oneof![any::<u32>(), 0u32..64];
+    (code, 0u8..4, 0u8..4, k).prop_map(|(code, jt, jf, k)| Instruction { code, jt, jf, k })
+}
+
+fn program() -> impl Strategy<Value = Vec<Instruction>> {
+    let ends = Instruction { code: 6, jt: 0, jf: 0, k: 1 };
+    vec(instruction(), 0..30).prop_map(move |mut program| {
+        program.push(ends);
+        program
+    })
+}
+
+fn wish() -> impl Strategy<Value = Wish> {
+    let numbers = (any::<u32>(), any::<u64>(), any::<u64>(), any::<bool>(), any::<bool>());
+    let choices = (0usize..2, 0usize..3, 0usize..3);
+    (text(), choices, program(), numbers).prop_map(|(device, (mode, by, direction), program, numbers)| {
+        let (sample, ring_bytes, last_ns, promiscuous, keep) = numbers;
+        Wish {
+            device,
+            mode: [Mode::Tap, Mode::Consume][mode],
+            by: [By::WhatIsBest, By::Kernel, By::PacketSocket][by],
+            direction: [Direction::Both, Direction::In, Direction::Out][direction],
+            program,
+            sample,
+            promiscuous,
+            ring_bytes,
+            last_ns,
+            keep,
+        }
+    })
+}
+
+fn question() -> impl Strategy<Value = Question> {
+    prop_oneof![
+        (any::<u32>(), text()).prop_map(|(version, purpose)| Question::Hello(version, purpose)),
+        text().prop_map(Question::Device),
+        wish().prop_map(Question::Open),
+        (any::<u64>(), program()).prop_map(|(id, program)| Question::Exchange(id, program)),
+        any::<u64>().prop_map(Question::Close),
+        Just(Question::State),
+        any::<u64>().prop_map(Question::Stop),
+    ]
+}
+
+fn device() -> impl Strategy<Value = Device> {
+    (text(), any::<u32>(), any::<u16>(), any::<u32>(), text()).prop_map(|(name, index, link_type, mtu, how)| Device {
+        name,
+        index,
+        link_type,
+        mtu,
+        how,
+    })
+}
+
+fn client() -> impl Strategy<Value = ClientState> {
+    let readers = prop_oneof![vec((any::<u64>(), text()), 0..4), vec((any::<u64>(), text()), 64..70)];
+    (any::<u64>(), any::<i32>(), any::<u32>(), text(), any::<u64>(), readers).prop_map(
+        |(id, process, user, purpose, since, readers)| ClientState { id, process, user, purpose, since, readers },
+    )
+}
+
+fn ring() -> impl Strategy<Value = RingState> {
+    let reader = (any::<u64>(), 0u8..64, any::<u64>(), any::<bool>())
+        .prop_map(|(id, bit, matched, asleep)| ReaderState { id, bit, matched, asleep });
+    let counts = (any::<u32>(), any::<u64>(), any::<(u64, u64)>(), any::<u64>());
+    let statistics = prop_oneof![vec((text(), any::<u64>()), 0..4), vec((text(), any::<u64>()), 98..103)];
+    (device(), counts, vec(reader, 0..65), statistics).prop_map(|(device, counts, readers, statistics)| {
+        let (group, ring_bytes, seen, written) = counts;
+        RingState { device, group, ring_bytes, seen, written, readers, statistics }
+    })
+}
+
+fn answer() -> impl Strategy<Value = Answer> {
+    let granted = (device(), any::<[u64; 6]>(), 0u8..64, 18u32..29).prop_map(|(device, numbers, bit, shift)| {
+        let [id, packets, bytes, seen_before, first, decided] = numbers;
+        let geometry = buffer::live::Geometry::new(1 << shift, shift);
+        Granted { id, device, geometry, bit, matched_before: (packets, bytes), seen_before, first, decided }
+    });
+    let exchanged = (0u8..64, any::<(u64, u64)>(), any::<u64>()).prop_map(|(bit, matched_before, first)| Exchange {
+        bit,
+        matched_before,
+        first,
+    });
+    let state = (vec(client(), 0..4), vec(ring(), 0..3));
+    prop_oneof![
+        any::<u32>().prop_map(Answer::Hello),
+        device().prop_map(Answer::Device),
+        granted.prop_map(Answer::Granted),
+        exchanged.prop_map(Answer::Exchanged),
+        Just(Answer::Done),
+        state.prop_map(|(clients, rings)| Answer::State(DaemonState { clients, rings })),
+        text().prop_map(|text| Answer::Refused(TroubleKind::Full, text)),
+    ]
+}
+
+/// What to do to a packet: where, and what.
+type Change = (usize, u8, u8);
+
+/// Bytes changed, cut out, doubled, or put in.
+fn changed(mut packet: Vec<u8>, changes: &[Change]) -> Vec<u8> {
+    for &(at, what, byte) in changes {
+        let at = at % packet.len().max(1);
+        match what {
+            0 => packet.insert(at, byte),
+            1 if !packet.is_empty() => drop(packet.remove(at)),
+            2 => packet.truncate(at),
+            3 => packet.extend_from_within(at..),
+            _ if !packet.is_empty() => packet[at] = byte,
+            _ => {}
+        }
+    }
+    packet
+}
+
+fn changes() -> impl Strategy<Value = Vec<Change>> {
+    vec((any::<usize>(), 0u8..8, prop_oneof![any::<u8>(), Just(0), Just(0xff), 0u8..8]), 0..6)
+}
+
+#[test]
+fn any_bytes_are_understood_one_way_or_not_at_all() {
+    always(3000, (0u8..9, vec(any::<u8>(), 0..200)), |(kind, mut bytes)| {
+        bytes.insert(0, kind);
+        check(&bytes);
+    });
+}
+
+#[test]
+fn what_is_said_and_changed_on_the_way_is_understood_one_way_or_not_at_all() {
+    always(3000, (question(), changes()), |(question, changes)| check(&changed(question.encode(), &changes)));
+    always(700, (answer(), changes()), |(answer, changes)| check(&changed(answer.encode(), &changes)));
+}
+
+#[test]
+fn lines_say_positions() {
+    always(300, any::<[u8; 8]>(), |bytes| assert_eq!(Line::from_bytes(bytes).to_bytes(), bytes));
+}
+
+#[test]
+fn a_state_that_is_too_long_is_cut_and_can_be_read() {
+    always(20, (client(), 0usize..2000, ring(), 0usize..200), |(client, clients, ring, rings)| {
+        let state = DaemonState { clients: vec![client; clients], rings: vec![ring; rings] };
+        let packet = Answer::State(state).encode();
+        check(&packet);
+        assert!(Answer::decode(&packet).is_some(), "{} bytes", packet.len());
+    });
+}
