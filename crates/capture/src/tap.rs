@@ -430,6 +430,10 @@ impl Tap {
         if !self.found {
             return if self.announce() { Rest::Sleep } else { Rest::Look };
         }
+        if self.announced {
+            // It was woken, perhaps by who only saw the line become readable: that was for what was found.
+            self.hear();
+        }
         self.found = false;
         let lag = self.reader.lag();
         if lag > NAP_LAG {

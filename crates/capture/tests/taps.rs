@@ -2,9 +2,10 @@
 
 use buffer::live::{Areas, Facts, Geometry, SlotFlags};
 use capture::copying::{Copying, Ring, ring};
-use capture::tap::Found;
+use capture::tap::{Found, Rest};
 use capture::{By, Device, Direction, Expression, Opened, Share, Tap, Taps, Trouble, Wish, Writer};
 use program::cbpf::Instruction;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
@@ -177,6 +178,26 @@ fn who_sleeps_is_woken_by_what_it_wants_and_by_nothing_else() {
     // Found at once where there is something already.
     publish(&mut half, 7..8);
     assert!(!tap.announce());
+}
+
+#[test]
+fn who_is_woken_naps_while_packets_come_instead_of_being_woken_for_each() {
+    let (player, taps) = player();
+    let mut tap = Tap::new(taps.open(&wish(), 0).unwrap(), None, None).unwrap();
+    let mut half = player.halves.lock().unwrap().pop_front().unwrap();
+    let line_is_readable = |tap: &Tap, wait| {
+        let mut fds = [PollFd::from_borrowed_fd(tap.line(), PollFlags::IN)];
+        rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: wait, tv_nsec: 0 })).unwrap() > 0
+    };
+    while tap.rest() != Rest::Sleep {}
+    // Who polls the line for it need not read what is on it.
+    publish(&mut half, 0..1);
+    assert!(line_is_readable(&tap, 10));
+    assert_eq!(take(&mut tap), [0]);
+    assert!(matches!(tap.rest(), Rest::Nap(_)) && !tap.announced());
+    publish(&mut half, 1..2);
+    assert!(!line_is_readable(&tap, 0), "nobody was asked to wake it");
+    assert_eq!(take(&mut tap), [1]);
 }
 
 #[test]
