@@ -5,12 +5,14 @@
 //! taps is the processor time of everybody, the sender included (it is the one who is interrupted), for each packet, minus
 //! what the sender needs with no tap, measured right before. Starting and ending programs is not counted.
 //!
-//! [`field`] has the devices, the daemon and the sender; [`taps`] the programs.
+//! [`field`] has the devices, the daemon and the sender; [`taps`] the programs; [`limits`] what is no cost: losses, memory,
+//! waiting, idling.
 
 pub mod field;
+pub mod limits;
 pub mod taps;
 
-use crate::case::{Case, How, Sides, Trouble};
+use crate::case::{Case, How, Numbers, Sides, Trouble};
 use crate::measure::{Clock, Figure, Side};
 use crate::setting::Setting;
 use crate::table::{Goal, Touched};
@@ -31,8 +33,14 @@ const REJECTING: [&str; 9] = [
     "tcp[13] & 4 != 0 and port 99",
 ];
 
+/// MiB of every buffer where costs are compared, so that nothing is lost.
+const BUFFER: u32 = 64;
+
+/// MiB of every buffer where losses are looked for: libpcap's default.
+const SMALL_BUFFER: u32 = 2;
+
 fn tcpdump(who: Who, expression: &'static str) -> Tap {
-    Tap { who, program: Program::Tcpdump, expression }
+    Tap { who, program: Program::Tcpdump, expression, buffer: BUFFER }
 }
 
 fn one(who: Who) -> Vec<Tap> {
@@ -52,7 +60,7 @@ fn one_rejecting(who: Who) -> Vec<Tap> {
 }
 
 fn dumpcap(who: Who) -> Vec<Tap> {
-    vec![Tap { who, program: Program::Dumpcap, expression: "" }]
+    vec![Tap { who, program: Program::Dumpcap, expression: "", buffer: BUFFER }]
 }
 
 /// Two sets of taps, and the length of the frames that are sent.
@@ -121,7 +129,63 @@ pub static CASES: &[Case] = &[
     ),
     case!("nine tcpdumps that match all, 64 B", "stock", Goal::AtMost(0.45, 0.27), nine, (nine, Who::Stock), 64),
     case!("nine tcpdumps that match all, 1,500 B", "stock", Goal::AtMost(0.45, 0.27), nine, (nine, Who::Stock), 1500),
+    Case {
+        about: "`bpf` in the kernel, one packet in 100 fits, 64 B",
+        against: "in the program",
+        goal: Goal::AtLeast(2.0, 4.0),
+        touched: Touched::Copy,
+        how: How::Time(Clock::Cpu, Figure::TimesAsFast, |setting| {
+            sides(setting, Pairing { ours: pushed_down, peer: (not_pushed_down, Who::Ours), frame_bytes: 64 })
+        }),
+    },
+    number("highest loss-free rate, nine tcpdumps, 64 B", "stock", Goal::AtLeast(2.0, 3.0), |setting| {
+        limits::loss_free(setting, &[nine_small(Who::Ours)], &[nine_small(Who::Stock)], 64)
+    }),
+    number("highest loss-free rate, nine tcpdumps, 1,500 B", "stock", Goal::AtLeast(2.0, 3.0), |setting| {
+        limits::loss_free(setting, &[nine_small(Who::Ours)], &[nine_small(Who::Stock)], 1500)
+    }),
+    number(
+        "capture to a file in memory, loss-free, 64 B",
+        "best of tcpdump, dumpcap",
+        Goal::AtLeast(1.0, 1.5),
+        |setting| {
+            let to_file = |program| vec![Tap { who: Who::Stock, program, expression: "", buffer: SMALL_BUFFER }];
+            let ours = vec![Tap { who: Who::Ours, program: Program::Save, expression: "", buffer: SMALL_BUFFER }];
+            limits::loss_free(setting, &[ours], &[to_file(Program::TcpdumpToFile), to_file(Program::Dumpcap)], 64)
+        },
+    ),
+    number("memory of nine tcpdumps with 64 MiB each", "stock", Goal::AtMost(0.25, 0.15), |setting| {
+        limits::memory(setting, &nine(Who::Ours), &nine(Who::Stock))
+    }),
+    number("request to first packet, 99 of 100", "-", Goal::AtMost(200.0, 50.0), limits::first_packet),
+    number("idle daemon with ten requests", "-", Goal::AtMost(1.0, 0.1), limits::idle_daemon),
 ];
+
+const fn number(
+    about: &'static str,
+    against: &'static str,
+    goal: Goal,
+    numbers: fn(&Setting) -> Result<Numbers, Trouble>,
+) -> Case {
+    Case { about, against, goal, touched: Touched::Copy, how: How::Numbers(numbers) }
+}
+
+fn nine_small(who: Who) -> Vec<Tap> {
+    nine(who).into_iter().map(|tap| Tap { buffer: SMALL_BUFFER, ..tap }).collect()
+}
+
+fn request(push_down: bool) -> Vec<Tap> {
+    let program = Program::Request { push_down };
+    vec![Tap { who: Who::Ours, program, expression: taps::ONE_IN_A_HUNDRED, buffer: BUFFER }]
+}
+
+fn pushed_down(_who: Who) -> Vec<Tap> {
+    request(true)
+}
+
+fn not_pushed_down(_who: Who) -> Vec<Tap> {
+    request(false)
+}
 
 /// For the first row, whose two sides are the same.
 fn stock_one(_who: Who) -> Vec<Tap> {

@@ -26,6 +26,18 @@ pub enum How {
     Time(Clock, Figure, fn(&Setting) -> Result<Sides<'_>, Trouble>),
     /// By the highest memory of two programs, each of which writes into the folder it is given.
     Memory(fn(&Setting) -> Result<[IntoFolder<'_>; 2], Trouble>),
+    /// By numbers of another sort.
+    Numbers(fn(&Setting) -> Result<Numbers, Trouble>),
+}
+
+/// Numbers, each measured several times.
+pub struct Numbers {
+    /// Ours.
+    pub ours: Vec<f64>,
+    /// The peer's, as many, each measured right after; none where the goal is for ours alone.
+    pub peer: Option<Vec<f64>>,
+    /// What they are of: `ms`, `%`.
+    pub unit: &'static str,
 }
 
 /// Two things to compare by time.
@@ -70,6 +82,7 @@ impl Case {
                 let outcome = measure::compare(&mut ours, &mut peer, *clock, *figure, setting.effort)?;
                 Ok(Found::Times(outcome, *figure))
             }),
+            How::Numbers(numbers) => numbers(setting).map(Numbers::found),
             How::Memory(programs) => programs(setting).and_then(|programs| compare_memory(setting, &programs)),
         };
         let found = found.unwrap_or_else(|trouble| match trouble {
@@ -78,6 +91,17 @@ impl Case {
         });
         let Case { about, against, goal, touched, .. } = self;
         Row { case: (*about).to_owned(), against: (*against).to_owned(), goal: *goal, touched: *touched, found }
+    }
+}
+
+impl Numbers {
+    fn found(self) -> Found {
+        let Numbers { ours, peer, unit } = self;
+        let figure = match &peer {
+            None => estimate(&ours),
+            Some(peer) => estimate(&ours.iter().zip(peer).map(|(ours, peer)| ours / peer).collect::<Vec<_>>()),
+        };
+        Found::Numbers { figure, ours: measure::median(&ours), peer: peer.map(|peer| measure::median(&peer)), unit }
     }
 }
 

@@ -82,6 +82,17 @@ pub enum Found {
         /// Pages of mapped files.
         mapped_files: [u64; 2],
     },
+    /// Numbers of another sort.
+    Numbers {
+        /// Ours divided by the peer's; ours where there is no peer.
+        figure: Estimate,
+        /// Ours, in the middle.
+        ours: f64,
+        /// The peer's.
+        peer: Option<f64>,
+        /// What they are of.
+        unit: &'static str,
+    },
     /// The peer is not installed: how to install it.
     Missing(String),
     /// It went wrong.
@@ -120,6 +131,12 @@ impl Row {
                 let verdict = self.goal.verdict(*share).to_owned();
                 (cell(0), cell(1), ratio(share.middle, Figure::Share), interval(*share), verdict)
             }
+            Found::Numbers { figure, ours, peer, unit } => {
+                let cell = |number: f64| format!("{} {unit}", digits(number));
+                let verdict = self.goal.verdict(*figure).to_owned();
+                let ratio = if peer.is_some() { digits(figure.middle) } else { cell(figure.middle) };
+                (cell(*ours), peer.map_or_else(dash, cell), ratio, interval(*figure), verdict)
+            }
             Found::Missing(how) => (dash(), dash(), dash(), dash(), how.clone()),
             Found::Failed(_) => (dash(), dash(), dash(), dash(), "**failed**".to_owned()),
         };
@@ -150,6 +167,11 @@ impl Row {
                 "verdict": self.goal.verdict(*share).trim_matches('*'),
                 "ours": {"own_bytes": own[0], "mapped_file_bytes": mapped_files[0]},
                 "peer": {"own_bytes": own[1], "mapped_file_bytes": mapped_files[1]},
+            }),
+            Found::Numbers { figure, ours, peer, unit } => json!({
+                "figure": estimate(figure),
+                "verdict": self.goal.verdict(*figure).trim_matches('*'),
+                "ours": ours, "peer": peer, "unit": unit,
             }),
             Found::Missing(how) => json!({"missing": how}),
             Found::Failed(why) => json!({"failed": why}),

@@ -1,6 +1,7 @@
-//! Which daemon a command speaks to, if any.
+//! Where a request runs: which daemon it speaks to, if any, and what goes down into the kernel.
 
 use std::path::PathBuf;
+use streamline::Session;
 use streamline::devices::Place;
 
 #[derive(clap::Args)]
@@ -12,11 +13,20 @@ pub(crate) struct PlaceArgs {
     /// The daemon that listens at this socket
     #[arg(long, value_name = "PATH")]
     daemon: Option<PathBuf>,
+
+    /// Leave selectors out of the kernel: devices give all their packets, as files do
+    #[arg(long)]
+    no_push_down: bool,
 }
 
 impl PlaceArgs {
+    /// A session there.
+    pub(crate) fn session(&self) -> Session {
+        Session::new().devices_at(self.place()).push_down(!self.no_push_down)
+    }
+
     /// Where devices are opened.
-    pub(crate) fn place(&self) -> Place {
+    fn place(&self) -> Place {
         match (&self.daemon, self.local) {
             (Some(path), _) => Place::Daemon(path.clone()),
             (None, true) => Place::Here,

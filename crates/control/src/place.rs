@@ -63,7 +63,7 @@ pub fn place(graph: Graph, spaces: &[Box<dyn Space + '_>], refused: &Refused) ->
             param_spans,
             origin: vertex.origin.clone(),
             why: why.clone(),
-            notes: vertex.notes.iter().cloned().chain(narrows(&calls, space.sort(), floor)).collect(),
+            notes: vertex.notes.iter().cloned().chain(narrowed(&calls, space.sort(), floor, spaces)).collect(),
             vertex: id,
         };
         let mut push = |label: String, task: engine::Task, param_spans: Vec<(&'static str, Span)>| {
@@ -95,9 +95,15 @@ pub fn place(graph: Graph, spaces: &[Box<dyn Space + '_>], refused: &Refused) ->
 }
 
 /// What is said of a filter that is placed right above the kernel and leaves there what it cannot want.
-fn narrows(calls: &[(&'static Kind, &Params)], sort: Spaces, floor: u8) -> Option<String> {
+fn narrowed(
+    calls: &[(&'static Kind, &Params)],
+    sort: Spaces,
+    floor: u8,
+    spaces: &[Box<dyn Space + '_>],
+) -> Option<String> {
     let [(kind, _)] = calls else { return None };
-    let above = level(sort) > level(Spaces::KERNEL) && floor == level(Spaces::KERNEL);
+    let keeps_back = spaces.iter().any(|space| space.sort() == Spaces::KERNEL && space.keeps_back());
+    let above = keeps_back && level(sort) > level(Spaces::KERNEL) && floor == level(Spaces::KERNEL);
     (above && kind.narrow.is_some()).then(|| "what it cannot want for sure stays in the kernel".into())
 }
 

@@ -31,6 +31,11 @@ pub trait Space {
     /// Can it run this kind with these parameters? Else says why not. Changes nothing.
     fn offer(&self, kind: &Kind, params: &Params) -> Result<Offer, String>;
 
+    /// Does it keep back what filters right above it say that they cannot want?
+    fn keeps_back(&self) -> bool {
+        false
+    }
+
     /// Makes a node ready: opens what it needs, compiles, reserves.
     fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError>;
 
@@ -73,6 +78,10 @@ impl<S: Space + ?Sized> Space for &mut S {
 
     fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError> {
         (**self).prepare(id, node)
+    }
+
+    fn keeps_back(&self) -> bool {
+        (**self).keeps_back()
     }
 
     fn discard(&mut self, id: NodeId) {

@@ -41,7 +41,7 @@ fn expressions(programs: &[Vec<Instruction>]) -> Vec<Expression> {
 fn set(name: &str, programs: &[Vec<Instruction>]) -> Option<bool> {
     let mut tap = tap()?;
     let all = Expression { bit: 63, program: None, incoming: true, outgoing: true };
-    tap.set(&[all.clone()]).expect("one that asks nothing");
+    tap.set(std::slice::from_ref(&all)).expect("one that asks nothing");
     let mut wanted = expressions(programs);
     wanted.push(all);
     let began = Instant::now();

@@ -26,6 +26,8 @@ const ETHERNET: u16 = 1;
 pub(crate) struct LiveSpace {
     devices: Arc<dyn Devices>,
     compiler: Arc<dyn Compile>,
+    /// May anything but devices run here?
+    push_down: bool,
     nodes: BTreeMap<NodeId, Prepared>,
     /// Edges that leave a node of this space; whether they stay in it is known by `nodes`.
     edges: Vec<Laid>,
@@ -52,8 +54,8 @@ enum What {
 }
 
 impl LiveSpace {
-    pub(crate) fn new(devices: Arc<dyn Devices>, compiler: Arc<dyn Compile>) -> LiveSpace {
-        LiveSpace { devices, compiler, nodes: BTreeMap::new(), edges: Vec::new(), taps: BTreeMap::new() }
+    pub(crate) fn new(devices: Arc<dyn Devices>, compiler: Arc<dyn Compile>, push_down: bool) -> LiveSpace {
+        LiveSpace { devices, compiler, push_down, nodes: BTreeMap::new(), edges: Vec::new(), taps: BTreeMap::new() }
     }
 
     /// The ways from a device to this node, all inside this space; each begins with the device.
@@ -197,9 +199,14 @@ impl Space for LiveSpace {
             };
         }
         match kind.lower {
+            _ if !self.push_down => Err("it was asked to stay out of the kernel".into()),
             Some(_) => Ok(Offer { cost: 1 }),
             None => Err(format!("it has no program for `{}`", kind.name)),
         }
+    }
+
+    fn keeps_back(&self) -> bool {
+        self.push_down
     }
 
     fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError> {
@@ -224,8 +231,8 @@ impl Space for LiveSpace {
 
     fn connect(&mut self, from: NodeId, edge: &Edge, to: &Node) -> Result<(), StepError> {
         let narrow = match &to.task {
-            Task::Filter { kind, params } => kind.narrow.and_then(|narrow| narrow(params)),
-            Task::Choose(_) => None,
+            Task::Filter { kind, params } if self.push_down => kind.narrow.and_then(|narrow| narrow(params)),
+            Task::Filter { .. } | Task::Choose(_) => None,
         };
         self.edges.push(Laid { from, to: edge.to, narrow });
         Ok(())

@@ -70,6 +70,7 @@ pub struct Session {
     registry: Registry,
     env: Env,
     devices: Arc<AutoDevices>,
+    push_down: bool,
 }
 
 impl Default for Session {
@@ -93,7 +94,7 @@ impl Session {
         let auto = Arc::new(AutoDevices::new(Place::default()));
         let devices = Arc::<AutoDevices>::clone(&auto);
         let env = Env { input: Types::NONE, stdout, compiler: Arc::new(libpcap::Lazy::new()), devices, schemas };
-        Session { registry, env, devices: auto }
+        Session { registry, env, devices: auto, push_down: true }
     }
 
     /// Opens devices there.
@@ -101,6 +102,14 @@ impl Session {
     pub fn devices_at(mut self, place: Place) -> Session {
         self.devices = Arc::new(AutoDevices::new(place));
         self.env.devices = Arc::<AutoDevices>::clone(&self.devices);
+        self
+    }
+
+    /// May selectors run in the kernel, and what nobody can want stay there? If not, devices give all their packets, as files
+    /// do.
+    #[must_use]
+    pub fn push_down(mut self, push_down: bool) -> Session {
+        self.push_down = push_down;
         self
     }
 
@@ -117,7 +126,7 @@ impl Session {
     }
 
     fn live_space(&self) -> LiveSpace {
-        LiveSpace::new(Arc::clone(&self.env.devices), Arc::clone(&self.env.compiler))
+        LiveSpace::new(Arc::clone(&self.env.devices), Arc::clone(&self.env.compiler), self.push_down)
     }
 
     /// Checks a request and places it, but opens nothing.

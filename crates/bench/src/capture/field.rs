@@ -18,6 +18,13 @@ pub const PACKETS: u64 = 400_000;
 /// Rates tried where there are losses at full speed, packets a second.
 const RATES: [u64; 6] = [0, 800_000, 500_000, 300_000, 200_000, 100_000];
 
+/// How long is sent to see whether anything is lost: buffers are far smaller than what is sent.
+const TRIAL: Duration = Duration::from_secs(1);
+
+/// Rates the highest is looked for between, packets a second, and how close is close enough.
+const SEARCHED: (f64, f64) = (5_000.0, 3_000_000.0);
+const CLOSE_ENOUGH: f64 = 1.05;
+
 /// A rate is free of loss when so many runs were; so many runs with a loss are given up.
 const SURE: usize = 3;
 
@@ -89,7 +96,7 @@ impl Field {
         'rates: for rate in RATES {
             let shown = if rate == 0 { "full speed".into() } else { format!("{rate} packets a second") };
             for taps in std::iter::repeat_n(sets, SURE).flatten() {
-                let lost = self.run(taps, frame_bytes, rate)?.lost;
+                let lost = self.run(taps, frame_bytes, rate, PACKETS)?.lost;
                 if let Some(tap) = taps.first().filter(|_| lost > 0) {
                     eprintln!("  at {shown}, {} x {:?} {:?} lost {lost}", taps.len(), tap.who, tap.program);
                     continue 'rates;
@@ -101,6 +108,57 @@ impl Field {
         Err(Trouble::Failed("packets are lost even at the lowest rate".into()))
     }
 
+    /// The device that is tapped.
+    pub fn device(&self) -> &str {
+        &self.pair.near.name
+    }
+
+    /// Starts a tap, and waits until it listens.
+    pub fn start(&self, tap: &Tap) -> Result<Running, Trouble> {
+        let mut command = tap.command(self.device(), &self.streamline, &self.socket, self.scratch.path());
+        let child = self.pair.near.namespace.enter(move || command.spawn()).map_err(failed("the namespace"))?;
+        tap.started(child.map_err(failed("a tap"))?)
+    }
+
+    /// Our own program with this request, through the daemon.
+    pub fn request(&self, request: &str) -> Command {
+        let mut command = Command::new(&self.streamline);
+        command.args(["run", "--quiet", "--stats", "none", "--daemon"]).arg(&self.socket).arg(request);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+
+    /// Seconds the daemon was on a processor so far.
+    pub fn daemon_time(&self) -> f64 {
+        processor_time(self.daemon.id())
+    }
+
+    /// Starts sending so many frames; they are sent until the process ends.
+    pub fn start_sending(&self, count: u64, frame_bytes: usize, rate: u64) -> Result<Sending, Trouble> {
+        let mut command = self.sender(count, frame_bytes, rate);
+        let child = self.pair.far.namespace.enter(move || command.spawn()).map_err(failed("the namespace"))?;
+        child.map(Sending).map_err(failed("the sender"))
+    }
+
+    /// The highest rate, in packets a second, at which these taps lose nothing for [`TRIAL`]; how fast the sender was where
+    /// that is at full speed.
+    pub fn highest_rate(&self, taps: &[Tap], frame_bytes: usize) -> Result<f64, Trouble> {
+        let lossless = |rate: f64| {
+            let count = (rate * TRIAL.as_secs_f64()) as u64;
+            // What does not arrive at the device, the taps cannot have slowed down for nothing.
+            self.run(taps, frame_bytes, rate as u64, count).is_ok_and(|run| run.lost == 0)
+        };
+        let (mut low, mut high) = SEARCHED;
+        if !lossless(low) {
+            return Err(Trouble::Failed(format!("packets are lost at {low} a second")));
+        }
+        while high / low > CLOSE_ENOUGH {
+            let middle = (low * high).sqrt();
+            if lossless(middle) { low = middle } else { high = middle }
+        }
+        Ok(low)
+    }
+
     /// What these taps cost for [`PACKETS`] packets, beyond sending them.
     pub fn cost_of(&self, taps: &[Tap], frame_bytes: usize, rate: u64) -> Result<Cost, String> {
         let told = |trouble| match trouble {
@@ -108,8 +166,8 @@ impl Field {
         };
         let mut lost = 0;
         for _ in 0..SURE {
-            let without = self.run(&[], frame_bytes, rate).map_err(told)?;
-            let with = self.run(taps, frame_bytes, rate).map_err(told)?;
+            let without = self.run(&[], frame_bytes, rate, PACKETS).map_err(told)?;
+            let with = self.run(taps, frame_bytes, rate, PACKETS).map_err(told)?;
             if with.lost == 0 {
                 return Ok(Cost { wall_s: with.wall_s, cpu_s: with.cpu_s - without.cpu_s });
             }
@@ -119,22 +177,15 @@ impl Field {
         Err(format!("{lost} packets were lost in {SURE} runs"))
     }
 
-    fn run(&self, taps: &[Tap], frame_bytes: usize, rate: u64) -> Result<Run, Trouble> {
-        let device = &self.pair.near.name;
-        let mut running = Vec::new();
-        for tap in taps {
-            let mut command = tap.command(device, &self.streamline, &self.socket, self.scratch.path());
-            let namespace = &self.pair.near.namespace;
-            let child = namespace.enter(move || command.spawn()).map_err(failed("the namespace"))?;
-            running.push(tap.started(child.map_err(failed("a tap"))?)?);
-        }
+    fn run(&self, taps: &[Tap], frame_bytes: usize, rate: u64, packets: u64) -> Result<Run, Trouble> {
+        let running = taps.iter().map(|tap| self.start(tap)).collect::<Result<Vec<_>, _>>()?;
         let processes = running.iter().map(Running::id).chain([self.daemon.id()]);
         let processes: Vec<u32> = processes.chain(self.softirqs.iter().copied()).collect();
         let all = || processes.iter().map(|process| processor_time(*process)).sum::<f64>();
         self.await_quiet(&all);
         let (before, received) = (all(), self.received());
         let began = Instant::now();
-        let sent = self.send(frame_bytes, rate)?;
+        let sent = self.send(packets, frame_bytes, rate)?;
         let wall_s = began.elapsed().as_secs_f64();
         if !taps.is_empty() {
             std::thread::sleep(BLOCK_TIMEOUT);
@@ -142,13 +193,13 @@ impl Field {
         self.await_quiet(&all);
         let cpu_s = all() - before + sent;
         let arrived = self.received() - received;
-        if arrived != PACKETS {
-            return Err(Trouble::Failed(format!("{arrived} of {PACKETS} packets arrived")));
+        if arrived != packets {
+            return Err(Trouble::Failed(format!("{arrived} of {packets} packets arrived")));
         }
         let said: Vec<Said> = running.into_iter().map(Running::end).collect::<Result<_, _>>()?;
         let mut lost = said.iter().map(|said| said.dropped).sum();
         for (tap, said) in taps.iter().zip(&said) {
-            let wanted = if tap.expression.is_empty() { PACKETS } else { 0 };
+            let wanted = tap.wanted(packets);
             if said.captured + said.dropped < wanted {
                 lost += wanted - said.captured - said.dropped;
             }
@@ -175,11 +226,8 @@ impl Field {
     }
 
     /// Sends; gives the sender's processor time.
-    fn send(&self, frame_bytes: usize, rate: u64) -> Result<f64, Trouble> {
-        let mut command = Command::new(&self.bench);
-        command.args(["stage", "send", &self.pair.far.name]);
-        command.args([PACKETS, frame_bytes as u64, rate].map(|number| number.to_string()));
-        command.stdin(Stdio::null()).stderr(Stdio::inherit());
+    fn send(&self, packets: u64, frame_bytes: usize, rate: u64) -> Result<f64, Trouble> {
+        let mut command = self.sender(packets, frame_bytes, rate);
         let usage = || nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN);
         let seconds = |usage: nix::sys::resource::Usage| {
             let of = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 * 1e-6;
@@ -196,9 +244,27 @@ impl Field {
         }
     }
 
+    fn sender(&self, packets: u64, frame_bytes: usize, rate: u64) -> Command {
+        let mut command = Command::new(&self.bench);
+        command.args(["stage", "send", &self.pair.far.name]);
+        command.args([packets, frame_bytes as u64, rate].map(|number| number.to_string()));
+        command.stdin(Stdio::null()).stderr(Stdio::inherit());
+        command
+    }
+
     /// Packets the near device has received.
     fn received(&self) -> u64 {
         self.pair.near.link().counters.get("rx_packets").unwrap_or(0)
+    }
+}
+
+/// A sender that runs.
+pub struct Sending(Child);
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -246,10 +312,14 @@ pub fn send(device: &str, count: u64, frame_bytes: usize, rate: u64) -> Result<(
     frame[22..24].copy_from_slice(&[64, 17]);
     frame[26..38].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2, 0x1f, 0x90, 0x1f, 0x91]);
     frame[38..40].copy_from_slice(&(ip - 20).to_be_bytes());
+    // Every hundredth goes elsewhere.
+    let mut other = frame.clone();
+    other[36..38].copy_from_slice(&7777u16.to_be_bytes());
     let began = Instant::now();
     let mut sent = 0;
     while sent < count {
-        let batch = [frame.as_slice(); 64];
+        let batch: [&[u8]; 64] =
+            std::array::from_fn(|at| if (sent + at as u64).is_multiple_of(100) { &other } else { &frame }.as_slice());
         let most = (count - sent).min(64) as usize;
         match sender.transmit(&batch[..most]).map_err(told)? {
             driver::Turn::Frames(taken) => sent += taken as u64,

@@ -20,9 +20,21 @@ pub enum Who {
 pub enum Program {
     /// `tcpdump -w /dev/null`.
     Tcpdump,
+    /// `tcpdump -w` into a file in memory.
+    TcpdumpToFile,
     /// `dumpcap -w` into a file in memory.
     Dumpcap,
+    /// Our own program with `ethernet DEV | bpf EXPRESSION | drop`.
+    Request {
+        /// May the expression run in the kernel?
+        push_down: bool,
+    },
+    /// Our own program with `ethernet DEV | save FILE`, a file in memory.
+    Save,
 }
+
+/// What one packet in a hundred fits.
+pub const ONE_IN_A_HUNDRED: &str = "udp port 7777";
 
 /// One tap.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +43,10 @@ pub struct Tap {
     pub who: Who,
     /// Which program.
     pub program: Program,
-    /// What it wants; nothing is all.
+    /// What it wants: nothing is all, [`ONE_IN_A_HUNDRED`], or something that no packet is.
     pub expression: &'static str,
+    /// MiB of its buffer.
+    pub buffer: u32,
 }
 
 /// A tap that runs.
@@ -56,22 +70,63 @@ pub struct Said {
 const LONG: Duration = Duration::from_secs(20);
 
 impl Tap {
+    /// How many of so many packets it wants.
+    pub fn wanted(&self, packets: u64) -> u64 {
+        match self.expression {
+            "" => packets,
+            ONE_IN_A_HUNDRED => packets.div_ceil(100),
+            _ => 0,
+        }
+    }
+
+    /// A command line of our own program.
+    fn request(&self, device: &str, streamline: &Path, socket: &Path, scratch: &Path) -> Option<Command> {
+        let mut request = format!("ethernet {device} buffer={}M", self.buffer);
+        let mut command = Command::new(streamline);
+        command.args(["run", "--stats", "json", "--daemon"]).arg(socket);
+        match self.program {
+            Program::Request { push_down } => {
+                if !self.expression.is_empty() {
+                    request += &format!(" | bpf \"{}\"", self.expression);
+                }
+                request += " | drop";
+                if !push_down {
+                    command.arg("--no-push-down");
+                }
+            }
+            Program::Save => request += &format!(" | save {}", scratch.join("ours.pcap").display()),
+            Program::Tcpdump | Program::TcpdumpToFile | Program::Dumpcap => return None,
+        }
+        command.arg(request);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        Some(command)
+    }
+
     /// Its command line on this device; `streamline` is our program, `socket` our daemon's.
     pub fn command(&self, device: &str, streamline: &Path, socket: &Path, scratch: &Path) -> Command {
+        if let Some(command) = self.request(device, streamline, socket, scratch) {
+            return command;
+        }
         let mut words: Vec<String> = Vec::new();
         let interface = match self.who {
             Who::Ours => format!("sl:{device}"),
             Who::Stock => device.to_string(),
         };
         match self.program {
-            Program::Tcpdump => {
-                words.extend(["tcpdump", "-n", "-B", "65536", "-Z", "root", "-i", &interface].map(String::from));
-                words.extend(["-w", "/dev/null"].map(String::from));
+            Program::Tcpdump | Program::TcpdumpToFile => {
+                let file = match self.program {
+                    Program::Tcpdump => "/dev/null".into(),
+                    _ => scratch.join(format!("{:?}.pcap", self.who)).display().to_string(),
+                };
+                let kibibytes = (self.buffer << 10).to_string();
+                words.extend(["tcpdump", "-n", "-B", &kibibytes, "-Z", "root", "-i", &interface].map(String::from));
+                words.extend(["-w", &file].map(String::from));
                 words.extend(self.expression.split(' ').filter(|word| !word.is_empty()).map(String::from));
             }
-            Program::Dumpcap => {
+            _ => {
                 let file = scratch.join(format!("{:?}.pcapng", self.who)).display().to_string();
-                words.extend(["dumpcap", "-q", "-B", "64", "-i", &interface, "-w", &file].map(String::from));
+                let mebibytes = self.buffer.to_string();
+                words.extend(["dumpcap", "-q", "-B", &mebibytes, "-i", &interface, "-w", &file].map(String::from));
             }
         }
         let mut command = Command::new(&words[0]);
@@ -102,16 +157,29 @@ impl Running {
 
     /// Reads what it says until it listens.
     fn await_ready(&mut self) -> Result<(), Trouble> {
-        let ready = match self.program {
-            Program::Tcpdump => "listening on",
-            Program::Dumpcap => "File: ",
-        };
         let until = Instant::now() + LONG;
+        let ready = match self.program {
+            Program::Tcpdump | Program::TcpdumpToFile => "listening on",
+            Program::Dumpcap => "File: ",
+            Program::Request { .. } | Program::Save => return self.await_ring(until),
+        };
         while !self.heard.contains(ready) {
             let read = self.said.as_mut().map_or(Ok(0), |said| said.read_line(&mut self.heard));
             if !matches!(read, Ok(1..)) || Instant::now() > until {
                 return Err(Trouble::Failed(format!("a tap did not start: {}", self.heard)));
             }
+        }
+        Ok(())
+    }
+
+    /// Waits until our own program, which says nothing, has mapped the device's ring.
+    fn await_ring(&mut self, until: Instant) -> Result<(), Trouble> {
+        let maps = format!("/proc/{}/maps", self.child.id());
+        while !std::fs::read_to_string(&maps).is_ok_and(|maps| maps.contains("bpf-map")) {
+            if Instant::now() > until || !matches!(self.child.try_wait(), Ok(None)) {
+                return Err(Trouble::Failed("a request does not read the ring that the kernel writes".into()));
+            }
+            std::thread::sleep(Duration::from_millis(2));
         }
         Ok(())
     }
@@ -126,7 +194,8 @@ impl Running {
         }
         self.child.wait().map_err(failed)?;
         Ok(match self.program {
-            Program::Tcpdump => Said {
+            Program::Request { .. } | Program::Save => request_said(&self.heard),
+            Program::Tcpdump | Program::TcpdumpToFile => Said {
                 captured: number_before(&self.heard, " packets captured"),
                 dropped: number_before(&self.heard, " packets dropped by kernel"),
             },
@@ -157,6 +226,15 @@ fn dumpcap_said(text: &str) -> Said {
     Said { captured: numbers.next().unwrap_or(0), dropped: numbers.next().unwrap_or(0) }
 }
 
+/// What our own program counted: blocks that came to the last filter, and those that were overwritten.
+fn request_said(text: &str) -> Said {
+    let report: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+    let filters = report["filters"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let (Some(first), Some(last)) = (filters.first(), filters.last()) else { return Said::default() };
+    let dropped = first["dropped"].as_object().into_iter().flatten().filter_map(|(_, count)| count.as_u64()).sum();
+    Said { captured: last["blocks_in"].as_u64().unwrap_or(0), dropped }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,5 +248,8 @@ mod tests {
         let said =
             "Packets captured: 7\nPackets received/dropped on interface 'v1': 7/2 (pcap:2/dumpcap:0/flushed:0)\n";
         assert_eq!(dumpcap_said(said), Said { captured: 7, dropped: 2 });
+        let said = r#"{"filters":[{"blocks_in":9,"dropped":{"overwritten":2}},{"blocks_in":7,"dropped":{}}]}"#;
+        assert_eq!(request_said(said), Said { captured: 7, dropped: 2 });
+        assert_eq!(request_said("nonsense"), Said::default());
     }
 }

@@ -6,13 +6,16 @@ use control::Design;
 use control::graph::Origin;
 use engine::{NodeId, Task};
 use serde_json::{Value, json};
-use streamline::{Session, explain};
+use streamline::explain;
 
 /// Show how a request would be carried out: where each filter runs and why, what was inserted, merged or rewritten
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     request: RequestArgs,
+
+    #[command(flatten)]
+    place: crate::place::PlaceArgs,
 
     /// As JSON
     #[arg(long, conflicts_with = "dot")]
@@ -28,7 +31,7 @@ pub(crate) fn run(args: &Args) -> Exit {
         Ok(request) => request,
         Err(exit) => return exit,
     };
-    let design = match Session::new().design(&request.source, &request.variables) {
+    let design = match args.place.session().design(&request.source, &request.variables) {
         Ok(design) => design,
         Err(error) => return request.tell(&error),
     };

@@ -5,7 +5,7 @@ use crate::progress::Progress;
 use crate::request_text::RequestArgs;
 use crate::table;
 use std::path::PathBuf;
-use streamline::{Session, StopFlag};
+use streamline::StopFlag;
 
 /// Run a request
 #[derive(clap::Args)]
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> Exit {
         tell!("error: cannot listen for signals: {error}");
         return Exit::Failed;
     }
-    let mut job = match Session::new().devices_at(args.place.place()).prepare(&request.source, &request.variables) {
+    let mut job = match args.place.session().prepare(&request.source, &request.variables) {
         Ok(job) => job,
         Err(error) => return request.tell(&error),
     };

@@ -1,0 +1,127 @@
+//! What is no cost a packet: at which rate losses begin, how much memory is taken, how long a request takes to its first
+//! packet, what an idle daemon does.
+
+use super::field::Field;
+use super::taps::Tap;
+use crate::case::{Numbers, Trouble};
+use crate::measure::Effort;
+use crate::setting::Setting;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+/// How often each is measured.
+fn rounds(setting: &Setting) -> usize {
+    if setting.effort == Effort::Quick { 3 } else { 5 }
+}
+
+/// The highest rate without a loss, in thousands of packets a second: that of the best of several sets of taps, on each side.
+pub fn loss_free(
+    setting: &Setting,
+    ours: &[Vec<Tap>],
+    peers: &[Vec<Tap>],
+    frame_bytes: usize,
+) -> Result<Numbers, Trouble> {
+    let field = Field::new(setting)?;
+    let best = |sets: &[Vec<Tap>]| {
+        let rates = sets.iter().map(|taps| field.highest_rate(taps, frame_bytes));
+        rates.collect::<Result<Vec<_>, _>>().map(|rates| rates.into_iter().fold(0.0, f64::max) / 1000.0)
+    };
+    let mut numbers = Numbers { ours: Vec::new(), peer: Some(Vec::new()), unit: "kpps" };
+    for _ in 0..rounds(setting) {
+        numbers.ours.push(best(ours)?);
+        numbers.peer.get_or_insert_default().push(best(peers)?);
+    }
+    Ok(numbers)
+}
+
+/// By how much MemAvailable falls, in MiB, once taps listen and their buffers have been written all over.
+pub fn memory(setting: &Setting, ours: &[Tap], peer: &[Tap]) -> Result<Numbers, Trouble> {
+    let mut numbers = Numbers { ours: Vec::new(), peer: Some(Vec::new()), unit: "MiB" };
+    for _ in 0..rounds(setting) {
+        numbers.ours.push(taken(setting, ours)?);
+        numbers.peer.get_or_insert_default().push(taken(setting, peer)?);
+    }
+    Ok(numbers)
+}
+
+/// Frames that fill every buffer: 64 MiB, however they are packed.
+const FILL: u64 = 60_000;
+
+fn taken(setting: &Setting, taps: &[Tap]) -> Result<f64, Trouble> {
+    let before = available()?;
+    let field = Field::new(setting)?;
+    let running = taps.iter().map(|tap| field.start(tap)).collect::<Result<Vec<_>, _>>()?;
+    let sending = field.start_sending(FILL, 1500, 100_000)?;
+    std::thread::sleep(Duration::from_secs(2));
+    drop(sending);
+    let taken = before - available()?;
+    drop(running);
+    Ok(taken)
+}
+
+/// MemAvailable, MiB.
+fn available() -> Result<f64, Trouble> {
+    // What was freed a moment ago may still be on its way back.
+    std::thread::sleep(Duration::from_millis(500));
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB")).and_then(|number| number.trim().parse().ok());
+    kibibytes.map(|kibibytes: f64| kibibytes / 1024.0).ok_or_else(|| Trouble::Failed("no /proc/meminfo".into()))
+}
+
+/// Requests in a hundred that may take longer.
+const HUNDRED: usize = 100;
+
+/// From the start of the program with a request to the end of one that wants a single packet, while 20,000 come a second: the
+/// 99th of a hundred, ms.
+pub fn first_packet(setting: &Setting) -> Result<Numbers, Trouble> {
+    let field = Field::new(setting)?;
+    let request = format!("ethernet {} | bpf \"udp\" | head 1 | drop", field.device());
+    let _sending = field.start_sending(u64::MAX / 2_000_000_000, 64, 20_000)?;
+    let mut ours = Vec::new();
+    for _ in 0..rounds(setting) {
+        let mut times = Vec::with_capacity(HUNDRED);
+        for _ in 0..HUNDRED {
+            let began = Instant::now();
+            let status = field.request(&request).status().map_err(|error| Trouble::Failed(error.to_string()))?;
+            times.push(began.elapsed().as_secs_f64() * 1000.0);
+            if !status.success() {
+                return Err(Trouble::Failed("a request failed".into()));
+            }
+        }
+        times.sort_by(f64::total_cmp);
+        ours.push(times[HUNDRED - 2]);
+    }
+    Ok(Numbers { ours, peer: None, unit: "ms" })
+}
+
+/// How long an idle daemon is looked at.
+const IDLE: Duration = Duration::from_secs(2);
+
+/// Ends with the measurement.
+struct Idle(Child);
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Share of a processor that the daemon takes while ten requests wait for packets and none comes, %.
+pub fn idle_daemon(setting: &Setting) -> Result<Numbers, Trouble> {
+    let field = Field::new(setting)?;
+    let mut requests = Vec::new();
+    for port in 0..10 {
+        let request = format!("ethernet {} | bpf \"udp port {}\" | drop", field.device(), 1000 + port);
+        let child = field.request(&request).spawn().map_err(|error| Trouble::Failed(error.to_string()))?;
+        requests.push(Idle(child));
+    }
+    std::thread::sleep(IDLE);
+    let share = |_| {
+        let (before, began) = (field.daemon_time(), Instant::now());
+        std::thread::sleep(IDLE);
+        100.0 * (field.daemon_time() - before) / began.elapsed().as_secs_f64()
+    };
+    Ok(Numbers { ours: (0..rounds(setting)).map(share).collect(), peer: None, unit: "%" })
+}
