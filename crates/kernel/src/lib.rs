@@ -11,6 +11,7 @@
 //! - [`code`] — instructions with labels.
 //! - [`lower`] — one filter program, over a copy of the packet's first bytes as they are on the wire.
 //! - [`hash`] — of a packet's flow.
+//! - [`inventory`] — what there is of programs, maps and links, whoever made it.
 //! - [`tap`] — the program that decides who wants a packet and writes it into a live ring. Start reading here.
 //!
 //! Everything hangs off file descriptors: dropping a [`Tap`] takes it off its device, whatever happened before.
@@ -18,6 +19,7 @@
 pub mod code;
 mod decide;
 pub mod hash;
+pub mod inventory;
 pub mod lower;
 pub mod sys;
 pub mod tap;

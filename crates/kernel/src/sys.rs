@@ -74,8 +74,8 @@ impl std::fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-fn call<T>(command: libc::c_int, attr: &mut T) -> io::Result<libc::c_int> {
-    // SAFETY: `attr` is one of the structures below, which begin as `union bpf_attr` does for their command and whose size is
+pub(crate) fn call<T>(command: libc::c_int, attr: &mut T) -> io::Result<libc::c_int> {
+    // SAFETY: `attr` is one of the structures below or in `inventory`, which begin as `union bpf_attr` does for their command and whose size is
     // passed along; addresses in them are of memory that lives during the call.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as libc::c_int) }

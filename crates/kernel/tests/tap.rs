@@ -273,3 +273,41 @@ fn it_loads_where_the_guard_against_speculation_may_not_be_left_out() {
     });
     thread.join().unwrap();
 }
+
+#[test]
+fn what_hangs_on_a_device_is_known_and_goes_with_its_tap() {
+    use kernel::inventory::{Object, exists, on_hook};
+    use kernel::sys::Hook;
+    if !testkit::network::may_make_networks() {
+        return;
+    }
+    let pair = testkit::network::Pair::new();
+    let index = pair.near.index;
+    let hooks = || {
+        let hooks = || [Hook::TcxIngress, Hook::TcxEgress].map(|hook| on_hook(index, hook).unwrap());
+        pair.near.namespace.enter(hooks).unwrap()
+    };
+    let attach = || {
+        let mut tap = Tap::new(1, true)?;
+        tap.attach(index, Way::In)?;
+        tap.attach(index, Way::Out).map(|()| tap)
+    };
+    assert_eq!(hooks(), [vec![], vec![]]);
+    let tap = match pair.near.namespace.enter(attach).unwrap() {
+        Ok(tap) => tap,
+        Err(error) => {
+            println!("skipped: {error}");
+            return;
+        }
+    };
+    let there = hooks();
+    assert!(there.iter().all(|ids| ids.len() == 1), "{there:?}");
+    assert!(exists(Object::Program, there[0][0]).unwrap());
+    drop(tap);
+    assert_eq!(hooks(), [vec![], vec![]]);
+    let began = std::time::Instant::now();
+    while there.iter().flatten().any(|id| exists(Object::Program, *id).unwrap()) {
+        assert!(began.elapsed().as_secs() < 30, "programs that nobody has go");
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,85 @@
+//! What there is in the kernel of programs, maps and links, whoever made it: for who wants to know whether something was
+//! left. Nothing here makes or changes anything. Takes CAP_SYS_ADMIN; what hangs on a device, CAP_NET_ADMIN.
+
+use crate::sys::{Hook, call};
+use std::io;
+
+const PROG_GET_NEXT_ID: libc::c_int = 11;
+const MAP_GET_NEXT_ID: libc::c_int = 12;
+const PROG_QUERY: libc::c_int = 16;
+const LINK_GET_NEXT_ID: libc::c_int = 31;
+
+/// What has a number of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Object {
+    /// A program.
+    Program,
+    /// A map.
+    Map,
+    /// A program's place on a hook.
+    Link,
+}
+
+/// Is there an object of this number?
+pub fn exists(object: Object, id: u32) -> io::Result<bool> {
+    #[repr(C)]
+    struct Attr {
+        start_id: u32,
+        next_id: u32,
+        open_flags: u32,
+    }
+    let command = match object {
+        Object::Program => PROG_GET_NEXT_ID,
+        Object::Map => MAP_GET_NEXT_ID,
+        Object::Link => LINK_GET_NEXT_ID,
+    };
+    // The kernel gives the next number behind the one it is told.
+    let Some(before) = id.checked_sub(1) else { return Ok(false) };
+    let mut attr = Attr { start_id: before, next_id: 0, open_flags: 0 };
+    match call(command, &mut attr) {
+        Ok(_) => Ok(attr.next_id == id),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Most programs on one hook that are told of.
+const PROGRAMS: usize = 64;
+
+/// The programs on a hook of a device in this thread's network namespace, in the order in which they run.
+pub fn on_hook(interface: u32, hook: Hook) -> io::Result<Vec<u32>> {
+    #[repr(C)]
+    struct Attr {
+        target_ifindex: u32,
+        attach_type: u32,
+        query_flags: u32,
+        attach_flags: u32,
+        prog_ids: u64,
+        count: u32,
+        pad: u32,
+        prog_attach_flags: u64,
+        link_ids: u64,
+        link_attach_flags: u64,
+        revision: u64,
+    }
+    let mut ids = [0u32; PROGRAMS];
+    let mut attr = Attr {
+        target_ifindex: interface,
+        attach_type: hook as u32,
+        query_flags: 0,
+        attach_flags: 0,
+        prog_ids: ids.as_mut_ptr() as u64,
+        count: ids.len() as u32,
+        pad: 0,
+        prog_attach_flags: 0,
+        link_ids: 0,
+        link_attach_flags: 0,
+        revision: 0,
+    };
+    match call(PROG_QUERY, &mut attr) {
+        Ok(_) => Ok(ids[..PROGRAMS.min(attr.count as usize)].to_vec()),
+        // Nothing was ever there.
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
