@@ -75,8 +75,13 @@ impl Pair {
 
     /// A pair between two namespaces.
     pub fn between(near: &Namespace, far: &Namespace, queues: u32) -> io::Result<Pair> {
-        near.enter(|| Netlink::route(0)?.create_veth("near", "far", far, queues))??;
-        let pair = Pair { near: End::find(near, "near")?, far: End::find(far, "far")? };
+        Pair::named([(near, "near"), (far, "far")], queues)
+    }
+
+    /// A pair of devices of these names: the near one, the far one.
+    pub fn named([near, far]: [(&Namespace, &str); 2], queues: u32) -> io::Result<Pair> {
+        near.0.enter(|| Netlink::route(0)?.create_veth(near.1, far.1, far.0, queues))??;
+        let pair = Pair { near: End::find(near.0, near.1)?, far: End::find(far.0, far.1)? };
         for end in [&pair.near, &pair.far] {
             end.set_offloads(Offloads::NONE);
             end.change(&Change { arp: Some(false), up: Some(true), ..Change::default() });

@@ -1,5 +1,6 @@
 //! `cargo xtask crash [--kills N]`: ends processes that share a ring, at each of their stores in turn and N times at
-//! random. `cargo test` does a few of the latter. `CRASH.md` says what must hold.
+//! random, and up to 1,000 readers of a live device. `cargo test` does a few of the latter two. `CRASH.md` says what must
+//! hold.
 
 use crate::{Failure, Outcome, process};
 use std::path::Path;
@@ -8,11 +9,24 @@ use std::path::Path;
 const VARIABLE: &str = "STREAMLINE_KILLS";
 const DEFAULT_KILLS: u64 = 10_000;
 
+/// The same for readers that take a device and give it back.
+const CYCLES_VARIABLE: &str = "STREAMLINE_CYCLES";
+
+/// Readers of live devices at most: each is a start of the program.
+const LIVE: u64 = 1000;
+
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
     let kills = parse(arguments)?;
     points(root)?;
     let test = ["test", "--release", "-p", "buffer", "--test", "crash", "--", "--nocapture"];
-    process::run(process::cargo(root, &test).env(VARIABLE, kills.to_string()))
+    process::run(process::cargo(root, &test).env(VARIABLE, kills.to_string()))?;
+    live(root, kills.min(LIVE))
+}
+
+/// Readers of a live device, where it can be had: the test says where not.
+fn live(root: &Path, kills: u64) -> Outcome {
+    let mut command = process::cargo(root, &["test", "-p", "cli", "--test", "faults", "--", "--nocapture"]);
+    process::run(command.env(VARIABLE, kills.to_string()).env(CYCLES_VARIABLE, kills.to_string()))
 }
 
 /// A death at each store. A build of its own, whose atomics count.

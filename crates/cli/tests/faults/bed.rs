@@ -1,0 +1,443 @@
+//! A device, a daemon for it, readers that keep books of every packet, and what the daemon holds.
+
+use capture::client::Client;
+use capture::tap::Found;
+use capture::{Ledger, Tap, Wish};
+use kernel::inventory::{self, Object};
+use kernel::sys::Hook;
+use program::cbpf::Instruction;
+use rustix::process::{Pid, Resource, Rlimit, Signal};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use testkit::network::{Pair, may_make_networks};
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
+
+/// Longer than anything here takes, on a machine that has other things to do.
+pub const LONG: Duration = Duration::from_secs(60);
+
+/// Waits until something is so.
+#[track_caller]
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < LONG, "{what}: it did not come to that");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// How often to do it: a few times, or as often as this variable says.
+pub fn times(variable: &str, few: usize) -> usize {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(few)
+}
+
+/// A process that ends with the test.
+pub struct Running(Option<Child>);
+
+impl Running {
+    pub fn spawn(command: &mut Command) -> Running {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running(Some(command.spawn().expect("the program was built")))
+    }
+
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(self.0.as_ref().expect("not waited for yet"))
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(self.pid(), signal).expect("it is ours, and not waited for");
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.0.as_mut().expect("not waited for yet").try_wait().expect("it is ours").is_some()
+    }
+
+    pub fn end(mut self) -> Output {
+        self.0.take().expect("not waited for yet").wait_with_output().expect("it is ours")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A pair of devices, and a daemon for the near one.
+pub struct Bed {
+    pub pair: Pair,
+    folder: tempfile::TempDir,
+    policy: Option<PathBuf>,
+    pub daemon: Running,
+}
+
+/// What a process holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// File descriptors, by what they are.
+    pub files: BTreeMap<String, usize>,
+    /// Maps of rings.
+    pub maps: usize,
+    /// Threads, by name.
+    pub threads: BTreeMap<String, usize>,
+}
+
+impl Bed {
+    /// None, and said aloud, where networks cannot be made.
+    pub fn new(policy: Option<&str>) -> Option<Bed> {
+        if !may_make_networks() {
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("there is room");
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).expect("it is ours");
+        let pair = Pair::new();
+        let policy = policy.map(|text| {
+            let path = folder.path().join("policy.toml");
+            std::fs::write(&path, text).expect("there is room");
+            path
+        });
+        let daemon = start(&pair, &folder, policy.as_ref());
+        Some(Bed { pair, folder, policy, daemon })
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.path("control")
+    }
+
+    /// Another daemon, in the place of one that has ended.
+    pub fn restart(&mut self) {
+        self.daemon = start(&self.pair, &self.folder, self.policy.as_ref());
+    }
+
+    pub fn client(&self) -> Client {
+        Client::connect(&self.socket(), "a test").expect("the daemon listens")
+    }
+
+    pub fn wish(&self) -> Wish {
+        Wish { device: self.pair.near.name.clone(), sample: 1, ..Wish::default() }
+    }
+
+    /// Starts `streamline run` through the daemon; `D` stands for the device.
+    pub fn run(&self, request: &str) -> Running {
+        let mut command = Command::new(PROGRAM);
+        command.args(["run", "--stats", "json", "--daemon"]).arg(self.socket());
+        Running::spawn(command.arg(request.replace('D', &self.pair.near.name)).current_dir(self.folder.path()))
+    }
+
+    /// Readers there are, by the daemon's word.
+    pub fn readers(&self) -> usize {
+        let state = self.client().state().expect("the daemon answers");
+        state.rings.iter().map(|ring| ring.readers.len()).sum()
+    }
+
+    /// How many files the daemon may have from now on.
+    pub fn limit_files(&self, files: u64) -> Rlimit {
+        let process = self.daemon.pid();
+        let limit = Rlimit { current: Some(files), ..rustix::process::getrlimit(Resource::Nofile) };
+        rustix::process::prlimit(Some(process), Resource::Nofile, limit).expect("root may")
+    }
+
+    /// What the daemon holds for these tests' readers: once it has seen that those who only asked something are gone.
+    pub fn held(&self, clients: usize) -> Held {
+        let mut found = held(self.daemon.pid());
+        until("those who asked are gone", || {
+            found = held(self.daemon.pid());
+            found.threads.get(CLIENT_THREAD).copied().unwrap_or(0) == clients
+        });
+        found
+    }
+
+    /// Waits until the daemon holds this and nothing else.
+    #[track_caller]
+    pub fn await_held(&self, expected: &Held) {
+        let (began, mut found) = (Instant::now(), held(self.daemon.pid()));
+        while found != *expected {
+            assert!(began.elapsed() < LONG, "the daemon held {expected:#?}\nand holds {found:#?}");
+            std::thread::sleep(Duration::from_millis(2));
+            found = held(self.daemon.pid());
+        }
+    }
+
+    /// The programs, maps and links the daemon holds.
+    pub fn objects(&self) -> BTreeSet<(Object, u32)> {
+        objects(self.daemon.pid())
+    }
+
+    /// Waits until the kernel has none of these.
+    pub fn await_gone(&self, objects: &BTreeSet<(Object, u32)>) {
+        until("the kernel has nothing of it", || {
+            objects.iter().all(|(object, id)| !inventory::exists(*object, *id).expect("root may ask"))
+        });
+    }
+
+    /// Nothing of this daemon's is on the device or in the kernel, where `objects` are what it held.
+    pub fn await_nothing_left(&self, objects: &BTreeSet<(Object, u32)>) {
+        let near = &self.pair.near;
+        until("nothing is attached", || {
+            let hooks = || [Hook::TcxIngress, Hook::TcxEgress].map(|hook| inventory::on_hook(near.index, hook));
+            let hooks = near.namespace.enter(hooks).expect("its namespace is there");
+            hooks.into_iter().all(|ids| ids.expect("root may ask").is_empty())
+        });
+        self.await_gone(objects);
+        let link = near.link();
+        assert_eq!((link.promiscuity, link.xdp), (0, None));
+    }
+}
+
+fn start(pair: &Pair, folder: &tempfile::TempDir, policy: Option<&PathBuf>) -> Running {
+    let socket = folder.path().join("control");
+    let mut command = Command::new(PROGRAM);
+    command.arg("daemon").arg("--socket").arg(&socket);
+    if let Some(policy) = policy {
+        command.arg("--config").arg(policy);
+    }
+    let daemon = pair.near.namespace.enter(|| Running::spawn(&mut command)).expect("its namespace is there");
+    until("the daemon listens", || Client::connect(&socket, "a test").is_ok());
+    daemon
+}
+
+/// Threads of the daemon's that attend clients, without their numbers.
+const CLIENT_THREAD: &str = "client-";
+
+/// What a process holds.
+fn held(process: Pid) -> Held {
+    let folder = format!("/proc/{}", process.as_raw_nonzero());
+    let mut held = Held { files: BTreeMap::new(), maps: 0, threads: BTreeMap::new() };
+    for entry in std::fs::read_dir(format!("{folder}/fd")).expect("it is alive").flatten() {
+        // What is gone by now is not there.
+        let Ok(target) = std::fs::read_link(entry.path()) else { continue };
+        let target = target.to_string_lossy();
+        let kind = match target.split_once(":[") {
+            Some((kind, _)) => kind.to_string(),
+            None => target.into_owned(),
+        };
+        *held.files.entry(kind).or_default() += 1;
+    }
+    for entry in std::fs::read_dir(format!("{folder}/task")).expect("it is alive").flatten() {
+        let Ok(name) = std::fs::read_to_string(entry.path().join("comm")) else { continue };
+        let name = name.trim().trim_end_matches(|letter: char| letter.is_ascii_digit());
+        *held.threads.entry(name.to_string()).or_default() += 1;
+    }
+    let maps = std::fs::read_to_string(format!("{folder}/maps")).expect("it is alive");
+    let is_ring = |line: &&str| ["bpf", "memfd:", "socket:"].iter().any(|what| line.contains(what));
+    held.maps = maps.lines().filter(is_ring).count();
+    held
+}
+
+/// The programs, maps and links a process holds.
+fn objects(process: Pid) -> BTreeSet<(Object, u32)> {
+    let mut objects = BTreeSet::new();
+    for entry in std::fs::read_dir(format!("/proc/{}/fdinfo", process.as_raw_nonzero())).expect("it is alive").flatten()
+    {
+        let Ok(text) = std::fs::read_to_string(entry.path()) else { continue };
+        for line in text.lines() {
+            let known = [("prog_id:", Object::Program), ("map_id:", Object::Map), ("link_id:", Object::Link)];
+            for (key, object) in known {
+                if let Some(id) = line.strip_prefix(key).and_then(|id| id.trim().parse().ok()) {
+                    objects.insert((object, id));
+                }
+            }
+        }
+    }
+    objects
+}
+
+/// Bytes of memory of its own that a process has.
+pub fn memory(process: Pid) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero())).expect("it is alive");
+    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kilobytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kilobytes.expect("every process has some") << 10
+}
+
+/// UDP in IPv4 in Ethernet; its number in its first bytes, its port by its number.
+pub fn frame(number: u64) -> Vec<u8> {
+    let mut frame = vec![0u8; 60 + (number as usize * 37) % 150];
+    frame[..6].fill(0xff);
+    frame[6] = 2;
+    frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+    frame[22..24].copy_from_slice(&[64, 17]);
+    frame[26..34].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+    frame[36..38].copy_from_slice(&port(number).to_be_bytes());
+    frame[42..50].copy_from_slice(&number.to_be_bytes());
+    frame
+}
+
+/// The port a packet goes to.
+pub fn port(number: u64) -> u16 {
+    [53, 80, 443, 8080][number as usize % 4]
+}
+
+/// Passes packets to this port.
+pub fn to_port(port: u16) -> Vec<Instruction> {
+    let at = |code, jt, jf, k| Instruction { code, jt, jf, k };
+    vec![at(0x28, 0, 0, 36), at(0x15, 0, 1, port.into()), at(0x06, 0, 0, 0x40000), at(0x06, 0, 0, 0)]
+}
+
+/// A reader in a thread of its own, which takes every packet and knows which are to come.
+pub struct Steady {
+    position: Arc<AtomicU64>,
+    ends: Arc<AtomicBool>,
+    thread: JoinHandle<Ledger>,
+}
+
+impl Steady {
+    /// Reads from packet 0 on, which is yet to be sent; `port` is all it wants.
+    pub fn new(bed: &Bed, port: Option<u16>) -> Steady {
+        let client = bed.client();
+        let wish = Wish { program: port.map(to_port).unwrap_or_default(), ..bed.wish() };
+        let mut tap = Tap::new(client.open(&wish).expect("there is room"), None, None).expect("it can be mapped");
+        tap.keep(Arc::new(client));
+        let (position, ends) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let (theirs, theirs_ends) = (Arc::clone(&position), Arc::clone(&ends));
+        let read = move || {
+            let mut next = 0;
+            let mut bytes = vec![0; 2048];
+            loop {
+                // Asked before it looks: what was sent before the end is looked at.
+                let ends = theirs_ends.load(Ordering::SeqCst);
+                while let Found::Packet(packet) = tap.look() {
+                    let Some(len) = tap.take_copy(&packet, &mut bytes) else { continue };
+                    let number = u64::from_be_bytes(bytes[42..50].try_into().expect("eight bytes"));
+                    // What is lost is in the ledger.
+                    assert!(number >= next, "packet {number} again, or too late");
+                    assert!(port.is_none_or(|port| self::port(number) == port), "packet {number} is not wanted");
+                    next = number + 1;
+                    assert!(bytes[..len] == frame(number), "packet {number} has other bytes");
+                }
+                theirs.store(tap.position(), Ordering::SeqCst);
+                if ends && tap.position() == tap.memory().next() {
+                    return tap.ledger();
+                }
+                tap.wait(Some(Instant::now() + Duration::from_millis(20)));
+            }
+        };
+        let thread = std::thread::Builder::new().name("steady".into()).spawn(read).expect("there is room");
+        Steady { position, ends, thread }
+    }
+
+    /// Its books, when it has read everything there is.
+    pub fn end(self) -> Ledger {
+        self.ends.store(true, Ordering::SeqCst);
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+/// Packets that are sent all the time.
+pub struct Traffic {
+    sent: Arc<AtomicU64>,
+    ends: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Traffic {
+    /// Sends from packet 0 on, never more than a part of a ring ahead of these readers, who see all of it.
+    pub fn new(bed: &Bed, readers: &[&Steady]) -> Traffic {
+        let positions: Vec<_> = readers.iter().map(|reader| Arc::clone(&reader.position)).collect();
+        let (sent, ends) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+        let (theirs, theirs_end) = (Arc::clone(&sent), Arc::clone(&ends));
+        let mut sender = bed.pair.far.sender();
+        let send = move || {
+            let mut number = 0;
+            while !theirs_end.load(Ordering::SeqCst) {
+                let behind = positions.iter().map(|position| position.load(Ordering::SeqCst)).min().unwrap_or(number);
+                if number - behind.min(number) < 30_000 {
+                    for _ in 0..64 {
+                        sender.send(&frame(number)).expect("the device is there");
+                        number += 1;
+                    }
+                    theirs.store(number, Ordering::SeqCst);
+                }
+                // Leaves room for others, and for what is between sender and device.
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        let thread = std::thread::Builder::new().name("traffic".into()).spawn(send).expect("there is room");
+        Traffic { sent, ends, thread }
+    }
+
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::SeqCst)
+    }
+
+    /// Waits until so many more were sent.
+    pub fn more(&self, packets: u64) {
+        let aim = self.sent() + packets;
+        until("packets are sent", || self.sent() >= aim);
+    }
+
+    /// Sends no more; how many were sent.
+    pub fn end(self) -> u64 {
+        self.ends.store(true, Ordering::SeqCst);
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        self.sent.load(Ordering::SeqCst)
+    }
+}
+
+/// Packets that were lost between the two devices, before anybody could see them.
+fn dropped_on_the_way(bed: &Bed) -> u64 {
+    bed.pair.far.link().counters.get("tx_dropped").expect("every kernel counts them")
+}
+
+/// Readers that miss nothing, whatever happens beside them.
+pub struct Witnesses {
+    all: Steady,
+    some: Steady,
+    none: Steady,
+    pub traffic: Traffic,
+}
+
+impl Witnesses {
+    /// How many they are.
+    pub const COUNT: usize = 3;
+
+    /// Begins to read and to send.
+    pub fn new(bed: &Bed) -> Witnesses {
+        Witnesses::beside(bed, || ()).0
+    }
+
+    /// The same; what is done in between is done before anything is sent.
+    pub fn beside<T>(bed: &Bed, first: impl FnOnce() -> T) -> (Witnesses, T) {
+        let (all, some, none) = (Steady::new(bed, None), Steady::new(bed, Some(53)), Steady::new(bed, Some(1)));
+        let first = first();
+        let traffic = Traffic::new(bed, &[&all, &some]);
+        (Witnesses { all, some, none, traffic }, first)
+    }
+
+    /// Ends traffic and readers, and checks their books to the packet. How many were sent.
+    pub fn end(self, bed: &Bed) -> u64 {
+        let Witnesses { all, some, none, traffic } = self;
+        let client = bed.client();
+        let sent = traffic.end();
+        until("all that was sent is seen", || {
+            let seen = client.state().expect("the daemon answers").rings.iter().map(|ring| ring.seen.0).max();
+            seen.is_some_and(|seen| seen + dropped_on_the_way(bed) == sent)
+        });
+        let dropped = dropped_on_the_way(bed);
+        let sent = sent - dropped;
+        for (reader, wanted) in [(all, 1), (some, 4), (none, 0)] {
+            let ledger = reader.end();
+            let Ledger { seen, matched, filtered, delivered, others, lost, waiting, past } = ledger;
+            assert_eq!(sent, delivered + lost + filtered, "{ledger:?}");
+            assert_eq!((seen, matched + filtered), (sent, sent), "{ledger:?}");
+            assert_eq!((others, lost, waiting, past), (0, 0, 0, 0), "{ledger:?}");
+            if dropped == 0 {
+                assert_eq!(delivered, if wanted == 0 { 0 } else { sent / wanted }, "{ledger:?}");
+            }
+        }
+        sent
+    }
+}

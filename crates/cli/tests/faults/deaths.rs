@@ -1,0 +1,238 @@
+//! Readers, daemons and devices that go without a word.
+
+use crate::bed::{Bed, Running, Traffic, Witnesses, frame, port, times, to_port, until};
+use capture::{By, Tap, Wish};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::process::Output;
+use std::time::Duration;
+use testkit::network::{Pair, quiet_namespace};
+
+/// Readers that are killed, of every sort.
+const READERS: [&str; 5] = [
+    "ethernet D | count",
+    "ethernet D | bpf \"udp port 443\" | save /dev/null",
+    "ethernet D direction=in | bpf \"tcp\" | count",
+    "ethernet D promisc=no buffer=1M | bpf \"len > 100\" | count",
+    "ethernet D by=socket | count",
+];
+
+/// A few thousand numbers that look random, the same each time.
+fn numbers() -> impl FnMut(u64) -> u64 {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    move |below| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    }
+}
+
+#[test]
+fn readers_that_are_killed_leave_nothing_and_cost_nobody_a_packet() {
+    let Some(bed) = Bed::new(None) else { return };
+    let before = bed.held(0);
+    let witnesses = Witnesses::new(&bed);
+    let alone = bed.held(Witnesses::COUNT);
+    let (mut random, mut kills) = (numbers(), times("STREAMLINE_KILLS", 30));
+    let mut objects = bed.objects();
+    while kills > 0 {
+        let count = kills.min(3);
+        let readers: Vec<Running> =
+            (0..count).map(|at| bed.run(READERS[(at + random(5) as usize) % READERS.len()])).collect();
+        // Every other time while they come, else while they read.
+        if random(2) == 0 {
+            std::thread::sleep(Duration::from_micros(random(30_000)));
+        } else {
+            until("they read", || bed.readers() == Witnesses::COUNT + count);
+            witnesses.traffic.more(random(2000));
+            objects.extend(bed.objects());
+        }
+        for reader in &readers {
+            reader.signal(Signal::KILL);
+        }
+        drop(readers);
+        kills -= count;
+    }
+    until("their places are free", || bed.readers() == Witnesses::COUNT);
+    bed.await_held(&alone);
+    let sent = witnesses.end(&bed);
+    assert!(sent > 1000);
+    bed.await_held(&before);
+    objects.extend(bed.objects());
+    bed.await_nothing_left(&objects);
+}
+
+/// The books of a request's first filter: seen on the device, came, delivered, lost.
+fn books(output: &Output) -> [u64; 4] {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let report: Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
+    let node = &report["filters"][0];
+    let lost = node["dropped"].as_object().expect("reasons").values().filter_map(Value::as_u64).sum();
+    [&node["events"]["seen on the device"], &node["blocks_in"], &node["blocks_taken"]]
+        .map(|number| number.as_u64().unwrap_or(0))
+        .into_iter()
+        .chain([lost])
+        .collect::<Vec<_>>()
+        .try_into()
+        .expect("four")
+}
+
+#[test]
+fn one_of_nine_that_is_stopped_loses_alone_and_knows_how_much() {
+    let Some(bed) = Bed::new(None) else { return };
+    let six = || -> Vec<Running> {
+        let start = |at| {
+            let reader = bed.run("ethernet D direction=in | bpf \"udp port 443\" | count");
+            until("it reads", || bed.readers() == Witnesses::COUNT + at);
+            reader
+        };
+        (1..=6).map(start).collect()
+    };
+    let (witnesses, readers) = Witnesses::beside(&bed, six);
+    readers[0].signal(Signal::STOP);
+    // Once round the ring, and more.
+    witnesses.traffic.more(140_000);
+    readers[0].signal(Signal::CONT);
+    let sent = witnesses.end(&bed);
+    for (at, reader) in readers.into_iter().enumerate() {
+        reader.signal(Signal::INT);
+        let [seen, came, delivered, lost] = books(&reader.end());
+        assert_eq!((seen, came), (sent, sent / 4), "reader {at}");
+        assert_eq!(delivered + lost, came, "reader {at}");
+        assert_eq!(lost > 0, at == 0, "reader {at} lost {lost}");
+    }
+}
+
+#[test]
+fn readers_that_come_and_go_leave_nothing() {
+    let Some(bed) = Bed::new(None) else { return };
+    let before = bed.held(0);
+    let (cycles, mut random) = (times("STREAMLINE_CYCLES", 40), numbers());
+    // Alone: each takes the device and gives it back.
+    let mut objects = bed.objects();
+    for cycle in 0..cycles / 2 {
+        let client = bed.client();
+        let wish = bed.wish();
+        let by = [By::Kernel, By::PacketSocket][usize::from(cycle % 4 == 3)];
+        let wish = Wish { by, promiscuous: cycle % 3 == 0, ring_bytes: 1 << (18 + random(6)), ..wish };
+        let handout = client.open(&wish).expect("there is room");
+        assert_eq!(bed.pair.near.link().promiscuity, u32::from(wish.promiscuous), "cycle {cycle}");
+        objects.extend(bed.objects());
+        match cycle % 3 {
+            0 => drop(handout),
+            // In this order.
+            1 => drop((client, handout)),
+            _ => drop(Tap::new(handout, None, None).expect("it can be mapped")),
+        }
+        if cycle % 8 == 0 {
+            // Now and then it has to be all gone; else the next comes while this one goes.
+            until("the ring goes with its reader", || bed.client().state().is_ok_and(|state| state.rings.is_empty()));
+            bed.await_nothing_left(&objects);
+            objects.clear();
+        }
+    }
+    // Beside others.
+    let (witnesses, _) = Witnesses::beside(&bed, || until("others are gone", || bed.readers() == Witnesses::COUNT));
+    let alone = bed.held(Witnesses::COUNT);
+    let client = bed.client();
+    let mut held = Vec::new();
+    for cycle in 0..cycles / 2 {
+        let program = if random(2) == 0 { to_port(port(random(4))) } else { Vec::new() };
+        let wish = Wish { program, promiscuous: random(2) == 0, ..bed.wish() };
+        let tap = Tap::new(client.open(&wish).expect("there is room"), None, None).expect("it can be mapped");
+        if random(2) == 0 {
+            client.exchange(tap.id(), &to_port(port(random(4)))).expect("it is a reader");
+        }
+        held.push(tap);
+        if cycle % 16 == 15 {
+            held.clear();
+        } else if random(3) == 0 {
+            held.swap_remove(random(held.len() as u64) as usize);
+        }
+    }
+    drop((held, client));
+    until("they are gone", || bed.readers() == Witnesses::COUNT);
+    until("nobody wants what is for others", || bed.pair.near.link().promiscuity == 0);
+    bed.await_held(&alone);
+    objects.extend(bed.objects());
+    witnesses.end(&bed);
+    bed.await_held(&before);
+    bed.await_nothing_left(&objects);
+}
+
+#[test]
+fn who_reads_from_a_daemon_that_dies_says_so_and_nothing_stays_attached() {
+    let Some(mut bed) = Bed::new(None) else { return };
+    for busy in [false, true] {
+        let requests =
+            ["ethernet D | count", "ethernet D | bpf \"udp port 443\" | count", "ethernet D by=socket | count"];
+        let mut objects = BTreeSet::new();
+        let readers = requests.iter().enumerate().map(|(at, request)| {
+            let reader = bed.run(request);
+            until("it reads", || bed.readers() == at + 1);
+            reader
+        });
+        let readers: Vec<Running> = readers.collect();
+        objects.extend(bed.objects());
+        let traffic = busy.then(|| {
+            let traffic = Traffic::new(&bed, &[]);
+            traffic.more(500);
+            traffic
+        });
+        bed.daemon.signal(Signal::KILL);
+        for (mut reader, request) in readers.into_iter().zip(requests) {
+            until("it ends", || reader.has_ended());
+            let output = reader.end();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.code() == Some(1) && said.contains("has ended"), "{request}: {said}");
+        }
+        bed.await_nothing_left(&objects);
+        if let Some(traffic) = traffic {
+            traffic.end();
+        }
+        bed.restart();
+        let witnesses = Witnesses::new(&bed);
+        witnesses.traffic.more(500);
+        witnesses.end(&bed);
+    }
+}
+
+#[test]
+fn who_reads_from_a_device_that_goes_says_so_and_others_read_on() {
+    let Some(bed) = Bed::new(None) else { return };
+    let before = bed.held(0);
+    let near = bed.pair.near.namespace.clone();
+    let witnesses = Witnesses::new(&bed);
+    let alone = bed.held(Witnesses::COUNT);
+    for by in ["kernel", "socket"] {
+        for busy in [false, true] {
+            let other = Pair::named([(&near, "other"), (&quiet_namespace(), "end")], 1);
+            let other = other.expect("there was a pair before");
+            let mut reader = bed.run(&format!("ethernet other by={by} | count"));
+            until("it reads", || bed.readers() == Witnesses::COUNT + 1);
+            let mut objects = bed.objects();
+            let mut sender = other.far.sender();
+            let mut number = 0;
+            if busy {
+                while number < 300 {
+                    sender.send(&frame(number)).expect("it is there");
+                    number += 1;
+                }
+            }
+            other.near.remove();
+            until("it ends", || reader.has_ended());
+            let output = reader.end();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.code() == Some(1) && said.contains("has ended"), "{by}, busy {busy}: {said}");
+            bed.await_held(&alone);
+            let still = bed.objects();
+            objects.retain(|object| !still.contains(object));
+            bed.await_gone(&objects);
+        }
+    }
+    witnesses.end(&bed);
+    bed.await_held(&before);
+}
