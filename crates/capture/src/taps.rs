@@ -16,7 +16,7 @@ use program::ir::Program;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -56,6 +56,8 @@ struct State {
 
 struct Ring {
     writer: Box<dyn Writer>,
+    /// The writer's bell and events, to sleep by without the lock.
+    bells: Vec<Arc<OwnedFd>>,
     device: Device,
     memory: LiveMemory,
     readers: Vec<Reader>,
@@ -71,7 +73,7 @@ struct Reader {
     id: u64,
     expression: Expression,
     promiscuous: bool,
-    line: OwnedFd,
+    line: Arc<OwnedFd>,
     asleep: bool,
     matched_before: u64,
 }
@@ -240,13 +242,11 @@ impl Shared {
             if state.ended {
                 return;
             }
-            // File descriptors of one's own, so that the lock need not be held while sleeping.
-            let clone = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().ok();
-            let mut sleepers: Vec<OwnedFd> = Vec::new();
+            // The lock is not held while sleeping. No new file descriptors: there may be none left.
+            let mut sleepers: Vec<Arc<OwnedFd>> = Vec::new();
             for ring in state.rings.values() {
-                sleepers.extend(clone(ring.writer.bell()));
-                sleepers.extend(ring.writer.events().and_then(clone));
-                sleepers.extend(ring.readers.iter().filter_map(|reader| clone(reader.line.as_fd())));
+                sleepers.extend(ring.bells.iter().map(Arc::clone));
+                sleepers.extend(ring.readers.iter().map(|reader| Arc::clone(&reader.line)));
             }
             drop(state);
             loop {
@@ -326,8 +326,11 @@ impl Ring {
         let memory = LiveMemory::map(writer.areas(), writer.geometry(), Access::Read)
             .map_err(|error| Trouble::system("the ring cannot be mapped", &error))?;
         let device = writer.device();
+        let fds = [Some(writer.bell()), writer.events()].into_iter().flatten();
+        let bells = fds.map(|fd| own(fd).map(Arc::new)).collect::<Result<_, _>>()?;
         Ok(Ring {
             writer,
+            bells,
             device,
             memory,
             readers: Vec::new(),
@@ -382,7 +385,7 @@ impl Ring {
             id,
             expression,
             promiscuous: wish.promiscuous,
-            line,
+            line: Arc::new(line),
             asleep: false,
             matched_before: matched_before.0,
         });

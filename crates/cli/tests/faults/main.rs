@@ -6,3 +6,4 @@
 
 mod bed;
 mod deaths;
+mod hostile;

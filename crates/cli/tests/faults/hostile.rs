@@ -1,0 +1,316 @@
+//! Clients that mean harm: what they send, keep, hold and ask for is nobody's trouble but their own.
+
+use crate::bed::{Bed, Witnesses, frame, memory, port, to_port, until};
+use buffer::shared::packets;
+use buffer::shared::segment::{Access, Mapping};
+use capture::client::Client;
+use capture::codec::Line;
+use capture::protocol::{Answer, PROTOCOL, Question, receive};
+use capture::writer::TroubleKind;
+use capture::{By, Handout, Mode, Tap, Wish};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use testkit::network::{Pair, quiet_namespace};
+
+/// Users that are not root.
+const ANNA: u32 = 20_001;
+const BERT: u32 = 20_002;
+
+/// They may read the near device and nothing else, and share nothing.
+const POLICY: &str = "[[allow]]\nusers = [\"20001\"]\ndevices = [\"near\"]\nmodes = [\"tap\"]\n\
+                      [[allow]]\nusers = [\"20002\"]\ndevices = [\"near\"]\nmodes = [\"tap\"]\n";
+
+/// Random numbers, the same each time.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % end as u64) as usize
+    }
+}
+
+/// Does something as this user, who may be nobody the system knows.
+fn as_user<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // Of this thread alone, which ends with the work.
+            rustix::thread::set_thread_res_gid(gid(user), gid(user), gid(user)).expect("root may");
+            rustix::thread::set_thread_res_uid(uid(user), uid(user), uid(user)).expect("root may");
+            work()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn uid(user: u32) -> rustix::thread::Uid {
+    rustix::thread::Uid::from_raw(user)
+}
+
+fn gid(group: u32) -> rustix::thread::Gid {
+    rustix::thread::Gid::from_raw(group)
+}
+
+/// A connection that says what it wants.
+fn connect(bed: &Bed) -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    let address = SocketAddrUnix::new(&bed.socket()).expect("it is a short path");
+    rustix::net::connect(&socket, &address)?;
+    Ok(socket)
+}
+
+/// Sends bytes with file descriptors beside them, as many as the kernel takes at once (253), or none; does not wait.
+fn send(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(fds.is_empty() || control.push(SendAncillaryMessage::ScmRights(fds)));
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+}
+
+fn ask(socket: &OwnedFd, question: &Question) -> Answer {
+    packets::send(socket, &question.encode(), &[]).expect("it listens");
+    receive(socket, Answer::decode).expect("it answers").expect("it is there").0
+}
+
+/// Something a client may say.
+fn question(random: &mut Random, bed: &Bed) -> Question {
+    let name = ["near", "", "lo", "no such", "near\0", "../near", "%s%n", "nearnearnearnearnearnear"][random.below(8)];
+    let wish = || Wish { device: name.into(), ..bed.wish() };
+    match random.below(9) {
+        0 => Question::Hello(random.below(3) as u32, "x".repeat(random.below(6000))),
+        1 => Question::Device(name.into()),
+        2 => Question::Open(wish()),
+        3 => Question::Open(Wish { by: By::PacketSocket, last_ns: u64::MAX, promiscuous: true, ..wish() }),
+        4 => Question::Open(Wish { ring_bytes: u64::MAX, sample: 0, mode: Mode::Consume, keep: true, ..wish() }),
+        5 => Question::Exchange(random.below(40) as u64, to_port(port(random.below(4) as u64))),
+        6 => Question::Close(random.below(40) as u64),
+        7 => Question::State,
+        // Of nobody.
+        _ => Question::Stop(u64::MAX - random.below(4) as u64),
+    }
+}
+
+fn mutated(random: &mut Random, mut bytes: Vec<u8>) -> Vec<u8> {
+    for _ in 0..random.below(4) {
+        let at = random.below(bytes.len().max(1));
+        match random.below(4) {
+            0 => bytes.truncate(at),
+            1 => bytes.insert(at, random.below(256) as u8),
+            2 => bytes.extend(std::iter::repeat_n(0xff, random.below(300))),
+            _ if !bytes.is_empty() => bytes[at] = random.below(256) as u8,
+            _ => {}
+        }
+    }
+    bytes
+}
+
+#[test]
+fn noise_on_the_control_socket_costs_nobody_a_packet() {
+    let policy = "[[allow]]\nusers = [\"20001\"]\ndevices = [\"*\"]\nmodes = [\"tap\", \"consume\"]\n";
+    let Some(bed) = Bed::new(Some(policy)) else { return };
+    let before = bed.held(0);
+    let witnesses = Witnesses::new(&bed);
+    let alone = bed.held(Witnesses::COUNT);
+    let mut random = Random(0x1234_5678_9abc_def1);
+    let stray = std::fs::File::open("/dev/null").expect("every system has it");
+    let pair = std::os::unix::net::UnixStream::pair().expect("there is room");
+    let strays = [stray.as_fd(), pair.0.as_fd(), pair.1.as_fd()];
+    let mut first_memory = None;
+    for round in 0..600 {
+        let socket = as_user(ANNA, || connect(&bed)).expect("it listens");
+        for _ in 0..random.below(12) {
+            let bytes = match random.below(4) {
+                0 => (0..random.below(3000)).map(|_| random.below(256) as u8).collect(),
+                1 => mutated(&mut random, vec![[1, 2, 3, 4, 5, 6, 7][round % 7]; 40]),
+                2 => question(&mut random, &bed).encode(),
+                _ => {
+                    let question = question(&mut random, &bed).encode();
+                    mutated(&mut random, question)
+                }
+            };
+            let count = [0, 0, 0, 1, 8, 9, 253][random.below(7)];
+            let fds: Vec<_> = (0..count).map(|at| strays[at % strays.len()]).collect();
+            // It may have been let go for what it said before, and has not to wait for it.
+            match send(&socket, &bytes, &fds) {
+                Ok(_) | Err(Errno::PIPE | Errno::CONNRESET | Errno::AGAIN | Errno::TOOMANYREFS) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        if round % 100 == 99 {
+            drop(socket);
+            until("its readers are gone", || bed.readers() == Witnesses::COUNT);
+            bed.await_held(&alone);
+            let now = memory(bed.daemon.pid());
+            // Heaps of threads grow to what one message takes, and no more.
+            let first = *first_memory.get_or_insert(now);
+            assert!(now < first + (16 << 20), "{first} bytes of memory at first, {now} now");
+        }
+    }
+    until("its readers are gone", || bed.readers() == Witnesses::COUNT);
+    bed.await_held(&alone);
+    witnesses.end(&bed);
+    bed.await_held(&before);
+}
+
+/// The packet of this number, sent on the other end.
+fn send_packet(bed: &Bed, number: u64) {
+    bed.pair.far.sender().send(&frame(number)).expect("the device is there");
+}
+
+fn readable(fd: BorrowedFd<'_>) -> bool {
+    let most = Timespec { tv_sec: 20, tv_nsec: 0 };
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    rustix::event::poll(&mut fds, Some(&most)).expect("it can be waited for") > 0
+}
+
+#[test]
+fn a_sleeper_is_woken_by_a_daemon_that_has_no_files_left() {
+    let Some(bed) = Bed::new(None) else { return };
+    let client = bed.client();
+    let open = || Tap::new(client.open(&bed.wish()).expect("there is room"), None, None).expect("it can be mapped");
+    let mut sleeper = open();
+    let others = [open(), open(), open()];
+    // Fewer than it has, and more than it sleeps by.
+    bed.limit_files(12);
+    assert!(connect(&bed).is_ok(), "it waits for being let in");
+    for (number, other) in (0..).zip(others) {
+        // The daemon looks anew at whom it serves.
+        let left = 3 - number as usize;
+        drop(other);
+        until("it is gone", || {
+            let rings = client.state().expect("it answers who is there").rings;
+            rings.iter().map(|ring| ring.readers.len()).sum::<usize>() == left
+        });
+        until("it sleeps", || {
+            sleeper.wait(Some(std::time::Instant::now()));
+            sleeper.announced()
+        });
+        send_packet(&bed, number);
+        assert!(readable(sleeper.line()), "packet {number} wakes nobody");
+        let mut bytes = [0; 300];
+        until("the packet is there", || match sleeper.look() {
+            capture::tap::Found::Packet(packet) => sleeper.take_copy(&packet, &mut bytes).is_some(),
+            capture::tap::Found::Nothing => false,
+        });
+        assert!(bytes.starts_with(&frame(number)));
+    }
+    bed.limit_files(1024);
+    until("it lets in again", || Client::connect(&bed.socket(), "another").is_ok());
+}
+
+/// Everything by which a reader might change what others see.
+fn assert_cannot_write(handout: &Handout, by_kernel: bool) {
+    let areas = &handout.areas;
+    for (fd, what) in [(&areas.words, "words"), (&areas.slots, "slots"), (&areas.data, "data")] {
+        assert!(Mapping::of(fd.as_fd(), 4096, Access::Read).is_ok(), "{what}");
+        assert!(Mapping::of(fd.as_fd(), 4096, Access::Write).is_err(), "{what} can be mapped for writing");
+        assert!(rustix::io::write(fd, &[0xff; 64]).is_err(), "{what} can be written");
+        assert!(rustix::io::pwrite(fd, &[0xff; 64], 0).is_err(), "{what} can be written");
+        assert!(rustix::fs::ftruncate(fd, 0).is_err(), "{what} can be cut");
+        assert!(rustix::fs::fallocate(fd, HOLE, 0, 4096).is_err(), "{what} can have holes");
+        let again = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(fd));
+        if let Ok(again) = rustix::fs::open(again, rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty()) {
+            assert!(rustix::io::pwrite(&again, &[0xff; 64], 0).is_err(), "{what} can be written once more");
+            assert!(Mapping::of(again.as_fd(), 4096, Access::Write).is_err(), "{what} can be mapped once more");
+        }
+        if by_kernel {
+            assert!(kernel::sys::update(fd.as_fd(), &[0xff; 4096]).is_err(), "{what} can be set");
+        } else {
+            let seals = rustix::fs::fcntl_get_seals(fd).expect("it is a memfd");
+            assert!(seals.contains(rustix::fs::SealFlags::SEAL), "{what} can be sealed");
+        }
+    }
+}
+
+const HOLE: rustix::fs::FallocateFlags =
+    rustix::fs::FallocateFlags::PUNCH_HOLE.union(rustix::fs::FallocateFlags::KEEP_SIZE);
+
+#[test]
+fn a_reader_that_scribbles_over_all_it_has_changes_nothing_for_others() {
+    let Some(bed) = Bed::new(None) else { return };
+    let witnesses = Witnesses::new(&bed);
+    let mut random = Random(77);
+    for by in [By::WhatIsBest, By::Kernel, By::PacketSocket] {
+        let client = bed.client();
+        let handout = client.open(&Wish { by, ..bed.wish() }).expect("there is room");
+        assert_cannot_write(&handout, by != By::PacketSocket);
+        // Its line is its own: true words, false ones, all that fits, with files beside them, and none that are words.
+        let stray = std::fs::File::open("/dev/null").expect("every system has it");
+        for round in 0..200u64 {
+            let word = Line::Asleep([round, 0, u64::MAX][random.below(3)]).to_bytes();
+            let fds = vec![stray.as_fd(); [0, 0, 1, 100][random.below(4)]];
+            match send(&handout.line, &word, &fds) {
+                Ok(_) | Err(Errno::AGAIN | Errno::TOOMANYREFS) => {}
+                Err(error) => panic!("it was let go: {error}"),
+            }
+        }
+        witnesses.traffic.more(300);
+        until("it is let go", || send(&handout.line, &[7; 9], &[]).is_err_and(|error| error != Errno::AGAIN));
+    }
+    until("it is gone", || bed.readers() == Witnesses::COUNT);
+    witnesses.end(&bed);
+}
+
+#[test]
+fn what_policy_denies_is_not_seen_by_any_name_or_number() {
+    let Some(bed) = Bed::new(Some(POLICY)) else { return };
+    let near = &bed.pair.near;
+    let other = Pair::named([(&near.namespace, "other"), (&quiet_namespace(), "end")], 1).expect("as before");
+    let root = bed.client();
+    let secret = [&near.name, &other.near.name].map(|device| {
+        let wish = Wish { device: device.clone(), ..bed.wish() };
+        Tap::new(root.open(&wish).expect("root may"), None, None).expect("it can be mapped")
+    });
+    send_packet(&bed, 0);
+    other.far.sender().send(&frame(1)).expect("it is up");
+    let name_of = |index: u32| format!("if{index}");
+    for user in [ANNA, BERT, ANNA + 7] {
+        let socket = as_user(user, || connect(&bed)).expect("everybody may connect");
+        for mode in [Mode::Tap, Mode::Consume] {
+            for by in [By::WhatIsBest, By::Kernel, By::PacketSocket] {
+                let index = other.near.index;
+                let names =
+                    ["other", "other ", "other\0", "near\0other", "./other", "other:0", "any", "lo", "", "*", "oth*"];
+                for device in names.map(String::from).into_iter().chain([index.to_string(), name_of(index)]) {
+                    let wish = Wish { device: device.clone(), mode, by, last_ns: u64::MAX, keep: true, ..bed.wish() };
+                    packets::send(&socket, &Question::Open(wish).encode(), &[]).expect("it listens");
+                    let (answer, fds) = receive(&socket, Answer::decode).expect("it answers").expect("it is there");
+                    assert!(matches!(answer, Answer::Refused(TroubleKind::Denied, _)), "{device:?}: {answer:?}");
+                    assert!(fds.is_empty());
+                    let answer = ask(&socket, &Question::Device(device.clone()));
+                    assert!(matches!(answer, Answer::Refused(TroubleKind::Denied, _)), "{device:?}: {answer:?}");
+                }
+            }
+        }
+        // Of others' readers and clients nothing can be asked, changed or ended.
+        for id in 0..20 {
+            for question in [Question::Exchange(id, Vec::new()), Question::Close(id), Question::Stop(id)] {
+                if matches!((&question, ask(&socket, &Question::State)), (Question::Stop(id), Answer::State(state)) if state.clients.iter().any(|client| client.id == *id))
+                {
+                    // That is this client.
+                    continue;
+                }
+                let answer = ask(&socket, &question);
+                assert!(matches!(answer, Answer::Refused(TroubleKind::Wish, _)), "{question:?}: {answer:?}");
+            }
+        }
+        let Answer::State(state) = ask(&socket, &Question::State) else { panic!("a state") };
+        assert_eq!((state.clients.len(), state.rings.len()), (1, 0), "{state:?}");
+    }
+    // Who may read the same device by another entry has a ring of its own, and nothing of before.
+    let anna = as_user(ANNA, || Client::connect(&bed.socket(), "Anna")).expect("everybody may connect");
+    let handout = anna.open(&Wish { last_ns: u64::MAX, ..bed.wish() }).expect("she may");
+    assert_eq!((handout.seen_before, handout.first, handout.decided), (0, 0, 0));
+    let mut tap = Tap::new(handout, None, None).expect("it can be mapped");
+    assert_eq!(tap.look(), capture::tap::Found::Nothing);
+    drop((secret, root));
+}
