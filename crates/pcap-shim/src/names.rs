@@ -72,7 +72,8 @@ fn device(text: &str) -> Target {
     }
 }
 
-fn is_interface(name: &str) -> bool {
+/// Is it a network interface of the namespace this process is in? (`/sys` may be another's.)
+pub fn is_interface(name: &str) -> bool {
     let Ok(name) = CString::new(name) else { return false };
     // SAFETY: a name with its NUL.
     unsafe { libc::if_nametoindex(name.as_ptr()) != 0 }

@@ -58,8 +58,7 @@ unsafe fn add_ours(list: *mut *mut Interface) -> Option<()> {
             let Ok(name) = name.to_str() else { continue };
             let Ok(ours) = CString::new(format!("{PREFIX}{name}")) else { continue };
             // Interfaces only: libpcap lists `any`, USB, Bluetooth and more besides. And nothing where it is switched off.
-            let is_interface = std::path::Path::new("/sys/class/net").join(name).exists();
-            if !is_interface || !matches!(names::target(&ours), Some(Target::Device { .. })) {
+            if !names::is_interface(name) || !matches!(names::target(&ours), Some(Target::Device { .. })) {
                 continue;
             }
             let description = CString::new(format!("{name}, captured once for all its readers (Streamline)")).ok()?;

@@ -17,6 +17,8 @@ unsafe fn send(handle: &Handle, bytes: *const c_void, length: usize) -> c_int {
         }
         // SAFETY: by the caller's word, not null, and no longer than anything can be.
         let frame = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), length) };
+        // Whoever sends may read the answer next, without a filter: it must not be missed.
+        live.start(&handle.meter).map_err(|text| (status::ERROR, text))?;
         live.send(frame).map_err(|text| (status::ERROR, text))?;
         Ok(c_int::try_from(length).unwrap_or(c_int::MAX))
     })
