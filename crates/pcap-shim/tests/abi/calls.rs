@@ -1,0 +1,59 @@
+//! A program in C that calls libpcap's functions, run on libpcap itself and on ours: neither may differ from what it expects.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use testkit::network::{Pair, may_make_networks};
+
+/// Compiles the program for the libpcap that is installed; `false`, and a word about it, where that cannot be done.
+fn compile(to: &Path) -> bool {
+    let Some(libpcap) = crate::libpcap() else {
+        eprintln!("skipped: libpcap is not installed");
+        return false;
+    };
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror"]);
+    compiler.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/abi/calls.c")).arg("-o").arg(to).arg(libpcap);
+    match compiler.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("skipped: there is no C compiler `cc`");
+            false
+        }
+        output => {
+            let output = output.unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            true
+        }
+    }
+}
+
+fn passed(who: &str, output: &Output) {
+    let said = [&output.stdout[..], &output.stderr].concat();
+    assert!(output.status.success(), "{who}: {}: {}", output.status, String::from_utf8_lossy(&said));
+}
+
+#[test]
+fn functions_give_what_libpcaps_give() {
+    if !may_make_networks() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("calls");
+    if !compile(&program) {
+        return;
+    }
+    let pair = Pair::new();
+    let name = &pair.near.name;
+    let run = |device: &str, variable: &str, value: &Path| {
+        // A call that does not come back is not waited for.
+        let mut command = Command::new("timeout");
+        command.args(["--kill-after=1", "60"]).arg(&program).arg(device).arg(name).arg(folder.path());
+        command.env_remove("STREAMLINE_DAEMON").env(variable, value);
+        pair.near.namespace.enter(|| command.output()).unwrap().unwrap()
+    };
+    passed("libpcap", &run(name, "STREAMLINE_PCAP", Path::new("off")));
+    if Path::new("/run/streamline/control").exists() {
+        eprintln!("skipped: a daemon is there, which has other devices");
+        return;
+    }
+    passed("ours", &run(&format!("sl:{name}"), "LD_PRELOAD", crate::library()));
+}
