@@ -16,6 +16,7 @@ mod markdown;
 mod model;
 mod mutate;
 mod orderings;
+mod pcap_library;
 mod process;
 mod tidy;
 mod workspace;
@@ -55,6 +56,12 @@ const TASKS: &[Task] = &[
         usage: "[--kills N]",
         summary: "kill processes that share a ring, at each store and N times at random",
         run: crash::run,
+    },
+    Task {
+        name: "pcap-library",
+        usage: "[FOLDER]",
+        summary: "build libpcap.so.0.8: libpcap's functions over live rings, in libpcap's place",
+        run: pcap_library::run,
     },
     Task {
         name: "bench",

@@ -362,3 +362,59 @@ fn who_is_stopped_loses_packets_and_never_tears_them() {
     ];
     assert!(totals.iter().all(|line| said.contains(line)), "{said} of {}", got.len());
 }
+
+#[test]
+fn in_libpcaps_place_programs_start_and_capture() {
+    if !may_make_networks() {
+        return;
+    }
+    let Some(tcpdump) = installed("tcpdump") else { return };
+    let net = Net::new(None);
+    let place = net.path("lib");
+    std::fs::create_dir(&place).unwrap();
+    std::fs::copy(library(), place.join("libpcap.so.0.8")).unwrap();
+    std::os::unix::fs::symlink("libpcap.so.0.8", place.join("libpcap.so.1")).unwrap();
+    let in_place = |program: &Path, plain: &str| {
+        let mut command = Command::new(program);
+        command.env_remove("LD_PRELOAD").env("LD_LIBRARY_PATH", &place);
+        command.env("STREAMLINE_DAEMON", net.socket()).env("STREAMLINE_PCAP", plain);
+        command
+    };
+    for (program, option) in [("tcpdump", "--version"), ("dumpcap", "--version"), ("tshark", "--version")] {
+        let Some(program) = installed(program) else { continue };
+        // With all names bound at once.
+        let output = in_place(&program, "").arg(option).env("LD_BIND_NOW", "1").output().unwrap();
+        let said = [&output.stdout[..], &output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(output.status.success(), "{}: {said}", program.display());
+        let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains("under Streamline"), "{}: {said}", program.display());
+    }
+    let frames = mixed(200);
+    let mut running = Vec::new();
+    // Under a name of ours, under its plain name, and libpcap's own.
+    for (file, device, plain) in [
+        ("prefix", format!("sl:{}", net.device()), ""),
+        ("plain", net.device().into(), "all"),
+        ("off", net.device().into(), ""),
+    ] {
+        let mut command = in_place(&tcpdump, plain);
+        command.args(["-i", &device, "-c", "200", "-B", "4096", "-w", &format!("{file}.pcap")]);
+        running.push((file, net.there_noting(command, &format!("{file}.txt"))));
+        until("it listens", || net.text(&format!("{file}.txt")).contains("listening on"));
+    }
+    assert_eq!(net.readers(), 2);
+    send_mixed(&net.pair, &frames);
+    let expected = by_way(wanted(&frames, |_, _| Some(ALL)));
+    for (file, mut running) in running {
+        until(&format!("{file}: it has all it was to get"), || running.has_ended());
+        assert!(running.end().status.success(), "{}", net.text(&format!("{file}.txt")));
+        assert!(by_way(packets(&net.path(&format!("{file}.pcap")))) == expected, "{file}");
+    }
+    // Files are libpcap's.
+    let mut reading = in_place(&tcpdump, "all");
+    let output = reading.arg("-nr").arg(net.path("off.pcap")).arg("udp port 53 and not vlan").output().unwrap();
+    let lines = String::from_utf8_lossy(&output.stdout).lines().count();
+    let dns = |number: usize, frame: &[u8]| (number % 7 > 1 && port(frame) == 53).then_some(ALL);
+    assert_eq!(lines, wanted(&frames, dns).len(), "{}", String::from_utf8_lossy(&output.stderr));
+}

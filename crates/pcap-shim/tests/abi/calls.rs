@@ -32,7 +32,7 @@ fn passed(who: &str, output: &Output) {
 }
 
 #[test]
-fn functions_give_what_libpcaps_give() {
+fn functions_give_what_libpcaps_give_preloaded_and_in_its_place() {
     if !may_make_networks() {
         return;
     }
@@ -43,6 +43,11 @@ fn functions_give_what_libpcaps_give() {
     }
     let pair = Pair::new();
     let name = &pair.near.name;
+    // In libpcap's place, under its name.
+    std::fs::create_dir(folder.path().join("lib")).unwrap();
+    std::fs::copy(crate::library(), folder.path().join("lib/libpcap.so.0.8")).unwrap();
+    std::os::unix::fs::symlink("libpcap.so.0.8", folder.path().join("lib/libpcap.so.1")).unwrap();
+    let place = folder.path().join("lib");
     let run = |device: &str, variable: &str, value: &Path| {
         // A call that does not come back is not waited for.
         let mut command = Command::new("timeout");
@@ -51,9 +56,13 @@ fn functions_give_what_libpcaps_give() {
         pair.near.namespace.enter(|| command.output()).unwrap().unwrap()
     };
     passed("libpcap", &run(name, "STREAMLINE_PCAP", Path::new("off")));
+    passed("handed on, preloaded", &run(name, "LD_PRELOAD", crate::library()));
+    passed("handed on, in libpcap's place", &run(name, "LD_LIBRARY_PATH", &place));
     if Path::new("/run/streamline/control").exists() {
         eprintln!("skipped: a daemon is there, which has other devices");
         return;
     }
-    passed("ours", &run(&format!("sl:{name}"), "LD_PRELOAD", crate::library()));
+    let ours = format!("sl:{name}");
+    passed("ours, preloaded", &run(&ours, "LD_PRELOAD", crate::library()));
+    passed("ours, in libpcap's place", &run(&ours, "LD_LIBRARY_PATH", &place));
 }

@@ -1,0 +1,87 @@
+//! `cargo xtask pcap-library [FOLDER]`: the crate `pcap-shim` in libpcap's place, as `libpcap.so.0.8` (Debian's name) and
+//! `libpcap.so.1` (everybody else's), for `LD_LIBRARY_PATH` and programs that heed no preloaded libraries.
+//!
+//! It is the very file that is preloaded elsewhere, under another name: it defines every name of libpcap's, and where
+//! nothing else in the process does, it opens libpcap by its path. It is not given a SONAME: that name would also be what
+//! keeps the loader from taking libpcap itself for another library.
+
+use crate::{Failure, Outcome, process};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+const NAME: &str = "libpcap.so.0.8";
+const OTHER_NAME: &str = "libpcap.so.1";
+
+pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
+    let folder = match arguments {
+        [] => None,
+        [folder] if !folder.starts_with('-') => Some(PathBuf::from(folder)),
+        _ => return Err(Failure::Usage("`pcap-library` takes a folder or nothing".into())),
+    };
+    let build = ["build", "--release", "--package", "pcap-shim", "--message-format", "json-render-diagnostics"];
+    let said = process::output(process::cargo(root, &build).stderr(Stdio::inherit()))?;
+    let built =
+        library(&said).ok_or_else(|| Failure::Failed("cargo does not say where it built the library".into()))?;
+    let folder = folder.unwrap_or_else(|| built.with_file_name("pcap"));
+    let installed = install(&built, &folder);
+    installed.map_err(|error| Failure::Failed(format!("{}: {error}", folder.display())))?;
+    println!("{}", folder.join(NAME).display());
+    Ok(())
+}
+
+/// The library in what `cargo build` prints: a JSON document for each thing built.
+fn library(said: &str) -> Option<PathBuf> {
+    let artifacts = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let ours = artifacts.filter(|artifact| artifact["target"]["name"] == "streamline_pcap");
+    let files = ours.flat_map(|artifact| artifact["filenames"].as_array().cloned().unwrap_or_default());
+    files.filter_map(|file| file.as_str().map(PathBuf::from)).find(|file| file.extension() == Some("so".as_ref()))
+}
+
+/// Puts the library there under both names; programs that run keep the one they have.
+fn install(library: &Path, folder: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    let (new, other) = (folder.join(".new"), folder.join(OTHER_NAME));
+    std::fs::copy(library, &new)?;
+    std::fs::rename(&new, folder.join(NAME))?;
+    std::os::unix::fs::symlink(NAME, &new)?;
+    std::fs::rename(&new, other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_arguments_are_an_error() {
+        for arguments in [&["--debug"][..], &["a", "b"]] {
+            let arguments: Vec<String> = arguments.iter().map(|text| text.to_string()).collect();
+            assert!(matches!(run(Path::new("."), &arguments), Err(Failure::Usage(_))));
+        }
+    }
+
+    #[test]
+    fn the_library_is_found_among_what_was_built() {
+        let said = r#"{"reason":"compiler-artifact","target":{"name":"buffer"},"filenames":["/t/libbuffer.so"]}
+no JSON
+{"reason":"compiler-artifact","target":{"name":"streamline_pcap"},"filenames":["/t/x.d","/t/libstreamline_pcap.so"]}
+{"reason":"build-finished","success":true}"#;
+        assert_eq!(library(said), Some("/t/libstreamline_pcap.so".into()));
+        assert_eq!(library("{}"), None);
+    }
+
+    #[test]
+    fn both_names_lead_to_it_also_the_second_time() {
+        let folder = std::env::temp_dir().join(format!("xtask-pcap-library-{}", std::process::id()));
+        let (library, to) = (folder.join("built.so"), folder.join("to/pcap"));
+        std::fs::create_dir_all(&folder).unwrap();
+        for content in ["first", "second"] {
+            std::fs::write(&library, content).unwrap();
+            install(&library, &to).unwrap();
+            for name in [NAME, OTHER_NAME] {
+                assert_eq!(std::fs::read_to_string(to.join(name)).unwrap(), content);
+            }
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
