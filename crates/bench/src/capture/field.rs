@@ -140,7 +140,7 @@ impl Field {
         child.map(Sending).map_err(failed("the sender"))
     }
 
-    /// The highest rate, in packets a second, at which these taps lose nothing for [`TRIAL`]; how fast the sender was where
+    /// The highest rate, in packets a second, at which these taps lose nothing for a second; how fast the sender was where
     /// that is at full speed.
     pub fn highest_rate(&self, taps: &[Tap], frame_bytes: usize) -> Result<f64, Trouble> {
         let lossless = |rate: f64| {
@@ -159,7 +159,7 @@ impl Field {
         Ok(low)
     }
 
-    /// What these taps cost for [`PACKETS`] packets, beyond sending them.
+    /// What these taps cost for `PACKETS` packets, beyond sending them.
     pub fn cost_of(&self, taps: &[Tap], frame_bytes: usize, rate: u64) -> Result<Cost, String> {
         let told = |trouble| match trouble {
             Trouble::Missing(text) | Trouble::Failed(text) => text,
