@@ -5,7 +5,9 @@
 use buffer::Descriptor;
 use buffer::ring::layout::Layout;
 use buffer::ring::memory::Geometry;
-use buffer::ring::{From, Hold, NotWritten, Nothing, OnFull, Patience, Reader, Ring, RingKind, Signalling, Writer};
+use buffer::ring::{
+    Deck, From, Hold, NotWritten, Nothing, OnFull, Patience, Reader, Ring, RingKind, Signalling, Writer,
+};
 use buffer::shared::segment::Pages;
 use std::time::{Duration, Instant};
 
@@ -347,16 +349,49 @@ fn a_stream_takes_what_there_is_room_for() {
 fn a_cut_deck_uses_less_memory_and_loses_nothing() {
     let (mut ring, mut writer) = ring(RingKind::D, Signalling::default());
     let mut reader = ring.attach(OnFull::Wait, None, From::Next).unwrap();
-    let buffer::ring::layout::AnyLayout::Described(layout) = writer.layout_mut() else {
-        unreachable!("it is a d-ring")
-    };
-    layout.cut_deck(1024);
+    assert!(writer.set_deck(Deck::Bytes(1024)));
     for n in 0..2000 {
         writer.try_write(Descriptor::default(), &block(n)).unwrap();
         let seen = reader.peek().unwrap();
         assert!(seen.block.pos % BYTES + u64::from(seen.block.len) <= 1024);
         assert!(read(&mut reader, 0).unwrap() == block(n));
     }
+}
+
+#[test]
+fn a_deck_that_is_found_is_small_while_readers_keep_up_and_whole_where_one_is_not_waited_for() {
+    let (mut ring, mut writer) = ring(RingKind::D, Signalling::default());
+    assert!(writer.set_deck(Deck::Auto { least: 512 }));
+    let mut reader = ring.attach(OnFull::Wait, None, From::Next).unwrap();
+    let deck = |writer: &buffer::ring::Writer| writer.layout().deck().unwrap();
+    let keep_up = |writer: &mut buffer::ring::Writer, reader: &mut buffer::ring::Reader| {
+        for n in 0..4000 {
+            writer.try_write(Descriptor::default(), &block(n)).unwrap();
+            assert!(read(reader, 0).unwrap() == block(n));
+        }
+    };
+    keep_up(&mut writer, &mut reader);
+    assert_eq!(deck(&writer), (512, BYTES));
+    // One that is overwritten would lose by it.
+    let over = ring.attach(OnFull::Overwrite, None, From::Next).unwrap();
+    keep_up(&mut writer, &mut reader);
+    assert_eq!(deck(&writer), (BYTES, BYTES));
+    drop(over);
+    keep_up(&mut writer, &mut reader);
+    assert_eq!(deck(&writer), (512, BYTES));
+    // One that falls behind gets twice as much, once.
+    let mut written = 0;
+    while writer.try_write(Descriptor::default(), &block(written)).is_ok() {
+        written += 1;
+    }
+    (0..written).for_each(|n| assert!(read(&mut reader, 0).unwrap() == block(n)));
+    for n in 0..100 {
+        writer.try_write(Descriptor::default(), &block(n)).unwrap();
+        read(&mut reader, 0).unwrap();
+    }
+    assert_eq!(deck(&writer), (1024, BYTES));
+    let (_, mut stream) = self::ring(RingKind::C, Signalling::default());
+    assert!(stream.set_deck(Deck::Whole) && !stream.set_deck(Deck::AUTO));
 }
 
 /// A stopped clock would show: it was looked at again and again without an end.

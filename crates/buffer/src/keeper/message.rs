@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// Longest packet in bytes.
 pub const MESSAGE_BYTES: usize = 8192;
@@ -94,6 +94,8 @@ pub struct RingState {
     pub bytes: u64,
     /// Blocks dropped for DropNewest readers (bytes, of a stream).
     pub dropped: u64,
+    /// Bytes of payload in use, where the writer goes round in a part of it; 0 = all.
+    pub deck: u64,
     /// Readers there are.
     pub readers: Vec<ReaderState>,
 }
@@ -302,7 +304,8 @@ impl Message {
                     .u64(state.head)
                     .u64(state.blocks)
                     .u64(state.bytes)
-                    .u64(state.dropped);
+                    .u64(state.dropped)
+                    .u64(state.deck);
                 for reader in &state.readers {
                     out = out
                         .u32(reader.process as u32)
@@ -365,6 +368,7 @@ impl Message {
                     blocks: p.u64()?,
                     bytes: p.u64()?,
                     dropped: p.u64()?,
+                    deck: p.u64()?,
                     readers: Vec::new(),
                 };
                 while !p.0.is_empty() {
@@ -434,6 +438,7 @@ mod tests {
             blocks: 2,
             bytes: 3,
             dropped: 4,
+            deck: 5,
             readers: vec![reader, ReaderState { in_force: None, ..reader }],
         };
         let wanted = WantedReader { contract: OnFull::Shared, oldest: true, after: 9, wait: false };

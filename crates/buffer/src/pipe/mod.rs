@@ -33,7 +33,7 @@ pub use reader::{Block, End, PipeReader, ReaderStat};
 pub use writer::{PipeWriter, WriterStat};
 
 use crate::keeper::client::Named;
-use crate::ring::{From, OnFull, Signalling};
+use crate::ring::{Deck, From, OnFull, Signalling};
 use std::io;
 use std::time::Instant;
 
@@ -45,6 +45,7 @@ pub struct OpenOptions {
     blocking: bool,
     needs_readers: bool,
     signalling: Signalling,
+    deck: Deck,
 }
 
 impl Default for OpenOptions {
@@ -56,6 +57,7 @@ impl Default for OpenOptions {
             blocking: true,
             needs_readers: true,
             signalling: Signalling::default(),
+            deck: Deck::default(),
         }
     }
 }
@@ -102,6 +104,13 @@ impl OpenOptions {
         self
     }
 
+    /// How much of a ring of descriptors the writer uses.
+    #[must_use]
+    pub fn deck(mut self, deck: Deck) -> Self {
+        self.deck = deck;
+        self
+    }
+
     /// Opens the ring of this name (or whose keeper's socket is at this path) for reading.
     pub fn read(&self, name: &str) -> io::Result<PipeReader> {
         let named = Named::at(name)?;
@@ -112,7 +121,11 @@ impl OpenOptions {
 
     /// Opens the ring of this name (or whose keeper's socket is at this path) for writing.
     pub fn write(&self, name: &str) -> io::Result<PipeWriter> {
-        let writer = Named::at(name)?.open_writer(self.signalling)?;
+        let mut writer = Named::at(name)?.open_writer(self.signalling)?;
+        if !writer.writer().set_deck(self.deck) {
+            let text = "only a ring of descriptors (kind d) can be used in part";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         Ok(PipeWriter::of_named(writer, self.blocking, self.needs_readers))
     }
 }

@@ -157,6 +157,11 @@ impl Consumers {
         self.holders > 0
     }
 
+    /// Does everybody who reads hold the ring, and does somebody read?
+    pub fn all_hold(&self) -> bool {
+        self.holders > 0 && self.holders == self.all.len()
+    }
+
     /// Everything before this unit is free, as of the last look.
     #[inline]
     pub fn held_from(&self) -> u64 {

@@ -10,7 +10,7 @@ use base::atomic::{AtomicU32, AtomicU64};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"slring\0\0");
 
 /// Version of everything in this file.
-pub const ABI: u32 = 1;
+pub const ABI: u32 = 2;
 
 /// Readers one ring can have at a time. The model checker makes all their words anew for each of its many runs, so there a
 /// ring has a few.
@@ -89,6 +89,8 @@ pub struct WriterCounts {
     pub blocks: AtomicU64,
     /// Bytes of payload written.
     pub bytes: AtomicU64,
+    /// Bytes of payload in use, where the writer goes round in a part of it; 0 = all.
+    pub deck: AtomicU64,
 }
 
 /// What the writer says to one reader.
@@ -190,6 +192,7 @@ impl RingWords {
                 dropped: AtomicU64::new(0),
                 blocks: AtomicU64::new(0),
                 bytes: AtomicU64::new(0),
+                deck: AtomicU64::new(0),
             }),
             slots: std::array::from_fn(|_| ReaderSlot {
                 bell: AtomicU32::new(0),
@@ -229,7 +232,7 @@ mod tests {
     /// Changes here are changes of the ABI between processes: give [`ABI`] the next number.
     #[test]
     fn layout_is_pinned() {
-        assert_eq!(ABI, 1);
+        assert_eq!(ABI, 2);
         assert_eq!(
             [
                 offset_of!(RingWords, keeper),
@@ -274,13 +277,14 @@ mod tests {
                 offset_of!(WriterCounts, dropped),
                 offset_of!(WriterCounts, blocks),
                 offset_of!(WriterCounts, bytes),
+                offset_of!(WriterCounts, deck),
                 offset_of!(ReaderSlot, bell),
                 offset_of!(ReaderSlot, contract),
                 offset_of!(ReaderSlot, start),
                 offset_of!(ReaderSlot, serial),
                 offset_of!(ReaderSlot, number),
             ],
-            [0, 4, 8, 16, 24, 0, 4, 8, 16, 20]
+            [0, 4, 8, 16, 24, 32, 0, 4, 8, 16, 20]
         );
         assert_eq!(
             [

@@ -5,6 +5,7 @@
 
 use super::consumers::{Consumers, Holder, Membership, Slept};
 use super::contract::Signalling;
+use super::deck::{Deck, Look, Search};
 use super::doorbell::{self, Patience};
 use super::layout::{AnyLayout, Claim, Layout};
 use super::words::{ASLEEP, AWAKE, ENDED, MOVED, REMOVED, RingWords};
@@ -104,6 +105,10 @@ pub struct Writer<L: Layout = AnyLayout> {
     /// Next position at which the mark (half a ring back) and the group's position are said anew.
     next_mark: u64,
     last_mark: u64,
+    deck: Deck,
+    search: Search,
+    /// The ring was full for somebody since the deck was last looked at.
+    was_full: bool,
     counters: WriterCounters,
     /// What was done in the rings before this one.
     before: WriterCounters,
@@ -144,6 +149,9 @@ impl<L: Layout> Writer<L> {
             patience: Patience::default(),
             next_mark: 0,
             last_mark: 0,
+            deck: Deck::Whole,
+            search: Search::default(),
+            was_full: false,
             counters: WriterCounters::default(),
             before: WriterCounters::default(),
         }
@@ -176,9 +184,31 @@ impl<L: Layout> Writer<L> {
         &self.layout
     }
 
-    /// The ring's layout, to cut the deck.
-    pub fn layout_mut(&mut self) -> &mut L {
-        &mut self.layout
+    /// How much of the payload is in use from now on. False where it is not a ring of descriptors: it always is all.
+    pub fn set_deck(&mut self, deck: Deck) -> bool {
+        let Some((_, all)) = self.layout.deck() else { return deck == Deck::Whole };
+        self.deck = deck;
+        self.search = Search::default();
+        self.next_mark = self.head;
+        self.use_deck(if let Deck::Bytes(bytes) = deck { bytes } else { all });
+        true
+    }
+
+    fn use_deck(&mut self, bytes: u64) {
+        self.layout.cut_deck(bytes);
+        let said = self.layout.deck().map_or(0, |(deck, all)| if deck < all { deck } else { 0 });
+        self.words.counts.0.deck.store(said, Ordering::Relaxed);
+    }
+
+    /// Finds out whether less will do.
+    fn look_at_deck(&mut self, least: u64) {
+        let Some((deck, all)) = self.layout.deck() else { return };
+        let was_full = std::mem::take(&mut self.was_full);
+        let look = Look { deck, all, bytes: self.bytes, was_full, waits_for_all: self.consumers.all_hold() };
+        let better = self.search.look(least, look);
+        if better != deck {
+            self.use_deck(better);
+        }
     }
 
     /// Takes note of readers that are gone without the keeper's having said so: it may have died before them. Makes a
@@ -345,6 +375,7 @@ impl<L: Layout> Writer<L> {
         if holder.is_some() && self.consumers.demote(&self.words, head, fits) {
             holder = self.consumers.look(head, fits);
         }
+        self.was_full |= holder.is_some();
         match holder {
             None => Ok(()),
             Some(Holder::Wait(_)) => Err(NotWritten::WouldBlock),
@@ -431,6 +462,13 @@ impl<L: Layout> Writer<L> {
         self.last_mark = self.head;
         self.next_mark = self.head.saturating_add((units / 4).max(1));
         self.share();
+        if let Deck::Auto { least } = self.deck {
+            self.look_at_deck(least);
+            // Once more when the writer has come round in it, if blocks go on to be as long as they are.
+            let (deck, _) = self.layout.deck().unwrap_or_default();
+            let long = (self.bytes / self.head.max(1)).max(1);
+            self.next_mark = self.next_mark.min(self.head.saturating_add((2 * deck / long).max(1)));
+        }
     }
 
     fn share(&mut self) {
@@ -600,10 +638,12 @@ impl<L: Layout> Writer<L> {
         (self.words.clone(), self.epoch)
     }
 
-    /// Carries on the counters, the patience and the watching of the writer of the ring before this one.
+    /// Carries on the counters, the patience, the way of using the payload and the watching of the writer of the ring before this one.
     pub fn go_on_from(&mut self, before: &Writer<L>) {
         self.before = before.counters();
         self.patience = before.patience;
+        // Of another size: what was found there says nothing here.
+        self.set_deck(before.deck);
         self.watchers = before.watchers;
         if self.watchers > 0 {
             self.words.counts.0.wait.store(ASLEEP, Ordering::Relaxed);

@@ -370,6 +370,7 @@ impl Keeper {
             blocks: counts.blocks.load(Ordering::Relaxed),
             bytes: counts.bytes.load(Ordering::Relaxed),
             dropped: counts.dropped.load(Ordering::Relaxed),
+            deck: counts.deck.load(Ordering::Relaxed),
             readers: readers.collect(),
         }
     }

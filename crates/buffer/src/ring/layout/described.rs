@@ -73,17 +73,6 @@ impl Described {
         self
     }
 
-    /// Uses only the first `bytes` bytes of the payload from now on (at least what one block can have need be left to the
-    /// caller): a power of two, at most all.
-    pub fn cut_deck(&mut self, bytes: u64) {
-        self.deck = bytes.next_power_of_two().clamp(1, self.bytes);
-    }
-
-    /// Bytes of payload in use.
-    pub fn deck(&self) -> u64 {
-        self.deck
-    }
-
     #[inline]
     fn begin_of(&self, unit: u64) -> u64 {
         self.begins[(unit & (self.begins.len() as u64 - 1)) as usize]
@@ -93,6 +82,14 @@ impl Described {
 impl Layout for Described {
     fn kind(&self) -> RingKind {
         RingKind::D
+    }
+
+    fn deck(&self) -> Option<(u64, u64)> {
+        Some((self.deck, self.bytes))
+    }
+
+    fn cut_deck(&mut self, bytes: u64) {
+        self.deck = bytes.next_power_of_two().clamp(1, self.bytes);
     }
 
     #[inline]

@@ -75,10 +75,14 @@ fn table(states: &[(String, io::Result<RingState>)]) -> String {
             }
         };
         let writing = if state.writing { "is written" } else { "has no writer" };
+        let deck = match state.deck {
+            0 => String::new(),
+            bytes => format!(", {} KiB of it in use", bytes as f64 / 1024.0),
+        };
         let open = if state.keep_open { ", stays open" } else { "" };
         let _ = writeln!(
             text,
-            "{name}  {}-ring of {} KiB{open}, generation {}, {writing}, {} blocks {} bytes so far, {} {} dropped",
+            "{name}  {}-ring of {} KiB{deck}{open}, generation {}, {writing}, {} blocks {} bytes so far, {} {} dropped",
             state.geometry.kind.name(),
             state.geometry.payload_bytes / 1024,
             state.generation,
@@ -141,6 +145,7 @@ fn json(name: &str, state: &io::Result<RingState>) -> serde_json::Value {
         "kind": state.geometry.kind.name(),
         "size": state.geometry.payload_bytes,
         "slots": state.geometry.slots,
+        "deck": if state.deck == 0 { state.geometry.payload_bytes } else { state.deck },
         "generation": state.generation,
         "writing": state.writing,
         "keep_open": state.keep_open,

@@ -5,7 +5,7 @@ use super::{Trouble, fifo, gone, options};
 use buffer::Descriptor;
 use buffer::keeper::client::Named;
 use buffer::pipe::{OpenOptions, PipeWriter};
-use buffer::ring::{RingKind, Signalling};
+use buffer::ring::{Deck, RingKind, Signalling};
 use filter::{Param, ParamType};
 use rustix::event::PollFlags;
 use std::io;
@@ -30,6 +30,12 @@ const OPTIONS: &[Param] = &[
     Param::new("batch", ParamType::Number, "wake sleeping readers once for so many blocks, and when the input pauses")
         .default("32"),
     Param::new(
+        "deck",
+        ParamType::Choice(&["whole", "auto"]),
+        "how much of a d-ring is in use: all of it, or as little as will do while readers keep up, so that it stays in the cache",
+    )
+    .default("whole"),
+    Param::new(
         "fifo",
         ParamType::Path,
         "make this FIFO, and write what one program after another writes to it, until Ctrl-C; also while nobody reads it waits; \
@@ -49,6 +55,7 @@ pub(super) fn run(args: &Args) -> Result<(), Trouble> {
     let named = Named::at(&args.name).map_err(&with)?;
     let stop = Stop::listen()?;
     let options = OpenOptions::new().signalling(signalling).needs_readers(!no_wait).non_blocking(true);
+    let options = if params.text("deck") == Some("auto") { options.deck(Deck::AUTO) } else { options };
     let writer = options.write(&args.name).map_err(&with)?;
     let news = writer.news_fd().map_err(&with)?;
     let input = match params.text("fifo").map(Path::new).map(fifo::make).transpose()? {
