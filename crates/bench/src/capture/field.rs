@@ -140,23 +140,26 @@ impl Field {
         child.map(Sending).map_err(failed("the sender"))
     }
 
-    /// The highest rate, in packets a second, at which these taps lose nothing for a second; how fast the sender was where
-    /// that is at full speed.
+    /// The highest rate, in packets a second, at which these taps lose nothing for a second: what the sender came to, for
+    /// taps that slow it down lose nothing by that.
     pub fn highest_rate(&self, taps: &[Tap], frame_bytes: usize) -> Result<f64, Trouble> {
-        let lossless = |rate: f64| {
-            let count = (rate * TRIAL.as_secs_f64()) as u64;
-            // What does not arrive at the device, the taps cannot have slowed down for nothing.
-            self.run(taps, frame_bytes, rate as u64, count).is_ok_and(|run| run.lost == 0)
+        let lossless = |wanted: f64| -> Result<Option<f64>, Trouble> {
+            let count = (wanted * TRIAL.as_secs_f64()) as u64;
+            let run = self.run(taps, frame_bytes, wanted as u64, count)?;
+            Ok((run.lost == 0).then_some(count as f64 / run.wall_s))
         };
         let (mut low, mut high) = SEARCHED;
-        if !lossless(low) {
+        let Some(mut best) = lossless(low)? else {
             return Err(Trouble::Failed(format!("packets are lost at {low} a second")));
-        }
+        };
         while high / low > CLOSE_ENOUGH {
             let middle = (low * high).sqrt();
-            if lossless(middle) { low = middle } else { high = middle }
+            match lossless(middle)? {
+                Some(rate) => (low, best) = (middle, best.max(rate)),
+                None => high = middle,
+            }
         }
-        Ok(low)
+        Ok(best)
     }
 
     /// What these taps cost for `PACKETS` packets, beyond sending them.

@@ -94,7 +94,7 @@ impl Tap {
                     command.arg("--no-push-down");
                 }
             }
-            Program::Save => request += &format!(" | save {}", scratch.join("ours.pcap").display()),
+            Program::Save => request += &format!(" | save {} overwrite=yes", scratch.join("ours.pcap").display()),
             Program::Tcpdump | Program::TcpdumpToFile | Program::Dumpcap => return None,
         }
         command.arg(request);
