@@ -57,7 +57,11 @@ impl Client {
     fn ask(&self, question: &Question) -> Result<(Answer, Vec<OwnedFd>), Trouble> {
         // Who panicked while holding it left a question without its answer: the next answer would be that one.
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        packets::send(&*socket, &question.encode(), &[]).map_err(|error| broken(&error))?;
+        match packets::send(&*socket, &question.encode(), &[]) {
+            // It listens no more; why, it may have said.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(broken(&error)),
+            _ => {}
+        }
         loop {
             return match receive(&*socket, Answer::decode) {
                 Ok(Some(answer)) => Ok(answer),

@@ -20,6 +20,14 @@ pub fn raise_memory_lock() -> Option<u64> {
     rustix::process::getrlimit(Resource::Memlock).current
 }
 
+/// Lets this process have as many files as it is permitted: each client takes one, each reader another, and what is on its
+/// way to clients who have not taken it is counted as well.
+pub fn raise_files() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    // Where it cannot be raised it stays as it is, and fewer clients are let in.
+    let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
 /// Keeps those of the needed capabilities that there are, and drops all others, for good: of this thread and those it will
 /// start, and of what they might execute.
 pub fn drop_capabilities() -> io::Result<()> {

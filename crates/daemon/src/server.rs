@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Clients at a time.
+/// Clients at a time, root's not counted: who looks after the machine is let in whoever else is there.
 const CLIENTS: usize = 1024;
 
 /// Clients of one user at a time.
@@ -113,7 +113,7 @@ struct Connected {
     since: u64,
     readers: Vec<(u64, String)>,
     /// To end it.
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
 }
 
 impl Shared {
@@ -138,6 +138,7 @@ impl Server {
 
     /// Listens until it is stopped. `tell` is for lines to whoever looks after the daemon.
     pub fn run(&self, listening: &Listening, tell: &dyn Fn(&str)) -> io::Result<()> {
+        let mut told = false;
         loop {
             let mut fds =
                 [PollFd::new(&listening.socket, PollFlags::IN), PollFd::new(&self.shared.stop, PollFlags::IN)];
@@ -153,11 +154,17 @@ impl Server {
             }
             let accepted = rustix::net::accept_with(&listening.socket, SocketFlags::CLOEXEC);
             match accepted {
-                Ok(socket) => self.admit(socket, tell),
+                Ok(socket) => {
+                    told = false;
+                    self.admit(socket, tell);
+                }
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED | rustix::io::Errno::AGAIN) => {}
                 // Out of files or memory for a moment: those who are there go on.
                 Err(error) => {
-                    tell(&format!("a client could not be let in: {error}"));
+                    // Once for each time it comes to that.
+                    if !std::mem::replace(&mut told, true) {
+                        tell(&format!("clients cannot be let in: {error}"));
+                    }
                     std::thread::sleep(std::time::Duration::from_millis(100));
                 }
             }
@@ -170,14 +177,16 @@ impl Server {
 
     /// Answers one client that is connected already, in this thread, until it goes.
     pub fn attend(&self, socket: &OwnedFd) -> io::Result<()> {
-        match self.register(socket)? {
-            Some(session) => session.run(socket),
-            None => refuse(socket, "there are as many clients as there can be"),
+        let socket = Arc::new(socket.try_clone()?);
+        match self.register(&socket)? {
+            Some(session) => session.run(&socket),
+            None => refuse(&socket, "there are as many clients as there can be"),
         }
         Ok(())
     }
 
     fn admit(&self, socket: OwnedFd, tell: &dyn Fn(&str)) {
+        let socket = Arc::new(socket);
         let session = match self.register(&socket) {
             Ok(Some(session)) => session,
             Ok(None) => {
@@ -194,28 +203,33 @@ impl Server {
     }
 
     /// Takes who is at the other end of a socket for a client; none if there are too many.
-    fn register(&self, socket: &OwnedFd) -> io::Result<Option<Session>> {
+    fn register(&self, socket: &Arc<OwnedFd>) -> io::Result<Option<Session>> {
         let peer = buffer::shared::peer::of(socket.as_fd())?;
         let peer = Peer { process: peer.process, user: peer.user, groups: peer.groups };
         let mut clients = self.shared.clients();
         let of_user = clients.all.values().filter(|client| client.peer.user == peer.user).count();
-        if clients.all.len() >= CLIENTS || of_user >= CLIENTS_OF_USER {
+        let others = clients.all.values().filter(|client| client.peer.user != 0).count();
+        if (others >= CLIENTS && peer.user != 0) || of_user >= CLIENTS_OF_USER {
             return Ok(None);
         }
-        let handle = socket.try_clone()?;
         clients.last += 1;
         let id = clients.last;
         let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
-        let connected =
-            Connected { peer: peer.clone(), purpose: String::new(), since, readers: vec![], socket: handle };
+        let socket = Arc::clone(socket);
+        let connected = Connected { peer: peer.clone(), purpose: String::new(), since, readers: vec![], socket };
         clients.all.insert(id, connected);
         Ok(Some(Session { shared: Arc::clone(&self.shared), id, peer }))
     }
 }
 
+/// Says why somebody is not let in. What it has said by then is read, and no more is taken: a socket that is closed with
+/// words unread is reset, and the other side would never hear the reason.
 fn refuse(socket: &OwnedFd, text: &str) {
     let answer = Answer::Refused(TroubleKind::Full, text.into());
     let _ = buffer::shared::packets::send(socket, &answer.encode(), &[]);
+    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Read);
+    // As many as there can be in a queue, for it does not grow any more.
+    while rustix::net::recv(socket, &mut [0u8; 1], rustix::net::RecvFlags::DONTWAIT).is_ok_and(|(len, _)| len > 0) {}
 }
 
 /// One client's thread.

@@ -42,6 +42,7 @@ fn serve(args: &Args) -> Result<(), (Exit, String)> {
         None => Policy::without_file(),
     };
     confine::raise_memory_lock();
+    confine::raise_files();
     let who = match (&args.config, daemon::policy::group()) {
         (Some(_), _) => MayConnect::Everybody,
         (None, Some(group)) => MayConnect::Group(group),

@@ -5,7 +5,7 @@ use buffer::shared::packets;
 use buffer::shared::segment::{Access, Mapping};
 use capture::client::Client;
 use capture::codec::Line;
-use capture::protocol::{Answer, PROTOCOL, Question, receive};
+use capture::protocol::{Answer, Question, receive};
 use capture::writer::TroubleKind;
 use capture::{By, Handout, Mode, Tap, Wish};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -205,6 +205,43 @@ fn a_sleeper_is_woken_by_a_daemon_that_has_no_files_left() {
     }
     bed.limit_files(1024);
     until("it lets in again", || Client::connect(&bed.socket(), "another").is_ok());
+}
+
+#[test]
+fn crowds_of_clients_shut_nobody_else_out() {
+    let Some(bed) = Bed::new(Some(POLICY)) else { return };
+    let before = bed.held(0);
+    let witnesses = Witnesses::new(&bed);
+    let alone = bed.held(Witnesses::COUNT);
+    let mut crowd = Vec::new();
+    let mut refused = 0;
+    for user in 0..6 {
+        as_user(ANNA + user, || {
+            for _ in 0..300 {
+                match Client::connect(&bed.socket(), "crowd") {
+                    Ok(client) => crowd.push(client),
+                    // It is told why, whenever it is heard.
+                    Err(error) => {
+                        assert!(error.to_string().contains("as many clients as there can be"), "{error}");
+                        refused += 1;
+                    }
+                }
+            }
+        });
+    }
+    assert_eq!((crowd.len(), refused), (1024, 6 * 300 - 1024));
+    // Who looks after the machine is let in.
+    let client = bed.client();
+    let handout = client.open(&bed.wish()).expect("and served");
+    assert!(!client.state().expect("and told").clients.is_empty());
+    drop((crowd, handout, client));
+    // And come and go.
+    for _ in 0..1000 {
+        drop(connect(&bed).expect("it listens"));
+    }
+    bed.await_held(&alone);
+    witnesses.end(&bed);
+    bed.await_held(&before);
 }
 
 /// Everything by which a reader might change what others see.
