@@ -248,6 +248,11 @@ impl Session {
                 // It closed, or said what no client says.
                 Ok(None) | Err(_) => break,
             };
+            // One question and its answer at a time: who asks on without taking its answers would have all that goes
+            // with them (file descriptors, which are counted for all clients together) pile up.
+            if !buffer::shared::packets::all_taken(socket).unwrap_or(false) {
+                break;
+            }
             if self.answer(socket, question).is_err() {
                 break;
             }
@@ -275,7 +280,12 @@ impl Session {
             Question::Open(wish) => match self.open(wish) {
                 Ok(handout) => {
                     let answer = Answer::Granted(Granted::of(&handout));
-                    buffer::shared::packets::send(socket, &answer.encode(), &fds_of(&handout))
+                    let sent = buffer::shared::packets::send(socket, &answer.encode(), &fds_of(&handout));
+                    sent.or_else(|error| {
+                        // Too many file descriptors are on their way, perhaps; words can still be said.
+                        self.release(handout.id);
+                        send(Trouble::system("what a reader needs cannot be handed out", &error).into())
+                    })
                 }
                 Err(trouble) => send(trouble.into()),
             },
@@ -288,16 +298,21 @@ impl Session {
             }),
             Question::Close(id) => send(match self.mine(id) {
                 Ok(()) => {
-                    self.shared.taps.close(id);
-                    if let Some(client) = self.shared.clients().all.get_mut(&self.id) {
-                        client.readers.retain(|(known, _)| *known != id);
-                    }
+                    self.release(id);
                     Answer::Done
                 }
                 Err(trouble) => trouble.into(),
             }),
             Question::State => send(Answer::State(self.state())),
             Question::Stop(id) => send(self.stop(id)),
+        }
+    }
+
+    /// Lets a reader of this client go.
+    fn release(&self, id: u64) {
+        self.shared.taps.close(id);
+        if let Some(client) = self.shared.clients().all.get_mut(&self.id) {
+            client.readers.retain(|(known, _)| *known != id);
         }
     }
 

@@ -8,7 +8,7 @@ use rustix::net::{
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Most file descriptors beside one packet.
 pub const FDS: usize = 8;
@@ -23,6 +23,15 @@ pub fn send(socket: impl AsFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Res
     // A peer that is gone is an error, not a signal.
     rustix::net::sendmsg(socket, &[IoSlice::new(packet)], &mut control, SendFlags::NOSIGNAL)?;
     Ok(())
+}
+
+/// Has the other side taken everything that was sent to it? File descriptors on their way are open until then, and count
+/// against who sent them.
+pub fn all_taken(socket: impl AsFd) -> io::Result<bool> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: SIOCOUTQ (which has the number of TIOCOUTQ) writes one int there.
+    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(bytes == 0) }
 }
 
 /// Receives one packet into `packet`: how long it was, and what file descriptors came with it. `None` where the other side
@@ -48,4 +57,24 @@ pub fn receive(socket: impl AsFd, packet: &mut [u8]) -> io::Result<Option<(usize
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the other side says more than can be heard"));
     }
     Ok(Some((got.bytes, fds)))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_sent_is_taken_once_it_was_received() {
+        let (here, there) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        assert!(all_taken(&here).unwrap());
+        for count in 1..4 {
+            (0..count).for_each(|_| send(&here, b"word", &[there.as_fd()]).unwrap());
+            for left in (0..count).rev() {
+                assert!(!all_taken(&here).unwrap());
+                assert_eq!(receive(&there, &mut [0; 10]).unwrap().unwrap().0, 4);
+                assert_eq!(all_taken(&here).unwrap(), left == 0);
+            }
+        }
+        assert!(all_taken(std::fs::File::open("/dev/null").unwrap()).is_err());
+    }
 }

@@ -155,7 +155,9 @@ impl Bed {
         let mut found = held(self.daemon.pid());
         until("those who asked are gone", || {
             found = held(self.daemon.pid());
-            found.threads.get(CLIENT_THREAD).copied().unwrap_or(0) == clients
+            let threads = |name| found.threads.get(name).copied().unwrap_or(0);
+            // A thread has the name of the one that made it, until it is at its own.
+            threads(CLIENT_THREAD) == clients && threads("streamline") == 1
         });
         found
     }

@@ -113,6 +113,26 @@ fn mutated(random: &mut Random, mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
+/// One message, of which little is true, with files beside it.
+fn make_noise(random: &mut Random, bed: &Bed, socket: &OwnedFd, round: usize, strays: &[BorrowedFd<'_>]) {
+    let bytes = match random.below(4) {
+        0 => (0..random.below(3000)).map(|_| random.below(256) as u8).collect(),
+        1 => mutated(random, vec![[1, 2, 3, 4, 5, 6, 7][round % 7]; 40]),
+        2 => question(random, bed).encode(),
+        _ => {
+            let question = question(random, bed).encode();
+            mutated(random, question)
+        }
+    };
+    let count = [0, 0, 0, 1, 8, 9, 253][random.below(7)];
+    let fds: Vec<_> = (0..count).map(|at| strays[at % strays.len()]).collect();
+    // It may have been let go for what it said before, and has not to wait for it.
+    match send(socket, &bytes, &fds) {
+        Ok(_) | Err(Errno::PIPE | Errno::CONNRESET | Errno::AGAIN | Errno::TOOMANYREFS) => {}
+        Err(error) => panic!("{error}"),
+    }
+}
+
 #[test]
 fn noise_on_the_control_socket_costs_nobody_a_packet() {
     let policy = "[[allow]]\nusers = [\"20001\"]\ndevices = [\"*\"]\nmodes = [\"tap\", \"consume\"]\n";
@@ -126,25 +146,12 @@ fn noise_on_the_control_socket_costs_nobody_a_packet() {
     let strays = [stray.as_fd(), pair.0.as_fd(), pair.1.as_fd()];
     let mut first_memory = None;
     for round in 0..600 {
-        let socket = as_user(ANNA, || connect(&bed)).expect("it listens");
-        for _ in 0..random.below(12) {
-            let bytes = match random.below(4) {
-                0 => (0..random.below(3000)).map(|_| random.below(256) as u8).collect(),
-                1 => mutated(&mut random, vec![[1, 2, 3, 4, 5, 6, 7][round % 7]; 40]),
-                2 => question(&mut random, &bed).encode(),
-                _ => {
-                    let question = question(&mut random, &bed).encode();
-                    mutated(&mut random, question)
-                }
-            };
-            let count = [0, 0, 0, 1, 8, 9, 253][random.below(7)];
-            let fds: Vec<_> = (0..count).map(|at| strays[at % strays.len()]).collect();
-            // It may have been let go for what it said before, and has not to wait for it.
-            match send(&socket, &bytes, &fds) {
-                Ok(_) | Err(Errno::PIPE | Errno::CONNRESET | Errno::AGAIN | Errno::TOOMANYREFS) => {}
-                Err(error) => panic!("{error}"),
-            }
-        }
+        // All of it as a user of its own: what is on its way counts against who sent it.
+        let socket = as_user(ANNA, || {
+            let socket = connect(&bed).expect("it listens");
+            (0..random.below(12)).for_each(|_| make_noise(&mut random, &bed, &socket, round, &strays));
+            socket
+        });
         if round % 100 == 99 {
             drop(socket);
             until("its readers are gone", || bed.readers() == Witnesses::COUNT);
@@ -170,6 +177,42 @@ fn readable(fd: BorrowedFd<'_>) -> bool {
     let most = Timespec { tv_sec: 20, tv_nsec: 0 };
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
     rustix::event::poll(&mut fds, Some(&most)).expect("it can be waited for") > 0
+}
+
+#[test]
+fn who_does_not_read_its_answers_is_let_go_and_holds_nothing_that_others_need() {
+    let policy = "[[allow]]\nusers = [\"20001\"]\ndevices = [\"near\"]\nmodes = [\"tap\"]\n[limits]\nreaders = 1000\n";
+    let Some(bed) = Bed::new(Some(policy)) else { return };
+    let before = bed.held(0);
+    let witnesses = Witnesses::new(&bed);
+    let alone = bed.held(Witnesses::COUNT);
+    // What may be on its way to clients is limited by this, too, for all of the daemon's user together.
+    bed.limit_files(200);
+    let hog = as_user(ANNA, || connect(&bed)).expect("it listens");
+    let mut left = 128;
+    until("it has asked, or was let go", || {
+        let by = [By::Kernel, By::PacketSocket][left % 2];
+        match send(&hog, &Question::Open(Wish { by, ..bed.wish() }).encode(), &[]) {
+            Ok(_) => left -= 1,
+            Err(Errno::AGAIN) => {}
+            Err(Errno::PIPE | Errno::CONNRESET) => left = 0,
+            Err(error) => panic!("{error}"),
+        }
+        left == 0
+    });
+    // What was asked has been answered, or will not be.
+    until("it is let go", || match send(&hog, &Question::State.encode(), &[]) {
+        Ok(_) | Err(Errno::AGAIN) => false,
+        Err(Errno::PIPE | Errno::CONNRESET) => true,
+        Err(error) => panic!("{error}"),
+    });
+    let client = bed.client();
+    let other = client.open(&bed.wish()).expect("others are served as before");
+    drop((other, client, hog));
+    until("its readers are gone", || bed.readers() == Witnesses::COUNT);
+    bed.await_held(&alone);
+    witnesses.end(&bed);
+    bed.await_held(&before);
 }
 
 #[test]
@@ -282,14 +325,16 @@ fn a_reader_that_scribbles_over_all_it_has_changes_nothing_for_others() {
         assert_cannot_write(&handout, by != By::PacketSocket);
         // Its line is its own: true words, false ones, all that fits, with files beside them, and none that are words.
         let stray = std::fs::File::open("/dev/null").expect("every system has it");
-        for round in 0..200u64 {
-            let word = Line::Asleep([round, 0, u64::MAX][random.below(3)]).to_bytes();
-            let fds = vec![stray.as_fd(); [0, 0, 1, 100][random.below(4)]];
-            match send(&handout.line, &word, &fds) {
-                Ok(_) | Err(Errno::AGAIN | Errno::TOOMANYREFS) => {}
-                Err(error) => panic!("it was let go: {error}"),
+        as_user(ANNA, || {
+            for round in 0..200u64 {
+                let word = Line::Asleep([round, 0, u64::MAX][random.below(3)]).to_bytes();
+                let fds = vec![stray.as_fd(); [0, 0, 1, 100][random.below(4)]];
+                match send(&handout.line, &word, &fds) {
+                    Ok(_) | Err(Errno::AGAIN | Errno::TOOMANYREFS) => {}
+                    Err(error) => panic!("it was let go: {error}"),
+                }
             }
-        }
+        });
         witnesses.traffic.more(300);
         until("it is let go", || send(&handout.line, &[7; 9], &[]).is_err_and(|error| error != Errno::AGAIN));
     }
