@@ -15,7 +15,7 @@ use program::cbpf::Instruction;
 use program::ir::Program;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -137,6 +137,23 @@ impl Taps {
     /// Lets a reader go; so does closing its line.
     pub fn close(&self, id: u64) {
         self.shared.close(id);
+    }
+
+    /// Those of these readers that are there no more.
+    pub fn gone(&self, ids: &[u64]) -> BTreeSet<u64> {
+        let mut gone: BTreeSet<u64> = ids.iter().copied().collect();
+        let mut state = self.shared.lock();
+        // Some may have gone, and the thread not have come to it.
+        let went = state.turn();
+        for reader in state.rings.values().flat_map(|ring| &ring.readers) {
+            gone.remove(&reader.id);
+        }
+        drop(state);
+        if went {
+            // The thread would find their lines hung up again and again.
+            self.shared.stir();
+        }
+        gone
     }
 
     /// Rings there are.

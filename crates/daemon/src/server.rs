@@ -112,6 +112,8 @@ struct Connected {
     purpose: String,
     since: u64,
     readers: Vec<(u64, String)>,
+    /// Is it being given another?
+    opening: bool,
     /// To end it.
     socket: Arc<OwnedFd>,
 }
@@ -216,7 +218,8 @@ impl Server {
         let id = clients.last;
         let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
         let socket = Arc::clone(socket);
-        let connected = Connected { peer: peer.clone(), purpose: String::new(), since, readers: vec![], socket };
+        let connected =
+            Connected { peer: peer.clone(), purpose: String::new(), since, readers: vec![], opening: false, socket };
         clients.all.insert(id, connected);
         Ok(Some(Session { shared: Arc::clone(&self.shared), id, peer }))
     }
@@ -329,20 +332,40 @@ impl Session {
         wish.ring_bytes = wish.ring_bytes.min(ring_bytes);
         // A ring that stays is for who looks after the machine to wish.
         wish.keep &= self.shared.policy.may_manage(&self.peer);
-        let of_user: usize = {
+        self.book(readers)?;
+        let opened = self.shared.taps.open(&wish, group);
+        if let Some(client) = self.shared.clients().all.get_mut(&self.id) {
+            client.opening = false;
+            client.readers.extend(opened.as_ref().ok().map(|handout| (handout.id, wish.device)));
+        }
+        opened
+    }
+
+    /// Books one more reader for this client's user, who may have so many.
+    fn book(&self, most: usize) -> Result<(), Trouble> {
+        // Readers go by their lines as well, of which only their owner knows. It is asked without the lock, for it may be
+        // loading programs.
+        let of_user = |client: &Connected| client.peer.user == self.peer.user;
+        let known: Vec<u64> = {
             let clients = self.shared.clients();
-            let mine = clients.all.values().filter(|client| client.peer.user == self.peer.user);
-            mine.map(|client| client.readers.len()).sum()
+            let mine = clients.all.values().filter(|client| of_user(client));
+            mine.flat_map(|client| client.readers.iter().map(|(id, _)| *id)).collect()
         };
-        if of_user >= readers && self.peer.user != 0 {
-            let text = format!("user {} has {of_user} readers already, as many as the policy allows", self.peer.user);
+        let gone = self.shared.taps.gone(&known);
+        let mut clients = self.shared.clients();
+        for client in clients.all.values_mut().filter(|client| of_user(client)) {
+            client.readers.retain(|(id, _)| !gone.contains(id));
+        }
+        let mine = clients.all.values().filter(|client| of_user(client));
+        let count: usize = mine.map(|client| client.readers.len() + usize::from(client.opening)).sum();
+        if count >= most && self.peer.user != 0 {
+            let text = format!("user {} has {count} readers already, as many as the policy allows", self.peer.user);
             return Err(Trouble::new(TroubleKind::Full, text));
         }
-        let handout = self.shared.taps.open(&wish, group)?;
-        if let Some(client) = self.shared.clients().all.get_mut(&self.id) {
-            client.readers.push((handout.id, wish.device));
+        if let Some(client) = clients.all.get_mut(&self.id) {
+            client.opening = true;
         }
-        Ok(handout)
+        Ok(())
     }
 
     /// What is going on, as far as this client may know: its own user's clients, and the rings they read.

@@ -396,3 +396,33 @@ fn what_policy_denies_is_not_seen_by_any_name_or_number() {
     assert_eq!(tap.look(), capture::tap::Found::Nothing);
     drop((secret, root));
 }
+
+#[test]
+fn users_have_as_many_readers_as_policy_says_whatever_they_do_with_them() {
+    let Some(bed) = Bed::new(Some(&format!("{POLICY}[limits]\nreaders = 3\n"))) else { return };
+    // Readers that went do not count, whichever way they did.
+    let client = as_user(ANNA, || Client::connect(&bed.socket(), "Anna")).expect("everybody may connect");
+    for _ in 0..20 {
+        drop(client.open(&bed.wish()).expect("she has none"));
+    }
+    let three: Vec<Handout> = (0..3).map(|_| client.open(&bed.wish()).expect("she may have three")).collect();
+    assert_eq!(client.open(&bed.wish()).unwrap_err().kind, TroubleKind::Full);
+    drop(three);
+    // All at the same time.
+    let clients: Vec<Client> = as_user(BERT, || {
+        (0..40).map(|_| Client::connect(&bed.socket(), "Bert").expect("everybody may connect")).collect()
+    });
+    let start = std::sync::Barrier::new(clients.len());
+    let granted: Vec<Handout> = std::thread::scope(|scope| {
+        let open = |client| {
+            let (start, bed) = (&start, &bed);
+            scope.spawn(move || {
+                start.wait();
+                Client::open(client, &bed.wish()).ok()
+            })
+        };
+        let threads: Vec<_> = clients.iter().map(open).collect();
+        threads.into_iter().filter_map(|thread| thread.join().expect("it does not panic")).collect()
+    });
+    assert_eq!(granted.len(), 3);
+}
