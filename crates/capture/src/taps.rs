@@ -295,7 +295,8 @@ impl State {
         for ring in self.rings.values_mut() {
             let rung = ring.writer.rung();
             for reader in &mut ring.readers {
-                if rung & 1 << reader.expression.bit != 0 {
+                // Who was found awake when it said that it sleeps has its bit armed all the same.
+                if reader.asleep && rung & 1 << reader.expression.bit != 0 {
                     reader.wake();
                 }
             }
