@@ -23,6 +23,14 @@ use std::time::{Duration, Instant};
 /// Bytes of a ring, where nobody wishes more.
 pub const RING_BYTES: u64 = 32 << 20;
 
+/// Bytes of ring for who wishes `wanted` (0: does not matter) and may have `most`; but never less than the smallest ring.
+pub fn ring_bytes(wanted: u64, most: u64) -> u64 {
+    let wanted = if wanted == 0 { RING_BYTES } else { wanted };
+    // Rings have a power of two: the next above what is wished, if that is permitted.
+    let most = most.checked_ilog2().map_or(0, |log| 1 << log);
+    wanted.min(most).max(buffer::live::memory::RING_BYTES_MIN)
+}
+
 /// A bit that was freed is not given to the next before this long: packets under way may still have it set.
 const BIT_REST: Duration = Duration::from_millis(200);
 
@@ -339,8 +347,7 @@ impl State {
 
 impl Ring {
     fn open(opener: &dyn Opened, wish: &Wish) -> Result<Ring, Trouble> {
-        let ring_bytes = if wish.ring_bytes == 0 { RING_BYTES } else { wish.ring_bytes };
-        let writer = opener.open(&wish.device, ring_bytes, wish.by)?;
+        let writer = opener.open(&wish.device, ring_bytes(wish.ring_bytes, u64::MAX), wish.by)?;
         let memory = LiveMemory::map(writer.areas(), writer.geometry(), Access::Read)
             .map_err(|error| Trouble::system("the ring cannot be mapped", &error))?;
         let device = writer.device();
@@ -505,5 +512,28 @@ impl Reader {
         self.asleep = false;
         // No room means that it has not looked at earlier words: it will.
         let _ = rustix::net::send(&self.line, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_is_as_large_as_was_wished_and_no_larger_than_is_permitted() {
+        let least = buffer::live::memory::RING_BYTES_MIN;
+        for (wanted, most, bytes) in [
+            (0, u64::MAX, RING_BYTES),
+            (0, 1 << 20, 1 << 20),
+            (5 << 20, u64::MAX, 5 << 20),
+            (48 << 20, 48 << 20, 32 << 20),
+            (u64::MAX, 64 << 20, 64 << 20),
+            (1 << 20, 0, least),
+            (1, 1, least),
+        ] {
+            assert_eq!(ring_bytes(wanted, most), bytes, "{wanted} of {most}");
+            let ring = buffer::live::Geometry::new(bytes, 1).ring_bytes;
+            assert!(ring <= most.max(least), "{ring} bytes, where {most} are permitted");
+        }
     }
 }

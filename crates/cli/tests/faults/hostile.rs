@@ -426,3 +426,16 @@ fn users_have_as_many_readers_as_policy_says_whatever_they_do_with_them() {
     });
     assert_eq!(granted.len(), 3);
 }
+
+#[test]
+fn rings_are_no_larger_than_policy_says_whatever_is_wished() {
+    let Some(bed) = Bed::new(Some(&format!("{POLICY}[limits]\nring = \"3M\"\n"))) else { return };
+    let client = as_user(ANNA, || Client::connect(&bed.socket(), "Anna")).expect("everybody may connect");
+    for ring_bytes in [0, 1, 1 << 20, 3 << 20, 1 << 30, u64::MAX] {
+        for by in [By::Kernel, By::PacketSocket] {
+            until("the ring before is gone", || client.state().is_ok_and(|state| state.rings.is_empty()));
+            let handout = client.open(&Wish { ring_bytes, by, ..bed.wish() }).expect("she may");
+            assert!(handout.geometry.ring_bytes <= 2 << 20, "{ring_bytes} wished, {:?}", handout.geometry);
+        }
+    }
+}
