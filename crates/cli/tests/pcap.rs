@@ -1,11 +1,24 @@
-//! `streamline pcap` before any device is opened: what it runs, with which environment, and what it says of programs that
-//! it can do nothing for. With devices: `live/programs.rs`.
+//! `streamline pcap` without devices: what it runs, with which environment, what it says of programs that it can do nothing
+//! for, and requests that are read as devices. With devices: `live/programs.rs`.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
+
+/// Builds the library; says where it is. Cargo builds it for no test by itself, for no test can link it.
+fn library() -> PathBuf {
+    let profile = Path::new(PROGRAM).parent().unwrap();
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--package", "pcap-shim", "--target-dir"]).arg(profile.parent().unwrap());
+    if profile.ends_with("release") {
+        cargo.arg("--release");
+    }
+    let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    profile.join("libstreamline_pcap.so")
+}
 
 /// A folder with a file in the library's place. The loader ignores it, and says so.
 fn folder() -> (tempfile::TempDir, PathBuf) {
@@ -81,5 +94,81 @@ fn what_it_can_do_nothing_for_is_said_before_it_runs() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(said.contains(expected), "{command:?}: {said}");
         assert_eq!(output.status.code(), Some(status), "{command:?}: {said}");
+    }
+}
+
+/// A classic capture of frames of 1,000 bytes, each with its number in its last bytes.
+fn capture(path: &Path, count: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 262_144, 1] {
+        bytes.extend(word.to_le_bytes());
+    }
+    for number in 0..count {
+        for word in [1_700_000_000 + number / 1000, number % 1000 * 1000, 1000, 1200] {
+            bytes.extend(word.to_le_bytes());
+        }
+        let mut frame = vec![0u8; 1000];
+        frame[12] = 8;
+        frame[996..].copy_from_slice(&number.to_be_bytes());
+        bytes.extend(frame);
+    }
+    std::fs::write(path, &bytes).unwrap();
+    bytes
+}
+
+/// What is opened, what else tcpdump is told, how it ends, what it says, which frames it writes.
+type Row = (&'static str, &'static [&'static str], i32, &'static str, Option<(usize, usize)>);
+
+#[test]
+fn a_request_is_a_device() {
+    let tcpdump = ["/usr/bin/tcpdump", "/usr/sbin/tcpdump"].map(Path::new).into_iter().find(|path| path.exists());
+    let Some(tcpdump) = tcpdump else {
+        eprintln!("skipped: tcpdump is not installed");
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    // Six times what the ring between the engine and the program holds.
+    let whole = capture(&folder.path().join("in.pcap"), 25_000);
+    let part = |from: usize, to: usize| [&whole[..24], &whole[24 + from * 1016..24 + to * 1016]].concat();
+    let web = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../captures/web.pcap");
+    std::fs::copy(web, folder.path().join("web.pcap")).unwrap();
+    let rows: &[Row] = &[
+        (
+            "sl:pcap in.pcap",
+            &[],
+            0,
+            "25000 packets captured\n25000 packets received by filter\n0 packets dropped",
+            Some((0, 25_000)),
+        ),
+        ("sl:pcap in.pcap | head 7", &[], 0, "7 packets captured", Some((0, 7))),
+        ("sl:(pcap,in.pcap) > (head,7)", &[], 0, "7 packets captured", Some((0, 7))),
+        ("sl:pcap in.pcap", &["-c", "9"], 0, "9 packets captured", Some((0, 9))),
+        (
+            "sl:pcap in.pcap",
+            &["ether[996:4] >= 24990"],
+            0,
+            "10 packets captured\n10 packets received",
+            Some((24_990, 25_000)),
+        ),
+        ("sl:pcap in.pcap", &["tcp"], 0, "0 packets captured\n0 packets received", Some((0, 0))),
+        ("sl:pcap in.pcap | bpf \"tcp\"", &[], 0, "0 packets captured", Some((0, 0))),
+        ("sl:pcap none.pcap", &[], 1, "none.pcap", None),
+        ("sl:pcap in.pcap | hed 7", &[], 1, "hed", None),
+        ("sl:pcap web.pcap | http", &[], 1, "save", None),
+    ];
+    for (device, options, status, says, expected) in rows {
+        let mut command = Command::new(PROGRAM);
+        command.env("STREAMLINE_PCAP_LIBRARY", library()).env_remove("STREAMLINE_DAEMON").current_dir(folder.path());
+        command.args(["pcap", "--"]).arg(tcpdump).args(["-i", device, "-Z", "root", "-w", "out.pcap"]).args(*options);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(*status), "{device} {options:?}: {said}");
+        assert!(said.contains(says), "{device} {options:?}: {said}");
+        if let Some((from, to)) = *expected {
+            let expected = part(from, to);
+            let written = std::fs::read(folder.path().join("out.pcap")).unwrap();
+            assert_eq!(written.len(), expected.len(), "{device} {options:?}: {said}");
+            assert!(written == expected, "{device} {options:?}");
+        }
     }
 }

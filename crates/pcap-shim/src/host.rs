@@ -46,6 +46,11 @@ pub fn daemon() -> &'static str {
     variable(VARIABLE).and_then(|path| path.to_str().ok()).filter(|path| !path.is_empty()).unwrap_or(SOCKET)
 }
 
+/// The same where one was named.
+pub fn named_daemon() -> Option<&'static str> {
+    Some(daemon()).filter(|path| *path != SOCKET)
+}
+
 fn connect() -> Result<Client, Trouble> {
     let path = daemon();
     let purpose = purpose();
@@ -98,8 +103,17 @@ fn split() -> io::Result<OwnedFd> {
     forked.map(|()| ours)
 }
 
+/// Does something with all signals blocked, as they then are in threads that it makes.
+pub fn without_signals<T>(work: impl FnOnce() -> T) -> io::Result<T> {
+    let mask = block_signals()?;
+    let done = work();
+    // SAFETY: a mask that the kernel filled in.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut()) };
+    Ok(done)
+}
+
 /// Blocks all signals in this thread; gives the mask from before.
-pub fn block_signals() -> io::Result<libc::sigset_t> {
+fn block_signals() -> io::Result<libc::sigset_t> {
     // SAFETY: integers, filled in below before they are used.
     let (mut all, mut before) = unsafe { std::mem::zeroed::<(libc::sigset_t, libc::sigset_t)>() };
     // SAFETY: places for masks.

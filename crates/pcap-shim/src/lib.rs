@@ -10,7 +10,7 @@
 //! of libpcap 1.10 is defined here. What is not about a device of ours is handed on to the libpcap that is installed, so are
 //! expressions, files and names: for those, each handle of ours has one of libpcap's that is not live.
 //!
-//! - [`names`] — which devices are ours; [`host`] — who opens them.
+//! - [`names`] — which devices are ours; [`host`] — who opens them; [`request`] — what is read instead of a device.
 //! - [`live`] — an active handle: reading, waiting, filters. Start reading here.
 //! - [`handle`] — what C holds a pointer to, and who may look at what in it; [`stop`] and [`meter`] — the two things signal
 //!   handlers may use.
@@ -23,6 +23,7 @@ pub mod abi;
 pub mod data;
 pub mod exports;
 pub mod expression;
+pub mod frames;
 pub mod guard;
 pub mod handle;
 pub mod host;
@@ -31,6 +32,7 @@ pub mod live;
 pub mod meter;
 pub mod names;
 pub mod real;
+pub mod request;
 pub mod selectable;
 pub mod source;
 pub mod stop;

@@ -107,7 +107,7 @@ impl Live {
         });
         // As libpcap: only where packets for others are wanted, too.
         let counted = link.as_ref().filter(|_| settings.promiscuous).map(|link| link.name.as_str());
-        meter.begin(&tap, share, counted);
+        meter.begin(&tap, share, counted, source.losses());
         let snap_bytes = settings.snap_bytes();
         Ok(Live {
             tap,
@@ -167,6 +167,12 @@ impl Live {
                 let expression = expression.all_here();
                 let exchange = self.source.exchange(self.tap.id(), &[]).map_err(|trouble| trouble.text)?;
                 (expression, exchange)
+            }
+            // What is in the ring is all there is: it is decided on here.
+            Err(_) if self.wanted && self.source.has_ended() => {
+                self.expression = expression.all_here();
+                self.ahead = None;
+                return Ok(());
             }
             Err(trouble) => return Err(trouble.text),
         };
@@ -267,6 +273,7 @@ impl Live {
 
     /// Looks, and does not wait.
     pub fn poll(&mut self) -> Waited {
+        self.source.has_read(self.tap.position());
         if self.look() {
             return Waited::Found;
         }
@@ -284,6 +291,7 @@ impl Live {
             if stop.take() {
                 return Waited::Stopped;
             }
+            self.source.has_read(self.tap.position());
             if self.look() {
                 return Waited::Found;
             }
@@ -312,11 +320,14 @@ impl Live {
     }
 
     fn why_gone(&self) -> Waited {
-        if self.source.has_ended() { Waited::Ended } else { Waited::Gone }
+        if self.source.has_ended() && self.source.failure().is_none() { Waited::Ended } else { Waited::Gone }
     }
 
     /// In libpcap's words where it has some.
     pub fn gone_text(&self) -> String {
+        if let Some(why) = self.source.failure() {
+            return why;
+        }
         if self.was_here && self.source.device(&self.tap).is_none() {
             return "The interface disappeared".into();
         }

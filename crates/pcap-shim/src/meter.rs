@@ -3,19 +3,22 @@
 //! The thread that reads packets writes here how far it is, with plain stores; everything else comes from the ring's own
 //! words. [`totals`](Meter::totals) allocates nothing, waits for nothing and looks at nothing but this and the ring.
 
+use crate::request::Shared;
 use buffer::live::{LiveMemory, LiveReader, Look};
 use capture::tap::Settled;
 use capture::{Share, Tap};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::{CStr, CString};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// The books of one handle.
 #[derive(Debug, Default)]
 pub struct Meter {
     ring: OnceLock<(LiveMemory, Option<Share>)>,
     interface: OnceLock<InterfaceDrops>,
+    /// Who loses packets before they come into the ring.
+    source: OnceLock<Arc<Shared>>,
     /// Number of the packet that is looked at next.
     position: AtomicU64,
     delivered: AtomicU64,
@@ -45,11 +48,14 @@ pub struct Totals {
 impl Meter {
     /// From now on this ring is counted, for a reader that nothing has matched for; and what `interface` loses, if it is
     /// given.
-    pub fn begin(&self, tap: &Tap, share: Option<Share>, interface: Option<&str>) {
+    pub fn begin(&self, tap: &Tap, share: Option<Share>, interface: Option<&str>, source: Option<Arc<Shared>>) {
         // It begins once.
         let _ = self.ring.set((tap.memory().clone(), share));
         if let Some(drops) = interface.and_then(InterfaceDrops::of) {
             let _ = self.interface.set(drops);
+        }
+        if let Some(source) = source {
+            let _ = self.source.set(source);
         }
         self.advance(tap.position(), tap.settled());
     }
@@ -112,7 +118,8 @@ impl Meter {
                 }
             }
         }
-        let lost = matched.saturating_sub(settled + waiting);
+        let before = self.source.get().map_or(0, |source| source.lost());
+        let lost = matched.saturating_sub(settled + waiting) + before;
         let lost_by_interface = self.interface.get().map_or(0, InterfaceDrops::until_now);
         Some(Totals { matched: matched.saturating_sub(others), lost, lost_by_interface })
     }

@@ -1,12 +1,12 @@
-//! Where a handle's packets come from: a device, by whoever opens devices for this process.
+//! Where a handle's packets come from: a device, by whoever opens devices for this process, or a request.
 
 use crate::expression::NOTHING;
 use crate::host;
 use crate::inner::Settings;
 use crate::names::Target;
+use crate::request::{Request, Shared};
 use capture::client::Client;
 use capture::handout::Exchange;
-use capture::writer::TroubleKind;
 use capture::{Share, Tap, Trouble, Wish};
 use driver::link::{self, Link};
 use program::cbpf::Instruction;
@@ -16,13 +16,16 @@ use std::sync::Arc;
 pub enum Source {
     /// The daemon, or a process made in its place.
     Client(Arc<Client>),
+    /// A thread of this process.
+    Request(Request),
 }
 
 impl Source {
     /// A reader that nothing has been found for yet.
     pub fn open(target: &Target, settings: &Settings, share: Option<Share>) -> Result<(Source, Tap), Trouble> {
-        let Target::Device { name, .. } = target else {
-            return Err(Trouble::new(TroubleKind::Cannot, "requests cannot be read as devices"));
+        let name = match target {
+            Target::Device { name, .. } => name,
+            Target::Request(text) => text,
         };
         let wish = Wish {
             device: name.clone(),
@@ -32,28 +35,68 @@ impl Source {
             ring_bytes: u64::try_from(settings.buffer_bytes).unwrap_or(0),
             ..Wish::default()
         };
-        let client = host::client()?;
-        let handout = client.open(&wish)?;
-        let tap =
-            Tap::new(handout, None, share).map_err(|error| Trouble::system("the ring cannot be mapped", &error))?;
-        Ok((Source::Client(client), tap))
+        let (source, handout) = match target {
+            Target::Device { .. } => {
+                let client = host::client()?;
+                let handout = client.open(&wish)?;
+                (Source::Client(client), handout)
+            }
+            Target::Request(text) => {
+                let request = Request::start(text, wish.ring_bytes)?;
+                let handout = request.taps().open(&wish, 0)?;
+                (Source::Request(request), handout)
+            }
+        };
+        let tap = Tap::new(handout, None, share);
+        Ok((source, tap.map_err(|error| Trouble::system("the ring cannot be mapped", &error))?))
     }
 
     /// Gives a reader another expression.
     pub fn exchange(&self, id: u64, program: &[Instruction]) -> Result<Exchange, Trouble> {
         match self {
             Source::Client(client) => client.exchange(id, program),
+            Source::Request(request) => {
+                let exchange = request.taps().exchange(id, program)?;
+                request.want();
+                Ok(exchange)
+            }
         }
     }
 
     /// The device as this process sees it, if it does: the daemon may be in another network namespace.
     pub fn device(&self, tap: &Tap) -> Option<Link> {
+        if matches!(self, Source::Request(_)) {
+            return None;
+        }
         let device = tap.device();
         link::find(&device.name).ok().flatten().filter(|link| link.index == device.index)
     }
 
-    /// Was all there is to read read?
+    /// The reader has come to this packet: who waits for it goes on.
+    pub fn has_read(&self, position: u64) {
+        if let Source::Request(request) = self {
+            request.has_read(position);
+        }
+    }
+
+    /// Is all that will ever come in the ring?
     pub fn has_ended(&self) -> bool {
-        false
+        matches!(self, Source::Request(request) if request.has_ended())
+    }
+
+    /// Why nothing comes any more, where that is known.
+    pub fn failure(&self) -> Option<String> {
+        match self {
+            Source::Client(_) => None,
+            Source::Request(request) => request.failure(),
+        }
+    }
+
+    /// Who knows of packets that were lost before they came into the ring.
+    pub fn losses(&self) -> Option<Arc<Shared>> {
+        match self {
+            Source::Client(_) => None,
+            Source::Request(request) => Some(request.losses()),
+        }
     }
 }

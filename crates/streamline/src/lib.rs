@@ -11,12 +11,14 @@
 //! ```
 //!
 //! [`session`] is the way in; `app_space` is the space that runs filters in this process, `live_space`
-//! the one that has programs of theirs run in the kernel; [`devices`] says how live devices are reached.
+//! the one that has programs of theirs run in the kernel; [`devices`] says how live devices are reached, [`frames`] how a
+//! request's frames are had as a capture.
 
 #![forbid(unsafe_code)]
 
 mod app_space;
 pub mod devices;
+pub mod frames;
 mod live_space;
 pub mod session;
 

@@ -35,6 +35,7 @@ Examples:
   streamline pcap -- tcpdump -i eth0 -w web.pcap 'tcp port 80'
   streamline pcap -- dumpcap -i eth0 -i eth1 -w both.pcapng
   streamline pcap -- tcpdump -i sl:eth0@0/4               a quarter of the traffic, by flow
+  streamline pcap -- tcpdump -i 'sl:pcap x.pcap | port 80'   the frames a request gives
   streamline pcap --plain none -- tcpdump -i eth0         libpcap's own capture; sl:eth0 is ours
 
 A device is captured once for all programs that read it through a daemon (`streamline daemon`), which need no

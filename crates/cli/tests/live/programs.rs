@@ -418,3 +418,36 @@ fn in_libpcaps_place_programs_start_and_capture() {
     let dns = |number: usize, frame: &[u8]| (number % 7 > 1 && port(frame) == 53).then_some(ALL);
     assert_eq!(lines, wanted(&frames, dns).len(), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+#[test]
+fn a_request_with_a_device_is_a_device() {
+    if !may_make_networks() {
+        return;
+    }
+    let Some(tcpdump) = installed("tcpdump") else { return };
+    let net = Net::new(None);
+    let frames = mixed(700);
+    let rows: &[(&str, &[&str], Wanted)] = &[
+        ("ethernet D | vlan 7", &[], |number, _| (number % 7 == 0).then_some(ALL)),
+        ("ethernet D | bpf \"greater 500\"", &["-Q", "out"], |number, frame| {
+            (is_outgoing(number) && frame.len() >= 500).then_some(ALL)
+        }),
+        ("ethernet D snaplen=100", &["-s", "80", "vlan 9"], |number, _| (number % 7 == 1).then_some(80)),
+    ];
+    let mut running = Vec::new();
+    for (row, (request, options, which)) in rows.iter().enumerate() {
+        let mut command = ours(Some(&net.socket()), &tcpdump);
+        let (device, count) = (request.replace('D', net.device()), wanted(&frames, *which).len().to_string());
+        command.args(["-i", &format!("sl:{device}"), "-w", &format!("{row}.pcap"), "-c", &count]).args(*options);
+        running.push(net.there_noting(command, &format!("{row}.txt")));
+        until("it listens", || net.text(&format!("{row}.txt")).contains("listening on"));
+    }
+    send_mixed(&net.pair, &frames);
+    for (row, mut running) in running.into_iter().enumerate() {
+        until(&format!("row {row}: it has all it was to get"), || running.has_ended());
+        assert!(running.end().status.success(), "{}", net.text(&format!("{row}.txt")));
+        let got = by_way(packets(&net.path(&format!("{row}.pcap"))));
+        assert!(got == by_way(wanted(&frames, rows[row].2)), "row {row}");
+    }
+    until("no reader is left behind", || net.readers() == 0);
+}

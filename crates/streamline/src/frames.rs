@@ -1,0 +1,52 @@
+//! A request's frames as a capture, for programs that read captures: the same request with one more filter at its end,
+//! which writes what the last path gives to the session's output. Not a parser: `request` says where that path is.
+
+use request::{Diagnostic, Item, Notation};
+
+/// The request whose last path writes what it gives, as pcapng, to the session's output.
+///
+/// The error is that of a text that is no request, or that has no path. Whether frames come out of the path is found when
+/// the request is prepared.
+pub fn to_output(source: &str) -> Result<String, Diagnostic> {
+    let text = request::parse(source)?;
+    let last = text.items.iter().rev().find_map(|item| match item {
+        Item::Path(par) => Some(par.span),
+        Item::Let { .. } | Item::Set { .. } => None,
+    });
+    let Some(span) = last else {
+        let end = request::Span { start: source.len(), end: source.len() };
+        return Err(Diagnostic::new("the request has no path", end).with_label("nothing gives frames"));
+    };
+    let (before, path, behind) = (&source[..span.start], &source[span.start..span.end], &source[span.end..]);
+    Ok(match text.notation {
+        Notation::Pipe => format!("{before}{{ {path} }} | save - format=pcapng{behind}"),
+        Notation::Paper => format!("{before}( {path} ) > (save,file=-,format=pcapng){behind}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_path_goes_on() {
+        let rows = [
+            ("pcap x", "{ pcap x } | save - format=pcapng"),
+            ("pcap a + pcap b", "{ pcap a + pcap b } | save - format=pcapng"),
+            ("let x = pcap a; x | head 3;", "let x = pcap a; { x | head 3 } | save - format=pcapng;"),
+            ("pcap a | json; pcap b # c", "pcap a | json; { pcap b } | save - format=pcapng # c"),
+            ("(pcap,file=x) | (pcap,y)", "( (pcap,file=x) | (pcap,y) ) > (save,file=-,format=pcapng)"),
+        ];
+        for (source, expected) in rows {
+            assert_eq!(to_output(source).unwrap(), expected);
+            assert!(request::parse(expected).is_ok(), "{expected}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_request_is_an_error() {
+        for source in ["", "let x = pcap a", "pcap a |"] {
+            assert!(to_output(source).is_err(), "{source}");
+        }
+    }
+}
