@@ -63,6 +63,8 @@ enum Command {
     Pipe(commands::pipe::Args),
     Daemon(commands::daemon::Args),
     Pcap(commands::pcap::Args),
+    #[command(hide = true)]
+    Extcap(commands::extcap::Args),
     Devices(commands::devices::Args),
     Doctor(commands::doctor::Args),
     Ps(commands::ps::Args),
@@ -82,7 +84,7 @@ enum Exit {
 }
 
 fn main() -> ExitCode {
-    let exit = match Cli::parse().command {
+    let exit = match Cli::parse_from(commands::extcap::arguments(std::env::args_os())).command {
         Command::Run(args) => commands::run::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Explain(args) => commands::explain::run(&args),
@@ -94,6 +96,7 @@ fn main() -> ExitCode {
         Command::Pipe(args) => commands::pipe::run(&args),
         Command::Daemon(args) => commands::daemon::run(&args),
         Command::Pcap(args) => commands::pcap::run(&args),
+        Command::Extcap(args) => commands::extcap::run(&args),
         Command::Devices(args) => commands::devices::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Ps(args) => commands::ps::run(&args),

@@ -182,7 +182,7 @@ impl Drop for Request {
 /// The thread's work.
 fn run(source: &str, frames: Frames, shared: &Shared) -> Result<(), String> {
     let told = |error: streamline::Error| error.to_string();
-    let text = streamline::frames::to_output(source).map_err(|diagnostic| told(diagnostic.into()))?;
+    let text = streamline::frames::to_output(source, None).map_err(|diagnostic| told(diagnostic.into()))?;
     let place = match host::named_daemon() {
         Some(path) => Place::Daemon(path.into()),
         None => Place::Anywhere,

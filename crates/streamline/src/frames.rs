@@ -3,11 +3,12 @@
 
 use request::{Diagnostic, Item, Notation};
 
-/// The request whose last path writes what it gives, as pcapng, to the session's output.
+/// The request whose last path writes what it gives, as pcapng, to the session's output: of that what a tcpdump expression
+/// matches, where the name of a variable that holds one is given.
 ///
 /// The error is that of a text that is no request, or that has no path. Whether frames come out of the path is found when
 /// the request is prepared.
-pub fn to_output(source: &str) -> Result<String, Diagnostic> {
+pub fn to_output(source: &str, expression: Option<&str>) -> Result<String, Diagnostic> {
     let text = request::parse(source)?;
     let last = text.items.iter().rev().find_map(|item| match item {
         Item::Path(par) => Some(par.span),
@@ -18,10 +19,13 @@ pub fn to_output(source: &str) -> Result<String, Diagnostic> {
         return Err(Diagnostic::new("the request has no path", end).with_label("nothing gives frames"));
     };
     let (before, path, behind) = (&source[..span.start], &source[span.start..span.end], &source[span.end..]);
-    Ok(match text.notation {
-        Notation::Pipe => format!("{before}{{ {path} }} | save - format=pcapng{behind}"),
-        Notation::Paper => format!("{before}( {path} ) > (save,file=-,format=pcapng){behind}"),
-    })
+    let ways = match text.notation {
+        Notation::Pipe => ["{ ", " }", " | ", "bpf $", "", "save - format=pcapng"],
+        Notation::Paper => ["( ", " )", " > ", "(bpf,expr=$", ")", "(save,file=-,format=pcapng)"],
+    };
+    let [open, close, arrow, bpf, end, save] = ways;
+    let filter = expression.map(|name| format!("{arrow}{bpf}{name}{end}")).unwrap_or_default();
+    Ok(format!("{before}{open}{path}{close}{filter}{arrow}{save}{behind}"))
 }
 
 #[cfg(test)]
@@ -38,7 +42,19 @@ mod tests {
             ("(pcap,file=x) | (pcap,y)", "( (pcap,file=x) | (pcap,y) ) > (save,file=-,format=pcapng)"),
         ];
         for (source, expected) in rows {
-            assert_eq!(to_output(source).unwrap(), expected);
+            assert_eq!(to_output(source, None).unwrap(), expected);
+            assert!(request::parse(expected).is_ok(), "{expected}");
+        }
+    }
+
+    #[test]
+    fn an_expression_stands_between() {
+        let rows = [
+            ("pcap x", "{ pcap x } | bpf $e | save - format=pcapng"),
+            ("(pcap,x)", "( (pcap,x) ) > (bpf,expr=$e) > (save,file=-,format=pcapng)"),
+        ];
+        for (source, expected) in rows {
+            assert_eq!(to_output(source, Some("e")).unwrap(), expected);
             assert!(request::parse(expected).is_ok(), "{expected}");
         }
     }
@@ -46,7 +62,7 @@ mod tests {
     #[test]
     fn what_is_no_request_is_an_error() {
         for source in ["", "let x = pcap a", "pcap a |"] {
-            assert!(to_output(source).is_err(), "{source}");
+            assert!(to_output(source, None).is_err(), "{source}");
         }
     }
 }

@@ -33,6 +33,12 @@ pub fn describe_compiler() -> String {
     program::Compile::describe(&libpcap::Lazy::new())
 }
 
+/// Is it an expression that `bpf` takes for frames of this link type? If not, why.
+pub fn check_expression(expression: &str, link_type: u16) -> Result<(), String> {
+    let compiled = program::Compile::compile(&libpcap::Lazy::new(), expression, link_type, 0);
+    compiled.map(drop).map_err(|error| error.message)
+}
+
 /// The request language.
 pub mod language {
     pub use request::{Diagnostic, Span, Text, parse, print, print_paper};

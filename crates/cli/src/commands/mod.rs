@@ -7,6 +7,7 @@ pub(crate) mod demo;
 pub(crate) mod devices;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod extcap;
 pub(crate) mod filters;
 pub(crate) mod fmt;
 pub(crate) mod man;

@@ -451,3 +451,41 @@ fn a_request_with_a_device_is_a_device() {
     }
     until("no reader is left behind", || net.readers() == 0);
 }
+
+#[test]
+fn wireshark_s_captures_share_the_device() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(None);
+    let frames = mixed(300);
+    assert!(Command::new("mkfifo").arg(net.path("fifo")).status().unwrap().success());
+    let mut command = Command::new(PROGRAM);
+    command.args(["extcap", "--capture", "--extcap-interface", &format!("sl:{}", net.device()), "--fifo", "fifo"]);
+    command.args(["--snaplen", "200", "--extcap-capture-filter", "vlan", "--daemon"]).arg(net.socket());
+    let running = net.there_noting(command, "said.txt");
+    let (fifo, seen) = (net.path("fifo"), std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0)));
+    let counted = std::sync::Arc::clone(&seen);
+    let reading = std::thread::spawn(move || {
+        let (mut fifo, mut got, mut some) = (std::fs::File::open(fifo).unwrap(), Vec::new(), [0; 4096]);
+        while let Ok(count @ 1..) = std::io::Read::read(&mut fifo, &mut some) {
+            got.extend_from_slice(&some[..count]);
+            counted.store(got.len(), std::sync::atomic::Ordering::Relaxed);
+        }
+        got
+    });
+    until("it reads", || net.readers() == 1);
+    send_mixed(&net.pair, &frames);
+    let expected = wanted(&frames, |number, _| (number % 7 < 2).then_some(200));
+    // A block is longer than its frame.
+    let least = expected.iter().map(|(_, frame)| frame.len() + 32).sum::<usize>();
+    until("all are in the FIFO", || seen.load(std::sync::atomic::Ordering::Relaxed) >= least);
+    running.signal(rustix::process::Signal::TERM);
+    let output = running.end();
+    assert!(output.status.success(), "{}", net.text("said.txt"));
+    std::fs::write(net.path("got.pcapng"), reading.join().unwrap()).unwrap();
+    let mut convert = Command::new(PROGRAM);
+    convert.args(["run", "-q", "pcap got.pcapng | save got.pcap"]).current_dir(net.path(""));
+    assert!(convert.status().unwrap().success());
+    assert!(by_way(packets(&net.path("got.pcap"))) == by_way(expected));
+}
