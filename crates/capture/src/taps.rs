@@ -1,7 +1,7 @@
 //! Who owns the rings of devices: makes them when a first reader comes, gives each reader a bit, has the writer's
 //! expressions set anew whenever one comes, goes or asks for something else, and wakes who sleeps.
 //!
-//! One thread for all devices tends bells and lines; it holds the lock for microseconds, and for as long as the kernel takes
+//! One thread for all devices tends bells and lines, another takes down what it finds given up; the first holds the lock for microseconds, and for as long as the kernel takes
 //! to load a program while expressions are set. Readers never wait for it, and nothing a reader sends makes it do more than one message's work
 //! at a turn.
 
@@ -17,6 +17,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -45,7 +46,7 @@ struct Key {
 /// Owner of devices' rings.
 pub struct Taps {
     shared: Arc<Shared>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    threads: Vec<std::thread::JoinHandle<()>>,
 }
 
 struct Shared {
@@ -58,6 +59,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     rings: BTreeMap<Key, Ring>,
+    /// Rings without readers, to be taken down.
+    given_up: Vec<Ring>,
     last_id: u64,
     ended: bool,
 }
@@ -124,12 +127,19 @@ impl Taps {
         let stir = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| Trouble::system("no event can be made", &error.into()))?;
         let shared = Arc::new(Shared { opener, state: Mutex::default(), stir });
-        let tended = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("streamline-bell".into())
-            .spawn(move || tended.tend())
-            .map_err(|error| Trouble::system("no thread can be made", &error))?;
-        Ok(Taps { shared, thread: Some(thread) })
+        // From here on dropping it ends the threads that were started.
+        let mut taps = Taps { shared, threads: Vec::new() };
+        let (give_up, given_up) = channel::<Vec<Ring>>();
+        taps.start("streamline-down", move || given_up.into_iter().for_each(drop))?;
+        let tended = Arc::clone(&taps.shared);
+        taps.start("streamline-bell", move || tended.tend(&give_up))?;
+        Ok(taps)
+    }
+
+    fn start(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Trouble> {
+        let started = std::thread::Builder::new().name(name.into()).spawn(work);
+        self.threads.push(started.map_err(|error| Trouble::system("no thread can be made", &error))?);
+        Ok(())
     }
 
     /// Lets a reader in. Readers of one `group` may see all of each other's packets.
@@ -142,9 +152,11 @@ impl Taps {
         self.shared.exchange(id, program)
     }
 
-    /// Lets a reader go; so does closing its line.
-    pub fn close(&self, id: u64) {
-        self.shared.close(id);
+    /// Lets readers go; so does closing their lines.
+    pub fn close(&self, ids: &[u64]) {
+        if !ids.is_empty() {
+            self.shared.close(ids);
+        }
     }
 
     /// Those of these readers that are there no more.
@@ -156,7 +168,7 @@ impl Taps {
         for reader in state.rings.values().flat_map(|ring| &ring.readers) {
             gone.remove(&reader.id);
         }
-        drop(state);
+        self.shared.release(state);
         if went {
             // The thread would find their lines hung up again and again.
             self.shared.stir();
@@ -176,7 +188,7 @@ impl Drop for Taps {
     fn drop(&mut self) {
         self.shared.lock().ended = true;
         self.shared.stir();
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             // It has no way to panic that would not have to be told; rings go with the state either way.
             let _ = thread.join();
         }
@@ -207,11 +219,22 @@ impl Shared {
         let _ = rustix::io::write(&self.stir, &1u64.to_ne_bytes());
     }
 
+    /// Waits, without the lock, until the next bit of a ring may be given away: only where all others are in use, or were a
+    /// moment ago.
+    fn await_bit(&self, ring: impl Fn(&State) -> Option<&Ring>) {
+        let rest = {
+            let state = self.lock();
+            ring(&state).and_then(|ring| ring.next_bit().map(|bit| ring.rest_of(bit)))
+        };
+        std::thread::sleep(rest.unwrap_or_default());
+    }
+
     fn open(&self, wish: &Wish, group: u32) -> Result<Handout, Trouble> {
         let program = lower(&wish.program)?;
+        let key = Key { device: wish.device.clone(), group, by: wish.by };
+        self.await_bit(|state| state.rings.get(&key));
         let mut guard = self.lock();
         let state = &mut *guard;
-        let key = Key { device: wish.device.clone(), group, by: wish.by };
         if state.rings.get(&key).is_some_and(|ring| ring.readers.len() == EXPRESSIONS) {
             // Some may have gone, and the thread not have come to it.
             state.turn();
@@ -228,9 +251,9 @@ impl Shared {
         let admitted = ring.admit(state.last_id, wish, program);
         let (grace, memory) = (ring.writer.grace(), ring.memory.clone());
         if admitted.is_err() && made {
-            state.rings.remove(&key);
+            state.given_up.extend(state.rings.remove(&key));
         }
-        drop(guard);
+        self.release(guard);
         self.stir();
         let mut handout = admitted?;
         if handout.decided > handout.first {
@@ -243,8 +266,10 @@ impl Shared {
 
     fn exchange(&self, id: u64, program: &[Instruction]) -> Result<Exchange, Trouble> {
         let program = lower(program)?;
+        let is_read = |ring: &Ring| ring.readers.iter().any(|reader| reader.id == id);
+        self.await_bit(|state| state.rings.values().find(|ring| is_read(ring)));
         let mut state = self.lock();
-        let ring = state.rings.values_mut().find(|ring| ring.readers.iter().any(|reader| reader.id == id));
+        let ring = state.rings.values_mut().find(|ring| is_read(ring));
         let ring = ring.ok_or_else(|| Trouble::new(TroubleKind::Wish, "there is no such reader"))?;
         let exchange = ring.exchange(id, program)?;
         let (grace, memory) = (ring.writer.grace(), ring.memory.clone());
@@ -253,15 +278,24 @@ impl Shared {
         Ok(Exchange { first: memory.next(), ..exchange })
     }
 
-    fn close(&self, id: u64) {
+    fn close(&self, ids: &[u64]) {
         let mut state = self.lock();
-        state.dismiss(|reader| reader.id == id);
-        drop(state);
+        state.dismiss(|reader| ids.contains(&reader.id));
+        self.release(state);
         self.stir();
     }
 
+    /// Gives the lock back, and then takes rings down that were given up: that takes time, a tenth of a second where a
+    /// thread has to end.
+    fn release(&self, mut state: MutexGuard<'_, State>) {
+        let given_up = std::mem::take(&mut state.given_up);
+        drop(state);
+        drop(given_up);
+    }
+
     /// The thread: sleeps until a bell rings, a reader says something or goes, or something changed.
-    fn tend(&self) {
+    /// What it finds given up it gives to somebody else: nobody is woken meanwhile.
+    fn tend(&self, give_up: &Sender<Vec<Ring>>) {
         loop {
             let mut state = self.lock();
             if state.ended {
@@ -287,7 +321,12 @@ impl Shared {
                 state = self.lock();
                 let gone = state.turn();
                 let ended = state.ended;
+                let given_up = std::mem::take(&mut state.given_up);
                 drop(state);
+                if !given_up.is_empty() {
+                    // It listens for as long as this thread is there; else they are taken down here.
+                    let _ = give_up.send(given_up);
+                }
                 if stirred || gone || ended {
                     break;
                 }
@@ -310,19 +349,19 @@ impl State {
             }
             ring.hear(&mut gone);
         }
-        let before = self.rings.len();
+        let before = self.given_up.len();
         // Closing their lines tells its readers.
-        self.rings.retain(|_, ring| !ring.writer.gone());
+        self.given_up.extend(self.rings.extract_if(.., |_, ring| ring.writer.gone()).map(|(_, ring)| ring));
         if !gone.is_empty() {
             self.dismiss(|reader| gone.contains(&reader.id));
         }
-        !gone.is_empty() || self.rings.len() < before
+        !gone.is_empty() || self.given_up.len() > before
     }
 
     fn dismiss(&mut self, is_gone: impl Fn(&Reader) -> bool) {
-        self.rings.retain(|_, ring| {
+        let now = Instant::now();
+        let given_up = self.rings.extract_if(.., |_, ring| {
             let before = ring.readers.len();
-            let now = Instant::now();
             let Ring { readers, freed, .. } = ring;
             readers.retain(|reader| {
                 let gone = is_gone(reader);
@@ -332,7 +371,7 @@ impl State {
                 !gone
             });
             if ring.readers.is_empty() && !ring.keep {
-                return false;
+                return true;
             }
             if ring.readers.len() < before {
                 // Fewer expressions are never refused for their own sake; should the system fail, bits are set that nobody
@@ -340,8 +379,9 @@ impl State {
                 let _ = ring.writer.set(&ring.expressions());
                 ring.set_promiscuous();
             }
-            true
+            false
         });
+        self.given_up.extend(given_up.map(|(_, ring)| ring));
     }
 }
 
@@ -369,19 +409,27 @@ impl Ring {
         self.readers.iter().map(|reader| reader.expression.clone()).collect()
     }
 
-    /// A bit nobody has had for a while; the one free for longest.
-    fn free_bit(&self) -> Result<u8, Trouble> {
+    /// The bit that is free for longest.
+    fn next_bit(&self) -> Option<u8> {
         let taken = self.readers.iter().fold(0u64, |taken, reader| taken | 1 << reader.expression.bit);
         let free = (0..EXPRESSIONS as u8).filter(|bit| taken & 1 << bit == 0);
-        let bit = free.min_by_key(|bit| self.freed[usize::from(*bit)]);
+        free.min_by_key(|bit| self.freed[usize::from(*bit)])
+    }
+
+    /// A bit nobody has had for a while.
+    fn free_bit(&self) -> Result<u8, Trouble> {
+        let bit = self.next_bit();
         let full =
             || Trouble::new(TroubleKind::Full, format!("`{}` has {EXPRESSIONS} readers already", self.device.name));
         let bit = bit.ok_or_else(full)?;
-        if let Some(freed) = self.freed[usize::from(bit)] {
-            // Only where all others are in use as well: then the writer's last packets with the old meaning get their time.
-            std::thread::sleep(BIT_REST.saturating_sub(freed.elapsed()));
-        }
+        // Slept for before the lock was taken; not all, where somebody else took the bit that was slept for.
+        std::thread::sleep(self.rest_of(bit));
         Ok(bit)
+    }
+
+    /// How long until a bit may be given away: the writer's last packets with its old meaning get their time.
+    fn rest_of(&self, bit: u8) -> Duration {
+        self.freed[usize::from(bit)].map_or(Duration::ZERO, |freed| BIT_REST.saturating_sub(freed.elapsed()))
     }
 
     fn before(&self, bit: u8) -> (u64, u64) {

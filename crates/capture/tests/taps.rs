@@ -8,19 +8,31 @@ use program::cbpf::Instruction;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 /// A device whose packets a test makes.
 struct Played {
     ring: Ring,
     name: String,
+    /// Its end waits for a word from here.
+    lingers: Option<mpsc::Receiver<()>>,
     _alive: Arc<()>,
+}
+
+impl Drop for Played {
+    fn drop(&mut self) {
+        if let Some(until) = self.lingers.take() {
+            let _ = until.recv_timeout(Duration::from_secs(30));
+        }
+    }
 }
 
 #[derive(Default, Clone)]
 struct Player {
     halves: Arc<Mutex<VecDeque<Copying>>>,
+    /// For the next device.
+    lingers: Arc<Mutex<Option<mpsc::Receiver<()>>>>,
     alive: Arc<()>,
 }
 
@@ -28,7 +40,8 @@ impl Opened for Player {
     fn open(&self, device: &str, ring_bytes: u64, _by: By) -> Result<Box<dyn Writer>, Trouble> {
         let (ring, half) = ring("played", ring_bytes)?;
         self.halves.lock().unwrap().push_back(half);
-        Ok(Box::new(Played { ring, name: device.into(), _alive: Arc::clone(&self.alive) }))
+        let lingers = self.lingers.lock().unwrap().take();
+        Ok(Box::new(Played { ring, name: device.into(), lingers, _alive: Arc::clone(&self.alive) }))
     }
 }
 
@@ -198,6 +211,38 @@ fn who_is_woken_naps_while_packets_come_instead_of_being_woken_for_each() {
     publish(&mut half, 1..2);
     assert!(!line_is_readable(&tap, 0), "nobody was asked to wake it");
     assert_eq!(take(&mut tap), [1]);
+}
+
+#[test]
+fn who_sleeps_is_woken_while_another_device_is_taken_down() {
+    let (player, taps) = player();
+    let mut tap = Tap::new(taps.open(&wish(), 0).unwrap(), None, None).unwrap();
+    let mut half = player.halves.lock().unwrap().pop_front().unwrap();
+    for (number, by_line) in (0..).zip([false, true]) {
+        let (let_go, lingers) = mpsc::channel();
+        *player.lingers.lock().unwrap() = Some(lingers);
+        let slow = taps.open(&Wish { device: "slow0".into(), ..wish() }, 0).unwrap();
+        std::thread::scope(|scope| {
+            let (id, taps) = (slow.id, &taps);
+            if !by_line {
+                scope.spawn(move || taps.close(&[id]));
+            }
+            drop(slow);
+            let until = Instant::now() + Duration::from_secs(20);
+            while taps.states().len() > 1 {
+                assert!(Instant::now() < until, "nobody can be told of what is there");
+                std::thread::yield_now();
+            }
+            while tap.rest() != Rest::Sleep {}
+            publish(&mut half, number..number + 1);
+            let mut fds = [PollFd::from_borrowed_fd(tap.line(), PollFlags::IN)];
+            let woken = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 20, tv_nsec: 0 })).unwrap();
+            // It was not through by then.
+            assert!(let_go.send(()).is_ok());
+            assert_eq!(woken, 1);
+        });
+        assert_eq!(take(&mut tap), [number]);
+    }
 }
 
 #[test]

@@ -313,7 +313,7 @@ impl Session {
 
     /// Lets a reader of this client go.
     fn release(&self, id: u64) {
-        self.shared.taps.close(id);
+        self.shared.taps.close(&[id]);
         if let Some(client) = self.shared.clients().all.get_mut(&self.id) {
             client.readers.retain(|(known, _)| *known != id);
         }
@@ -371,8 +371,9 @@ impl Session {
     /// What is going on, as far as this client may know: its own user's clients, and the rings they read.
     fn state(&self) -> DaemonState {
         let all = self.shared.policy.may_manage(&self.peer);
-        let clients = self.shared.clients();
-        let clients: Vec<ClientState> = clients
+        let clients: Vec<ClientState> = self
+            .shared
+            .clients()
             .all
             .iter()
             .filter(|(_, client)| all || client.peer.user == self.peer.user)
@@ -395,25 +396,25 @@ impl Session {
     }
 
     fn stop(&self, id: u64) -> Answer {
-        let clients = self.shared.clients();
-        match clients.all.get(&id) {
-            Some(client) if client.peer.user == self.peer.user || self.shared.policy.may_manage(&self.peer) => {
-                for (reader, _) in &client.readers {
-                    self.shared.taps.close(*reader);
-                }
-                let _ = rustix::net::shutdown(&client.socket, rustix::net::Shutdown::Both);
-                Answer::Done
-            }
-            _ => Answer::Refused(TroubleKind::Wish, format!("there is no client {id} of yours")),
-        }
+        let may_end =
+            |client: &Connected| client.peer.user == self.peer.user || self.shared.policy.may_manage(&self.peer);
+        let readers: Vec<u64> = {
+            let clients = self.shared.clients();
+            let Some(client) = clients.all.get(&id).filter(|client| may_end(client)) else {
+                return Answer::Refused(TroubleKind::Wish, format!("there is no client {id} of yours"));
+            };
+            let _ = rustix::net::shutdown(&client.socket, rustix::net::Shutdown::Both);
+            client.readers.iter().map(|(reader, _)| *reader).collect()
+        };
+        self.shared.taps.close(&readers);
+        Answer::Done
     }
 }
 
 impl Drop for Session {
     fn drop(&mut self) {
         let client = self.shared.clients().all.remove(&self.id);
-        for (reader, _) in client.map(|client| client.readers).unwrap_or_default() {
-            self.shared.taps.close(reader);
-        }
+        let readers: Vec<u64> = client.into_iter().flat_map(|client| client.readers).map(|(id, _)| id).collect();
+        self.shared.taps.close(&readers);
     }
 }

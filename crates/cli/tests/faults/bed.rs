@@ -194,8 +194,10 @@ impl Bed {
             hooks.into_iter().all(|ids| ids.expect("root may ask").is_empty())
         });
         self.await_gone(objects);
-        let link = near.link();
-        assert_eq!((link.promiscuity, link.xdp), (0, None));
+        until("the device is as it was", || {
+            let link = near.link();
+            (link.promiscuity, link.xdp) == (0, None)
+        });
     }
 }
 
