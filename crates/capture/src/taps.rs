@@ -377,7 +377,8 @@ impl State {
                 // Fewer expressions are never refused for their own sake; should the system fail, bits are set that nobody
                 // looks at, until the next change.
                 let _ = ring.writer.set(&ring.expressions());
-                ring.set_promiscuous();
+                // Nor is giving up what nobody wants any more; and a device that hears too much loses nothing.
+                let _ = ring.set_promiscuous();
             }
             false
         });
@@ -466,8 +467,14 @@ impl Ring {
             self.readers.pop();
             return Err(trouble);
         }
+        if let Err(trouble) = self.set_promiscuous() {
+            self.readers.pop();
+            self.freed[usize::from(bit)] = Some(Instant::now());
+            // As when a reader goes.
+            let _ = self.writer.set(&self.expressions());
+            return Err(trouble);
+        }
         self.keep |= wish.keep;
-        self.set_promiscuous();
         // Who looks back takes what was written for others, too; who does not begins before its expression was set, so that
         // it misses nothing.
         let decided = if wish.last_ns > 0 { self.memory.next() } else { first };
@@ -504,11 +511,13 @@ impl Ring {
         Ok(Exchange { bit, matched_before, first: self.memory.next() })
     }
 
-    fn set_promiscuous(&mut self) {
+    fn set_promiscuous(&mut self) -> Result<(), Trouble> {
         let wanted = self.readers.iter().any(|reader| reader.promiscuous);
-        if wanted != self.promiscuous && self.writer.promiscuous(wanted).is_ok() {
+        if wanted != self.promiscuous {
+            self.writer.promiscuous(wanted)?;
             self.promiscuous = wanted;
         }
+        Ok(())
     }
 
     /// What readers say: that they sleep, and where they are. One message each, so that none can keep others waiting.

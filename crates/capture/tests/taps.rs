@@ -3,11 +3,13 @@
 use buffer::live::{Areas, Facts, Geometry, SlotFlags};
 use capture::copying::{Copying, Ring, ring};
 use capture::tap::{Found, Rest};
+use capture::writer::TroubleKind;
 use capture::{By, Device, Direction, Expression, Opened, Share, Tap, Taps, Trouble, Wish, Writer};
 use program::cbpf::Instruction;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -15,13 +17,32 @@ use std::time::{Duration, Instant};
 struct Played {
     ring: Ring,
     name: String,
+    does: Does,
+    promiscuous: bool,
     /// Its end waits for a word from here.
     lingers: Option<mpsc::Receiver<()>>,
     _alive: Arc<()>,
 }
 
+/// What devices are asked to do, and what of it they do.
+#[derive(Default, Clone)]
+struct Does {
+    /// The step from now on that fails, from 1; 0 for none.
+    fails: Arc<AtomicU32>,
+    /// How many are promiscuous.
+    promiscuous: Arc<AtomicI32>,
+}
+
+impl Does {
+    fn step(&self, what: &str) -> Result<(), Trouble> {
+        let counted = self.fails.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |fails| fails.checked_sub(1));
+        if counted == Ok(1) { Err(Trouble::new(TroubleKind::System, format!("{what} fails"))) } else { Ok(()) }
+    }
+}
+
 impl Drop for Played {
     fn drop(&mut self) {
+        self.does.promiscuous.fetch_sub(i32::from(self.promiscuous), Ordering::SeqCst);
         if let Some(until) = self.lingers.take() {
             let _ = until.recv_timeout(Duration::from_secs(30));
         }
@@ -31,6 +52,7 @@ impl Drop for Played {
 #[derive(Default, Clone)]
 struct Player {
     halves: Arc<Mutex<VecDeque<Copying>>>,
+    does: Does,
     /// For the next device.
     lingers: Arc<Mutex<Option<mpsc::Receiver<()>>>>,
     alive: Arc<()>,
@@ -38,10 +60,19 @@ struct Player {
 
 impl Opened for Player {
     fn open(&self, device: &str, ring_bytes: u64, _by: By) -> Result<Box<dyn Writer>, Trouble> {
+        self.does.step("opening")?;
         let (ring, half) = ring("played", ring_bytes)?;
         self.halves.lock().unwrap().push_back(half);
         let lingers = self.lingers.lock().unwrap().take();
-        Ok(Box::new(Played { ring, name: device.into(), lingers, _alive: Arc::clone(&self.alive) }))
+        let does = self.does.clone();
+        Ok(Box::new(Played {
+            ring,
+            name: device.into(),
+            does,
+            promiscuous: false,
+            lingers,
+            _alive: Arc::clone(&self.alive),
+        }))
     }
 }
 
@@ -56,10 +87,16 @@ impl Writer for Played {
         self.ring.areas()
     }
     fn set(&mut self, expressions: &[Expression]) -> Result<(), Trouble> {
+        self.does.step("setting")?;
         self.ring.set(expressions);
         Ok(())
     }
-    fn promiscuous(&mut self, _wanted: bool) -> Result<(), Trouble> {
+    fn promiscuous(&mut self, wanted: bool) -> Result<(), Trouble> {
+        if wanted {
+            self.does.step("becoming promiscuous")?;
+        }
+        self.does.promiscuous.fetch_add(i32::from(wanted) - i32::from(self.promiscuous), Ordering::SeqCst);
+        self.promiscuous = wanted;
         Ok(())
     }
     fn arm(&self, bits: u64) {
@@ -299,7 +336,7 @@ fn no_more_readers_than_bits_and_groups_see_only_their_own_ring() {
     let (player, taps) = player();
     let small = Wish { ring_bytes: 1, ..wish() };
     let taken: Vec<_> = (0..64).map(|_| taps.open(&small, 0).unwrap()).collect();
-    assert_eq!(taps.open(&small, 0).unwrap_err().kind, capture::writer::TroubleKind::Full);
+    assert_eq!(taps.open(&small, 0).unwrap_err().kind, TroubleKind::Full);
     let other = taps.open(&small, 1).unwrap();
     assert_eq!(player.halves.lock().unwrap().len(), 2);
     assert_eq!(taps.states().len(), 2);
@@ -318,7 +355,7 @@ fn a_reader_that_talks_nonsense_is_let_go() {
         std::thread::sleep(Duration::from_millis(5));
     }
     let program = vec![Instruction { code: 0xffff, jt: 0, jf: 0, k: 0 }];
-    assert_eq!(taps.open(&Wish { program, ..wish() }, 0).unwrap_err().kind, capture::writer::TroubleKind::Wish);
+    assert_eq!(taps.open(&Wish { program, ..wish() }, 0).unwrap_err().kind, TroubleKind::Wish);
     assert_eq!(taps.states()[0].readers.len(), 1);
 }
 
@@ -351,4 +388,46 @@ fn past_packets_are_there_for_who_asks() {
     let mut tap = Tap::new(taps.open(&looking_back, 0).unwrap(), Some(decides), None).unwrap();
     publish(&mut half, 6..12);
     assert_eq!(take(&mut tap), [5, 9], "of the past and of now by the same expression");
+}
+
+#[test]
+fn whichever_step_fails_nothing_is_changed_or_left() {
+    let (player, taps) = player();
+    let reader = taps.open(&Wish { program: first_byte(1), ..wish() }, 0).unwrap();
+    let mut reader = Tap::new(reader, None, None).unwrap();
+    let mut half = player.halves.lock().unwrap().pop_front().unwrap();
+    let alive = Arc::strong_count(&player.alive);
+    let (mut sent, mut failures) = (0, Vec::new());
+    let another = Wish { promiscuous: true, ..wish() };
+    let elsewhere = Wish { device: "played1".into(), ..another.clone() };
+    let open = |wish: &Wish| taps.open(wish, 0).map(|handout| taps.close(&[handout.id]));
+    let attempts: [&dyn Fn() -> Result<(), Trouble>; 3] =
+        [&|| open(&another), &|| open(&elsewhere), &|| taps.exchange(reader.id(), &first_byte(2)).map(drop)];
+    for attempt in &attempts {
+        for step in 1.. {
+            player.does.fails.store(step, Ordering::SeqCst);
+            let outcome = attempt();
+            // What is done to undo a failure does not fail, and what a reader leaves behind is not asked about.
+            if player.does.fails.swap(0, Ordering::SeqCst) > 0 {
+                outcome.unwrap();
+                break;
+            }
+            if let Err(trouble) = outcome {
+                failures.push(trouble.text);
+                assert_eq!(player.does.promiscuous.load(Ordering::SeqCst), 0, "{failures:?}");
+                publish(&mut half, sent..sent + 8);
+                sent += 8;
+            }
+            let states = taps.states();
+            assert_eq!((states.len(), states[0].readers.len()), (1, 1), "{failures:?}");
+            assert_eq!(Arc::strong_count(&player.alive), alive, "{failures:?}");
+        }
+    }
+    let of = |what: &str| format!("{what} fails");
+    let (opening, setting, promiscuous) = (of("opening"), of("setting"), of("becoming promiscuous"));
+    let expected = [&setting, &promiscuous, &opening, &setting, &promiscuous, &setting];
+    assert_eq!(failures.iter().collect::<Vec<_>>(), expected);
+    assert_eq!(player.does.promiscuous.load(Ordering::SeqCst), 0);
+    // By the expression that was in force all the time.
+    assert_eq!(take(&mut reader), (0..sent).filter(|n| n % 4 == 1).collect::<Vec<_>>());
 }
