@@ -7,3 +7,4 @@
 mod bed;
 mod deaths;
 mod hostile;
+mod openings;

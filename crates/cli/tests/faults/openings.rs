@@ -1,0 +1,158 @@
+//! A system that has nothing left to give: each file descriptor and each map that opening a capture takes is refused in
+//! turn. What fails is said, nothing of it is left, others read on, and the next opening works.
+
+use crate::bed::{Bed, Held, Witnesses, times, to_port, until};
+use capture::client::Client;
+use capture::{By, Handout, Trouble, Wish};
+use rustix::process::{Resource, Rlimit};
+
+/// More files than opening any of it takes, beside those the daemon has.
+const FILES: u64 = 80;
+
+/// Opens a capture under a limit, and takes the limit off. Whatever comes of it, nothing of it is left afterwards.
+fn open_within(bed: &Bed, client: &Client, wish: &Wish, limit: &Limit, before: &Held) -> Result<(), Trouble> {
+    limit.set(bed);
+    let outcome = client.open(wish);
+    Limit::none().set(bed);
+    let held = outcome.as_ref().ok().map(|_| bed.objects());
+    let outcome = outcome.map(|handout: Handout| {
+        if wish.promiscuous {
+            assert!(bed.pair.near.link().is_promiscuous(), "granted, and not as was wished");
+        }
+        assert!(handout.map().is_ok(), "what was granted can be read");
+    });
+    bed.await_held(before);
+    if let Some(held) = held {
+        bed.await_gone(&held);
+    }
+    until("the device is as it was", || bed.pair.near.link().promiscuity == 0);
+    outcome
+}
+
+/// What the daemon may have.
+struct Limit(Resource, Option<u64>);
+
+impl Limit {
+    fn none() -> Limit {
+        Limit(Resource::Nofile, None)
+    }
+
+    fn set(&self, bed: &Bed) {
+        let process = Some(bed.daemon.pid());
+        let usual = |resource| rustix::process::getrlimit(resource);
+        for resource in [Resource::Nofile, Resource::As] {
+            let mut limit: Rlimit = usual(resource);
+            if resource == self.0 && self.1.is_some() {
+                limit.current = self.1;
+            }
+            rustix::process::prlimit(process, resource, limit).expect("root may");
+        }
+    }
+}
+
+/// The number behind the highest file descriptor of the daemon.
+fn files_end(bed: &Bed) -> u64 {
+    let entries = std::fs::read_dir(format!("/proc/{}/fd", bed.daemon.pid().as_raw_nonzero())).expect("it is alive");
+    let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u64>().ok());
+    numbers.max().map_or(0, |number| number + 1)
+}
+
+/// Bytes of addresses the daemon has.
+fn addresses(bed: &Bed) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{}/statm", bed.daemon.pid().as_raw_nonzero())).expect("as above");
+    text.split(' ').next().and_then(|pages| pages.parse::<u64>().ok()).expect("it begins with pages") * 4096
+}
+
+/// The ways to open a capture.
+fn wishes(bed: &Bed) -> Vec<Wish> {
+    let plain = bed.wish();
+    let of = |by| Wish { by, promiscuous: true, last_ns: 1_000_000_000, ..plain.clone() };
+    vec![of(By::Kernel), of(By::PacketSocket), of(By::WhatIsBest)]
+}
+
+#[test]
+fn whichever_file_is_refused_nothing_is_left_and_the_next_opening_works() {
+    let Some(bed) = Bed::new(None) else { return };
+    let client = bed.client();
+    let before = bed.held(1);
+    for wish in wishes(&bed) {
+        let end = files_end(&bed);
+        let (mut refused, mut granted) = (0, 0);
+        for limit in 3..end + FILES {
+            match open_within(&bed, &client, &wish, &Limit(Resource::Nofile, Some(limit)), &before) {
+                Ok(()) => granted += 1,
+                Err(trouble) => {
+                    assert!(!trouble.text.is_empty());
+                    refused += 1;
+                }
+            }
+            // Some more, for what takes some only now and then.
+            if granted == 3 {
+                break;
+            }
+        }
+        assert!(refused > 8 && granted == 3, "{:?}: {refused} refused, {granted} granted", wish.by);
+        open_within(&bed, &client, &wish, &Limit::none(), &before).expect("there is enough of everything");
+    }
+}
+
+#[test]
+fn whichever_memory_is_refused_nothing_is_left_and_the_next_opening_works() {
+    let Some(bed) = Bed::new(None) else { return };
+    let client = bed.client();
+    let before = bed.held(1);
+    // What its threads take at their first turn, and keep, is there before addresses are counted.
+    for wish in wishes(&bed) {
+        client.open(&wish).map(drop).expect("there is enough of everything");
+    }
+    bed.await_held(&before);
+    for wish in wishes(&bed) {
+        let wish = Wish { ring_bytes: 64 << 20, ..wish };
+        let (mut refused, mut granted) = (0, 0);
+        for megabytes in (1..400).step_by(400 / times("STREAMLINE_CYCLES", 40).clamp(1, 400)) {
+            let limit = Limit(Resource::As, Some(addresses(&bed) + (megabytes << 20)));
+            match open_within(&bed, &client, &wish, &limit, &before) {
+                Ok(()) => granted += 1,
+                Err(_) => refused += 1,
+            }
+            if granted == 2 {
+                break;
+            }
+        }
+        assert!(refused > 2 && granted == 2, "{:?}: {refused} refused, {granted} granted", wish.by);
+        open_within(&bed, &client, &wish, &Limit::none(), &before).expect("there is enough of everything");
+    }
+}
+
+#[test]
+fn others_read_on_while_openings_fail() {
+    let Some(bed) = Bed::new(None) else { return };
+    let before = bed.held(0);
+    let witnesses = Witnesses::new(&bed);
+    let client = bed.client();
+    let alone = bed.held(Witnesses::COUNT + 1);
+    for wish in wishes(&bed) {
+        let (mut refused, mut not_exchanged, mut done) = (0, 0, 0);
+        for limit in 3..files_end(&bed) + FILES {
+            Limit(Resource::Nofile, Some(limit)).set(&bed);
+            let outcome = client.open(&wish);
+            match outcome.as_ref().map(|handout| client.exchange(handout.id, &to_port(80))) {
+                Err(_) => refused += 1,
+                Ok(Err(_)) => not_exchanged += 1,
+                Ok(Ok(_)) => done += 1,
+            }
+            Limit::none().set(&bed);
+            drop(outcome);
+            bed.await_held(&alone);
+            if done == 2 {
+                break;
+            }
+        }
+        // The programs of an exchange come beside those that are there; a packet socket's are of this process's own.
+        assert!(refused > 4 && done == 2, "{:?}: {refused} refused, {not_exchanged} not exchanged", wish.by);
+    }
+    drop(client);
+    witnesses.traffic.more(500);
+    witnesses.end(&bed);
+    bed.await_held(&before);
+}
