@@ -1,7 +1,9 @@
-//! Frames made by hand: Ethernet, IPv4, TCP and UDP, with lengths that agree and checksums left 0.
+//! Frames made by hand: Ethernet, IPv4, TCP and UDP, with lengths that agree and checksums left 0; and a program that tells
+//! them apart.
 
 use filter::{StreamFacts, StreamState};
 use packet::flow::Flow;
+use program::cbpf::Instruction;
 use std::net::Ipv4Addr;
 
 /// TCP flags as they stand on the wire.
@@ -16,6 +18,12 @@ pub mod flag {
     pub const PSH: u8 = 8;
     /// The acknowledgement number is valid.
     pub const ACK: u8 = 16;
+}
+
+/// A program that passes packets to this port, where IPv4 has no options.
+pub fn to_port(port: u16) -> Vec<Instruction> {
+    let at = |code, jt, jf, k| Instruction { code, jt, jf, k };
+    vec![at(0x28, 0, 0, 36), at(0x15, 0, 1, port.into()), at(0x06, 0, 0, 0x40000), at(0x06, 0, 0, 0)]
 }
 
 /// Address and port.

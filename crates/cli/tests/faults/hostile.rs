@@ -1,6 +1,6 @@
 //! Clients that mean harm: what they send, keep, hold and ask for is nobody's trouble but their own.
 
-use crate::bed::{Bed, Witnesses, frame, memory, port, to_port, until};
+use crate::bed::{Bed, Witnesses, frame, memory, port, until};
 use buffer::shared::packets;
 use buffer::shared::segment::{Access, Mapping};
 use capture::client::Client;
@@ -17,6 +17,7 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use testkit::network::{Pair, quiet_namespace};
+use testkit::packets::to_port;
 
 /// Users that are not root.
 const ANNA: u32 = 20_001;
@@ -63,7 +64,7 @@ fn gid(group: u32) -> rustix::thread::Gid {
 fn connect(bed: &Bed) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    let address = SocketAddrUnix::new(&bed.socket()).expect("it is a short path");
+    let address = SocketAddrUnix::new(bed.socket()).expect("it is a short path");
     rustix::net::connect(&socket, &address)?;
     Ok(socket)
 }

@@ -1,10 +1,11 @@
 //! A system that has nothing left to give: each file descriptor and each map that opening a capture takes is refused in
 //! turn. What fails is said, nothing of it is left, others read on, and the next opening works.
 
-use crate::bed::{Bed, Held, Witnesses, times, to_port, until};
+use crate::bed::{Bed, Held, Witnesses, times, until};
 use capture::client::Client;
 use capture::{By, Handout, Trouble, Wish};
 use rustix::process::{Resource, Rlimit};
+use testkit::packets::to_port;
 
 /// More files than opening any of it takes, beside those the daemon has.
 const FILES: u64 = 80;
