@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// Whoever is at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its process.
+    /// Its process; 0 where it is in a PID namespace that is not below ours.
     pub process: i32,
     /// Its user.
     pub user: u32,
@@ -19,23 +19,53 @@ const GROUPS: usize = 65_536;
 
 /// Asks the kernel (SO_PEERCRED, SO_PEERGROUPS).
 pub fn of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
-    let credentials = rustix::net::sockopt::socket_peercred(socket)?;
+    let credentials = credentials(socket)?;
     let mut groups = vec![0u32; GROUPS];
-    let mut bytes = (groups.len() * size_of::<u32>()) as libc::socklen_t;
-    // SAFETY: `groups` has room for `bytes` bytes, any of which are a number.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERGROUPS,
-            groups.as_mut_ptr().cast(),
-            &raw mut bytes,
-        )
-    };
-    if result != 0 {
-        return Err(io::Error::last_os_error());
+    // SAFETY: `groups` has room for so many numbers, and any bytes are one.
+    let bytes =
+        unsafe { ask(socket, libc::SO_PEERGROUPS, groups.as_mut_ptr().cast(), size_of_val(groups.as_slice()))? };
+    groups.truncate(bytes / size_of::<u32>());
+    groups.push(credentials.gid);
+    Ok(Peer { process: credentials.pid, user: credentials.uid, groups })
+}
+
+/// Process (0 where it cannot be seen from here), user and group.
+pub(crate) fn credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
+    let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    // SAFETY: a `ucred` is three numbers, any of which the kernel may store.
+    unsafe { ask(socket, libc::SO_PEERCRED, (&raw mut credentials).cast(), size_of::<libc::ucred>())? };
+    Ok(credentials)
+}
+
+/// Gets an option of a socket; how many bytes it has.
+///
+/// # Safety
+///
+/// There is room for `bytes` bytes at `value`, which may become anything.
+unsafe fn ask(
+    socket: BorrowedFd<'_>,
+    option: libc::c_int,
+    value: *mut libc::c_void,
+    bytes: usize,
+) -> io::Result<usize> {
+    let mut bytes = bytes as libc::socklen_t;
+    // SAFETY: as the caller says.
+    let result = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value, &raw mut bytes) };
+    if result != 0 { Err(io::Error::last_os_error()) } else { Ok(bytes as usize) }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn the_kernel_says_who_is_there() {
+        let (here, _there) = std::os::unix::net::UnixStream::pair().unwrap();
+        let peer = of(here.as_fd()).unwrap();
+        assert_eq!(peer.process, std::process::id() as i32);
+        assert_eq!(peer.user, rustix::process::getuid().as_raw());
+        assert!(peer.groups.contains(&rustix::process::getgid().as_raw()));
+        assert!(of(std::fs::File::open("/dev/null").unwrap().as_fd()).is_err());
     }
-    groups.truncate(bytes as usize / size_of::<u32>());
-    groups.push(credentials.gid.as_raw());
-    Ok(Peer { process: credentials.pid.as_raw_nonzero().get(), user: credentials.uid.as_raw(), groups })
 }

@@ -105,7 +105,7 @@ impl Bed {
             std::fs::write(&path, text).expect("there is room");
             path
         });
-        let daemon = start(&pair, &folder, policy.as_ref());
+        let daemon = start(&pair, &folder, policy.as_ref(), Command::new(PROGRAM));
         Some(Bed { pair, folder, policy, daemon })
     }
 
@@ -119,7 +119,20 @@ impl Bed {
 
     /// Another daemon, in the place of one that has ended.
     pub fn restart(&mut self) {
-        self.daemon = start(&self.pair, &self.folder, self.policy.as_ref());
+        self.daemon = start(&self.pair, &self.folder, self.policy.as_ref(), Command::new(PROGRAM));
+    }
+
+    /// The same in a PID namespace of its own, if one can be made.
+    pub fn restart_in_pid_namespace(&mut self) -> bool {
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--kill-child"]);
+        let can =
+            Command::new("unshare").args(["--pid", "--fork", "true"]).status().is_ok_and(|status| status.success());
+        if can {
+            command.arg(PROGRAM);
+            self.daemon = start(&self.pair, &self.folder, self.policy.as_ref(), command);
+        }
+        can
     }
 
     pub fn client(&self) -> Client {
@@ -201,9 +214,8 @@ impl Bed {
     }
 }
 
-fn start(pair: &Pair, folder: &tempfile::TempDir, policy: Option<&PathBuf>) -> Running {
+fn start(pair: &Pair, folder: &tempfile::TempDir, policy: Option<&PathBuf>, mut command: Command) -> Running {
     let socket = folder.path().join("control");
-    let mut command = Command::new(PROGRAM);
     command.arg("daemon").arg("--socket").arg(&socket);
     if let Some(policy) = policy {
         command.arg("--config").arg(policy);

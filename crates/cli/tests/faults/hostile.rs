@@ -440,3 +440,19 @@ fn rings_are_no_larger_than_policy_says_whatever_is_wished() {
         }
     }
 }
+
+#[test]
+fn who_comes_from_outside_of_the_daemons_pid_namespace_is_served() {
+    let Some(mut bed) = Bed::new(None) else { return };
+    bed.daemon.signal(rustix::process::Signal::KILL);
+    until("it is gone", || bed.daemon.has_ended());
+    if !bed.restart_in_pid_namespace() {
+        eprintln!("skipped: unshare(1) is not there to make a PID namespace");
+        return;
+    }
+    let client = bed.client();
+    let handout = client.open(&bed.wish()).expect("root may");
+    let clients = client.state().expect("it answers").clients;
+    assert!(clients.iter().all(|client| client.process == 0 && client.user == 0), "{clients:?}");
+    drop(handout);
+}

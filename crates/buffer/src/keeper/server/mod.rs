@@ -26,6 +26,7 @@ use super::{message, policy};
 use crate::ring::memory::Geometry;
 use crate::ring::retire::retire;
 use crate::ring::{Hold, OnFull};
+use crate::shared::peer;
 use crate::shared::segment::Pages;
 use base::atomic::Ordering;
 use foreign::ForeignRings;
@@ -212,13 +213,13 @@ impl Keeper {
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let Ok(socket) = rustix::net::accept_with(&self.listener, flags) else { return };
-        let Ok(peer) = rustix::net::sockopt::socket_peercred(&socket) else { return };
+        let Ok(peer) = peer::credentials(socket.as_fd()) else { return };
         if self.clients.len() >= CLIENTS {
             let text = format!("the ring has {CLIENTS} clients already");
             let _ = message::send(&socket, &Message::Refused(Refusal::Full, text), &[]);
             return;
         }
-        let peer = Peer { process: peer.pid.as_raw_nonzero().get(), user: peer.uid.as_raw(), group: peer.gid.as_raw() };
+        let peer = Peer { process: peer.pid, user: peer.uid, group: peer.gid };
         self.last_client += 1;
         self.clients.insert(self.last_client, Client { socket, peer, greeted: false, role: Role::Guest });
     }
