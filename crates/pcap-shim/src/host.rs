@@ -51,6 +51,11 @@ pub fn named_daemon() -> Option<&'static str> {
     Some(daemon()).filter(|path| *path != SOCKET)
 }
 
+/// Is there a daemon that has this device?
+pub fn daemon_has(device: &str) -> bool {
+    Client::connect(Path::new(daemon()), &purpose()).is_ok_and(|client| client.device(device).is_ok())
+}
+
 fn connect() -> Result<Client, Trouble> {
     let path = daemon();
     let purpose = purpose();

@@ -1,8 +1,8 @@
 //! Which devices are ours, by name.
 //!
 //! `sl:eth0` is; `sl:eth0@1/4` is the second of four parts of its traffic by flow; `sl:` and a request is what that
-//! request gives. Plain names are where `STREAMLINE_PCAP` says so: `eth0,eth1`, or `all` for every network interface.
-//! With `STREAMLINE_PCAP=off` nothing is. Everything else is libpcap's: `any`, files, USB, Bluetooth, rpcap.
+//! request gives. Plain names are where `STREAMLINE_PCAP` says so: `eth0,eth1`, or `all` for every network interface,
+//! here or where the daemon is. With `STREAMLINE_PCAP=off` nothing is. Everything else is libpcap's: `any`, files, USB, Bluetooth, rpcap.
 
 use capture::{Share, Trouble};
 use std::ffi::{CStr, CString};
@@ -41,7 +41,8 @@ impl Target {
 pub fn target(name: &CStr) -> Option<Target> {
     let name = name.to_str().ok()?;
     let said = crate::real::variable(VARIABLE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    find(name, said, &is_interface)
+    // A daemon's devices are those of its own network namespace.
+    find(name, said, &|name| is_interface(name) || crate::host::daemon_has(name))
 }
 
 fn find(name: &str, said: &str, is_interface: &dyn Fn(&str) -> bool) -> Option<Target> {

@@ -489,3 +489,23 @@ fn wireshark_s_captures_share_the_device() {
     assert!(convert.status().unwrap().success());
     assert!(by_way(packets(&net.path("got.pcap"))) == by_way(expected));
 }
+
+#[test]
+fn devices_are_known_by_plain_names_wherever_the_daemon_is() {
+    if !may_make_networks() {
+        return;
+    }
+    let Some(tcpdump) = installed("tcpdump") else { return };
+    let net = Net::new(None);
+    // Not in the device's namespace, where only the daemon is.
+    let mut command = ours(Some(&net.socket()), &tcpdump);
+    command.args(["-i", net.device(), "-c", "5", "-w", "elsewhere.pcap"]).current_dir(net.path(""));
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(std::fs::File::create(net.path("elsewhere.txt")).unwrap());
+    let mut running = Running::of(command.spawn().unwrap());
+    until("it listens", || net.text("elsewhere.txt").contains("listening on") || running.has_ended());
+    let frames = traffic(5);
+    send(&net, &frames);
+    until("it has all", || running.has_ended());
+    assert_eq!(packets(&net.path("elsewhere.pcap")).len(), 5, "{}", net.text("elsewhere.txt"));
+}
