@@ -38,7 +38,9 @@ const BIT_REST: Duration = Duration::from_millis(200);
 /// Which ring: readers with different groups never share one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
+    /// The name it was wished by. Names may go to other devices, indices do not.
     device: String,
+    index: u32,
     group: u32,
     by: By,
 }
@@ -231,7 +233,8 @@ impl Shared {
 
     fn open(&self, wish: &Wish, group: u32) -> Result<Handout, Trouble> {
         let program = lower(&wish.program)?;
-        let key = Key { device: wish.device.clone(), group, by: wish.by };
+        let index = self.opener.index(&wish.device)?;
+        let key = Key { device: wish.device.clone(), index, group, by: wish.by };
         self.await_bit(|state| state.rings.get(&key));
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -242,6 +245,10 @@ impl Shared {
         let made = !state.rings.contains_key(&key);
         if made {
             let ring = Ring::open(self.opener.as_ref(), wish)?;
+            if ring.device.index != index {
+                let text = format!("`{}` was another device a moment ago", wish.device);
+                return Err(Trouble::new(TroubleKind::System, text));
+            }
             state.rings.insert(key.clone(), ring);
         }
         let Some(ring) = state.rings.get_mut(&key) else {

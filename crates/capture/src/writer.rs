@@ -131,6 +131,9 @@ pub trait Writer: Send {
 
 /// Opens devices: makes their rings and writers.
 pub trait Opened: Send + Sync {
+    /// The index of the device that has this name now.
+    fn index(&self, device: &str) -> Result<u32, Trouble>;
+
     /// The writer for a device, with a ring of about so many bytes, before any expression.
     fn open(&self, device: &str, ring_bytes: u64, by: By) -> Result<Box<dyn Writer>, Trouble>;
 }

@@ -59,6 +59,10 @@ struct Player {
 }
 
 impl Opened for Player {
+    fn index(&self, _device: &str) -> Result<u32, Trouble> {
+        Ok(1)
+    }
+
     fn open(&self, device: &str, ring_bytes: u64, _by: By) -> Result<Box<dyn Writer>, Trouble> {
         self.does.step("opening")?;
         let (ring, half) = ring("played", ring_bytes)?;

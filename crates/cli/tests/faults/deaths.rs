@@ -1,7 +1,9 @@
 //! Readers, daemons and devices that go without a word.
 
 use crate::bed::{Bed, Running, Traffic, Witnesses, frame, port, times, until};
+use capture::writer::TroubleKind;
 use capture::{By, Tap, Wish};
+use driver::change::Change;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -241,4 +243,51 @@ fn who_reads_from_a_device_that_goes_says_so_and_others_read_on() {
     }
     witnesses.end(&bed);
     bed.await_held(&before);
+}
+
+#[test]
+fn a_name_that_goes_to_another_device_takes_no_reader_along() {
+    let Some(bed) = Bed::new(None) else { return };
+    let near = bed.pair.near.namespace.clone();
+    let pair = |name: &str| {
+        let pair = Pair::named([(&near, name), (&quiet_namespace(), "end")], 1).expect("there was a pair before");
+        pair.near.await_carrier();
+        pair
+    };
+    let rename = |pair: &Pair, name: &str| {
+        pair.near.set_up(false);
+        pair.near.change(&Change { name: Some(name.into()), ..Change::default() });
+        pair.near.set_up(true);
+        pair.near.await_carrier();
+    };
+    let client = bed.client();
+    let open = |name: &str| {
+        let wish = Wish { device: name.into(), ..bed.wish() };
+        Tap::new(client.open(&wish).expect("it is there"), None, None).expect("it can be mapped")
+    };
+    // Removed, and another of that name in its place before the daemon can know.
+    for _ in 0..5 {
+        let first = pair("other");
+        let early = open("other");
+        first.near.remove();
+        let second = pair("other");
+        let late = open("other");
+        assert_eq!((early.device().index, late.device().index), (first.near.index, second.near.index));
+        second.far.sender().send(&frame(0)).expect("it is up");
+        until("its packets come", || late.memory().seen().packets == 1);
+        second.near.remove();
+    }
+    // Renamed: who reads it reads on; who wishes the old name later does not get it.
+    let first = pair("other");
+    let early = open("other");
+    rename(&first, "secret");
+    let wish = Wish { device: "other".into(), ..bed.wish() };
+    assert_eq!(client.open(&wish).expect_err("there is none").kind, TroubleKind::Wish);
+    let second = pair("other");
+    let late = open("other");
+    second.far.sender().send(&frame(0)).expect("it is up");
+    until("its packets come", || late.memory().seen().packets == 1);
+    first.far.sender().send(&frame(0)).expect("it is up");
+    until("its packets come", || early.memory().seen().packets == 1);
+    assert_eq!(late.memory().seen().packets, 1);
 }

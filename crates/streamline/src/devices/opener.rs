@@ -32,6 +32,11 @@ pub fn device(name: &str) -> Result<capture::Device, Trouble> {
 }
 
 impl Opened for Opener {
+    fn index(&self, name: &str) -> Result<u32, Trouble> {
+        let link = driver::link::find(name).map_err(|error| Trouble::system("devices cannot be listed", &error))?;
+        link.map(|link| link.index).ok_or_else(|| trouble(driver::Error::Absent(name.into())))
+    }
+
     fn open(&self, name: &str, ring_bytes: u64, by: By) -> Result<Box<dyn Writer>, Trouble> {
         let (namespace, device, link_type) = find(name)?;
         let by_kernel = || {
