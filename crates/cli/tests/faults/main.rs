@@ -8,3 +8,28 @@ mod bed;
 mod deaths;
 mod hostile;
 mod openings;
+
+/// The section "Live capture" of CRASH.md has a row for each of these tests of what goes wrong, and names no others.
+#[test]
+fn each_row_of_crash_md_on_live_capture_names_a_test() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let files = ["cli/tests/faults/deaths.rs", "cli/tests/faults/hostile.rs", "cli/tests/faults/openings.rs"];
+    let tests: String =
+        files.iter().chain(&["capture/tests/taps.rs"]).map(|file| text(&format!("crates/{file}"))).collect();
+    let table = text("CRASH.md");
+    let section = table.split("\n## ").find(|section| section.starts_with("Live capture")).expect("there is a section");
+    let rows = section.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
+    let named = rows.flat_map(|row| row.rsplit('|').nth(1).unwrap_or_default().split(','));
+    let named: Vec<&str> = named.map(|name| name.trim().trim_matches('`')).collect();
+    assert!(named.len() > 10, "rows are found: {named:?}");
+    for name in &named {
+        assert!(tests.contains(&format!("fn {name}(")), "there is no test `{name}`");
+    }
+    for file in [files[0], files[2]] {
+        let text = text(&format!("crates/{file}"));
+        for test in text.split("#[test]\nfn ").skip(1).filter_map(|rest| rest.split('(').next()) {
+            assert!(named.contains(&test), "CRASH.md has no row for `{test}`");
+        }
+    }
+}
