@@ -4,7 +4,7 @@
 use crate::net::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use testkit::network::{Pair, may_make_networks};
 
@@ -502,7 +502,7 @@ fn devices_are_known_by_plain_names_wherever_the_daemon_is() {
     command.args(["-i", net.device(), "-c", "5", "-w", "elsewhere.pcap"]).current_dir(net.path(""));
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command.stderr(std::fs::File::create(net.path("elsewhere.txt")).unwrap());
-    let mut running = Running::of(command.spawn().unwrap());
+    let mut running = Running(Some(command.spawn().unwrap()));
     until("it listens", || net.text("elsewhere.txt").contains("listening on") || running.has_ended());
     let frames = traffic(5);
     send(&net, &frames);
