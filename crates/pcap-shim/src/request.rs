@@ -310,6 +310,11 @@ struct Opener {
 }
 
 impl Opened for Opener {
+    fn index(&self, _device: &str) -> Result<u32, Trouble> {
+        // As it is said of the ring: there is no other.
+        Ok(0)
+    }
+
     fn open(&self, _device: &str, _ring_bytes: u64, _by: By) -> Result<Box<dyn Writer>, Trouble> {
         let made = self.made.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (ring, shared) =
