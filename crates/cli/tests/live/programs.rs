@@ -504,8 +504,8 @@ fn devices_are_known_by_plain_names_wherever_the_daemon_is() {
     command.stderr(std::fs::File::create(net.path("elsewhere.txt")).unwrap());
     let mut running = Running(Some(command.spawn().unwrap()));
     until("it listens", || net.text("elsewhere.txt").contains("listening on") || running.has_ended());
-    let frames = traffic(5);
-    send(&net, &frames);
+    let mut sender = net.pair.far.sender();
+    traffic(5).iter().for_each(|frame| sender.send(frame).unwrap());
     until("it has all", || running.has_ended());
     assert_eq!(packets(&net.path("elsewhere.pcap")).len(), 5, "{}", net.text("elsewhere.txt"));
 }
