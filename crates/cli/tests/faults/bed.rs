@@ -310,6 +310,8 @@ impl Steady {
         let client = bed.client();
         let wish = Wish { program: port.map(to_port).unwrap_or_default(), ..bed.wish() };
         let mut tap = Tap::new(client.open(&wish).expect("there is room"), None, None).expect("it can be mapped");
+        // Who answers this has let go of what it handed out, so that it is not taken for what it holds.
+        client.state().expect("it answers");
         tap.keep(Arc::new(client));
         let (position, ends) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let (theirs, theirs_ends) = (Arc::clone(&position), Arc::clone(&ends));
