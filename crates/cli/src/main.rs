@@ -68,6 +68,7 @@ enum Command {
     Devices(commands::devices::Args),
     Doctor(commands::doctor::Args),
     Ps(commands::ps::Args),
+    Stats(commands::stats::Args),
     Stop(commands::ps::StopArgs),
     Top(commands::top::Args),
 }
@@ -100,6 +101,7 @@ fn main() -> ExitCode {
         Command::Devices(args) => commands::devices::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Ps(args) => commands::ps::run(&args),
+        Command::Stats(args) => commands::stats::run(&args),
         Command::Top(args) => commands::top::run(&args),
         Command::Stop(args) => commands::ps::stop(&args),
     };

@@ -15,4 +15,5 @@ pub(crate) mod pcap;
 pub(crate) mod pipe;
 pub(crate) mod ps;
 pub(crate) mod run;
+pub(crate) mod stats;
 pub(crate) mod top;

@@ -5,6 +5,7 @@ use crate::progress::count;
 use crate::table::columns;
 use capture::client::Client;
 use capture::protocol::DaemonState;
+use capture::taps::RingState;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -114,6 +115,18 @@ pub(crate) fn text(state: &DaemonState) -> String {
     format!("{}\n{}", columns(&clients), columns(&rings))
 }
 
+/// A ring, for scripts.
+pub(crate) fn ring_as_json(ring: &RingState) -> serde_json::Value {
+    let readers = ring.readers.iter().map(|reader| json!({ "id": reader.id, "matched": reader.matched }));
+    let statistics: serde_json::Map<_, _> =
+        ring.statistics.iter().map(|(name, number)| (name.clone(), json!(number))).collect();
+    json!({
+        "device": ring.device.name, "how": ring.device.how, "group": ring.group, "ring_bytes": ring.ring_bytes,
+        "seen": ring.seen.0, "seen_bytes": ring.seen.1, "written": ring.written,
+        "readers": readers.collect::<Vec<_>>(), "statistics": statistics,
+    })
+}
+
 /// The same for scripts.
 pub(crate) fn as_json(state: &DaemonState) -> serde_json::Value {
     let clients = state.clients.iter().map(|client| {
@@ -123,15 +136,6 @@ pub(crate) fn as_json(state: &DaemonState) -> serde_json::Value {
             "since_ns": client.since, "readers": readers.collect::<Vec<_>>(),
         })
     });
-    let rings = state.rings.iter().map(|ring| {
-        let readers = ring.readers.iter().map(|reader| json!({ "id": reader.id, "matched": reader.matched }));
-        let statistics: serde_json::Map<_, _> =
-            ring.statistics.iter().map(|(name, number)| (name.clone(), json!(number))).collect();
-        json!({
-            "device": ring.device.name, "how": ring.device.how, "group": ring.group, "ring_bytes": ring.ring_bytes,
-            "seen": ring.seen.0, "seen_bytes": ring.seen.1, "written": ring.written,
-            "readers": readers.collect::<Vec<_>>(), "statistics": statistics,
-        })
-    });
+    let rings = state.rings.iter().map(ring_as_json);
     json!({ "clients": clients.collect::<Vec<_>>(), "rings": rings.collect::<Vec<_>>() })
 }

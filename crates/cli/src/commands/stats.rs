@@ -1,0 +1,119 @@
+//! `streamline stats`: everything that is counted on a packet's way, so that a loss can be told where it was.
+//!
+//! In the order of the way: the device and its driver, the processors' backlogs, the daemon's rings, their readers.
+
+use crate::Exit;
+use crate::table::columns;
+use capture::client::Client;
+use capture::taps::RingState;
+use driver::counters::{Counter, Meaning, SoftnetCounters};
+use driver::device::{self, Device};
+use driver::namespace::Namespace;
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Show what is counted on a packet's way: devices, the kernel's backlogs, the daemon's rings and their readers
+///
+/// Devices are those of this process's network namespace, rings those of the daemon, if one listens. Numbers are since the
+/// device, the system or the ring was made.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only these devices
+    #[arg(value_name = "DEVICE")]
+    devices: Vec<String>,
+
+    /// The daemon that listens at this socket
+    #[arg(long, value_name = "PATH", default_value = capture::protocol::SOCKET)]
+    daemon: PathBuf,
+
+    /// Also what is 0
+    #[arg(long)]
+    all: bool,
+
+    /// One JSON document
+    #[arg(long, conflicts_with = "all")]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Exit {
+    let listed = Namespace::current().map_err(|error| error.to_string());
+    let listed = listed.and_then(|namespace| device::list(&namespace).map_err(|error| error.to_string()));
+    let mut devices = match listed {
+        Ok(devices) => devices,
+        Err(error) => {
+            tell!("error: {error}");
+            return Exit::Failed;
+        }
+    };
+    // Who has no daemon, or may not ask it, still has devices.
+    let state = Client::connect(&args.daemon, "streamline stats").ok().and_then(|client| client.state().ok());
+    let mut rings = state.map_or(Vec::new(), |state| state.rings);
+    let is_wanted = |name: &str| args.devices.is_empty() || args.devices.iter().any(|wanted| wanted == name);
+    let is_known = |name: &String| {
+        devices.iter().any(|device| device.link.name == *name) || rings.iter().any(|ring| ring.device.name == *name)
+    };
+    if let Some(unknown) = args.devices.iter().find(|name| !is_known(name)) {
+        tell!(
+            "error: there is no device `{unknown}` here, and no ring of one\n   = help: `streamline devices` lists them"
+        );
+        return Exit::Wrong;
+    }
+    devices.retain(|device| is_wanted(&device.link.name));
+    rings.retain(|ring| is_wanted(&ring.device.name));
+    let softnet = SoftnetCounters::read().unwrap_or_default();
+    crate::print_data(&match args.json {
+        true => format!("{:#}\n", as_json(&devices, &softnet, &rings)),
+        false => columns(&rows(args.all, &devices, &softnet, &rings)),
+    })
+}
+
+fn means(meaning: Meaning) -> &'static str {
+    match meaning {
+        Meaning::Traffic => "",
+        Meaning::PerhapsLost => "lost, or wanted by no protocol of the host",
+        Meaning::Lost => "lost",
+    }
+}
+
+fn rows(all: bool, devices: &[Device], softnet: &SoftnetCounters, rings: &[RingState]) -> Vec<Vec<String>> {
+    let mut rows = vec![["where", "counter", "count", ""].map(String::from).to_vec()];
+    let mut add = |place: &str, name: &str, value: u64, meaning: &str| {
+        if all || value > 0 {
+            rows.push(vec![place.into(), name.into(), value.to_string(), meaning.into()]);
+        }
+    };
+    let told = |counter: &Counter| if counter.value > 0 { means(counter.meaning) } else { "" };
+    for device in devices {
+        for counter in device.link.counters.all() {
+            add(&device.link.name, counter.name, counter.value, told(&counter));
+        }
+    }
+    for counter in softnet.all() {
+        add("processors", counter.name, counter.value, told(&counter));
+    }
+    for ring in rings {
+        let place = format!("ring of {}", ring.device.name);
+        add(&place, "ring.seen", ring.seen.0, "");
+        add(&place, "ring.seen_bytes", ring.seen.1, "");
+        add(&place, "ring.written", ring.written, "");
+        for (name, value) in &ring.statistics {
+            add(&place, name, *value, "");
+        }
+        for reader in &ring.readers {
+            add(&format!("  reader {}", reader.id), "reader.matched", reader.matched, "");
+        }
+    }
+    rows
+}
+
+fn as_json(devices: &[Device], softnet: &SoftnetCounters, rings: &[RingState]) -> serde_json::Value {
+    let counters = |counters: &mut dyn Iterator<Item = Counter>| -> serde_json::Map<_, _> {
+        counters.map(|counter| (counter.name.to_string(), json!(counter.value))).collect()
+    };
+    let devices: serde_json::Map<_, _> = devices
+        .iter()
+        .map(|device| (device.link.name.clone(), json!(counters(&mut device.link.counters.all()))))
+        .collect();
+    let rings: Vec<_> = rings.iter().map(super::ps::ring_as_json).collect();
+    json!({ "devices": devices, "processors": counters(&mut softnet.all().into_iter()), "rings": rings })
+}
