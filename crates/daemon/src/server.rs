@@ -329,7 +329,9 @@ impl Session {
         let denied = |text| Trouble::new(TroubleKind::Denied, text);
         let Policy { ring_bytes, readers, .. } = self.shared.policy;
         let group = self.shared.policy.allows(&self.peer, &wish.device, wish.mode).map_err(denied)?;
-        wish.ring_bytes = capture::taps::ring_bytes(wish.ring_bytes, ring_bytes);
+        // Who comes first decides for all who come later: with less than usual for itself it would make others lose.
+        let wished = wish.ring_bytes.max(capture::taps::RING_BYTES);
+        wish.ring_bytes = capture::taps::ring_bytes(wished, ring_bytes);
         // A ring that stays is for who looks after the machine to wish.
         wish.keep &= self.shared.policy.may_manage(&self.peer);
         self.book(readers)?;

@@ -31,7 +31,7 @@ pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network dev
         .default("best"),
         Param::new("promisc", ParamType::Flag, "packets for others, too").default("yes"),
         Param::new("snaplen", ParamType::Size, "bytes kept of each packet; 0 = all").default("0"),
-        Param::new("buffer", ParamType::Size, "bytes of ring, if this request is the first for the device").default("32M"),
+        Param::new("buffer", ParamType::Size, "bytes of ring, if this request is the first for the device; a daemon gives 32M at least").default("32M"),
         Param::new("last", ParamType::Duration, "begin so long ago, with what is still there").default("0"),
         Param::new("keep", ParamType::Flag, "the ring stays when its last reader goes").default("no"),
     ])

@@ -442,6 +442,13 @@ fn rings_are_no_larger_than_policy_says_whatever_is_wished() {
 }
 
 #[test]
+fn who_comes_first_with_a_small_wish_takes_no_room_from_who_comes_later() {
+    let Some(bed) = Bed::new(None) else { return };
+    let handout = bed.client().open(&Wish { ring_bytes: 1 << 20, ..bed.wish() }).expect("root may");
+    assert_eq!(handout.geometry.ring_bytes, capture::taps::RING_BYTES);
+}
+
+#[test]
 fn who_comes_from_outside_of_the_daemons_pid_namespace_is_served() {
     let Some(mut bed) = Bed::new(None) else { return };
     bed.daemon.signal(rustix::process::Signal::KILL);
