@@ -222,3 +222,29 @@ fn send_one(net: &Net, frame: &[u8]) {
     }
     SENDER.with_borrow_mut(|sender| sender.get_or_insert_with(|| net.pair.far.sender()).send(frame).unwrap());
 }
+
+#[test]
+fn everything_on_the_way_is_counted() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(None);
+    let reader = net.read(&["ethernet D | bpf \"udp port 53\" | count"]).pop().unwrap();
+    let frames = traffic(30);
+    send(&net, &frames);
+    let stats = |options: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        command.arg("stats").args(options).arg("--daemon").arg(net.socket());
+        net.pair.near.namespace.enter(move || command.output().unwrap()).unwrap()
+    };
+    let counted: Value = serde_json::from_slice(&stats(&["--json", net.device()]).stdout).unwrap();
+    assert_eq!(counted["devices"][net.device()]["link.rx_packets"], 30, "{counted}");
+    assert_eq!(counted["rings"][0]["seen"], 30, "{counted}");
+    // Each third goes to the port, each fifth of those is behind a tag.
+    assert_eq!(counted["rings"][0]["readers"][0]["matched"], 8, "{counted}");
+    let text = String::from_utf8_lossy(&stats(&[]).stdout).into_owned();
+    assert!(text.contains("ring.seen") && text.contains("reader.matched") && !text.contains(" 0 "), "{text}");
+    let none = stats(&["absent"]);
+    assert_eq!(none.status.code(), Some(2));
+    reader.interrupt();
+}
