@@ -328,10 +328,12 @@ fn who_is_stopped_loses_packets_and_never_tears_them() {
         return;
     }
     let Some(tcpdump) = installed("tcpdump") else { return };
-    let net = Net::new(None);
-    let mut command = ours(Some(&net.socket()), &tcpdump);
     // A ring of 1 MiB, and three times as much.
-    command.args(["-i", net.device(), "-B", "1024", "-U", "-w", "got.pcap"]);
+    let net = Net::new(Some(
+        "[[allow]]\nusers = [\"root\"]\ndevices = [\"*\"]\nmodes = [\"tap\"]\n\n[limits]\nring = \"1M\"\n",
+    ));
+    let mut command = ours(Some(&net.socket()), &tcpdump);
+    command.args(["-i", net.device(), "-U", "-w", "got.pcap"]);
     let running = net.there_noting(command, "said.txt");
     until("it listens", || net.text("said.txt").contains("listening on"));
     let frames: Vec<Vec<u8>> = (0..2400u32)
