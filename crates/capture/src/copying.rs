@@ -1,10 +1,12 @@
 //! A ring that a thread of this process writes: for devices the kernel's program cannot serve, whose packets come through a
 //! packet socket and are copied once.
 //!
-//! Two halves: [`Ring`] is what a [`Writer`](crate::Writer) answers from, [`Copying`] is the thread's.
+//! Two halves: [`Ring`] is what a [`Writer`] answers from, [`Copying`] is the thread's. [`Copied`] is a whole writer, of a
+//! ring and what only its owner knows.
 
+use crate::handout::Device;
 use crate::wish::Direction;
-use crate::writer::{Expression, Trouble};
+use crate::writer::{Expression, Trouble, Writer};
 use base::atomic::{AtomicU64, Ordering};
 use buffer::live::{Areas, Facts, Geometry, LiveMemory, LiveWriter, SlotFlags};
 use buffer::shared::segment::{Access, Segment};
@@ -132,6 +134,84 @@ impl Copying {
             let _ = rustix::io::write(&shared.bell, &1u64.to_ne_bytes());
         }
         result
+    }
+}
+
+/// Whose thread copies: what a [`Writer`] is asked that its ring cannot answer. See there.
+pub trait Copier: Send {
+    /// The device.
+    fn device(&self) -> Device;
+
+    /// Packets for others, too, or no more.
+    fn promiscuous(&mut self, wanted: bool) -> Result<(), Trouble>;
+
+    /// Is the device gone?
+    fn gone(&mut self) -> bool;
+
+    /// What else is known of packets that did not arrive: by name.
+    fn statistics(&mut self) -> Vec<(String, u64)> {
+        Vec::new()
+    }
+}
+
+/// A ring whose packets are copied into it, and who does. The copier is dropped first.
+#[derive(Debug)]
+pub struct Copied<C> {
+    copier: C,
+    ring: Ring,
+}
+
+impl<C: Copier> Copied<C> {
+    /// Of the owner's half of a ring.
+    pub fn new(copier: C, ring: Ring) -> Copied<C> {
+        Copied { copier, ring }
+    }
+}
+
+impl<C: Copier> Writer for Copied<C> {
+    fn device(&self) -> Device {
+        self.copier.device()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.ring.geometry()
+    }
+
+    fn areas(&self) -> Areas<BorrowedFd<'_>> {
+        self.ring.areas()
+    }
+
+    fn set(&mut self, expressions: &[Expression]) -> Result<(), Trouble> {
+        self.ring.set(expressions);
+        Ok(())
+    }
+
+    fn promiscuous(&mut self, wanted: bool) -> Result<(), Trouble> {
+        self.copier.promiscuous(wanted)
+    }
+
+    fn arm(&self, bits: u64) {
+        self.ring.arm(bits);
+    }
+
+    fn bell(&self) -> BorrowedFd<'_> {
+        self.ring.bell()
+    }
+
+    fn rung(&mut self) -> u64 {
+        self.ring.rung()
+    }
+
+    fn now(&self) -> u64 {
+        crate::clock::real()
+    }
+
+    fn gone(&mut self) -> bool {
+        self.copier.gone()
+    }
+
+    fn statistics(&mut self) -> Vec<(String, u64)> {
+        self.copier.statistics()
     }
 }
 

@@ -18,13 +18,13 @@ mod tests;
 
 use crate::frames::Frames;
 use crate::host;
-use buffer::live::{Areas, Geometry, LiveMemory};
+use buffer::live::LiveMemory;
 use buffer::shared::segment::Access;
-use capture::copying::{self, Ring};
-use capture::writer::{Expression, Opened, TroubleKind};
+use capture::copying::{self, Copied, Copier, Ring};
+use capture::writer::{Opened, TroubleKind};
 use capture::{By, Device, Taps, Trouble, Writer};
 use std::collections::BTreeMap;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -322,62 +322,28 @@ impl Opened for Opener {
         let link_type = shared.lock().link_type.unwrap_or(ETHERNET);
         let how = "a request, run by this process".into();
         let device = Device { name: self.name.clone(), index: 0, link_type, mtu: 0, how };
-        Ok(Box::new(Owner { ring, shared, device }))
+        Ok(Box::new(Copied::new(Owner { shared, device }, ring)))
     }
 }
 
-/// The ring, as its owner sees it.
+/// The request, as the owner of its ring sees it.
 struct Owner {
-    ring: Ring,
     shared: Arc<Shared>,
     device: Device,
 }
 
-impl Writer for Owner {
+impl Copier for Owner {
     fn device(&self) -> Device {
         self.device.clone()
-    }
-
-    fn geometry(&self) -> Geometry {
-        self.ring.geometry()
-    }
-
-    fn areas(&self) -> Areas<BorrowedFd<'_>> {
-        self.ring.areas()
-    }
-
-    fn set(&mut self, expressions: &[Expression]) -> Result<(), Trouble> {
-        self.ring.set(expressions);
-        Ok(())
     }
 
     fn promiscuous(&mut self, _wanted: bool) -> Result<(), Trouble> {
         Ok(())
     }
 
-    fn arm(&self, bits: u64) {
-        self.ring.arm(bits);
-    }
-
-    fn bell(&self) -> BorrowedFd<'_> {
-        self.ring.bell()
-    }
-
-    fn rung(&mut self) -> u64 {
-        self.ring.rung()
-    }
-
-    fn now(&self) -> u64 {
-        capture::clock::real()
-    }
-
     fn gone(&mut self) -> bool {
         let state = self.shared.lock();
         // Before it is wanted, its reader has yet to say what of it.
         state.wanted && state.end.is_some()
-    }
-
-    fn statistics(&mut self) -> Vec<(String, u64)> {
-        Vec::new()
     }
 }

@@ -3,14 +3,13 @@
 
 use super::kernel_writer::ETHERNET;
 use super::opener::trouble;
-use buffer::live::{Areas, Facts, Geometry};
-use capture::copying::{self, Copying, Ring};
-use capture::{Device, Expression, Trouble, Writer};
+use buffer::live::Facts;
+use capture::copying::{self, Copied, Copier, Copying};
+use capture::{Device, Trouble};
 use driver::Receive;
 use driver::af_packet::{Options, PacketSocket, Receiver};
 use driver::device::Device as DriverDevice;
 use driver::namespace::Namespace;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -23,7 +22,6 @@ const LOOK: Duration = Duration::from_millis(100);
 const PACKET_BYTES: usize = buffer::live::words::PACKET_BYTES;
 
 pub(crate) struct PacketWriter {
-    ring: Ring,
     device: Device,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -45,7 +43,7 @@ impl PacketWriter {
         link_type: u16,
         ring_bytes: u64,
         why: &str,
-    ) -> Result<PacketWriter, Trouble> {
+    ) -> Result<Copied<PacketWriter>, Trouble> {
         let link = &device.link;
         let options = Options::default();
         let receiver = Receiver::open(namespace, &link.name, &options).map_err(trouble)?;
@@ -63,7 +61,7 @@ impl PacketWriter {
             mtu: link.mtu,
             how: format!("copied from a packet socket (TPACKET_V3): {why}"),
         };
-        Ok(PacketWriter { ring, device, shared, thread: Some(thread), promiscuous: None })
+        Ok(Copied::new(PacketWriter { device, shared, thread: Some(thread), promiscuous: None }, ring))
     }
 }
 
@@ -114,42 +112,13 @@ impl Drop for PacketWriter {
     }
 }
 
-impl Writer for PacketWriter {
+impl Copier for PacketWriter {
     fn device(&self) -> Device {
         self.device.clone()
     }
 
-    fn geometry(&self) -> Geometry {
-        self.ring.geometry()
-    }
-
-    fn areas(&self) -> Areas<BorrowedFd<'_>> {
-        self.ring.areas()
-    }
-
-    fn set(&mut self, expressions: &[Expression]) -> Result<(), Trouble> {
-        self.ring.set(expressions);
-        Ok(())
-    }
-
     fn promiscuous(&mut self, wanted: bool) -> Result<(), Trouble> {
         super::set_promiscuous(&mut self.promiscuous, self.device.index, wanted)
-    }
-
-    fn arm(&self, bits: u64) {
-        self.ring.arm(bits);
-    }
-
-    fn bell(&self) -> BorrowedFd<'_> {
-        self.ring.bell()
-    }
-
-    fn rung(&mut self) -> u64 {
-        self.ring.rung()
-    }
-
-    fn now(&self) -> u64 {
-        capture::clock::real()
     }
 
     fn gone(&mut self) -> bool {
