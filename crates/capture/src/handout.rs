@@ -5,6 +5,9 @@ use buffer::shared::segment::Access;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+/// LINKTYPE number of Ethernet.
+pub const ETHERNET: u16 = 1;
+
 /// A device, as a reader needs to know it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {

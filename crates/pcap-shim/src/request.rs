@@ -22,7 +22,7 @@ use buffer::live::LiveMemory;
 use buffer::shared::segment::Access;
 use capture::copying::{self, Copied, Copier, Ring};
 use capture::writer::{Opened, TroubleKind};
-use capture::{By, Device, Taps, Trouble, Writer};
+use capture::{By, Device, ETHERNET, Taps, Trouble, Writer};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,9 +42,6 @@ const FIRST_FRAME: Duration = Duration::from_millis(500);
 
 /// The thread has so long to end with the handle; then it is left to itself.
 const ENDING: Duration = Duration::from_secs(1);
-
-/// LINKTYPE_ETHERNET.
-const ETHERNET: u16 = 1;
 
 /// A request that runs.
 pub struct Request {

@@ -9,7 +9,7 @@
 //! What the filters above cannot want stays here, too, even where none of them can run here: they say what a packet must be
 //! ([`filter::Kind::narrow`]), and what is something else for sure is not captured.
 
-use capture::{Share, Tap, Trouble, Wish, writer::TroubleKind};
+use capture::{ETHERNET, Share, Tap, Trouble, Wish, writer::TroubleKind};
 use control::{Offer, Space, StepError};
 use engine::{Edge, Node, NodeId, Plan, Task};
 use filter::run::Instance;
@@ -18,9 +18,6 @@ use program::narrow::Narrow;
 use program::{Compile, ir};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// LINKTYPE of Ethernet.
-const ETHERNET: u16 = 1;
 
 /// The space `kernel`.
 pub(crate) struct LiveSpace {

@@ -1,7 +1,7 @@
 //! A device's ring written by the kernel's program.
 
 use buffer::live::{Areas, Geometry};
-use capture::{Device, Direction, Expression, Trouble, Writer, writer::TroubleKind};
+use capture::{Device, Direction, ETHERNET, Expression, Trouble, Writer, writer::TroubleKind};
 use driver::af_packet::PacketSocket;
 use driver::device::Device as DriverDevice;
 use driver::namespace::Namespace;
@@ -9,9 +9,6 @@ use driver::watch::Watch;
 use kernel::tap::{Tap, TapError, Way};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
-
-/// LINKTYPE of Ethernet.
-pub(crate) const ETHERNET: u16 = 1;
 
 pub(crate) struct KernelWriter {
     tap: Tap,

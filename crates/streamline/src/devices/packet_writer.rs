@@ -1,11 +1,10 @@
 //! A device's ring written by a thread that copies from a packet socket: for devices and kernels whose programs cannot, or
 //! would see packets otherwise than a packet socket does.
 
-use super::kernel_writer::ETHERNET;
 use super::opener::trouble;
 use buffer::live::Facts;
 use capture::copying::{self, Copied, Copier, Copying};
-use capture::{Device, Trouble};
+use capture::{Device, ETHERNET, Trouble};
 use driver::Receive;
 use driver::af_packet::{Options, PacketSocket, Receiver};
 use driver::device::Device as DriverDevice;
