@@ -1,6 +1,6 @@
 //! Receives by a packet socket of this process's own (packet(7), TPACKET_V3).
 
-use crate::parts::received;
+use crate::parts::{landing, received};
 use driver::af_packet::options::{BLOCK_BYTES_MIN, Options};
 use driver::af_packet::{Direction, Fanout, FanoutBy, Receiver, Timestamps};
 use filter::prelude::*;
@@ -62,5 +62,5 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let name = params.text("device").unwrap_or_default();
     let receiver = Receiver::open(&received::namespace()?, name, &options).map_err(received::refusal)?;
     let link = receiver.device().clone();
-    received::source(&link, vec![Box::new(receiver)], crate::ethernet::snap_len(params))
+    received::source(&link, vec![Box::new(receiver)], landing::snap_len(params))
 }

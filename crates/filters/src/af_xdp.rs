@@ -1,7 +1,7 @@
 //! Receives by AF_XDP sockets: takes frames away from the host before its stack sees them.
 
 use crate::parts::numbers::{Meaning, Numbers};
-use crate::parts::received;
+use crate::parts::{landing, received};
 use driver::Receive;
 use driver::af_xdp::{Copying, Device, Options, Place};
 use filter::prelude::*;
@@ -52,5 +52,5 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let name = params.text("device").unwrap_or_default();
     let device = Device::open(&received::namespace()?, name, options).map_err(received::refusal)?;
     let receivers = device.queues.into_iter().map(|queue| Box::new(queue.receiver) as Box<dyn Receive>).collect();
-    received::source(&device.link, receivers, crate::ethernet::snap_len(params))
+    received::source(&device.link, receivers, landing::snap_len(params))
 }

@@ -1,6 +1,7 @@
 //! Reads a live device. Which way its packets come (by the kernel's program, by a packet socket; from a daemon or in this
 //! process) is decided behind [`filter::device::Devices`]; what a device gives is in `parts/live.rs`.
 
+use crate::parts::landing;
 use crate::parts::live::Live;
 use capture::{By, Direction, Mode as CaptureMode, Share, Tap, Wish, writer::TroubleKind};
 use filter::prelude::*;
@@ -85,12 +86,7 @@ fn share(text: &str) -> Result<Share, ParamError> {
 
 /// A source of what a tap gives.
 pub fn source(tap: Tap, params: &Params) -> Instance {
-    Instance::source(Live::new(tap, snap_len(params)))
-}
-
-/// Bytes kept of each packet; 0 for all.
-pub(crate) fn snap_len(params: &Params) -> u32 {
-    params.number("snaplen").unwrap_or(0).min(u64::from(u32::MAX)) as u32
+    Instance::source(Live::new(tap, landing::snap_len(params)))
 }
 
 /// Whose fault it is that a device could not be opened.

@@ -1,6 +1,6 @@
 //! Makes a network device, and receives what the host sends on it.
 
-use crate::parts::received;
+use crate::parts::{landing, received};
 use driver::Receive;
 use driver::change::Change;
 use driver::netlink::Netlink;
@@ -35,7 +35,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     };
     let TunTap { device, queues } = open(&options)?;
     let receivers = queues.into_iter().map(|(receiver, _)| Box::new(receiver) as Box<dyn Receive>).collect();
-    received::source(&device, receivers, crate::ethernet::snap_len(params))
+    received::source(&device, receivers, landing::snap_len(params))
 }
 
 /// Makes the device and switches it on.

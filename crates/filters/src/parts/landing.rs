@@ -1,17 +1,36 @@
 //! What sources of live packets share: where packets are copied to before they go down (memory of the worker, used again for
 //! each batch), and what time it is while none come.
 
+use buffer::live::SlotFlags;
 use buffer::{Interface, SegmentId, ViewId};
 use filter::prelude::*;
-use std::time::{Duration, SystemTime};
 
-/// Packets may still come that were seen so long ago: by then every reader has looked.
-const LATE: Duration = Duration::from_secs(1);
+/// Packets may still come that were seen so long ago, in ns: by then every reader has looked.
+const LATE_NS: u64 = 1_000_000_000;
+
+/// Bytes kept of each packet, as a request says; 0 for all.
+pub fn snap_len(params: &Params) -> u32 {
+    params.number("snaplen").unwrap_or(0).min(u64::from(u32::MAX)) as u32
+}
 
 /// The time that all packets seen by then have come, ns since 1970 UTC.
-pub fn clock() -> Option<u64> {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
-    u64::try_from(now.saturating_sub(LATE).as_nanos()).ok()
+pub fn clock() -> u64 {
+    capture::clock::real().saturating_sub(LATE_NS)
+}
+
+/// What is known of a packet besides its bytes.
+#[derive(Clone, Copy)]
+pub struct Known {
+    /// When it was seen, ns since 1970 UTC.
+    pub time: u64,
+    /// Bytes it has here, before any are left out.
+    pub len: u32,
+    /// Bytes it had on the wire.
+    pub wire: u32,
+    /// What else.
+    pub flags: SlotFlags,
+    /// What it was classed as.
+    pub class: Class,
 }
 
 /// Memory for one source.
@@ -28,8 +47,37 @@ impl Landing {
         Landing { interface, memory: None }
     }
 
+    /// Gives a packet on as a block, its bytes copied by `copy`, which says how many; false where there is nothing to give:
+    /// no room, or `copy` found that they are gone.
+    #[inline(always)]
+    pub fn give(
+        &self,
+        view: ViewId,
+        cx: &mut Context<'_>,
+        known: Known,
+        copy: impl FnOnce(&mut [u8]) -> Option<usize>,
+    ) -> bool {
+        let copied = cx.rings.append(view, self.kept(known.len), |space| {
+            let copied = copy(space);
+            (copied.unwrap_or(0), copied)
+        });
+        let Some((mut block, Some(_))) = copied else { return false };
+        (block.time, block.class) = (known.time, known.class);
+        block.set_wire(known.wire);
+        let mut flags = Flags::NONE;
+        if known.flags.has(SlotFlags::OUTBOUND) {
+            flags = flags.with(Flags::OUTBOUND);
+        }
+        if block.len < known.wire {
+            flags = flags.with(Flags::TRUNCATED);
+        }
+        block.add_flags(flags);
+        cx.emit(block);
+        true
+    }
+
     /// Bytes kept of a packet that has so many.
-    pub fn kept(&self, len: u32) -> usize {
+    fn kept(&self, len: u32) -> usize {
         let snap_len = self.interface.snap_len;
         let len = if snap_len > 0 { len.min(snap_len) } else { len };
         (len as usize).min(buffer::live::words::PACKET_BYTES)

@@ -1,8 +1,7 @@
 //! A device's packets as a source: what `ethernet` and its kin have in common.
 
-use super::landing::{self, Landing};
+use super::landing::{self, Known, Landing};
 use base::limits::PULL_BLOCKS;
-use buffer::live::SlotFlags;
 use capture::tap::{Found, Rest};
 use capture::{Ledger, Tap};
 use filter::prelude::*;
@@ -59,25 +58,11 @@ impl Source for Live {
         while given < PULL_BLOCKS {
             let Found::Packet(packet) = self.tap.look() else { break };
             let facts = packet.facts;
-            let len = self.landing.kept(facts.len);
             let time = self.tap.time(&packet);
-            let copied = cx.rings.append(view, len, |space| {
-                let copied = self.tap.take_copy(&packet, space);
-                (copied.unwrap_or(0), copied)
-            });
-            let Some((mut block, Some(_))) = copied else { continue };
-            block.time = time;
-            block.class.0 = facts.class;
-            block.set_wire(facts.wire);
-            let mut flags = Flags::NONE;
-            if facts.flags.has(SlotFlags::OUTBOUND) {
-                flags = flags.with(Flags::OUTBOUND);
+            let known = Known { time, len: facts.len, wire: facts.wire, flags: facts.flags, class: Class(facts.class) };
+            if !self.landing.give(view, cx, known, |space| self.tap.take_copy(&packet, space)) {
+                continue;
             }
-            if block.len < facts.wire {
-                flags = flags.with(Flags::TRUNCATED);
-            }
-            block.add_flags(flags);
-            cx.emit(block);
             given += 1;
         }
         if given > 0 {
@@ -109,7 +94,7 @@ impl Source for Live {
     }
 
     fn clock(&self) -> Option<u64> {
-        landing::clock()
+        Some(landing::clock())
     }
 
     fn stop(&mut self) -> bool {

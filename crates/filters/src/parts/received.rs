@@ -3,11 +3,10 @@
 //! In: receivers of crate `driver`, one for each of the device's queues. Out: blocks, copied, and counters that say where
 //! frames were lost. Such a device has no other reader; `ethernet` is the one that shares.
 
-use super::landing::{self, Landing};
+use super::landing::{self, Known, Landing};
 use base::limits::PULL_BLOCKS;
-use buffer::live::SlotFlags;
 use driver::counters::Meaning;
-use driver::{Error, Receive, Turn};
+use driver::{Error, Frame, Receive, Turn};
 use filter::prelude::*;
 use rustix::event::epoll;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -86,23 +85,9 @@ impl Source for Received {
             while !queue.ended && given < PULL_BLOCKS {
                 let turn = queue.receiver.receive(Duration::ZERO, &mut |batch| {
                     for frame in batch.frames {
-                        let len = landing.kept(frame.len() as u32);
-                        let copied = cx.rings.append(view, len, |space| {
-                            let copied = frame.copy_into(space);
-                            (copied, ())
-                        });
-                        let Some((mut block, ())) = copied else { continue };
-                        block.time = frame.time;
-                        block.set_wire(frame.wire);
-                        let mut flags = Flags::NONE;
-                        if frame.flags.has(SlotFlags::OUTBOUND) {
-                            flags = flags.with(Flags::OUTBOUND);
-                        }
-                        if block.len < frame.wire {
-                            flags = flags.with(Flags::TRUNCATED);
-                        }
-                        block.add_flags(flags);
-                        cx.emit(block);
+                        let Frame { time, wire, flags, .. } = *frame;
+                        let known = Known { time, len: frame.len() as u32, wire, flags, class: Class(0) };
+                        landing.give(view, cx, known, |space| Some(frame.copy_into(space)));
                     }
                 });
                 match turn.map_err(failure)? {
@@ -131,7 +116,7 @@ impl Source for Received {
     }
 
     fn clock(&self) -> Option<u64> {
-        landing::clock()
+        Some(landing::clock())
     }
 
     fn stop(&mut self) -> bool {
