@@ -80,7 +80,7 @@ impl Ring {
         self.areas.fds()
     }
 
-    /// See [`Writer::set`](crate::Writer::set).
+    /// See [`Writer::set`].
     pub fn set(&self, expressions: &[Expression]) {
         let ready = expressions.iter().map(|expression| Ready {
             bit: 1 << expression.bit,
@@ -93,18 +93,18 @@ impl Ring {
         *self.shared.lock() = ready;
     }
 
-    /// See [`Writer::arm`](crate::Writer::arm).
+    /// See [`Writer::arm`].
     pub fn arm(&self, bits: u64) {
         // Sequentially consistent on both sides: either the thread sees the bit, or who armed sees the packet.
         self.shared.armed.fetch_or(bits, Ordering::SeqCst);
     }
 
-    /// See [`Writer::bell`](crate::Writer::bell).
+    /// See [`Writer::bell`].
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.shared.bell.as_fd()
     }
 
-    /// See [`Writer::rung`](crate::Writer::rung).
+    /// See [`Writer::rung`].
     pub fn rung(&self) -> u64 {
         let _ = rustix::io::read(&self.shared.bell, &mut [0u8; 8]);
         self.shared.rung.swap(0, Ordering::SeqCst)

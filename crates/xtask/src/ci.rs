@@ -1,8 +1,9 @@
 //! `cargo xtask ci`: what must hold before a change goes in, step by step; the first that fails ends it. The last line of
-//! standard output is how many tests passed, failed and were skipped.
+//! standard output is how many tests passed, failed and were skipped. `--quick` is what a commit should not be without: all
+//! but the tests.
 
 use crate::counts::Counts;
-use crate::{Failure, Outcome, crash, fmt, model, no_arguments, process, tidy};
+use crate::{Failure, Outcome, crash, fmt, model, process, tidy};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::Stdio;
@@ -12,52 +13,73 @@ struct Step {
     name: &'static str,
     /// What to type to see this step alone.
     by_hand: &'static str,
+    /// Left out of `--quick`.
+    tests: bool,
     run: fn(&Path, &mut Counts) -> Outcome,
 }
 
 /// Quick ones first, but for `tidy`: what it says of code that does not compile is of little use.
 const STEPS: &[Step] = &[
-    Step { name: "fmt", by_hand: "cargo xtask fmt --check", run: |root, _| fmt::run(root, &["--check".into()]) },
+    Step {
+        name: "fmt",
+        by_hand: "cargo xtask fmt --check",
+        tests: false,
+        run: |root, _| fmt::run(root, &["--check".into()]),
+    },
     Step {
         name: "clippy",
         by_hand: "cargo clippy --workspace --all-targets -- -D warnings",
+        tests: false,
         run: |root, _| {
             let arguments = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
             process::run(&mut process::cargo(root, &arguments))
         },
     },
-    Step { name: "tidy", by_hand: "cargo xtask tidy", run: |root, _| tidy::run(root, &[]) },
-    Step { name: "test", by_hand: "cargo test --workspace", run: test },
-    Step { name: "model", by_hand: "cargo xtask model --fast", run: |root, _| model::run(root, &["--fast".into()]) },
-    Step {
-        name: "kill points",
-        by_hand: "cargo test -p buffer --features kill-points --test crash kill_points",
-        run: |root, _| crash::points(root),
-    },
+    Step { name: "tidy", by_hand: "cargo xtask tidy", tests: false, run: |root, _| tidy::run(root, &[]) },
     Step {
         name: "docs",
         by_hand: "RUSTDOCFLAGS=\"-D warnings\" cargo doc --workspace --no-deps",
+        tests: false,
         run: |root, _| {
             let mut command = process::cargo(root, &["doc", "--workspace", "--no-deps"]);
             process::run(command.env("RUSTDOCFLAGS", "-D warnings"))
         },
     },
+    Step { name: "test", by_hand: "cargo test --workspace", tests: true, run: test },
+    Step {
+        name: "model",
+        by_hand: "cargo xtask model --fast",
+        tests: true,
+        run: |root, _| model::run(root, &["--fast".into()]),
+    },
+    Step {
+        name: "kill points",
+        by_hand: "cargo test -p buffer --features kill-points --test crash kill_points",
+        tests: true,
+        run: |root, _| crash::points(root),
+    },
 ];
 
 pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
-    no_arguments("ci", arguments)?;
+    let quick = match arguments {
+        [] => false,
+        [quick] if quick == "--quick" => true,
+        [first, ..] => return Err(Failure::Usage(format!("`ci` takes `--quick`, not `{first}`"))),
+    };
     let mut counts = Counts::default();
-    let outcome = run_steps(root, STEPS, &mut counts);
+    let outcome = run_steps(root, STEPS.iter().filter(|step| !(quick && step.tests)), &mut counts);
     if !counts.in_vain.is_empty() {
         eprintln!("ci: these tests passed without testing:");
         counts.in_vain.iter().for_each(|(name, said)| eprintln!("  {name}: {said}"));
     }
-    println!("{counts}");
+    if !quick {
+        println!("{counts}");
+    }
     outcome
 }
 
 /// Runs one after the other, and says at the end how long each took.
-fn run_steps(root: &Path, steps: &[Step], counts: &mut Counts) -> Outcome {
+fn run_steps<'a>(root: &Path, steps: impl IntoIterator<Item = &'a Step>, counts: &mut Counts) -> Outcome {
     let mut times: Vec<(&str, Duration)> = Vec::new();
     let mut outcome = Ok(());
     for step in steps {
@@ -84,7 +106,8 @@ fn times_text(times: &[(&str, Duration)]) -> String {
     times.iter().map(|(name, time)| one(name, *time)).chain([one("in all", total)]).collect::<Vec<_>>().join(", ")
 }
 
-/// Runs every test, those after a failure too, and passes on what they print while adding up the results.
+/// Runs every test, those after a failure too, and passes on what cargo and those that fail print while adding up the
+/// results.
 fn test(root: &Path, counts: &mut Counts) -> Outcome {
     let arguments = ["test", "--workspace", "--no-fail-fast", "--", "--show-output"];
     let mut command = process::cargo(root, &arguments);
@@ -104,10 +127,18 @@ fn test(root: &Path, counts: &mut Counts) -> Outcome {
 }
 
 fn pass_on(mut from: impl BufRead, mut to: impl Write, counts: &mut Counts) -> std::io::Result<()> {
-    let mut line = Vec::new();
+    let (mut line, mut passed) = (Vec::new(), false);
     while from.read_until(b'\n', &mut line)? > 0 {
-        counts.read(&String::from_utf8_lossy(&line));
-        to.write_all(&line)?;
+        let text = String::from_utf8_lossy(&line);
+        counts.read(&text);
+        match text.trim_end() {
+            "successes:" => passed = true,
+            other if other == "failures:" || other.starts_with("test result: ") => passed = false,
+            _ => {}
+        }
+        if !passed {
+            to.write_all(&line)?;
+        }
         line.clear();
     }
     to.flush()
@@ -120,12 +151,14 @@ mod tests {
     const GOOD: Step = Step {
         name: "good",
         by_hand: "",
+        tests: true,
         run: |_, counts| {
             counts.passed += 1;
             Ok(())
         },
     };
-    const BAD: Step = Step { name: "bad", by_hand: "", run: |_, _| Err(Failure::Failed("it is bad".into())) };
+    const BAD: Step =
+        Step { name: "bad", by_hand: "", tests: false, run: |_, _| Err(Failure::Failed("it is bad".into())) };
 
     #[test]
     fn the_first_failure_ends_it() {
@@ -142,12 +175,26 @@ mod tests {
     }
 
     #[test]
-    fn output_is_passed_on_as_it_is() {
-        let output = b"test a ... ok\n\xff\ntest result: ok. 1 passed; 0 failed; 2 ignored; 0 measured\nno end";
-        let (mut passed_on, mut counts) = (Vec::new(), Counts::default());
-        pass_on(&output[..], &mut passed_on, &mut counts).unwrap();
-        assert_eq!(passed_on, output);
-        assert_eq!(counts.to_string(), "1 passed, 0 failed, 2 skipped");
+    fn output_is_passed_on_but_for_what_passed_tests_print() {
+        let rows: [(&[u8], &[u8], &str); 2] = [
+            (
+                b"test a ... ok\n\xff\ntest result: ok. 1 passed; 0 failed; 2 ignored; 0 measured\nno end",
+                b"test a ... ok\n\xff\ntest result: ok. 1 passed; 0 failed; 2 ignored; 0 measured\nno end",
+                "1 passed, 0 failed, 2 skipped",
+            ),
+            (
+                b"successes:\n---- a stdout ----\nno\nsuccesses:\n  a\nfailures:\n---- b stdout ----\nyes\n\
+                  test result: FAILED. 1 passed; 1 failed; 0 ignored\n",
+                b"failures:\n---- b stdout ----\nyes\ntest result: FAILED. 1 passed; 1 failed; 0 ignored\n",
+                "1 passed, 1 failed, 0 skipped",
+            ),
+        ];
+        for (output, expected, sums) in rows {
+            let (mut passed_on, mut counts) = (Vec::new(), Counts::default());
+            pass_on(output, &mut passed_on, &mut counts).unwrap();
+            assert_eq!(String::from_utf8_lossy(&passed_on), String::from_utf8_lossy(expected));
+            assert_eq!(counts.to_string(), sums);
+        }
     }
 
     #[test]

@@ -35,7 +35,12 @@ struct Task {
 }
 
 const TASKS: &[Task] = &[
-    Task { name: "ci", usage: "", summary: "all that must hold before a change goes in", run: ci::run },
+    Task {
+        name: "ci",
+        usage: "[--quick]",
+        summary: "all that must hold before a change goes in, or all but the tests",
+        run: ci::run,
+    },
     Task {
         name: "fmt",
         usage: "[--check]",
@@ -147,7 +152,7 @@ mod tests {
             (&[], "which task?"),
             (&["tidi"], "there is no task `tidi`"),
             (&["tidy", "now"], "`tidy` takes no arguments, not `now`"),
-            (&["ci", "--fast"], "`ci` takes no arguments, not `--fast`"),
+            (&["ci", "--fast"], "`ci` takes `--quick`, not `--fast`"),
         ];
         for (arguments, message) in rows {
             let arguments: Vec<String> = arguments.iter().map(|text| text.to_string()).collect();
