@@ -4,21 +4,9 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use testkit::library;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
-
-/// Builds the library; says where it is. Cargo builds it for no test by itself, for no test can link it.
-fn library() -> PathBuf {
-    let profile = Path::new(PROGRAM).parent().unwrap();
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", "pcap-shim", "--target-dir"]).arg(profile.parent().unwrap());
-    if profile.ends_with("release") {
-        cargo.arg("--release");
-    }
-    let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    profile.join("libstreamline_pcap.so")
-}
 
 /// A folder with a file in the library's place. The loader ignores it, and says so.
 fn folder() -> (tempfile::TempDir, PathBuf) {
@@ -159,7 +147,10 @@ fn a_request_is_a_device() {
     ];
     for (device, options, status, says, expected) in rows {
         let mut command = Command::new(PROGRAM);
-        command.env("STREAMLINE_PCAP_LIBRARY", library()).env_remove("STREAMLINE_DAEMON").current_dir(folder.path());
+        command
+            .env("STREAMLINE_PCAP_LIBRARY", library::pcap())
+            .env_remove("STREAMLINE_DAEMON")
+            .current_dir(folder.path());
         command.args(["pcap", "--"]).arg(tcpdump).args(["-i", device, "-Z", "root", "-w", "out.pcap"]).args(*options);
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);

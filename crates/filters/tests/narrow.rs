@@ -4,7 +4,8 @@
 use filter::prelude::*;
 use program::Interpreter;
 use testkit::Chain;
-use testkit::frames::{Random, real_and_damaged};
+use testkit::frames::real_and_damaged;
+use testkit::random::Random;
 
 /// Parameters to try with a filter, from what is in the frames.
 fn given(name: &str, random: &mut Random, frames: &[Vec<u8>]) -> Option<Vec<(&'static str, String)>> {

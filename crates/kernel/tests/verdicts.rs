@@ -7,7 +7,7 @@ use buffer::shared::segment::Access;
 use kernel::{Expression, Tap, Way};
 use program::{Compile, CompileErrorKind, Interpreter, from_cbpf};
 use std::sync::Arc;
-use testkit::frames::Random;
+use testkit::random::Random;
 
 /// Most expressions of one program.
 const AT_ONCE: usize = 40;

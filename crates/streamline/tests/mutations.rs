@@ -10,28 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use streamline::{Error, Output, Session, StopFlag};
+use testkit::random::Random;
 
 /// Memory the whole test may need at most, all captures and copies included.
 const MEMORY_MAX_KIB: u64 = 1_500_000;
 
 /// A damaged copy that takes longer than this is a hang.
 const HANG: Duration = Duration::from_secs(120);
-
-/// xorshift64*: the same copies every time.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound.max(1) as u64) as usize
-    }
-}
 
 /// Captures by size class: powers of four.
 fn captures() -> Vec<Vec<PathBuf>> {
@@ -94,7 +79,7 @@ fn damage(bytes: &mut Vec<u8>, random: &mut Random) {
         }
         let at = start + random.below(bound);
         match random.below(5) {
-            0 => bytes[at] = random.next() as u8,
+            0 => bytes[at] = random.number() as u8,
             1 => bytes[at] ^= 1 << random.below(8),
             2 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][random.below(5)],
             3 => {

@@ -1,6 +1,7 @@
 //! Frames of every sort: real ones out of the bundled captures and those beside the project, and the same cut, tagged and
 //! damaged.
 
+use crate::random::Random;
 use std::path::{Path, PathBuf};
 
 /// Frames of one capture.
@@ -8,30 +9,6 @@ const FRAMES_OF_ONE: usize = 12;
 
 /// Longest frame the kernel takes for a test run of a program.
 const LONGEST: usize = 3000;
-
-/// Numbers that look like chance and are the same every time (xorshift).
-#[derive(Clone, Debug)]
-pub struct Random(pub u64);
-
-impl Random {
-    /// The next number.
-    pub fn number(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// One from 0 to below `end`.
-    pub fn below(&mut self, end: usize) -> usize {
-        (self.number() % end as u64) as usize
-    }
-
-    /// One of these.
-    pub fn of<'a>(&mut self, all: &[&'a str]) -> &'a str {
-        all[self.below(all.len())]
-    }
-}
 
 /// Ethernet frames of classic captures in a folder.
 fn below(folder: &Path, frames: &mut Vec<Vec<u8>>) {

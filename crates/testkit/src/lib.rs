@@ -4,14 +4,18 @@
 //! - [`space`] — a second space, which refuses or fails at any chosen step.
 //! - [`packets`] — frames made by hand: TCP conversations, UDP datagrams.
 //! - [`frames`] — real frames, and damaged ones.
+//! - [`random`] — numbers that look like chance.
+//! - [`library`] — the library that unmodified libpcap programs are run with.
 //! - [`network`] — namespaces with a pair of devices between them, which go with the test.
 
 #![forbid(unsafe_code)]
 
 pub mod chain;
 pub mod frames;
+pub mod library;
 pub mod network;
 pub mod packets;
+pub mod random;
 pub mod space;
 
 pub use chain::{Chain, Outcome};

@@ -11,6 +11,7 @@ use std::process::Output;
 use std::time::Duration;
 use testkit::network::{Pair, quiet_namespace};
 use testkit::packets::to_port;
+use testkit::random::Random;
 
 /// Readers that are killed, of every sort.
 const READERS: [&str; 5] = [
@@ -21,35 +22,24 @@ const READERS: [&str; 5] = [
     "ethernet D by=socket | count",
 ];
 
-/// A few thousand numbers that look random, the same each time.
-fn numbers() -> impl FnMut(u64) -> u64 {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    move |below| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % below
-    }
-}
-
 #[test]
 fn readers_that_are_killed_leave_nothing_and_cost_nobody_a_packet() {
     let Some(bed) = Bed::new(None) else { return };
     let before = bed.held(0);
     let witnesses = Witnesses::new(&bed);
     let alone = bed.held(Witnesses::COUNT);
-    let (mut random, mut kills) = (numbers(), times("STREAMLINE_KILLS", 30));
+    let (mut random, mut kills) = (Random(0x9e37_79b9_7f4a_7c15), times("STREAMLINE_KILLS", 30));
     let mut objects = bed.objects();
     while kills > 0 {
         let count = kills.min(3);
         let readers: Vec<Running> =
-            (0..count).map(|at| bed.run(READERS[(at + random(5) as usize) % READERS.len()])).collect();
+            (0..count).map(|at| bed.run(READERS[(at + random.below(5)) % READERS.len()])).collect();
         // Every other time while they come, else while they read.
-        if random(2) == 0 {
-            std::thread::sleep(Duration::from_micros(random(30_000)));
+        if random.below(2) == 0 {
+            std::thread::sleep(Duration::from_micros(random.below(30_000) as u64));
         } else {
             until("they read", || bed.readers() == Witnesses::COUNT + count);
-            witnesses.traffic.more(random(2000));
+            witnesses.traffic.more(random.below(2000) as u64);
             objects.extend(bed.objects());
         }
         for reader in &readers {
@@ -113,14 +103,14 @@ fn one_of_nine_that_is_stopped_loses_alone_and_knows_how_much() {
 fn readers_that_come_and_go_leave_nothing() {
     let Some(bed) = Bed::new(None) else { return };
     let before = bed.held(0);
-    let (cycles, mut random) = (times("STREAMLINE_CYCLES", 40), numbers());
+    let (cycles, mut random) = (times("STREAMLINE_CYCLES", 40), Random(0x9e37_79b9_7f4a_7c15));
     // Alone: each takes the device and gives it back.
     let mut objects = bed.objects();
     for cycle in 0..cycles / 2 {
         let client = bed.client();
         let wish = bed.wish();
         let by = [By::Kernel, By::PacketSocket][usize::from(cycle % 4 == 3)];
-        let wish = Wish { by, promiscuous: cycle % 3 == 0, ring_bytes: 1 << (18 + random(6)), ..wish };
+        let wish = Wish { by, promiscuous: cycle % 3 == 0, ring_bytes: 1 << (18 + random.below(6)), ..wish };
         let handout = client.open(&wish).expect("there is room");
         if wish.promiscuous {
             assert!(bed.pair.near.link().is_promiscuous(), "cycle {cycle}");
@@ -146,17 +136,17 @@ fn readers_that_come_and_go_leave_nothing() {
     let client = bed.client();
     let mut held = Vec::new();
     for cycle in 0..cycles / 2 {
-        let program = if random(2) == 0 { to_port(port(random(4))) } else { Vec::new() };
-        let wish = Wish { program, promiscuous: random(2) == 0, ..bed.wish() };
+        let program = if random.below(2) == 0 { to_port(port(random.below(4) as u64)) } else { Vec::new() };
+        let wish = Wish { program, promiscuous: random.below(2) == 0, ..bed.wish() };
         let tap = Tap::new(client.open(&wish).expect("there is room"), None, None).expect("it can be mapped");
-        if random(2) == 0 {
-            client.exchange(tap.id(), &to_port(port(random(4)))).expect("it is a reader");
+        if random.below(2) == 0 {
+            client.exchange(tap.id(), &to_port(port(random.below(4) as u64))).expect("it is a reader");
         }
         held.push(tap);
         if cycle % 16 == 15 {
             held.clear();
-        } else if random(3) == 0 {
-            held.swap_remove(random(held.len() as u64) as usize);
+        } else if random.below(3) == 0 {
+            held.swap_remove(random.below(held.len()));
         }
     }
     drop((held, client));

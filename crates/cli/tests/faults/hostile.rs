@@ -18,6 +18,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use testkit::network::{Pair, quiet_namespace};
 use testkit::packets::to_port;
+use testkit::random::Random;
 
 /// Users that are not root.
 const ANNA: u32 = 20_001;
@@ -26,18 +27,6 @@ const BERT: u32 = 20_002;
 /// They may read the near device and nothing else, and share nothing.
 const POLICY: &str = "[[allow]]\nusers = [\"20001\"]\ndevices = [\"near\"]\nmodes = [\"tap\"]\n\
                       [[allow]]\nusers = [\"20002\"]\ndevices = [\"near\"]\nmodes = [\"tap\"]\n";
-
-/// Random numbers, the same each time.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % end as u64) as usize
-    }
-}
 
 /// Does something as this user, who may be nobody the system knows.
 fn as_user<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {

@@ -5,24 +5,8 @@ use crate::net::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use testkit::library;
 use testkit::network::{Pair, may_make_networks};
-
-/// Builds the library, once; says where it is. Cargo builds it for no test by itself, for no test can link it.
-pub(crate) fn library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        let profile = Path::new(PROGRAM).parent().unwrap();
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package", "pcap-shim", "--target-dir"]).arg(profile.parent().unwrap());
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        profile.join("libstreamline_pcap.so")
-    })
-}
 
 /// Where a program is; says so where it is not.
 pub(crate) fn installed(program: &str) -> Option<PathBuf> {
@@ -37,7 +21,7 @@ pub(crate) fn installed(program: &str) -> Option<PathBuf> {
 /// `streamline pcap` for a program.
 fn ours(daemon: Option<&Path>, program: &Path) -> Command {
     let mut command = Command::new(PROGRAM);
-    command.env("STREAMLINE_PCAP_LIBRARY", library()).arg("pcap");
+    command.env("STREAMLINE_PCAP_LIBRARY", library::pcap()).arg("pcap");
     if let Some(socket) = daemon {
         command.arg("--daemon").arg(socket);
     }
@@ -374,7 +358,7 @@ fn in_libpcaps_place_programs_start_and_capture() {
     let net = Net::new(None);
     let place = net.path("lib");
     std::fs::create_dir(&place).unwrap();
-    std::fs::copy(library(), place.join("libpcap.so.0.8")).unwrap();
+    std::fs::copy(library::pcap(), place.join("libpcap.so.0.8")).unwrap();
     std::os::unix::fs::symlink("libpcap.so.0.8", place.join("libpcap.so.1")).unwrap();
     let in_place = |program: &Path, plain: &str| {
         let mut command = Command::new(program);

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use testkit::library;
 use testkit::network::{Pair, may_make_networks};
 
 /// Compiles the program for the libpcap that is installed; `false`, and a word about it, where that cannot be done.
@@ -45,7 +46,7 @@ fn functions_give_what_libpcaps_give_preloaded_and_in_its_place() {
     let name = &pair.near.name;
     // In libpcap's place, under its name.
     std::fs::create_dir(folder.path().join("lib")).unwrap();
-    std::fs::copy(crate::library(), folder.path().join("lib/libpcap.so.0.8")).unwrap();
+    std::fs::copy(library::pcap(), folder.path().join("lib/libpcap.so.0.8")).unwrap();
     std::os::unix::fs::symlink("libpcap.so.0.8", folder.path().join("lib/libpcap.so.1")).unwrap();
     let place = folder.path().join("lib");
     let run = |device: &str, variable: &str, value: &Path| {
@@ -56,13 +57,13 @@ fn functions_give_what_libpcaps_give_preloaded_and_in_its_place() {
         pair.near.namespace.enter(|| command.output()).unwrap().unwrap()
     };
     passed("libpcap", &run(name, "STREAMLINE_PCAP", Path::new("off")));
-    passed("handed on, preloaded", &run(name, "LD_PRELOAD", crate::library()));
+    passed("handed on, preloaded", &run(name, "LD_PRELOAD", library::pcap()));
     passed("handed on, in libpcap's place", &run(name, "LD_LIBRARY_PATH", &place));
     if Path::new("/run/streamline/control").exists() {
         eprintln!("skipped: a daemon is there, which has other devices");
         return;
     }
     let ours = format!("sl:{name}");
-    passed("ours, preloaded", &run(&ours, "LD_PRELOAD", crate::library()));
+    passed("ours, preloaded", &run(&ours, "LD_PRELOAD", library::pcap()));
     passed("ours, in libpcap's place", &run(&ours, "LD_LIBRARY_PATH", &place));
 }

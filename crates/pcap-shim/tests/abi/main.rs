@@ -7,27 +7,7 @@
 mod calls;
 mod symbols;
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::OnceLock;
-
-/// Builds the library, once; says where it is. Cargo builds it for no test by itself, for no test can link it.
-fn library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
-        // TARGET/PROFILE/deps/test
-        let test = std::env::current_exe().unwrap();
-        let profile = test.ancestors().nth(2).unwrap();
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package", "pcap-shim", "--target-dir"]).arg(profile.parent().unwrap());
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        profile.join("libstreamline_pcap.so")
-    })
-}
+use std::path::Path;
 
 /// The libpcap that is installed.
 fn libpcap() -> Option<&'static Path> {

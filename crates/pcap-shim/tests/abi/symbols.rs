@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
+use testkit::library;
 
 /// The names of libpcap's that nm(1) lists; `None`, and a word about it, where there is no nm.
 fn names(which: &str, file: &Path) -> Option<BTreeSet<String>> {
@@ -27,7 +28,7 @@ fn every_name_of_libpcaps_is_defined() {
         eprintln!("skipped: libpcap is not installed");
         return;
     };
-    let (Some(theirs), Some(ours)) = (names("--defined-only", libpcap), names("--defined-only", crate::library()))
+    let (Some(theirs), Some(ours)) = (names("--defined-only", libpcap), names("--defined-only", library::pcap()))
     else {
         return;
     };
@@ -60,7 +61,7 @@ fn every_name_that_programs_import_is_defined() {
         "ettercap",
         "kismet",
     ];
-    let Some(ours) = names("--defined-only", crate::library()) else { return };
+    let Some(ours) = names("--defined-only", library::pcap()) else { return };
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders: Vec<_> = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/bin".into()]).collect();
     let mut checked = 0;
