@@ -19,19 +19,7 @@ use crate::table::{Goal, Touched};
 use field::Field;
 use std::rc::Rc;
 use taps::{Program, Tap, Who};
-
-/// Nine expressions that no packet sent here fits.
-const REJECTING: [&str; 9] = [
-    "tcp port 9",
-    "tcp port 10",
-    "udp port 53",
-    "host 10.9.9.9",
-    "net 192.0.2.0/24 and port 81",
-    "icmp",
-    "ip6 and tcp port 7",
-    "vlan 7",
-    "tcp[13] & 4 != 0 and port 99",
-];
+use testkit::packets::REJECTING;
 
 /// MiB of every buffer where costs are compared, so that nothing is lost.
 const BUFFER: u32 = 64;

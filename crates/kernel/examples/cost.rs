@@ -5,18 +5,7 @@
 use kernel::{Expression, Tap, Way};
 use program::{Compile, from_cbpf};
 use std::sync::Arc;
-
-const NINE: [&str; 9] = [
-    "tcp port 9",
-    "tcp port 10",
-    "udp port 53",
-    "host 10.9.9.9",
-    "net 192.0.2.0/24 and port 81",
-    "icmp",
-    "ip6 and tcp port 7",
-    "vlan 7",
-    "tcp[13] & 4 != 0 and port 99",
-];
+use testkit::packets::REJECTING;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let compiler = testkit::Compiler::new();
@@ -27,8 +16,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let program = text.map(compile).transpose()?;
         Ok(Expression { bit: bit as u8, program, incoming: true, outgoing: true })
     };
-    let one = vec![expression(0, Some(NINE[0]))?];
-    let nine = NINE.iter().enumerate().map(|(bit, text)| expression(bit, Some(text))).collect::<Result<Vec<_>, _>>()?;
+    let one = vec![expression(0, Some(REJECTING[0]))?];
+    let nine =
+        REJECTING.iter().enumerate().map(|(bit, text)| expression(bit, Some(text))).collect::<Result<Vec<_>, _>>()?;
     let all = |count| (0..count).map(|bit| expression(bit, None)).collect::<Result<Vec<_>, _>>();
     let rows = [
         ("no expression", vec![]),

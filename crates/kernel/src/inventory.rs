@@ -1,5 +1,6 @@
 //! What there is in the kernel of programs, maps and links, whoever made it: for who wants to know whether something was
-//! left. Nothing here makes or changes anything. Takes CAP_SYS_ADMIN; what hangs on a device, CAP_NET_ADMIN.
+//! left. Nothing here makes or changes anything, and the product does not ask: tests do, here and in other crates, and they may not
+//! call the kernel by themselves (`unsafe`). Takes CAP_SYS_ADMIN; what hangs on a device, CAP_NET_ADMIN.
 
 use crate::sys::{Hook, call};
 use std::io;

@@ -20,6 +20,20 @@ pub mod flag {
     pub const ACK: u8 = 16;
 }
 
+/// Nine expressions, each another, that no packet fits whose ports are above 1024 and whose addresses are others than these:
+/// for what it costs to reject.
+pub const REJECTING: [&str; 9] = [
+    "tcp port 9",
+    "tcp port 10",
+    "udp port 53",
+    "host 10.9.9.9",
+    "net 192.0.2.0/24 and port 81",
+    "icmp",
+    "ip6 and tcp port 7",
+    "vlan 7",
+    "tcp[13] & 4 != 0 and port 99",
+];
+
 /// A program that passes packets to this port, where IPv4 has no options.
 pub fn to_port(port: u16) -> Vec<Instruction> {
     let at = |code, jt, jf, k| Instruction { code, jt, jf, k };

@@ -44,6 +44,24 @@ fn ring(kind: RingKind, blocks: usize, signalling: Signalling) -> (Ring, Writer)
     (ring, writer)
 }
 
+/// How a writer that signals may do so.
+const SIGNALLINGS: [Signalling; 2] = [Signalling::Every, Signalling::Batched(8)];
+
+/// Tries every order of a writer and an Overwrite reader of a ring of two blocks, however the writer signals, and whether it
+/// has met the reader or not.
+fn check_meetings(kind: RingKind, model: impl Fn(Ring, Writer, Reader) + Copy + Sync + Send + 'static) {
+    for (signalling, is_met) in SIGNALLINGS.into_iter().flat_map(|one| [(one, true), (one, false)]) {
+        check(move || {
+            let (mut ring, mut writer) = ring(kind, 2, signalling);
+            let reader = newcomer(&mut ring, OnFull::Overwrite);
+            if is_met {
+                assert_eq!(writer.readers(), 1);
+            }
+            model(ring, writer, reader);
+        });
+    }
+}
+
 /// A reader whom the writer knows.
 fn reader(ring: &mut Ring, writer: &mut Writer, contract: OnFull) -> Reader {
     let before = writer.readers();

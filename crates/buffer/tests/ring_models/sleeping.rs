@@ -1,33 +1,24 @@
 //! No wake-up is lost. Who wakes is kept alive: a ring that ends wakes everybody, and would hide what was lost.
 
-use crate::{check, newcomer, reader, ring, take, write};
+use crate::{SIGNALLINGS, check, check_meetings, reader, ring, take, write};
 use buffer::ring::{Nothing, OnFull, Patience, RingKind, Signalling};
 use loom::thread;
 use std::time::Duration;
 
-const SIGNALLINGS: [Signalling; 2] = [Signalling::Every, Signalling::Batched(8)];
-
 /// A reader that sleeps is woken by what comes, also one that the writer has yet to meet.
 #[test]
 fn no_wake_up_of_a_reader_is_lost() {
-    for (signalling, is_met) in SIGNALLINGS.into_iter().flat_map(|one| [(one, true), (one, false)]) {
-        check(move || {
-            let (mut ring, mut writer) = ring(RingKind::D, 2, signalling);
-            let mut reader = newcomer(&mut ring, OnFull::Overwrite);
-            if is_met {
-                assert_eq!(writer.readers(), 1);
-            }
-            let thread = thread::spawn(move || {
-                write(&mut writer, 1);
-                writer
-            });
-            reader.wait(None).unwrap();
-            assert_eq!(take(&mut reader), Ok(Some(vec![1])));
-            let writer = thread.join().unwrap();
-            drop(writer);
-            assert_eq!(reader.wait(None), Err(Nothing::Ended));
+    check_meetings(RingKind::D, |_ring, mut writer, mut reader| {
+        let thread = thread::spawn(move || {
+            write(&mut writer, 1);
+            writer
         });
-    }
+        reader.wait(None).unwrap();
+        assert_eq!(take(&mut reader), Ok(Some(vec![1])));
+        let writer = thread.join().unwrap();
+        drop(writer);
+        assert_eq!(reader.wait(None), Err(Nothing::Ended));
+    });
 }
 
 /// A reader that sleeps for its latency bound is woken as well by a writer that signals each block and has full fences: here
@@ -51,18 +42,11 @@ fn no_wake_up_of_a_timed_sleeper_is_lost() {
 /// A reader that sleeps is woken by the end.
 #[test]
 fn no_end_is_slept_through() {
-    for (signalling, is_met) in SIGNALLINGS.into_iter().flat_map(|one| [(one, true), (one, false)]) {
-        check(move || {
-            let (mut ring, mut writer) = ring(RingKind::D, 2, signalling);
-            let mut reader = newcomer(&mut ring, OnFull::Overwrite);
-            if is_met {
-                assert_eq!(writer.readers(), 1);
-            }
-            let thread = thread::spawn(move || writer.close());
-            assert_eq!(reader.wait(None), Err(Nothing::Ended));
-            thread.join().unwrap();
-        });
-    }
+    check_meetings(RingKind::D, |_ring, writer, mut reader| {
+        let thread = thread::spawn(move || writer.close());
+        assert_eq!(reader.wait(None), Err(Nothing::Ended));
+        thread.join().unwrap();
+    });
 }
 
 /// A writer that sleeps for want of room is woken by what a reader takes.

@@ -1,6 +1,6 @@
 //! Sleeping in a reader's place on several bells, as pipes do, and the thread that says when a descriptor is readable.
 
-use crate::{check, newcomer, reader, ring, take, write};
+use crate::{check, check_meetings, newcomer, reader, ring, take, write};
 use base::atomic::{AtomicU32, Ordering};
 use buffer::pipe::watch::reading::{Front, Reading, Watch};
 use buffer::pipe::watch::writing::{Locked, Wanted, Writing};
@@ -12,33 +12,24 @@ use loom::sync::Mutex;
 use loom::thread;
 use std::sync::Arc;
 
-const SIGNALLINGS: [Signalling; 2] = [Signalling::Every, Signalling::Batched(8)];
-
 /// A sleeper is woken by what comes for its reader, whether the writer has met that or not.
 #[test]
 fn a_sleeper_is_woken_by_what_comes() {
-    for (signalling, is_met) in SIGNALLINGS.into_iter().flat_map(|one| [(one, true), (one, false)]) {
-        check(move || {
-            let (mut ring, mut writer) = ring(RingKind::P, 2, signalling);
-            let mut reader = newcomer(&mut ring, OnFull::Overwrite);
-            if is_met {
-                assert_eq!(writer.readers(), 1);
-            }
-            let thread = thread::spawn(move || {
-                write(&mut writer, 1);
-                writer
-            });
-            let block = loop {
-                match take(&mut reader) {
-                    Ok(block) => break block,
-                    Err(nothing) => assert_eq!(nothing, Nothing::Yet),
-                }
-                reader.sleeper().sleep(&[], None);
-            };
-            assert_eq!(block, Some(vec![1]));
-            drop(thread.join().unwrap());
+    check_meetings(RingKind::P, |_ring, mut writer, mut reader| {
+        let thread = thread::spawn(move || {
+            write(&mut writer, 1);
+            writer
         });
-    }
+        let block = loop {
+            match take(&mut reader) {
+                Ok(block) => break block,
+                Err(nothing) => assert_eq!(nothing, Nothing::Yet),
+            }
+            reader.sleeper().sleep(&[], None);
+        };
+        assert_eq!(block, Some(vec![1]));
+        drop(thread.join().unwrap());
+    });
 }
 
 /// A sleeper is woken by the end, and by any of the other words.

@@ -6,6 +6,7 @@
 
 use crate::Exit;
 use driver::link::{self, Link};
+use packet::link::LinkType;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -100,9 +101,7 @@ const PREFIX: &str = "sl:";
 /// The variable of a request that holds the capture filter.
 const EXPRESSION: &str = "extcap_capture_filter";
 
-/// LINKTYPE_ETHERNET and LINKTYPE_RAW, and what the second is called here (DLT_RAW).
-const ETHERNET: u16 = 1;
-const RAW: u16 = 101;
+/// What LINKTYPE_RAW is called here (DLT_RAW).
 const RAW_HERE: u16 = 12;
 
 /// The command line; under a name that ends in `extcap`, Wireshark's is one of this subcommand.
@@ -171,7 +170,7 @@ fn interfaces(links: &[Link]) -> String {
 /// The link type of an interface. One that is not here may be the daemon's; most are Ethernet.
 fn link_type(interface: &str) -> Result<u16, (Exit, String)> {
     let found = device(interface).map(|name| links().map(|links| links.into_iter().find(|link| link.name == name)));
-    Ok(found.transpose()?.flatten().and_then(|link| link.link_type()).unwrap_or(ETHERNET))
+    Ok(found.transpose()?.flatten().and_then(|link| link.link_type()).unwrap_or(LinkType::ETHERNET.0))
 }
 
 /// The device an interface is; none if it is that of requests.
@@ -180,10 +179,10 @@ fn device(interface: &str) -> Option<&str> {
 }
 
 fn data_link(link_type: u16) -> String {
-    match link_type {
-        ETHERNET => "dlt {number=1}{name=EN10MB}{display=Ethernet}\n".into(),
-        RAW => format!("dlt {{number={RAW_HERE}}}{{name=RAW}}{{display=Raw IP}}\n"),
-        other => format!("dlt {{number={other}}}{{name=DLT{other}}}{{display=Link type {other}}}\n"),
+    match LinkType(link_type) {
+        LinkType::ETHERNET => "dlt {number=1}{name=EN10MB}{display=Ethernet}\n".into(),
+        LinkType::RAW => format!("dlt {{number={RAW_HERE}}}{{name=RAW}}{{display=Raw IP}}\n"),
+        LinkType(other) => format!("dlt {{number={other}}}{{name=DLT{other}}}{{display=Link type {other}}}\n"),
     }
 }
 
