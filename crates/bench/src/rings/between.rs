@@ -23,8 +23,11 @@ type Made = Result<Sides<'static>, Trouble>;
 const RUN_BYTES: u64 = 1 << 30;
 const LARGE: usize = 64 << 10;
 const SMALL: usize = 4 << 10;
+const HUGE: usize = 1 << 20;
 /// Bytes of a record.
 const RECORD: usize = 64;
+/// Messages of 64 bytes that a ring, or a subscriber, holds.
+const MESSAGES: u64 = 1 << 14;
 const RECORDS: u64 = RUN_BYTES / RECORD as u64;
 /// A pipe takes so long for a record that fewer must do.
 const PIPE_RECORDS: u64 = 1 << 20;
@@ -87,6 +90,17 @@ fn trips(patience: Patience, trips: u64, processors: [usize; 2]) -> Side<'static
 
 fn pipe_trips(processors: [usize; 2]) -> Side<'static> {
     side(TRIPS, move || pipes::round_trips(TRIPS, processors))
+}
+
+/// The peer that is built only where it is asked for.
+#[cfg(feature = "iceoryx2")]
+fn iceoryx<const BYTES: usize>(samples: u64, blocks: u64, what: Use) -> Result<Side<'static>, Trouble> {
+    Ok(side(blocks, move || super::iceoryx::stream::<BYTES>(samples as usize, blocks, what)))
+}
+
+#[cfg(not(feature = "iceoryx2"))]
+fn iceoryx<const BYTES: usize>(_samples: u64, _blocks: u64, _what: Use) -> Result<Side<'static>, Trouble> {
+    Err(Trouble::Missing("cargo run --release -p bench --features iceoryx2".into()))
 }
 
 const AWAKE: Patience = Patience { spins: 20_000, latency: buffer::ring::doorbell::LATENCY };
@@ -198,6 +212,15 @@ pub static CASES: &[Case] = &[
     }),
     wall("there and back, awake for a while, then asleep", "pipe", Goal::AtLeast(5.0, 20.0), Touched::Copy, |_| {
         Ok(Sides { ours: trips(AWAKE, FAST_TRIPS, [0, 1]), peer: pipe_trips([0, 1]) })
+    }),
+    wall("64-byte messages, both awake", "iceoryx2", Goal::AtLeast(2.0, 5.0), Touched::Copy, |_| {
+        let plan = Plan { patience: AWAKE, slots: MESSAGES, ..Plan::new(RingKind::P) };
+        Ok(Sides { ours: records(plan), peer: iceoryx::<RECORD>(MESSAGES, RECORDS / 4, Use::Copy)? })
+    }),
+    wall("1 MiB blocks, filled and summed where they lie", "iceoryx2", Goal::AtLeast(1.0, 1.05), Touched::Sum, |_| {
+        let plan = Plan { patience: AWAKE, bytes: 8 << 20, ..Plan::new(RingKind::D) };
+        let run = move || ours::filled_in_place::<HUGE>(plan, 4 * blocks(HUGE), Use::Sum);
+        Ok(Sides { ours: side(4 * blocks(HUGE), run), peer: iceoryx::<HUGE>(8, 4 * blocks(HUGE), Use::Sum)? })
     }),
     wall("to 4 readers that sum where it lies, 4 KiB blocks", "4 pipes", Goal::AtLeast(4.0, 8.0), Touched::Sum, |_| {
         let peer = side(blocks(SMALL) / 4, || pipes::broadcast::<SMALL>(4, blocks(SMALL) / 4));

@@ -7,7 +7,7 @@ use base::id::RingId;
 use buffer::Descriptor;
 use buffer::ring::layout::{AnyLayout, Described, Inline, Layout, Slots, Stream};
 use buffer::ring::memory::Geometry;
-use buffer::ring::{From, Nothing, OnFull, Patience, Reader, Ring, RingKind, Seen, Signalling, Writer};
+use buffer::ring::{From, NotWritten, Nothing, OnFull, Patience, Reader, Ring, RingKind, Seen, Signalling, Writer};
 use buffer::shared::segment::Pages;
 use std::time::{Duration, Instant};
 
@@ -156,6 +156,29 @@ fn copied_known<L: Known, const BYTES: usize>(plan: Plan, blocks: u64) -> Result
 pub fn peeked_at<const BYTES: usize>(plan: Plan, blocks: u64, what: Use) -> Result<Ran, String> {
     let (mut writer, mut reader) = plan.make_one::<Described>()?;
     run(&mut [producing::<BYTES>(&mut writer, blocks), peeking(&mut reader, blocks, what)])
+}
+
+/// Blocks filled in a d-ring where they lie, and looked at where they lie.
+pub fn filled_in_place<const BYTES: usize>(plan: Plan, blocks: u64, what: Use) -> Result<Ran, String> {
+    let (mut writer, mut reader) = plan.make_one::<Described>()?;
+    let filling = Part::new(0, || {
+        for number in 0..blocks {
+            let mut block = loop {
+                match writer.fill(BYTES as u32) {
+                    Ok(block) => break block,
+                    Err(NotWritten::WouldBlock) => {}
+                    Err(other) => return Err(text(other)),
+                }
+                writer.wait_for_room(BYTES as u64, None).map_err(text)?;
+            };
+            // SAFETY: nobody in this process reads the ring.
+            fill(unsafe { block.as_mut_slice() }, number);
+            block.publish(Descriptor::default(), BYTES as u32);
+        }
+        writer.flush();
+        Ok(0.0)
+    });
+    run(&mut [filling, peeking(&mut reader, blocks, what)])
 }
 
 /// 64 bytes there and back, again and again, between these processors.
@@ -326,6 +349,7 @@ mod tests {
         }
         let plan = Plan::new(RingKind::D);
         peeked_at::<65536>(plan, 100, Use::Sum).unwrap();
+        filled_in_place::<65536>(plan, 100, Use::Sum).unwrap();
         round_trips(Plan::new(RingKind::P), 50, [0, 1]).unwrap();
         broadcast::<4096>(plan, 4, 600).unwrap();
         overwriting::<64>(plan, 8, 50_000).unwrap();

@@ -701,6 +701,20 @@ impl<L: Layout> Filling<'_, L> {
         self.writer.payload.copy_in(self.claim.pos + u64::from(offset), &bytes[..bytes.len().min(room)]);
     }
 
+    /// The block's memory, to be filled where it lies; what is there before is what an older block left.
+    ///
+    /// # Safety
+    ///
+    /// Nobody in this process has a slice of these bytes ([`SharedBytes::as_slice`](crate::shared::payload::SharedBytes)).
+    /// Readers that were overtaken may copy them meanwhile: they find out, and throw the copy away.
+    #[cfg(not(loom))]
+    #[inline]
+    pub unsafe fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: `claim` is room for `len` bytes, which is at most the ring's size; that nobody else has a slice is the
+        // caller's word.
+        unsafe { self.writer.payload.slice_mut(self.claim.pos, self.len) }
+    }
+
     /// Publishes the first `len` bytes of it (at most what was asked for) with what is known of them.
     #[inline]
     pub fn publish(self, about: Descriptor, len: u32) {

@@ -59,6 +59,23 @@ impl Payload {
         self.memory.copy_out((pos & self.mask) as usize, &mut to[..len]);
     }
 
+    /// The `len` bytes at `pos`, for writing where they lie; cut to what the ring holds.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else in this process has a slice of them.
+    #[cfg(not(loom))]
+    #[inline]
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "memory that is shared with other processes is nobody's to lend by reference"
+    )]
+    pub unsafe fn slice_mut(&self, pos: u64, len: u32) -> &mut [u8] {
+        let start = self.memory.address_for_writing((pos & self.mask) as usize);
+        // SAFETY: inside the double map (len <= ring size, start < ring size), which is writable; the rest is the caller's word.
+        unsafe { std::slice::from_raw_parts_mut(start, (len as usize).min(self.bytes() as usize)) }
+    }
+
     /// The `len` bytes at `pos`, not looked at yet; cut to what the ring holds.
     #[inline]
     pub fn at(&self, pos: u64, len: u64) -> SharedBytes<'_> {
@@ -219,6 +236,12 @@ mod memory {
 
         #[inline]
         pub fn address(&self, offset: usize) -> *const u8 {
+            self.mapping.first().as_ptr().wrapping_add(offset)
+        }
+
+        #[inline]
+        pub fn address_for_writing(&self, offset: usize) -> *mut u8 {
+            assert!(self.mapping.is_writable(), "the writer's map is writable");
             self.mapping.first().as_ptr().wrapping_add(offset)
         }
 
