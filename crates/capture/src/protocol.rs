@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Where a daemon listens if nothing else is said.
 pub const SOCKET: &str = "/run/streamline/control";
@@ -82,6 +82,8 @@ pub struct ClientState {
 /// What is going on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DaemonState {
+    /// What the daemon's process is confined by, for people.
+    pub confined: String,
     /// Clients there are.
     pub clients: Vec<ClientState>,
     /// Rings there are.
@@ -191,6 +193,7 @@ impl Answer {
 
 /// Entries are written whole or left out.
 fn encode_state(mut out: Out, state: &DaemonState) -> Vec<u8> {
+    out.text(&state.confined);
     let clients = state.clients.iter().map(encode_client);
     for entry in clients.chain(state.rings.iter().map(encode_ring)) {
         if out.0.len() + entry.0.len() <= MESSAGE_BYTES {
@@ -229,7 +232,7 @@ fn encode_ring(ring: &RingState) -> Out {
 }
 
 fn decode_state(fields: &mut In<'_>) -> Option<DaemonState> {
-    let mut state = DaemonState::default();
+    let mut state = DaemonState { confined: fields.text()?, ..DaemonState::default() };
     while !fields.is_empty() {
         match fields.u8()? {
             1 => {
@@ -343,7 +346,7 @@ mod tests {
             Answer::Granted(granted),
             Answer::Exchanged(Exchange { bit: 1, matched_before: (2, 3), first: 4 }),
             Answer::Done,
-            Answer::State(DaemonState { clients: vec![client], rings: vec![ring] }),
+            Answer::State(DaemonState { confined: "seccomp".into(), clients: vec![client], rings: vec![ring] }),
             Answer::Refused(TroubleKind::Denied, "no".into()),
         ];
         for answer in answers {

@@ -78,6 +78,14 @@ impl Listening {
     }
 }
 
+impl Listening {
+    /// The folder that its socket lies in, where it is ours to remove.
+    pub fn folder(&self) -> Option<&Path> {
+        let folder = self.path.as_deref()?.parent()?;
+        Some(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
+    }
+}
+
 impl Drop for Listening {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
@@ -94,6 +102,7 @@ pub struct Server {
 struct Shared {
     taps: Taps,
     policy: Policy,
+    confined: String,
     device: fn(&str) -> Result<capture::Device, Trouble>,
     clients: Mutex<Clients>,
     /// Readable when somebody wants it to stop; the other end is for them to write to.
@@ -126,10 +135,15 @@ impl Shared {
 }
 
 impl Server {
-    /// A daemon with these rings. `device` says what is known of a device.
-    pub fn new(taps: Taps, policy: Policy, device: fn(&str) -> Result<capture::Device, Trouble>) -> io::Result<Server> {
+    /// A daemon with these rings. `confined` says to people what holds of this process, `device` what is known of a device.
+    pub fn new(
+        taps: Taps,
+        policy: Policy,
+        confined: String,
+        device: fn(&str) -> Result<capture::Device, Trouble>,
+    ) -> io::Result<Server> {
         let (stop, stopper) = UnixStream::pair()?;
-        let shared = Shared { taps, policy, device, clients: Mutex::default(), stop, stopper };
+        let shared = Shared { taps, policy, confined, device, clients: Mutex::default(), stop, stopper };
         Ok(Server { shared: Arc::new(shared) })
     }
 
@@ -394,7 +408,7 @@ impl Session {
             rings.iter_mut().for_each(|ring| ring.readers.retain(|reader| mine(reader.id)));
             rings.retain(|ring| !ring.readers.is_empty());
         }
-        DaemonState { clients, rings }
+        DaemonState { confined: self.shared.confined.clone(), clients, rings }
     }
 
     fn stop(&self, id: u64) -> Answer {

@@ -115,14 +115,14 @@ fn answer() -> impl Strategy<Value = Answer> {
         matched_before,
         first,
     });
-    let state = (vec(client(), 0..4), vec(ring(), 0..3));
+    let state = (text(), vec(client(), 0..4), vec(ring(), 0..3));
     prop_oneof![
         any::<u32>().prop_map(Answer::Hello),
         device().prop_map(Answer::Device),
         granted.prop_map(Answer::Granted),
         exchanged.prop_map(Answer::Exchanged),
         Just(Answer::Done),
-        state.prop_map(|(clients, rings)| Answer::State(DaemonState { clients, rings })),
+        state.prop_map(|(confined, clients, rings)| Answer::State(DaemonState { confined, clients, rings })),
         text().prop_map(|text| Answer::Refused(TroubleKind::Full, text)),
     ]
 }
@@ -172,7 +172,8 @@ fn lines_say_positions() {
 #[test]
 fn a_state_that_is_too_long_is_cut_and_can_be_read() {
     always(20, (client(), 0usize..2000, ring(), 0usize..200), |(client, clients, ring, rings)| {
-        let state = DaemonState { clients: vec![client; clients], rings: vec![ring; rings] };
+        let confined = client.purpose.clone();
+        let state = DaemonState { confined, clients: vec![client; clients], rings: vec![ring; rings] };
         let packet = Answer::State(state).encode();
         check(&packet);
         assert!(Answer::decode(&packet).is_some(), "{} bytes", packet.len());

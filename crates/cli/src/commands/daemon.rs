@@ -9,7 +9,7 @@ use streamline::devices::opener::{self, Opener};
 
 /// Own devices and let others read them
 ///
-/// Runs until Ctrl-C or SIGTERM. Needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, is faster with CAP_PERFMON, and keeps nothing else. Devices are those of the
+/// Runs until Ctrl-C or SIGTERM. Needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, is faster with CAP_PERFMON, and keeps nothing else. Where the kernel can (Landlock, seccomp), it confines itself to the system calls it makes and to no file but its socket. Devices are those of the
 /// network namespace it is started in.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -62,10 +62,19 @@ fn serve(args: &Args) -> Result<(), (Exit, String)> {
             tell!("warning: {name} is not there: devices will not be opened");
         }
     }
+    let guards = confine::confine(listening.folder());
+    for guard in &guards {
+        if let Err(why) = &guard.held {
+            tell!("warning: not confined to {}: {why}", guard.name);
+        }
+    }
+    let confined = confine::describe(&guards);
     let taps = Taps::new(Box::new(Opener)).map_err(|trouble| (Exit::Failed, trouble.text))?;
-    let server = Server::new(taps, policy, opener::device).map_err(failed("the daemon cannot be started"))?;
+    let server =
+        Server::new(taps, policy, confined.clone(), opener::device).map_err(failed("the daemon cannot be started"))?;
     let stopper = server.stopper().map_err(failed("the daemon cannot be started"))?;
     crate::signals::write_on(stopper).map_err(failed("cannot listen for signals"))?;
+    tell!("confined to: {confined}");
     tell!("listening at {place}");
     server.run(&listening, &|line| tell!("{line}")).map_err(failed("the daemon cannot go on"))
 }

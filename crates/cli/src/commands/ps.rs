@@ -84,7 +84,7 @@ fn ago(since: u64) -> String {
     }
 }
 
-/// Two tables: clients, and rings.
+/// Two tables, clients and rings, and what the daemon is confined to.
 pub(crate) fn text(state: &DaemonState) -> String {
     let row = |cells: &[String]| cells.to_vec();
     let mut clients = vec![row(&["id", "user", "process", "for", "devices", "purpose"].map(String::from))];
@@ -112,7 +112,7 @@ pub(crate) fn text(state: &DaemonState) -> String {
             ring.device.how.clone(),
         ]));
     }
-    format!("{}\n{}", columns(&clients), columns(&rings))
+    format!("{}\n{}\nconfined to: {}\n", columns(&clients), columns(&rings), state.confined)
 }
 
 /// A ring, for scripts.
@@ -137,5 +137,5 @@ pub(crate) fn as_json(state: &DaemonState) -> serde_json::Value {
         })
     });
     let rings = state.rings.iter().map(ring_as_json);
-    json!({ "clients": clients.collect::<Vec<_>>(), "rings": rings.collect::<Vec<_>>() })
+    json!({ "confined": state.confined, "clients": clients.collect::<Vec<_>>(), "rings": rings.collect::<Vec<_>>() })
 }
