@@ -3,7 +3,7 @@
 //! A client says hello, then asks; every question has one answer. What comes from the other side is checked field by field.
 
 use crate::codec::{In, Out};
-use crate::handout::{Device, Exchange, Handout};
+use crate::handout::{Device, Exchange, Handout, Past};
 use crate::taps::{ReaderState, RingState};
 use crate::wish::Wish;
 use crate::writer::{Trouble, TroubleKind};
@@ -39,6 +39,8 @@ pub enum Question {
     State,
     /// End this client, and its readers with it.
     Stop(u64),
+    /// The rings of this device need not stay without readers any more.
+    Forget(String),
 }
 
 /// What a reader gets, without the file descriptors.
@@ -60,6 +62,8 @@ pub struct Granted {
     pub first: u64,
     /// See [`Handout`].
     pub decided: u64,
+    /// See [`Handout`].
+    pub past: Past,
 }
 
 /// A client, as others see it.
@@ -121,6 +125,7 @@ impl Question {
             Question::Close(id) => out.u8(5).u64(*id),
             Question::State => out.u8(6),
             Question::Stop(id) => out.u8(7).u64(*id),
+            Question::Forget(device) => out.u8(8).text(device),
         };
         out.0
     }
@@ -136,6 +141,7 @@ impl Question {
             5 => Question::Close(fields.u64()?),
             6 => Question::State,
             7 => Question::Stop(fields.u64()?),
+            8 => Question::Forget(fields.text()?),
             _ => return None,
         };
         fields.is_empty().then_some(question)
@@ -152,7 +158,8 @@ impl Answer {
             Answer::Granted(granted) => {
                 let (packets, bytes) = granted.matched_before;
                 out.u8(3).u64(granted.id).device(&granted.device).geometry(&granted.geometry).u8(granted.bit);
-                out.u64(packets).u64(bytes).u64(granted.seen_before).u64(granted.first).u64(granted.decided)
+                out.u64(packets).u64(bytes).u64(granted.seen_before).u64(granted.first).u64(granted.decided);
+                out.u64(granted.past.reaches_ns).u8(granted.past.whole.into())
             }
             Answer::Exchanged(exchange) => out.u8(4).exchange(exchange),
             Answer::Done => out.u8(5),
@@ -180,6 +187,7 @@ impl Answer {
                 seen_before: fields.u64()?,
                 first: fields.u64()?,
                 decided: fields.u64()?,
+                past: Past { reaches_ns: fields.u64()?, whole: fields.bool()? },
             }),
             4 => Answer::Exchanged(fields.exchange()?),
             5 => Answer::Done,
@@ -218,6 +226,7 @@ fn encode_ring(ring: &RingState) -> Out {
     let mut out = Out::default();
     let (packets, bytes) = ring.seen;
     out.u8(2).device(&ring.device).u32(ring.group).u64(ring.ring_bytes).u64(packets).u64(bytes).u64(ring.written);
+    out.u8(ring.kept.into());
     let readers = &ring.readers[..ring.readers.len().min(64)];
     out.u8(readers.len() as u8);
     for reader in readers {
@@ -245,6 +254,7 @@ fn decode_state(fields: &mut In<'_>) -> Option<DaemonState> {
             2 => {
                 let (device, group, ring_bytes) = (fields.device()?, fields.u32()?, fields.u64()?);
                 let (seen, written) = ((fields.u64()?, fields.u64()?), fields.u64()?);
+                let kept = fields.bool()?;
                 let readers = (0..fields.u8()?).map(|_| {
                     let (id, bit) = (fields.u64()?, fields.u8()?);
                     Some(ReaderState { id, bit, matched: fields.u64()?, asleep: fields.bool()? })
@@ -252,7 +262,7 @@ fn decode_state(fields: &mut In<'_>) -> Option<DaemonState> {
                 let readers = readers.collect::<Option<Vec<_>>>()?;
                 let statistics = (0..fields.u8()?).map(|_| Some((fields.text()?, fields.u64()?)));
                 let statistics = statistics.collect::<Option<Vec<_>>>()?;
-                state.rings.push(RingState { device, group, ring_bytes, seen, written, readers, statistics });
+                state.rings.push(RingState { device, group, ring_bytes, seen, written, kept, readers, statistics });
             }
             _ => return None,
         }
@@ -272,15 +282,16 @@ impl Granted {
             seen_before: handout.seen_before,
             first: handout.first,
             decided: handout.decided,
+            past: handout.past,
         }
     }
 
     /// The hand-out again, with the file descriptors that came beside it.
     pub fn with(self, fds: Vec<OwnedFd>) -> Option<Handout> {
         let [words, slots, data, line] = <[OwnedFd; 4]>::try_from(fds).ok()?;
-        let Granted { id, device, geometry, bit, matched_before, seen_before, first, decided } = self;
+        let Granted { id, device, geometry, bit, matched_before, seen_before, first, decided, past } = self;
         let areas = Areas { words, slots, data };
-        Some(Handout { id, device, geometry, areas, bit, matched_before, seen_before, first, decided, line })
+        Some(Handout { id, device, geometry, areas, bit, matched_before, seen_before, first, decided, past, line })
     }
 }
 
@@ -322,6 +333,7 @@ mod tests {
             seen_before: 3,
             first: 4,
             decided: 5,
+            past: Past { reaches_ns: 6, whole: true },
         };
         let client = ClientState {
             id: 1,
@@ -337,6 +349,7 @@ mod tests {
             ring_bytes: 1 << 20,
             seen: (10, 11),
             written: 12,
+            kept: true,
             readers: vec![ReaderState { id: 7, bit: 5, matched: 3, asleep: true }],
             statistics: vec![("rx_missed".into(), 4)],
         };
@@ -364,6 +377,7 @@ mod tests {
             Question::Close(3),
             Question::State,
             Question::Stop(4),
+            Question::Forget("eth0".into()),
         ];
         for question in questions {
             let packet = question.encode();

@@ -140,8 +140,19 @@ fn publish(half: &mut Copying, numbers: impl Iterator<Item = u64>) {
             bytes[8..16].copy_from_slice(&number.to_le_bytes());
             let flags = if number % 2 == 1 { SlotFlags::OUTBOUND } else { SlotFlags::default() };
             let hash = (number as u32).wrapping_mul(0x9e37_79b9);
-            publisher.publish(Facts { wire: 60, flags, hash, ..Facts::default() }, &bytes);
+            let time = capture::clock::monotonic();
+            publisher.publish(Facts { wire: 60, time, flags, hash, ..Facts::default() }, &bytes);
         });
+    }
+}
+
+/// Waits until something is so.
+#[track_caller]
+fn until(is_so: impl Fn() -> bool, what: &str) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(30), "{what}");
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -366,7 +377,7 @@ fn a_reader_that_talks_nonsense_is_let_go() {
 #[test]
 fn past_packets_are_there_for_who_asks() {
     let (player, taps) = player();
-    let keeper = taps.open(&Wish { keep: true, ..wish() }, 0).unwrap();
+    let keeper = taps.open(&Wish { keep: true, program: first_byte(7), ..wish() }, 0).unwrap();
     let mut half = player.halves.lock().unwrap().pop_front().unwrap();
     let now = capture::clock::monotonic();
     for (number, age_ms) in [(0u64, 9000), (1, 4000), (2, 1000), (3, 0)] {
@@ -380,8 +391,10 @@ fn past_packets_are_there_for_who_asks() {
     drop(keeper);
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(taps.states().len(), 1, "a kept ring stays");
+    assert!(taps.states()[0].kept);
     let looking_back = Wish { last_ns: 5_000_000_000, ..wish() };
     let mut tap = Tap::new(taps.open(&looking_back, 0).unwrap(), None, None).unwrap();
+    assert!(tap.past().whole && tap.past().reaches_ns < 5_000_000_000, "{:?}", tap.past());
     publish(&mut half, 4..6);
     assert_eq!(take(&mut tap), [1, 2, 3, 4, 5]);
     let ledger = tap.ledger();
@@ -389,9 +402,44 @@ fn past_packets_are_there_for_who_asks() {
     let program = first_byte(1);
     let decides = program::Interpreter::from_cbpf(&program).unwrap();
     let looking_back = Wish { program, ..looking_back };
+    drop(tap);
     let mut tap = Tap::new(taps.open(&looking_back, 0).unwrap(), Some(decides), None).unwrap();
     publish(&mut half, 6..12);
     assert_eq!(take(&mut tap), [5, 9], "of the past and of now by the same expression");
+    drop(tap);
+    assert!(taps.forget("played0") && !taps.forget("played0"));
+    until(|| taps.states().is_empty(), "a ring that is kept no more goes with its last reader");
+}
+
+#[test]
+fn what_is_kept_is_everything_and_as_much_as_the_ring_holds() {
+    let (player, taps) = player();
+    taps.keep("played0", 1 << 18, 3).unwrap();
+    taps.keep("played0", 1 << 18, 3).unwrap();
+    assert_eq!((taps.states().len(), player.does.promiscuous.load(Ordering::SeqCst)), (1, 1));
+    let mut half = player.halves.lock().unwrap().pop_front().unwrap();
+    let looking_back = Wish { last_ns: 60_000_000_000, ..wish() };
+    publish(&mut half, 0..100);
+    let mut tap = Tap::new(taps.open(&looking_back, 3).unwrap(), None, None).unwrap();
+    assert_eq!(take(&mut tap), (0..100).collect::<Vec<u64>>());
+    // Of who has another ring, nothing.
+    let other = Tap::new(taps.open(&looking_back, 4).unwrap(), None, None).unwrap();
+    assert_eq!((other.position(), other.past().whole), (0, false));
+    // Once round the ring: the clock of the past begins with the oldest packet.
+    let began = tap.past().reaches_ns;
+    publish(&mut half, 100..20_000);
+    drop(tap);
+    let mut tap = Tap::new(taps.open(&looking_back, 3).unwrap(), None, None).unwrap();
+    let taken = take(&mut tap);
+    assert!(taken[0] > 100 && taken.last() == Some(&19_999), "{taken:?}");
+    assert!(tap.past().whole && tap.past().reaches_ns < began + 60_000_000_000);
+    // A step that fails leaves the ring as it was.
+    player.does.fails.store(1, Ordering::SeqCst);
+    assert!(taps.keep("played0", 1 << 18, 4).is_err());
+    assert_eq!(taps.states().iter().filter(|ring| ring.kept).count(), 1);
+    assert!(taps.forget("played0"));
+    drop((tap, other));
+    until(|| taps.states().is_empty(), "both rings go");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use capture::handout::Exchange;
 use capture::protocol::{Answer, ClientState, DaemonState, Granted, Question};
 use capture::taps::{ReaderState, RingState};
 use capture::writer::TroubleKind;
-use capture::{By, Device, Direction, Mode, Wish};
+use capture::{By, Device, Direction, Mode, Past, Wish};
 use check::check;
 use program::cbpf::Instruction;
 use proptest::collection::vec;
@@ -73,6 +73,7 @@ fn question() -> impl Strategy<Value = Question> {
         any::<u64>().prop_map(Question::Close),
         Just(Question::State),
         any::<u64>().prop_map(Question::Stop),
+        text().prop_map(Question::Forget),
     ]
 }
 
@@ -100,15 +101,16 @@ fn ring() -> impl Strategy<Value = RingState> {
     let statistics = prop_oneof![vec((text(), any::<u64>()), 0..4), vec((text(), any::<u64>()), 98..103)];
     (device(), counts, vec(reader, 0..65), statistics).prop_map(|(device, counts, readers, statistics)| {
         let (group, ring_bytes, seen, written) = counts;
-        RingState { device, group, ring_bytes, seen, written, readers, statistics }
+        RingState { device, group, ring_bytes, seen, written, kept: written % 2 == 1, readers, statistics }
     })
 }
 
 fn answer() -> impl Strategy<Value = Answer> {
     let granted = (device(), any::<[u64; 6]>(), 0u8..64, 18u32..29).prop_map(|(device, numbers, bit, shift)| {
         let [id, packets, bytes, seen_before, first, decided] = numbers;
+        let past = Past { reaches_ns: first ^ decided, whole: id % 2 == 0 };
         let geometry = buffer::live::Geometry::new(1 << shift, shift);
-        Granted { id, device, geometry, bit, matched_before: (packets, bytes), seen_before, first, decided }
+        Granted { id, device, geometry, bit, matched_before: (packets, bytes), seen_before, first, decided, past }
     });
     let exchanged = (0u8..64, any::<(u64, u64)>(), any::<u64>()).prop_map(|(bit, matched_before, first)| Exchange {
         bit,

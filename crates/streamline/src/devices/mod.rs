@@ -2,14 +2,17 @@
 //!
 //! - `auto` — through the daemon or not; [`Place`].
 //! - [`opener`] — chooses the writer for a device.
+//! - `present` — devices as they come and go; [`Present`].
 //! - `kernel_writer` — the kernel's program; `packet_writer` — a thread that copies from a packet socket.
 
 pub(crate) mod auto;
 mod kernel_writer;
 pub mod opener;
 mod packet_writer;
+mod present;
 
 pub use auto::Place;
+pub use present::Present;
 
 use capture::{Device, Share, Tap, Taps, Trouble, Wish, writer::TroubleKind};
 use driver::af_packet::PacketSocket;
