@@ -55,6 +55,8 @@ pub struct Handout {
     pub decided: u64,
     /// What the ring holds of the past.
     pub past: Past,
+    /// What its user should know; empty if nothing.
+    pub note: String,
     /// Where its wake-ups come from, and what tells the owner that it is still there.
     pub line: OwnedFd,
 }

@@ -64,6 +64,8 @@ pub struct Granted {
     pub decided: u64,
     /// See [`Handout`].
     pub past: Past,
+    /// See [`Handout`].
+    pub note: String,
 }
 
 /// A client, as others see it.
@@ -159,7 +161,7 @@ impl Answer {
                 let (packets, bytes) = granted.matched_before;
                 out.u8(3).u64(granted.id).device(&granted.device).geometry(&granted.geometry).u8(granted.bit);
                 out.u64(packets).u64(bytes).u64(granted.seen_before).u64(granted.first).u64(granted.decided);
-                out.u64(granted.past.reaches_ns).u8(granted.past.whole.into())
+                out.u64(granted.past.reaches_ns).u8(granted.past.whole.into()).text(&granted.note)
             }
             Answer::Exchanged(exchange) => out.u8(4).exchange(exchange),
             Answer::Done => out.u8(5),
@@ -188,6 +190,7 @@ impl Answer {
                 first: fields.u64()?,
                 decided: fields.u64()?,
                 past: Past { reaches_ns: fields.u64()?, whole: fields.bool()? },
+                note: fields.text()?,
             }),
             4 => Answer::Exchanged(fields.exchange()?),
             5 => Answer::Done,
@@ -283,15 +286,29 @@ impl Granted {
             first: handout.first,
             decided: handout.decided,
             past: handout.past,
+            note: handout.note.clone(),
         }
     }
 
     /// The hand-out again, with the file descriptors that came beside it.
     pub fn with(self, fds: Vec<OwnedFd>) -> Option<Handout> {
         let [words, slots, data, line] = <[OwnedFd; 4]>::try_from(fds).ok()?;
-        let Granted { id, device, geometry, bit, matched_before, seen_before, first, decided, past } = self;
+        let Granted { id, device, geometry, bit, matched_before, seen_before, first, decided, past, note } = self;
         let areas = Areas { words, slots, data };
-        Some(Handout { id, device, geometry, areas, bit, matched_before, seen_before, first, decided, past, line })
+        Some(Handout {
+            id,
+            device,
+            geometry,
+            areas,
+            bit,
+            matched_before,
+            seen_before,
+            first,
+            decided,
+            past,
+            note,
+            line,
+        })
     }
 }
 
@@ -334,6 +351,7 @@ mod tests {
             first: 4,
             decided: 5,
             past: Past { reaches_ns: 6, whole: true },
+            note: "alone".into(),
         };
         let client = ClientState {
             id: 1,

@@ -40,6 +40,7 @@ pub struct Tap {
     /// The packets this reader may look at begin here.
     right: u64,
     past: Past,
+    note: String,
     books: Books,
     /// An expression that was exchanged: earlier packets carry the old bit only.
     exchanged: Option<Exchanged>,
@@ -154,6 +155,7 @@ impl Tap {
             device: handout.device,
             right: handout.first,
             past: handout.past,
+            note: handout.note,
             reader,
             line: handout.line,
             offset: Offset::now(),
@@ -190,6 +192,11 @@ impl Tap {
     /// How far back the ring reached when this reader came.
     pub fn past(&self) -> Past {
         self.past
+    }
+
+    /// What its user should know; empty if nothing.
+    pub fn note(&self) -> &str {
+        &self.note
     }
 
     /// Packets may be found this much later than they came: the longest nap.

@@ -7,7 +7,7 @@
 
 use crate::codec::{LINE_BYTES, Line};
 use crate::handout::{Device, Exchange, Handout, Past};
-use crate::wish::{By, Direction, PROGRAM_INSTRUCTIONS, Wish};
+use crate::wish::{By, Direction, Mode, PROGRAM_INSTRUCTIONS, Wish};
 use crate::writer::{Expression, Opened, Trouble, TroubleKind, Writer, own};
 use buffer::live::{Areas, EXPRESSIONS, LiveMemory, LiveReader};
 use buffer::shared::segment::Access;
@@ -36,6 +36,10 @@ pub fn ring_bytes(wanted: u64, most: u64) -> u64 {
 /// A bit that was freed is not given to the next before this long: packets under way may still have it set.
 const BIT_REST: Duration = Duration::from_millis(200);
 
+/// How long a ring may take to be taken down, and how often that is looked for.
+const TAKING_DOWN: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(5);
+
 /// Which ring: readers with different groups never share one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
@@ -43,7 +47,15 @@ struct Key {
     device: String,
     index: u32,
     group: u32,
+    mode: Mode,
     by: By,
+}
+
+impl Key {
+    /// Are these rings of one device, one that copies and one that takes away?
+    fn meets(&self, other: &Key) -> bool {
+        self.index == other.index && self.mode != other.mode
+    }
 }
 
 /// Owner of devices' rings.
@@ -66,6 +78,21 @@ struct State {
     given_up: Vec<Ring>,
     last_id: u64,
     ended: bool,
+    /// Devices, by index, whose packets are taken away, or were until a moment ago.
+    consumed: Arc<Mutex<BTreeSet<u32>>>,
+}
+
+/// A device's packets are taken away for as long as this is there.
+struct Consumed {
+    index: u32,
+    all: Arc<Mutex<BTreeSet<u32>>>,
+}
+
+impl Drop for Consumed {
+    fn drop(&mut self) {
+        // Nothing panics half way through a change of it.
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.index);
+    }
 }
 
 struct Ring {
@@ -83,6 +110,8 @@ struct Ring {
     since: u64,
     /// The first packet in it that each group member may see: all of them, since the ring was made for the group.
     promiscuous: bool,
+    /// Where it takes packets away. Dropped behind the writer.
+    _consumed: Option<Consumed>,
 }
 
 struct Reader {
@@ -197,8 +226,15 @@ impl Taps {
     /// Rings there are.
     pub fn states(&self) -> Vec<RingState> {
         let mut state = self.shared.lock();
-        let rings = state.rings.iter_mut();
-        rings.map(|(key, ring)| ring.state(key.group)).collect()
+        let keys: Vec<Key> = state.rings.keys().cloned().collect();
+        let describe = |(key, ring): (&Key, &mut Ring)| {
+            let mut state = ring.state(key.group);
+            if key.mode == Mode::Tap && keys.iter().any(|other| other.meets(key)) {
+                state.device.how.push_str("; what it receives is taken away by another reader");
+            }
+            state
+        };
+        state.rings.iter_mut().map(describe).collect()
     }
 }
 
@@ -210,6 +246,19 @@ impl Drop for Taps {
             // It has no way to panic that would not have to be told; rings go with the state either way.
             let _ = thread.join();
         }
+    }
+}
+
+/// Can what is wished be taken away from the host?
+fn may_be_consumed(wish: &Wish) -> Result<(), Trouble> {
+    let wrong = |text: &str| Err(Trouble::new(TroubleKind::Wish, format!("`{}`: {text}", wish.device)));
+    match wish {
+        Wish { by: By::Kernel | By::PacketSocket, .. } => {
+            wrong("packets are taken away by AF_XDP sockets and in no other way")
+        }
+        Wish { direction: Direction::Out, .. } => wrong("what the host sends cannot be taken away"),
+        Wish { keep: true, .. } => wrong("packets that are taken away are not kept for others"),
+        _ => Ok(()),
     }
 }
 
@@ -249,7 +298,8 @@ impl Shared {
 
     fn key(&self, wish: &Wish, group: u32) -> Result<Key, Trouble> {
         let index = self.opener.index(&wish.device)?;
-        Ok(Key { device: wish.device.clone(), index, group, by: wish.by })
+        let Wish { mode, by, .. } = wish;
+        Ok(Key { device: wish.device.clone(), index, group, mode: *mode, by: *by })
     }
 
     fn keep(&self, device: &str, ring_bytes: u64, group: u32) -> Result<(), Trouble> {
@@ -283,7 +333,11 @@ impl Shared {
 
     fn open(&self, wish: &Wish, group: u32) -> Result<Handout, Trouble> {
         let program = lower(&wish.program)?;
+        if wish.mode == Mode::Consume {
+            may_be_consumed(wish)?;
+        }
         let key = self.key(wish, group)?;
+        let consumed = if wish.mode == Mode::Consume { Some(self.await_consumable(&key)?) } else { None };
         self.await_bit(|state| state.rings.get(&key));
         let mut guard = self.lock();
         let state = &mut *guard;
@@ -294,7 +348,11 @@ impl Shared {
         let made = !state.rings.contains_key(&key);
         state.last_id += 1;
         let id = state.last_id;
+        let note = state.note(&key);
         let ring = state.ring(&key, self.opener.as_ref(), wish)?;
+        if consumed.is_some() {
+            ring._consumed = consumed;
+        }
         let stood = ring.standing.is_some();
         let kept = if wish.keep { ring.keep() } else { Ok(()) };
         let admitted = kept.and_then(|()| ring.admit(id, wish, program));
@@ -307,13 +365,41 @@ impl Shared {
         }
         self.release(guard);
         self.stir();
-        let mut handout = admitted?;
+        let mut handout = Handout { note, ..admitted? };
         if handout.decided > handout.first {
             // Who looks back decides itself on everything the earlier expressions decided on.
             grace();
             handout.decided = memory.next();
         }
         Ok(handout)
+    }
+
+    /// Takes a device for who is to have its packets alone. Where somebody who had them is being taken down, waits for that.
+    fn await_consumable(&self, key: &Key) -> Result<Consumed, Trouble> {
+        let end = Instant::now() + TAKING_DOWN;
+        loop {
+            let mut state = self.lock();
+            // Some may have gone, and the thread not have come to it.
+            if state.turn() {
+                self.stir();
+            }
+            let is_consumed = state.rings.keys().any(|other| other.mode == Mode::Consume && other.index == key.index);
+            let all = Arc::clone(&state.consumed);
+            self.release(state);
+            let is_free = !is_consumed && all.lock().unwrap_or_else(PoisonError::into_inner).insert(key.index);
+            if is_free {
+                return Ok(Consumed { index: key.index, all });
+            }
+            if is_consumed || Instant::now() >= end {
+                let text = format!(
+                    "packets of `{}` are taken away by another reader already, and can be by one only; `mode=tap` copies \
+                     what the host sees",
+                    key.device
+                );
+                return Err(Trouble::new(TroubleKind::Full, text));
+            }
+            std::thread::sleep(LOOK);
+        }
     }
 
     fn exchange(&self, id: u64, program: &[Instruction]) -> Result<Exchange, Trouble> {
@@ -403,6 +489,22 @@ impl State {
         }
     }
 
+    /// What a reader of this ring should know of other rings of its device.
+    fn note(&self, key: &Key) -> String {
+        let met = self.rings.iter().filter(|(other, _)| other.meets(key));
+        let readers: usize = met.clone().map(|(_, ring)| ring.readers.len()).sum();
+        let device = &key.device;
+        match key.mode {
+            Mode::Tap if met.count() > 0 => {
+                format!("what `{device}` receives is taken away by another reader: it does not come here")
+            }
+            Mode::Consume if readers > 0 => {
+                format!("{readers} other readers of `{device}` see nothing any more of what it receives")
+            }
+            _ => String::new(),
+        }
+    }
+
     /// One look at every bell and every line; were there readers that went?
     fn turn(&mut self) -> bool {
         let mut gone = Vec::new();
@@ -455,7 +557,7 @@ impl State {
 
 impl Ring {
     fn open(opener: &dyn Opened, wish: &Wish) -> Result<Ring, Trouble> {
-        let writer = opener.open(&wish.device, ring_bytes(wish.ring_bytes, u64::MAX), wish.by)?;
+        let writer = opener.open(&wish.device, ring_bytes(wish.ring_bytes, u64::MAX), wish.mode, wish.by)?;
         let memory = LiveMemory::map(writer.areas(), writer.geometry(), Access::Read)
             .map_err(|error| Trouble::system("the ring cannot be mapped", &error))?;
         let device = writer.device();
@@ -472,6 +574,7 @@ impl Ring {
             standing: None,
             since,
             promiscuous: false,
+            _consumed: None,
         })
     }
 
@@ -593,6 +696,7 @@ impl Ring {
             first,
             decided,
             past,
+            note: String::new(),
             line: theirs,
         })
     }

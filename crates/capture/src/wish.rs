@@ -16,12 +16,12 @@ pub enum Direction {
 }
 
 /// What becomes of the packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// A copy is taken; the host sees them as before.
     #[default]
     Tap,
-    /// What is wanted is taken away from the host.
+    /// What the device receives is taken away from the host, by one reader.
     Consume,
 }
 

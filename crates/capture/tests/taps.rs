@@ -4,7 +4,7 @@ use buffer::live::{Areas, Facts, Geometry, SlotFlags};
 use capture::copying::{Copying, Ring, ring};
 use capture::tap::{Found, Rest};
 use capture::writer::TroubleKind;
-use capture::{By, Device, Direction, Expression, Opened, Share, Tap, Taps, Trouble, Wish, Writer};
+use capture::{By, Device, Direction, Expression, Mode, Opened, Share, Tap, Taps, Trouble, Wish, Writer};
 use program::cbpf::Instruction;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::VecDeque;
@@ -63,7 +63,7 @@ impl Opened for Player {
         Ok(1)
     }
 
-    fn open(&self, device: &str, ring_bytes: u64, _by: By) -> Result<Box<dyn Writer>, Trouble> {
+    fn open(&self, device: &str, ring_bytes: u64, _mode: Mode, _by: By) -> Result<Box<dyn Writer>, Trouble> {
         self.does.step("opening")?;
         let (ring, half) = ring("played", ring_bytes)?;
         self.halves.lock().unwrap().push_back(half);
@@ -440,6 +440,50 @@ fn what_is_kept_is_everything_and_as_much_as_the_ring_holds() {
     assert!(taps.forget("played0"));
     drop((tap, other));
     until(|| taps.states().is_empty(), "both rings go");
+}
+
+#[test]
+fn one_reader_takes_away_and_others_are_told() {
+    let (player, taps) = player();
+    let taking = Wish { mode: Mode::Consume, ..wish() };
+    let copies = taps.open(&wish(), 0).unwrap();
+    assert_eq!(copies.note, "");
+    let (say, lingers) = mpsc::channel();
+    *player.lingers.lock().unwrap() = Some(lingers);
+    let first = taps.open(&taking, 0).unwrap();
+    assert!(first.note.contains("1 other readers of `played0`"), "{}", first.note);
+    assert!(taps.open(&wish(), 1).unwrap().note.contains("does not come here"));
+    for group in [0, 1] {
+        let refused = taps.open(&taking, group).unwrap_err();
+        assert!(refused.kind == TroubleKind::Full && refused.text.contains("another reader already"), "{refused}");
+    }
+    let hows: Vec<String> = taps.states().into_iter().map(|state| state.device.how).collect();
+    assert_eq!(hows.iter().filter(|how| how.contains("taken away by another")).count(), 1, "{hows:?}");
+    // It goes, and its writer takes its time: who comes next waits for that.
+    drop(first);
+    until(|| taps.states().len() == 1, "its ring is given up");
+    let alive = Arc::strong_count(&player.alive);
+    let next = std::thread::scope(|scope| {
+        let next = scope.spawn(|| taps.open(&taking, 1));
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(!next.is_finished() && Arc::strong_count(&player.alive) == alive);
+        say.send(()).unwrap();
+        next.join().unwrap()
+    });
+    assert!(next.is_ok());
+    for wrong in [
+        Wish { by: By::Kernel, ..taking.clone() },
+        Wish { direction: Direction::Out, ..taking.clone() },
+        Wish { keep: true, ..taking.clone() },
+    ] {
+        assert_eq!(taps.open(&wrong, 0).unwrap_err().kind, TroubleKind::Wish);
+    }
+    // What fails leaves the device to who comes next.
+    drop(next);
+    until(|| taps.states().len() == 1, "its ring is given up");
+    player.does.fails.store(1, Ordering::SeqCst);
+    assert_eq!(taps.open(&taking, 0).unwrap_err().kind, TroubleKind::System);
+    assert!(taps.open(&taking, 0).is_ok());
 }
 
 #[test]

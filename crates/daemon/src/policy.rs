@@ -12,7 +12,7 @@
 //! keep = "64M"        # the last so many bytes of each of these devices are there for readers that look back
 //! ```
 //!
-//! Root may do everything, and looks back into the ring of the first entry that keeps a device. Readers that two different
+//! Root may do everything (but nobody may consume without a file), and looks back into the ring of the first entry that keeps a device. Readers that two different
 //! entries allow never share a ring.
 
 use capture::Mode;
@@ -47,6 +47,7 @@ pub struct Policy {
     pub ring_bytes: u64,
     /// Readers one user may have at a time.
     pub readers: usize,
+    from_file: bool,
     entries: Vec<Entry>,
 }
 
@@ -108,14 +109,14 @@ impl Policy {
         let groups = group().into_iter().collect();
         let entry =
             Entry { users: vec![], groups, devices: vec!["*".into()], modes: vec![Allowed::Tap], ..Entry::default() };
-        Policy { ring_bytes: RING_BYTES, readers: READERS, entries: vec![entry] }
+        Policy { ring_bytes: RING_BYTES, readers: READERS, from_file: false, entries: vec![entry] }
     }
 
     /// Whoever is let in may tap everything: for a daemon that only the process it was made by can speak to, and that has
     /// no more rights than that one.
     pub fn for_one() -> Policy {
         let entry = Entry { everybody: true, devices: vec!["*".into()], modes: vec![Allowed::Tap], ..Entry::default() };
-        Policy { ring_bytes: RING_BYTES, readers: READERS, entries: vec![entry] }
+        Policy { ring_bytes: RING_BYTES, readers: READERS, from_file: false, entries: vec![entry] }
     }
 
     /// Reads a file; the error says where in it something is wrong.
@@ -160,11 +161,16 @@ impl Policy {
             })
         };
         let entries = file.allow.into_iter().map(entry).collect::<Result<_, _>>()?;
-        Ok(Policy { ring_bytes, readers, entries })
+        Ok(Policy { ring_bytes, readers, from_file: true, entries })
     }
 
     /// May this peer read this device in this mode? Gives the number of its trust group; else why not.
     pub fn allows(&self, peer: &Peer, device: &str, mode: Mode) -> Result<u32, String> {
+        if mode == Mode::Consume && !self.from_file {
+            let text = "packets may be taken away from the host where the daemon's policy says so (`--config`, `modes = \
+                        [\"consume\"]`; then root may, too), or by root without a daemon (`--local`)";
+            return Err(text.to_string());
+        }
         if peer.user == 0 {
             // Who may see everything shares the ring that has everything.
             let kept = if mode == Mode::Tap { self.kept(device).next() } else { None };
@@ -285,6 +291,18 @@ mod tests {
         assert!(why(&anna, "wlan0", Mode::Tap).contains("does not let user 1000 read `wlan0`"));
         assert!(why(&anna, "eth0", Mode::Consume).contains("in this mode"));
         assert!(why(&stranger, "eth0", Mode::Tap).contains("may use no device here"));
+    }
+
+    #[test]
+    fn without_a_file_nobody_takes_packets_away() {
+        let (root, member) = (peer(0, &[]), peer(1000, &[7]));
+        for policy in [Policy::without_file(), Policy::for_one()] {
+            assert_eq!(policy.allows(&root, "eth0", Mode::Tap), Ok(0));
+            for peer in [&root, &member] {
+                assert!(policy.allows(peer, "eth0", Mode::Consume).unwrap_err().contains("--local"));
+            }
+        }
+        assert_eq!(parse("").unwrap().allows(&root, "eth0", Mode::Consume), Ok(0));
     }
 
     #[test]

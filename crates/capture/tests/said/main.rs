@@ -106,12 +106,24 @@ fn ring() -> impl Strategy<Value = RingState> {
 }
 
 fn answer() -> impl Strategy<Value = Answer> {
-    let granted = (device(), any::<[u64; 6]>(), 0u8..64, 18u32..29).prop_map(|(device, numbers, bit, shift)| {
-        let [id, packets, bytes, seen_before, first, decided] = numbers;
-        let past = Past { reaches_ns: first ^ decided, whole: id % 2 == 0 };
-        let geometry = buffer::live::Geometry::new(1 << shift, shift);
-        Granted { id, device, geometry, bit, matched_before: (packets, bytes), seen_before, first, decided, past }
-    });
+    let granted =
+        (device(), any::<[u64; 6]>(), 0u8..64, 18u32..29, text()).prop_map(|(device, numbers, bit, shift, note)| {
+            let [id, packets, bytes, seen_before, first, decided] = numbers;
+            let past = Past { reaches_ns: first ^ decided, whole: id % 2 == 0 };
+            let geometry = buffer::live::Geometry::new(1 << shift, shift);
+            Granted {
+                id,
+                device,
+                geometry,
+                bit,
+                matched_before: (packets, bytes),
+                seen_before,
+                first,
+                decided,
+                past,
+                note,
+            }
+        });
     let exchanged = (0u8..64, any::<(u64, u64)>(), any::<u64>()).prop_map(|(bit, matched_before, first)| Exchange {
         bit,
         matched_before,

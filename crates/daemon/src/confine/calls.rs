@@ -59,6 +59,8 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_shutdown,
     // Waiting, and waking.
     libc::SYS_ppoll,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
     libc::SYS_futex,
     libc::SYS_nanosleep,
     libc::SYS_clock_nanosleep,

@@ -20,8 +20,8 @@ pub struct Live {
     landing: Landing,
     booked: Ledger,
     looked: Instant,
-    /// What has to be said of the past it was asked for.
-    notice: Option<String>,
+    /// What has to be said when it begins.
+    notices: Vec<String>,
     /// Since when it gives only what was there already.
     stopped: Option<Instant>,
 }
@@ -30,8 +30,9 @@ impl Live {
     /// What this reader gets; `snap_len` bytes of each packet at most, 0 for all. It was to begin `last_ns` ago.
     pub fn new(tap: Tap, snap_len: u32, last_ns: u64) -> Live {
         let landing = Landing::new(&tap.device().name, tap.device().link_type, snap_len);
-        let notice = missing(&tap.device().name, tap.past(), last_ns);
-        Live { tap, landing, booked: Ledger::default(), looked: Instant::now(), notice, stopped: None }
+        let note = Some(tap.note().to_string()).filter(|note| !note.is_empty());
+        let notices = missing(&tap.device().name, tap.past(), last_ns).into_iter().chain(note).collect();
+        Live { tap, landing, booked: Ledger::default(), looked: Instant::now(), notices, stopped: None }
     }
 
     /// Brings what the ring's books say into the counters.
@@ -75,9 +76,7 @@ fn missing(device: &str, past: Past, wanted_ns: u64) -> Option<String> {
 
 impl Source for Live {
     fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
-        if let Some(notice) = self.notice.take() {
-            cx.notice(notice);
-        }
+        self.notices.drain(..).for_each(|notice| cx.notice(notice));
         let view = self.landing.view(cx)?;
         let mut given = 0;
         while given < PULL_BLOCKS {

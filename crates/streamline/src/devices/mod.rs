@@ -3,9 +3,11 @@
 //! - `auto` — through the daemon or not; [`Place`].
 //! - [`opener`] — chooses the writer for a device.
 //! - `present` — devices as they come and go; [`Present`].
-//! - `kernel_writer` — the kernel's program; `packet_writer` — a thread that copies from a packet socket.
+//! - `kernel_writer` — the kernel's program; `packet_writer` — a thread that copies from a packet socket;
+//!   `consume_writer` — threads that take packets away.
 
 pub(crate) mod auto;
+mod consume_writer;
 mod kernel_writer;
 pub mod opener;
 mod packet_writer;
