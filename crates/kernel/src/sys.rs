@@ -14,6 +14,7 @@ const LINK_CREATE: libc::c_int = 28;
 const LINK_UPDATE: libc::c_int = 29;
 
 const PROG_TYPE_SCHED_CLS: u32 = 3;
+const PROG_TYPE_XDP: u32 = 6;
 
 /// What the programs are offered under: some helpers are for GPL-compatible programs only.
 const LICENCE: &CStr = c"Dual MIT/GPL";
@@ -44,6 +45,8 @@ pub enum Hook {
     TcxIngress = 46,
     /// What goes out, before the queueing discipline.
     TcxEgress = 47,
+    /// What comes in, before anything else of the kernel's sees it; in the driver, if that can. There is one program at most.
+    Xdp = 37,
 }
 
 /// In front of the programs that are there.
@@ -152,6 +155,15 @@ pub fn freeze(map: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Loads a program for the TCX hooks.
 pub fn load(name: &str, code: &[Instruction]) -> Result<OwnedFd, LoadError> {
+    load_kind(PROG_TYPE_SCHED_CLS, name, code)
+}
+
+/// Loads a program for [`Hook::Xdp`].
+pub fn load_xdp(name: &str, code: &[Instruction]) -> Result<OwnedFd, LoadError> {
+    load_kind(PROG_TYPE_XDP, name, code)
+}
+
+fn load_kind(kind: u32, name: &str, code: &[Instruction]) -> Result<OwnedFd, LoadError> {
     #[repr(C)]
     struct Attr {
         prog_type: u32,
@@ -168,7 +180,7 @@ pub fn load(name: &str, code: &[Instruction]) -> Result<OwnedFd, LoadError> {
         expected_attach_type: u32,
     }
     let mut attr = Attr {
-        prog_type: PROG_TYPE_SCHED_CLS,
+        prog_type: kind,
         insn_cnt: code.len() as u32,
         insns: code.as_ptr() as u64,
         license: LICENCE.as_ptr() as u64,
@@ -273,7 +285,7 @@ pub fn test_run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> io::Resul
 pub struct Link(OwnedFd);
 
 impl Link {
-    /// Attaches a program in front of those that are there.
+    /// Attaches a program in front of those that are there; on [`Hook::Xdp`], where there is none.
     pub fn attach(program: BorrowedFd<'_>, interface: u32, hook: Hook) -> io::Result<Link> {
         #[repr(C)]
         struct Attr {
@@ -289,7 +301,7 @@ impl Link {
             prog_fd: raw(program),
             target_ifindex: interface,
             attach_type: hook as u32,
-            flags: BEFORE,
+            flags: if hook == Hook::Xdp { 0 } else { BEFORE },
             relative: 0,
             pad: 0,
             expected_revision: 0,

@@ -74,6 +74,7 @@ fn serve(args: &Args) -> Result<(), (Exit, String)> {
             (listening.map_err(failed(&format!("cannot listen at {place}")))?, place)
         }
     };
+    opener::remember_foreign_programs();
     confine::drop_capabilities().map_err(failed("capabilities cannot be dropped"))?;
     for (name, there) in confine::capabilities() {
         if !there && name != "CAP_SYS_ADMIN" {

@@ -3,8 +3,11 @@
 use crate::net::*;
 use driver::af_packet::{Direction, Options, Receiver};
 use driver::{Receive, Turn};
+use kernel::code::{Code, Register};
+use kernel::sys::{self, Hook, Link};
 use rustix::process::Signal;
 use serde_json::Value;
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -151,4 +154,59 @@ fn without_a_policy_nobody_takes_but_root_by_itself() {
     succeeded(&own.end());
     assert_eq!(packets(&net.path("own.pcap")), vec![(80, datagram(7, 53, 80)); 3]);
     assert_eq!(net.pair.near.link().xdp, None);
+}
+
+#[test]
+fn a_program_of_somebody_elses_stays_and_is_named() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(Some(POLICY));
+    let near = &net.pair.near;
+    // Passes everything.
+    let mut code = Code::default();
+    code.set(Register::R0, 2);
+    code.exit();
+    let program = sys::load_xdp("somebody_elses", &code.finish().unwrap()).unwrap();
+    let attach = || Link::attach(program.as_fd(), near.index, Hook::Xdp).unwrap();
+    let foreign = near.namespace.enter(attach).unwrap();
+    let number = near.link().xdp.expect("it is there").program;
+    let by_itself = |request: &str| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["run", "--local"]).arg(request.replace('D', net.device())).stdin(Stdio::null());
+        command
+    };
+    // The daemon was there before, and has no right to ask for its name any more.
+    let known = format!("XDP program {number} (`somebody_elses`) is attached to `near`");
+    let unknown = format!("XDP program {number} is attached to `near`");
+    let through_daemon = net.request("ethernet D mode=consume | count");
+    let attempts = [
+        (through_daemon, &unknown),
+        (by_itself("ethernet D mode=consume | count"), &known),
+        (by_itself("af_xdp D | count"), &known),
+    ];
+    for (mut command, expected) in attempts {
+        let output = near.namespace.enter(|| command.output().unwrap()).unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(expected), "{said}");
+        assert_eq!(near.link().xdp.expect("it stays").program, number);
+    }
+    // A daemon that came later has seen it.
+    let later = net.path("later");
+    let mut command = Command::new(PROGRAM);
+    command.arg("daemon").arg("--socket").arg(&later).arg("--config").arg(net.path("policy.toml"));
+    let _daemon = net.there(command);
+    until("it listens", || capture::client::Client::connect(&later, "a test").is_ok());
+    let mut command = Command::new(PROGRAM);
+    command.arg("run").arg("--daemon").arg(&later).arg(format!("ethernet {} mode=consume | count", net.device()));
+    let said = String::from_utf8_lossy(&command.output().unwrap().stderr).into_owned();
+    assert!(said.contains(&known), "{said}");
+    // It has let everything through meanwhile; when it is gone, the device can be taken.
+    let mut host = Host::new(&net.pair);
+    net.pair.far.sender().send(&datagram(1, 2, 80)).unwrap();
+    assert_eq!(host.until(&datagram(1, 2, 80)).len(), 1);
+    drop(foreign);
+    let taker = Running(Some(net.request("ethernet D mode=consume | count").spawn().unwrap()));
+    until("it reads", || net.readers() == 1);
+    succeeded(&taker.interrupt());
 }

@@ -65,6 +65,11 @@ impl Opened for Opener {
     }
 }
 
+/// Has the names of others' programs known later, when the right to ask for them may have been given up.
+pub fn remember_foreign_programs() {
+    driver::af_xdp::foreign::remember();
+}
+
 /// Of a driver's error.
 pub fn trouble(error: driver::Error) -> Trouble {
     let kind = match &error {
