@@ -5,13 +5,13 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-const MAP_CREATE: libc::c_int = 0;
-const MAP_UPDATE_ELEM: libc::c_int = 2;
-const PROG_LOAD: libc::c_int = 5;
+pub(crate) const MAP_CREATE: libc::c_int = 0;
+pub(crate) const MAP_UPDATE_ELEM: libc::c_int = 2;
+pub(crate) const PROG_LOAD: libc::c_int = 5;
 const PROG_TEST_RUN: libc::c_int = 10;
-const MAP_FREEZE: libc::c_int = 22;
-const LINK_CREATE: libc::c_int = 28;
-const LINK_UPDATE: libc::c_int = 29;
+pub(crate) const MAP_FREEZE: libc::c_int = 22;
+pub(crate) const LINK_CREATE: libc::c_int = 28;
+pub(crate) const LINK_UPDATE: libc::c_int = 29;
 
 const PROG_TYPE_SCHED_CLS: u32 = 3;
 const PROG_TYPE_XDP: u32 = 6;
@@ -78,6 +78,8 @@ impl std::fmt::Display for LoadError {
 impl std::error::Error for LoadError {}
 
 pub(crate) fn call<T>(command: libc::c_int, attr: &mut T) -> io::Result<libc::c_int> {
+    #[cfg(feature = "faults")]
+    crate::faults::step(command)?;
     // SAFETY: `attr` is one of the structures below or in `inventory`, which begin as `union bpf_attr` does for their command and whose size is
     // passed along; addresses in them are of memory that lives during the call.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
