@@ -106,7 +106,13 @@ fn what_is_taken_comes_to_the_reader_alone_and_to_the_host_when_it_is_gone() {
         sender.send(&last).unwrap();
         assert_eq!(host.until(&last), [last], "{round}");
     }
-    until("the device is as it was", || net.pair.near.link().promiscuity == 0);
+    // The daemon itself goes, without a word.
+    let _taker = Running(Some(as_nobody("ethernet D mode=consume | count").spawn().unwrap()));
+    until("it reads", || net.readers() == 1);
+    net.daemon.as_ref().expect("it was started").signal(Signal::KILL);
+    until("the device is as it was", || (net.pair.near.link().promiscuity, net.pair.near.link().xdp) == (0, None));
+    sender.send(&frames[1]).unwrap();
+    assert_eq!(host.until(&frames[1]), frames[1..2]);
 }
 
 #[test]
@@ -142,18 +148,20 @@ fn without_a_policy_nobody_takes_but_root_by_itself() {
     let output = net.request("ethernet D mode=consume | count").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("--local"), "{said}");
+    let pair = Pair::with_queues(2);
     let mut command = Command::new(PROGRAM);
-    let request = format!("ethernet {} mode=consume | head 3 | save own.pcap", net.device());
-    command.args(["run", "--local", "--stats", "json", &request]).stdin(Stdio::null());
-    let mut own = net.there(command);
-    let mut sender = net.pair.far.sender();
+    let request = format!("ethernet {} mode=consume | head 3 | save own.pcap", pair.near.name);
+    command.args(["run", "--local", "--stats", "json", &request]).current_dir(net.path("."));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut own = Running(Some(pair.near.namespace.enter(move || command.spawn().unwrap()).unwrap()));
+    let mut sender = pair.far.sender();
     until("three packets were taken", || {
         sender.send(&datagram(7, 53, 80)).unwrap();
         own.has_ended()
     });
     succeeded(&own.end());
     assert_eq!(packets(&net.path("own.pcap")), vec![(80, datagram(7, 53, 80)); 3]);
-    assert_eq!(net.pair.near.link().xdp, None);
+    assert_eq!(pair.near.link().xdp, None);
 }
 
 #[test]
