@@ -108,6 +108,15 @@ impl Client {
         }
     }
 
+    /// The rings of this device need not stay without readers any more.
+    pub fn forget(&self, device: &str) -> Result<(), Trouble> {
+        match self.ask(&Question::Forget(device.into()))?.0 {
+            Answer::Done => Ok(()),
+            Answer::Refused(kind, text) => Err(Trouble { kind, text }),
+            _ => Err(unexpected()),
+        }
+    }
+
     /// Ends another client.
     pub fn stop(&self, id: u64) -> Result<(), Trouble> {
         match self.ask(&Question::Stop(id))?.0 {

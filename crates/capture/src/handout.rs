@@ -23,6 +23,15 @@ pub struct Device {
     pub how: String,
 }
 
+/// How far back a ring reaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Past {
+    /// Packets of so many nanoseconds are there, at most.
+    pub reaches_ns: u64,
+    /// All of them are; else those that somebody else wanted.
+    pub whole: bool,
+}
+
 /// What a reader gets.
 #[derive(Debug)]
 pub struct Handout {
@@ -44,6 +53,10 @@ pub struct Handout {
     pub first: u64,
     /// The first packet that its expression decided on; of earlier ones the reader's own program says whether it wants them.
     pub decided: u64,
+    /// What the ring holds of the past.
+    pub past: Past,
+    /// What its user should know; empty if nothing.
+    pub note: String,
     /// Where its wake-ups come from, and what tells the owner that it is still there.
     pub line: OwnedFd,
 }

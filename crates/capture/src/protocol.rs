@@ -3,7 +3,7 @@
 //! A client says hello, then asks; every question has one answer. What comes from the other side is checked field by field.
 
 use crate::codec::{In, Out};
-use crate::handout::{Device, Exchange, Handout};
+use crate::handout::{Device, Exchange, Handout, Past};
 use crate::taps::{ReaderState, RingState};
 use crate::wish::Wish;
 use crate::writer::{Trouble, TroubleKind};
@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Where a daemon listens if nothing else is said.
 pub const SOCKET: &str = "/run/streamline/control";
@@ -39,6 +39,8 @@ pub enum Question {
     State,
     /// End this client, and its readers with it.
     Stop(u64),
+    /// The rings of this device need not stay without readers any more.
+    Forget(String),
 }
 
 /// What a reader gets, without the file descriptors.
@@ -60,6 +62,10 @@ pub struct Granted {
     pub first: u64,
     /// See [`Handout`].
     pub decided: u64,
+    /// See [`Handout`].
+    pub past: Past,
+    /// See [`Handout`].
+    pub note: String,
 }
 
 /// A client, as others see it.
@@ -82,6 +88,8 @@ pub struct ClientState {
 /// What is going on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DaemonState {
+    /// What the daemon's process is confined by, for people.
+    pub confined: String,
     /// Clients there are.
     pub clients: Vec<ClientState>,
     /// Rings there are.
@@ -119,6 +127,7 @@ impl Question {
             Question::Close(id) => out.u8(5).u64(*id),
             Question::State => out.u8(6),
             Question::Stop(id) => out.u8(7).u64(*id),
+            Question::Forget(device) => out.u8(8).text(device),
         };
         out.0
     }
@@ -134,6 +143,7 @@ impl Question {
             5 => Question::Close(fields.u64()?),
             6 => Question::State,
             7 => Question::Stop(fields.u64()?),
+            8 => Question::Forget(fields.text()?),
             _ => return None,
         };
         fields.is_empty().then_some(question)
@@ -150,7 +160,8 @@ impl Answer {
             Answer::Granted(granted) => {
                 let (packets, bytes) = granted.matched_before;
                 out.u8(3).u64(granted.id).device(&granted.device).geometry(&granted.geometry).u8(granted.bit);
-                out.u64(packets).u64(bytes).u64(granted.seen_before).u64(granted.first).u64(granted.decided)
+                out.u64(packets).u64(bytes).u64(granted.seen_before).u64(granted.first).u64(granted.decided);
+                out.u64(granted.past.reaches_ns).u8(granted.past.whole.into()).text(&granted.note)
             }
             Answer::Exchanged(exchange) => out.u8(4).exchange(exchange),
             Answer::Done => out.u8(5),
@@ -178,6 +189,8 @@ impl Answer {
                 seen_before: fields.u64()?,
                 first: fields.u64()?,
                 decided: fields.u64()?,
+                past: Past { reaches_ns: fields.u64()?, whole: fields.bool()? },
+                note: fields.text()?,
             }),
             4 => Answer::Exchanged(fields.exchange()?),
             5 => Answer::Done,
@@ -191,6 +204,7 @@ impl Answer {
 
 /// Entries are written whole or left out.
 fn encode_state(mut out: Out, state: &DaemonState) -> Vec<u8> {
+    out.text(&state.confined);
     let clients = state.clients.iter().map(encode_client);
     for entry in clients.chain(state.rings.iter().map(encode_ring)) {
         if out.0.len() + entry.0.len() <= MESSAGE_BYTES {
@@ -215,6 +229,7 @@ fn encode_ring(ring: &RingState) -> Out {
     let mut out = Out::default();
     let (packets, bytes) = ring.seen;
     out.u8(2).device(&ring.device).u32(ring.group).u64(ring.ring_bytes).u64(packets).u64(bytes).u64(ring.written);
+    out.u8(ring.kept.into());
     let readers = &ring.readers[..ring.readers.len().min(64)];
     out.u8(readers.len() as u8);
     for reader in readers {
@@ -229,7 +244,7 @@ fn encode_ring(ring: &RingState) -> Out {
 }
 
 fn decode_state(fields: &mut In<'_>) -> Option<DaemonState> {
-    let mut state = DaemonState::default();
+    let mut state = DaemonState { confined: fields.text()?, ..DaemonState::default() };
     while !fields.is_empty() {
         match fields.u8()? {
             1 => {
@@ -242,6 +257,7 @@ fn decode_state(fields: &mut In<'_>) -> Option<DaemonState> {
             2 => {
                 let (device, group, ring_bytes) = (fields.device()?, fields.u32()?, fields.u64()?);
                 let (seen, written) = ((fields.u64()?, fields.u64()?), fields.u64()?);
+                let kept = fields.bool()?;
                 let readers = (0..fields.u8()?).map(|_| {
                     let (id, bit) = (fields.u64()?, fields.u8()?);
                     Some(ReaderState { id, bit, matched: fields.u64()?, asleep: fields.bool()? })
@@ -249,7 +265,7 @@ fn decode_state(fields: &mut In<'_>) -> Option<DaemonState> {
                 let readers = readers.collect::<Option<Vec<_>>>()?;
                 let statistics = (0..fields.u8()?).map(|_| Some((fields.text()?, fields.u64()?)));
                 let statistics = statistics.collect::<Option<Vec<_>>>()?;
-                state.rings.push(RingState { device, group, ring_bytes, seen, written, readers, statistics });
+                state.rings.push(RingState { device, group, ring_bytes, seen, written, kept, readers, statistics });
             }
             _ => return None,
         }
@@ -269,15 +285,30 @@ impl Granted {
             seen_before: handout.seen_before,
             first: handout.first,
             decided: handout.decided,
+            past: handout.past,
+            note: handout.note.clone(),
         }
     }
 
     /// The hand-out again, with the file descriptors that came beside it.
     pub fn with(self, fds: Vec<OwnedFd>) -> Option<Handout> {
         let [words, slots, data, line] = <[OwnedFd; 4]>::try_from(fds).ok()?;
-        let Granted { id, device, geometry, bit, matched_before, seen_before, first, decided } = self;
+        let Granted { id, device, geometry, bit, matched_before, seen_before, first, decided, past, note } = self;
         let areas = Areas { words, slots, data };
-        Some(Handout { id, device, geometry, areas, bit, matched_before, seen_before, first, decided, line })
+        Some(Handout {
+            id,
+            device,
+            geometry,
+            areas,
+            bit,
+            matched_before,
+            seen_before,
+            first,
+            decided,
+            past,
+            note,
+            line,
+        })
     }
 }
 
@@ -319,6 +350,8 @@ mod tests {
             seen_before: 3,
             first: 4,
             decided: 5,
+            past: Past { reaches_ns: 6, whole: true },
+            note: "alone".into(),
         };
         let client = ClientState {
             id: 1,
@@ -334,6 +367,7 @@ mod tests {
             ring_bytes: 1 << 20,
             seen: (10, 11),
             written: 12,
+            kept: true,
             readers: vec![ReaderState { id: 7, bit: 5, matched: 3, asleep: true }],
             statistics: vec![("rx_missed".into(), 4)],
         };
@@ -343,7 +377,7 @@ mod tests {
             Answer::Granted(granted),
             Answer::Exchanged(Exchange { bit: 1, matched_before: (2, 3), first: 4 }),
             Answer::Done,
-            Answer::State(DaemonState { clients: vec![client], rings: vec![ring] }),
+            Answer::State(DaemonState { confined: "seccomp".into(), clients: vec![client], rings: vec![ring] }),
             Answer::Refused(TroubleKind::Denied, "no".into()),
         ];
         for answer in answers {
@@ -361,6 +395,7 @@ mod tests {
             Question::Close(3),
             Question::State,
             Question::Stop(4),
+            Question::Forget("eth0".into()),
         ];
         for question in questions {
             let packet = question.encode();

@@ -8,7 +8,7 @@
 
 use crate::clock::Offset;
 use crate::codec::Line;
-use crate::handout::{Device, Exchange, Handout};
+use crate::handout::{Device, Exchange, Handout, Past};
 use crate::wish::Share;
 use buffer::live::{LiveMemory, LiveReader, Look, Packet, SlotFlags};
 use program::Interpreter;
@@ -39,6 +39,8 @@ pub struct Tap {
     share: Option<Share>,
     /// The packets this reader may look at begin here.
     right: u64,
+    past: Past,
+    note: String,
     books: Books,
     /// An expression that was exchanged: earlier packets carry the old bit only.
     exchanged: Option<Exchanged>,
@@ -152,6 +154,8 @@ impl Tap {
             id: handout.id,
             device: handout.device,
             right: handout.first,
+            past: handout.past,
+            note: handout.note,
             reader,
             line: handout.line,
             offset: Offset::now(),
@@ -183,6 +187,16 @@ impl Tap {
     /// The device.
     pub fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// How far back the ring reached when this reader came.
+    pub fn past(&self) -> Past {
+        self.past
+    }
+
+    /// What its user should know; empty if nothing.
+    pub fn note(&self) -> &str {
+        &self.note
     }
 
     /// Packets may be found this much later than they came: the longest nap.

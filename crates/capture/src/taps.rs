@@ -6,8 +6,8 @@
 //! at a turn.
 
 use crate::codec::{LINE_BYTES, Line};
-use crate::handout::{Device, Exchange, Handout};
-use crate::wish::{By, PROGRAM_INSTRUCTIONS, Wish};
+use crate::handout::{Device, Exchange, Handout, Past};
+use crate::wish::{By, Direction, Mode, PROGRAM_INSTRUCTIONS, Wish};
 use crate::writer::{Expression, Opened, Trouble, TroubleKind, Writer, own};
 use buffer::live::{Areas, EXPRESSIONS, LiveMemory, LiveReader};
 use buffer::shared::segment::Access;
@@ -15,6 +15,7 @@ use program::cbpf::Instruction;
 use program::ir::Program;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::{Sender, channel};
@@ -35,6 +36,10 @@ pub fn ring_bytes(wanted: u64, most: u64) -> u64 {
 /// A bit that was freed is not given to the next before this long: packets under way may still have it set.
 const BIT_REST: Duration = Duration::from_millis(200);
 
+/// How long a ring may take to be taken down, and how often that is looked for.
+const TAKING_DOWN: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(5);
+
 /// Which ring: readers with different groups never share one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
@@ -42,7 +47,15 @@ struct Key {
     device: String,
     index: u32,
     group: u32,
+    mode: Mode,
     by: By,
+}
+
+impl Key {
+    /// Are these rings of one device, one that copies and one that takes away?
+    fn meets(&self, other: &Key) -> bool {
+        self.index == other.index && self.mode != other.mode
+    }
 }
 
 /// Owner of devices' rings.
@@ -65,6 +78,21 @@ struct State {
     given_up: Vec<Ring>,
     last_id: u64,
     ended: bool,
+    /// Devices, by index, whose packets are taken away, or were until a moment ago.
+    consumed: Arc<Mutex<BTreeSet<u32>>>,
+}
+
+/// A device's packets are taken away for as long as this is there.
+struct Consumed {
+    index: u32,
+    all: Arc<Mutex<BTreeSet<u32>>>,
+}
+
+impl Drop for Consumed {
+    fn drop(&mut self) {
+        // Nothing panics half way through a change of it.
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.index);
+    }
 }
 
 struct Ring {
@@ -76,10 +104,14 @@ struct Ring {
     readers: Vec<Reader>,
     /// When each bit was given back.
     freed: [Option<Instant>; EXPRESSIONS],
-    /// It stays without readers.
-    keep: bool,
+    /// The bit of all packets, where they are all kept: the ring stays without readers.
+    standing: Option<u8>,
+    /// Since when what it takes is what it takes now, by the writer's clock.
+    since: u64,
     /// The first packet in it that each group member may see: all of them, since the ring was made for the group.
     promiscuous: bool,
+    /// Where it takes packets away. Dropped behind the writer.
+    _consumed: Option<Consumed>,
 }
 
 struct Reader {
@@ -117,6 +149,8 @@ pub struct RingState {
     pub seen: (u64, u64),
     /// Packets written.
     pub written: u64,
+    /// It takes all packets, and stays without readers.
+    pub kept: bool,
     /// Its readers.
     pub readers: Vec<ReaderState>,
     /// What the writer and its device count besides, by name.
@@ -161,6 +195,17 @@ impl Taps {
         }
     }
 
+    /// Has a device's ring take every packet from now on, and stay without readers, until the device goes or this is taken
+    /// back: so that who comes later can look back. A ring that is there already is no larger for it.
+    pub fn keep(&self, device: &str, ring_bytes: u64, group: u32) -> Result<(), Trouble> {
+        self.shared.keep(device, ring_bytes, group)
+    }
+
+    /// The rings of a device need not stay without readers any more; were there any that had to?
+    pub fn forget(&self, device: &str) -> bool {
+        self.shared.forget(|key| key.device == device)
+    }
+
     /// Those of these readers that are there no more.
     pub fn gone(&self, ids: &[u64]) -> BTreeSet<u64> {
         let mut gone: BTreeSet<u64> = ids.iter().copied().collect();
@@ -181,8 +226,15 @@ impl Taps {
     /// Rings there are.
     pub fn states(&self) -> Vec<RingState> {
         let mut state = self.shared.lock();
-        let rings = state.rings.iter_mut();
-        rings.map(|(key, ring)| ring.state(key.group)).collect()
+        let keys: Vec<Key> = state.rings.keys().cloned().collect();
+        let describe = |(key, ring): (&Key, &mut Ring)| {
+            let mut state = ring.state(key.group);
+            if key.mode == Mode::Tap && keys.iter().any(|other| other.meets(key)) {
+                state.device.how.push_str("; what it receives is taken away by another reader");
+            }
+            state
+        };
+        state.rings.iter_mut().map(describe).collect()
     }
 }
 
@@ -194,6 +246,19 @@ impl Drop for Taps {
             // It has no way to panic that would not have to be told; rings go with the state either way.
             let _ = thread.join();
         }
+    }
+}
+
+/// Can what is wished be taken away from the host?
+fn may_be_consumed(wish: &Wish) -> Result<(), Trouble> {
+    let wrong = |text: &str| Err(Trouble::new(TroubleKind::Wish, format!("`{}`: {text}", wish.device)));
+    match wish {
+        Wish { by: By::Kernel | By::PacketSocket, .. } => {
+            wrong("packets are taken away by AF_XDP sockets and in no other way")
+        }
+        Wish { direction: Direction::Out, .. } => wrong("what the host sends cannot be taken away"),
+        Wish { keep: true, .. } => wrong("packets that are taken away are not kept for others"),
+        _ => Ok(()),
     }
 }
 
@@ -231,44 +296,110 @@ impl Shared {
         std::thread::sleep(rest.unwrap_or_default());
     }
 
+    fn key(&self, wish: &Wish, group: u32) -> Result<Key, Trouble> {
+        let index = self.opener.index(&wish.device)?;
+        let Wish { mode, by, .. } = wish;
+        Ok(Key { device: wish.device.clone(), index, group, mode: *mode, by: *by })
+    }
+
+    fn keep(&self, device: &str, ring_bytes: u64, group: u32) -> Result<(), Trouble> {
+        let wish = Wish { device: device.into(), ring_bytes, ..Wish::default() };
+        let key = self.key(&wish, group)?;
+        // A device that has another name now has a ring by that one from now on.
+        self.forget(|other| (other.index, other.group) == (key.index, key.group) && other.device != key.device);
+        self.await_bit(|state| state.rings.get(&key));
+        let mut state = self.lock();
+        let made = !state.rings.contains_key(&key);
+        let kept = state.ring(&key, self.opener.as_ref(), &wish).and_then(Ring::keep);
+        if kept.is_err() && made {
+            let unused = state.rings.remove(&key);
+            state.given_up.extend(unused);
+        }
+        self.release(state);
+        self.stir();
+        kept
+    }
+
+    fn forget(&self, is_meant: impl Fn(&Key) -> bool) -> bool {
+        let mut state = self.lock();
+        let kept = state.rings.iter_mut().filter(|(key, ring)| ring.standing.is_some() && is_meant(key));
+        let forgotten = kept.map(|(_, ring)| ring.forget()).count() > 0;
+        // Those without readers go, as if their last had gone now.
+        state.dismiss(|_| false);
+        self.release(state);
+        self.stir();
+        forgotten
+    }
+
     fn open(&self, wish: &Wish, group: u32) -> Result<Handout, Trouble> {
         let program = lower(&wish.program)?;
-        let index = self.opener.index(&wish.device)?;
-        let key = Key { device: wish.device.clone(), index, group, by: wish.by };
+        if wish.mode == Mode::Consume {
+            may_be_consumed(wish)?;
+        }
+        let key = self.key(wish, group)?;
+        let consumed = if wish.mode == Mode::Consume { Some(self.await_consumable(&key)?) } else { None };
         self.await_bit(|state| state.rings.get(&key));
         let mut guard = self.lock();
         let state = &mut *guard;
-        if state.rings.get(&key).is_some_and(|ring| ring.readers.len() == EXPRESSIONS) {
+        if state.rings.get(&key).is_some_and(|ring| ring.next_bit().is_none()) {
             // Some may have gone, and the thread not have come to it.
             state.turn();
         }
         let made = !state.rings.contains_key(&key);
-        if made {
-            let ring = Ring::open(self.opener.as_ref(), wish)?;
-            if ring.device.index != index {
-                let text = format!("`{}` was another device a moment ago", wish.device);
-                return Err(Trouble::new(TroubleKind::System, text));
-            }
-            state.rings.insert(key.clone(), ring);
-        }
-        let Some(ring) = state.rings.get_mut(&key) else {
-            return Err(Trouble::new(TroubleKind::System, "the ring is gone"));
-        };
         state.last_id += 1;
-        let admitted = ring.admit(state.last_id, wish, program);
+        let id = state.last_id;
+        let note = state.note(&key);
+        let ring = state.ring(&key, self.opener.as_ref(), wish)?;
+        if consumed.is_some() {
+            ring._consumed = consumed;
+        }
+        let stood = ring.standing.is_some();
+        let kept = if wish.keep { ring.keep() } else { Ok(()) };
+        let admitted = kept.and_then(|()| ring.admit(id, wish, program));
+        if admitted.is_err() && !stood {
+            ring.forget();
+        }
         let (grace, memory) = (ring.writer.grace(), ring.memory.clone());
         if admitted.is_err() && made {
             state.given_up.extend(state.rings.remove(&key));
         }
         self.release(guard);
         self.stir();
-        let mut handout = admitted?;
+        let mut handout = Handout { note, ..admitted? };
         if handout.decided > handout.first {
             // Who looks back decides itself on everything the earlier expressions decided on.
             grace();
             handout.decided = memory.next();
         }
         Ok(handout)
+    }
+
+    /// Takes a device for who is to have its packets alone. Where somebody who had them is being taken down, waits for that.
+    fn await_consumable(&self, key: &Key) -> Result<Consumed, Trouble> {
+        let end = Instant::now() + TAKING_DOWN;
+        loop {
+            let mut state = self.lock();
+            // Some may have gone, and the thread not have come to it.
+            if state.turn() {
+                self.stir();
+            }
+            let is_consumed = state.rings.keys().any(|other| other.mode == Mode::Consume && other.index == key.index);
+            let all = Arc::clone(&state.consumed);
+            self.release(state);
+            let is_free = !is_consumed && all.lock().unwrap_or_else(PoisonError::into_inner).insert(key.index);
+            if is_free {
+                return Ok(Consumed { index: key.index, all });
+            }
+            if is_consumed || Instant::now() >= end {
+                let text = format!(
+                    "packets of `{}` are taken away by another reader already, and can be by one only; `mode=tap` copies \
+                     what the host sees",
+                    key.device
+                );
+                return Err(Trouble::new(TroubleKind::Full, text));
+            }
+            std::thread::sleep(LOOK);
+        }
     }
 
     fn exchange(&self, id: u64, program: &[Instruction]) -> Result<Exchange, Trouble> {
@@ -343,6 +474,37 @@ impl Shared {
 }
 
 impl State {
+    /// A device's ring; made, if there is none.
+    fn ring(&mut self, key: &Key, opener: &dyn Opened, wish: &Wish) -> Result<&mut Ring, Trouble> {
+        match self.rings.entry(key.clone()) {
+            Entry::Occupied(ring) => Ok(ring.into_mut()),
+            Entry::Vacant(place) => {
+                let ring = Ring::open(opener, wish)?;
+                if ring.device.index != key.index {
+                    let text = format!("`{}` was another device a moment ago", wish.device);
+                    return Err(Trouble::new(TroubleKind::System, text));
+                }
+                Ok(place.insert(ring))
+            }
+        }
+    }
+
+    /// What a reader of this ring should know of other rings of its device.
+    fn note(&self, key: &Key) -> String {
+        let met = self.rings.iter().filter(|(other, _)| other.meets(key));
+        let readers: usize = met.clone().map(|(_, ring)| ring.readers.len()).sum();
+        let device = &key.device;
+        match key.mode {
+            Mode::Tap if met.count() > 0 => {
+                format!("what `{device}` receives is taken away by another reader: it does not come here")
+            }
+            Mode::Consume if readers > 0 => {
+                format!("{readers} other readers of `{device}` see nothing any more of what it receives")
+            }
+            _ => String::new(),
+        }
+    }
+
     /// One look at every bell and every line; were there readers that went?
     fn turn(&mut self) -> bool {
         let mut gone = Vec::new();
@@ -377,7 +539,7 @@ impl State {
                 }
                 !gone
             });
-            if ring.readers.is_empty() && !ring.keep {
+            if ring.readers.is_empty() && ring.standing.is_none() {
                 return true;
             }
             if ring.readers.len() < before {
@@ -395,10 +557,11 @@ impl State {
 
 impl Ring {
     fn open(opener: &dyn Opened, wish: &Wish) -> Result<Ring, Trouble> {
-        let writer = opener.open(&wish.device, ring_bytes(wish.ring_bytes, u64::MAX), wish.by)?;
+        let writer = opener.open(&wish.device, ring_bytes(wish.ring_bytes, u64::MAX), wish.mode, wish.by)?;
         let memory = LiveMemory::map(writer.areas(), writer.geometry(), Access::Read)
             .map_err(|error| Trouble::system("the ring cannot be mapped", &error))?;
         let device = writer.device();
+        let since = writer.now();
         let fds = [Some(writer.bell()), writer.events()].into_iter().flatten();
         let bells = fds.map(|fd| own(fd).map(Arc::new)).collect::<Result<_, _>>()?;
         Ok(Ring {
@@ -408,18 +571,55 @@ impl Ring {
             memory,
             readers: Vec::new(),
             freed: [None; EXPRESSIONS],
-            keep: wish.keep,
+            standing: None,
+            since,
             promiscuous: false,
+            _consumed: None,
         })
     }
 
     fn expressions(&self) -> Vec<Expression> {
-        self.readers.iter().map(|reader| reader.expression.clone()).collect()
+        let all = |bit| Expression { bit, program: None, direction: Direction::Both, sample: 1 };
+        self.readers.iter().map(|reader| reader.expression.clone()).chain(self.standing.map(all)).collect()
+    }
+
+    /// Takes every packet from now on; all or nothing.
+    fn keep(&mut self) -> Result<(), Trouble> {
+        if self.standing.is_some() {
+            return Ok(());
+        }
+        let bit = self.free_bit()?;
+        self.standing = Some(bit);
+        let set = self.writer.set(&self.expressions()).and_then(|()| self.set_promiscuous());
+        if set.is_err() {
+            self.forget();
+        }
+        self.since = self.writer.now();
+        set
+    }
+
+    /// Takes what its readers want, and no more.
+    fn forget(&mut self) {
+        if let Some(bit) = self.standing.take() {
+            self.freed[usize::from(bit)] = Some(Instant::now());
+            // As when a reader goes.
+            let _ = self.writer.set(&self.expressions());
+            let _ = self.set_promiscuous();
+            self.since = self.writer.now();
+        }
+    }
+
+    /// How far back it reaches.
+    fn past(&self) -> Past {
+        let now = self.writer.now();
+        let oldest = LiveReader::new(self.memory.clone(), 0).oldest_time().unwrap_or(0);
+        Past { reaches_ns: now.saturating_sub(oldest.max(self.since)), whole: self.standing.is_some() }
     }
 
     /// The bit that is free for longest.
     fn next_bit(&self) -> Option<u8> {
-        let taken = self.readers.iter().fold(0u64, |taken, reader| taken | 1 << reader.expression.bit);
+        let taken = self.readers.iter().map(|reader| reader.expression.bit).chain(self.standing);
+        let taken = taken.fold(0u64, |taken, bit| taken | 1 << bit);
         let free = (0..EXPRESSIONS as u8).filter(|bit| taken & 1 << bit == 0);
         free.min_by_key(|bit| self.freed[usize::from(*bit)])
     }
@@ -461,6 +661,7 @@ impl Ring {
                 reader.position()
             }
         };
+        let past = if wish.last_ns > 0 { self.past() } else { Past::default() };
         let expression = Expression { bit, program, direction: wish.direction, sample: wish.sample.max(1) };
         self.readers.push(Reader {
             id,
@@ -481,7 +682,6 @@ impl Ring {
             let _ = self.writer.set(&self.expressions());
             return Err(trouble);
         }
-        self.keep |= wish.keep;
         // Who looks back takes what was written for others, too; who does not begins before its expression was set, so that
         // it misses nothing.
         let decided = if wish.last_ns > 0 { self.memory.next() } else { first };
@@ -495,6 +695,8 @@ impl Ring {
             seen_before,
             first,
             decided,
+            past,
+            note: String::new(),
             line: theirs,
         })
     }
@@ -519,7 +721,7 @@ impl Ring {
     }
 
     fn set_promiscuous(&mut self) -> Result<(), Trouble> {
-        let wanted = self.readers.iter().any(|reader| reader.promiscuous);
+        let wanted = self.standing.is_some() || self.readers.iter().any(|reader| reader.promiscuous);
         if wanted != self.promiscuous {
             self.writer.promiscuous(wanted)?;
             self.promiscuous = wanted;
@@ -565,6 +767,7 @@ impl Ring {
             ring_bytes: self.writer.geometry().ring_bytes,
             seen: (seen.packets, seen.wire_bytes),
             written: self.memory.next(),
+            kept: self.standing.is_some(),
             readers: readers.collect(),
             statistics: self.writer.statistics(),
         }

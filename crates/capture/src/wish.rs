@@ -16,12 +16,12 @@ pub enum Direction {
 }
 
 /// What becomes of the packets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// A copy is taken; the host sees them as before.
     #[default]
     Tap,
-    /// What is wanted is taken away from the host.
+    /// What the device receives is taken away from the host, by one reader.
     Consume,
 }
 
@@ -89,7 +89,7 @@ pub struct Wish {
     pub ring_bytes: u64,
     /// Begin with packets that were seen up to so many nanoseconds ago, where they are still there.
     pub last_ns: u64,
-    /// The ring stays when this reader goes, for readers that look back.
+    /// From now on the ring takes every packet, and it stays when its readers go, for readers that look back.
     pub keep: bool,
 }
 

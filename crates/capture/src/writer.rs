@@ -1,7 +1,7 @@
 //! What the writer of a device's ring must be able to do. The kernel's program is one, a thread that copies another.
 
 use crate::handout::Device;
-use crate::wish::{By, Direction};
+use crate::wish::{By, Direction, Mode};
 use buffer::live::{Areas, Geometry};
 use program::ir::Program;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -135,7 +135,7 @@ pub trait Opened: Send + Sync {
     fn index(&self, device: &str) -> Result<u32, Trouble>;
 
     /// The writer for a device, with a ring of about so many bytes, before any expression.
-    fn open(&self, device: &str, ring_bytes: u64, by: By) -> Result<Box<dyn Writer>, Trouble>;
+    fn open(&self, device: &str, ring_bytes: u64, mode: Mode, by: By) -> Result<Box<dyn Writer>, Trouble>;
 }
 
 /// A file descriptor of one's own.

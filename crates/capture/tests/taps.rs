@@ -4,7 +4,7 @@ use buffer::live::{Areas, Facts, Geometry, SlotFlags};
 use capture::copying::{Copying, Ring, ring};
 use capture::tap::{Found, Rest};
 use capture::writer::TroubleKind;
-use capture::{By, Device, Direction, Expression, Opened, Share, Tap, Taps, Trouble, Wish, Writer};
+use capture::{By, Device, Direction, Expression, Mode, Opened, Share, Tap, Taps, Trouble, Wish, Writer};
 use program::cbpf::Instruction;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::VecDeque;
@@ -63,7 +63,7 @@ impl Opened for Player {
         Ok(1)
     }
 
-    fn open(&self, device: &str, ring_bytes: u64, _by: By) -> Result<Box<dyn Writer>, Trouble> {
+    fn open(&self, device: &str, ring_bytes: u64, _mode: Mode, _by: By) -> Result<Box<dyn Writer>, Trouble> {
         self.does.step("opening")?;
         let (ring, half) = ring("played", ring_bytes)?;
         self.halves.lock().unwrap().push_back(half);
@@ -140,8 +140,19 @@ fn publish(half: &mut Copying, numbers: impl Iterator<Item = u64>) {
             bytes[8..16].copy_from_slice(&number.to_le_bytes());
             let flags = if number % 2 == 1 { SlotFlags::OUTBOUND } else { SlotFlags::default() };
             let hash = (number as u32).wrapping_mul(0x9e37_79b9);
-            publisher.publish(Facts { wire: 60, flags, hash, ..Facts::default() }, &bytes);
+            let time = capture::clock::monotonic();
+            publisher.publish(Facts { wire: 60, time, flags, hash, ..Facts::default() }, &bytes);
         });
+    }
+}
+
+/// Waits until something is so.
+#[track_caller]
+fn until(is_so: impl Fn() -> bool, what: &str) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(30), "{what}");
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -366,7 +377,7 @@ fn a_reader_that_talks_nonsense_is_let_go() {
 #[test]
 fn past_packets_are_there_for_who_asks() {
     let (player, taps) = player();
-    let keeper = taps.open(&Wish { keep: true, ..wish() }, 0).unwrap();
+    let keeper = taps.open(&Wish { keep: true, program: first_byte(7), ..wish() }, 0).unwrap();
     let mut half = player.halves.lock().unwrap().pop_front().unwrap();
     let now = capture::clock::monotonic();
     for (number, age_ms) in [(0u64, 9000), (1, 4000), (2, 1000), (3, 0)] {
@@ -380,8 +391,10 @@ fn past_packets_are_there_for_who_asks() {
     drop(keeper);
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(taps.states().len(), 1, "a kept ring stays");
+    assert!(taps.states()[0].kept);
     let looking_back = Wish { last_ns: 5_000_000_000, ..wish() };
     let mut tap = Tap::new(taps.open(&looking_back, 0).unwrap(), None, None).unwrap();
+    assert!(tap.past().whole && tap.past().reaches_ns < 5_000_000_000, "{:?}", tap.past());
     publish(&mut half, 4..6);
     assert_eq!(take(&mut tap), [1, 2, 3, 4, 5]);
     let ledger = tap.ledger();
@@ -389,9 +402,88 @@ fn past_packets_are_there_for_who_asks() {
     let program = first_byte(1);
     let decides = program::Interpreter::from_cbpf(&program).unwrap();
     let looking_back = Wish { program, ..looking_back };
+    drop(tap);
     let mut tap = Tap::new(taps.open(&looking_back, 0).unwrap(), Some(decides), None).unwrap();
     publish(&mut half, 6..12);
     assert_eq!(take(&mut tap), [5, 9], "of the past and of now by the same expression");
+    drop(tap);
+    assert!(taps.forget("played0") && !taps.forget("played0"));
+    until(|| taps.states().is_empty(), "a ring that is kept no more goes with its last reader");
+}
+
+#[test]
+fn what_is_kept_is_everything_and_as_much_as_the_ring_holds() {
+    let (player, taps) = player();
+    taps.keep("played0", 1 << 18, 3).unwrap();
+    taps.keep("played0", 1 << 18, 3).unwrap();
+    assert_eq!((taps.states().len(), player.does.promiscuous.load(Ordering::SeqCst)), (1, 1));
+    let mut half = player.halves.lock().unwrap().pop_front().unwrap();
+    let looking_back = Wish { last_ns: 60_000_000_000, ..wish() };
+    publish(&mut half, 0..100);
+    let mut tap = Tap::new(taps.open(&looking_back, 3).unwrap(), None, None).unwrap();
+    assert_eq!(take(&mut tap), (0..100).collect::<Vec<u64>>());
+    // Of who has another ring, nothing.
+    let other = Tap::new(taps.open(&looking_back, 4).unwrap(), None, None).unwrap();
+    assert_eq!((other.position(), other.past().whole), (0, false));
+    // Once round the ring: the clock of the past begins with the oldest packet.
+    let began = tap.past().reaches_ns;
+    publish(&mut half, 100..20_000);
+    drop(tap);
+    let mut tap = Tap::new(taps.open(&looking_back, 3).unwrap(), None, None).unwrap();
+    let taken = take(&mut tap);
+    assert!(taken[0] > 100 && taken.last() == Some(&19_999), "{taken:?}");
+    assert!(tap.past().whole && tap.past().reaches_ns < began + 60_000_000_000);
+    // A step that fails leaves the ring as it was.
+    player.does.fails.store(1, Ordering::SeqCst);
+    assert!(taps.keep("played0", 1 << 18, 4).is_err());
+    assert_eq!(taps.states().iter().filter(|ring| ring.kept).count(), 1);
+    assert!(taps.forget("played0"));
+    drop((tap, other));
+    until(|| taps.states().is_empty(), "both rings go");
+}
+
+#[test]
+fn one_reader_takes_away_and_others_are_told() {
+    let (player, taps) = player();
+    let taking = Wish { mode: Mode::Consume, ..wish() };
+    let copies = taps.open(&wish(), 0).unwrap();
+    assert_eq!(copies.note, "");
+    let (say, lingers) = mpsc::channel();
+    *player.lingers.lock().unwrap() = Some(lingers);
+    let first = taps.open(&taking, 0).unwrap();
+    assert!(first.note.contains("1 other readers of `played0`"), "{}", first.note);
+    assert!(taps.open(&wish(), 1).unwrap().note.contains("does not come here"));
+    for group in [0, 1] {
+        let refused = taps.open(&taking, group).unwrap_err();
+        assert!(refused.kind == TroubleKind::Full && refused.text.contains("another reader already"), "{refused}");
+    }
+    let hows: Vec<String> = taps.states().into_iter().map(|state| state.device.how).collect();
+    assert_eq!(hows.iter().filter(|how| how.contains("taken away by another")).count(), 1, "{hows:?}");
+    // It goes, and its writer takes its time: who comes next waits for that.
+    drop(first);
+    until(|| taps.states().len() == 1, "its ring is given up");
+    let alive = Arc::strong_count(&player.alive);
+    let next = std::thread::scope(|scope| {
+        let next = scope.spawn(|| taps.open(&taking, 1));
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(!next.is_finished() && Arc::strong_count(&player.alive) == alive);
+        say.send(()).unwrap();
+        next.join().unwrap()
+    });
+    assert!(next.is_ok());
+    for wrong in [
+        Wish { by: By::Kernel, ..taking.clone() },
+        Wish { direction: Direction::Out, ..taking.clone() },
+        Wish { keep: true, ..taking.clone() },
+    ] {
+        assert_eq!(taps.open(&wrong, 0).unwrap_err().kind, TroubleKind::Wish);
+    }
+    // What fails leaves the device to who comes next.
+    drop(next);
+    until(|| taps.states().len() == 1, "its ring is given up");
+    player.does.fails.store(1, Ordering::SeqCst);
+    assert_eq!(taps.open(&taking, 0).unwrap_err().kind, TroubleKind::System);
+    assert!(taps.open(&taking, 0).is_ok());
 }
 
 #[test]

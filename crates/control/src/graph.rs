@@ -115,10 +115,9 @@ impl Call {
                 filter::param::Value::List(list) => {
                     list.iter().for_each(|text| label.push_str(&format!(" {key}{}", quoted(text))));
                 }
-                filter::param::Value::Number(number) if param.kind == filter::ParamType::Duration => {
-                    label.push_str(&format!(" {key}{number}ns"));
+                filter::param::Value::Number(number) => {
+                    label.push_str(&format!(" {key}{}", param.kind.print(*number)));
                 }
-                filter::param::Value::Number(number) => label.push_str(&format!(" {key}{number}")),
                 filter::param::Value::Flag(flag) => {
                     label.push_str(&format!(" {key}{}", if *flag { "yes" } else { "no" }))
                 }

@@ -1,8 +1,45 @@
-//! What the daemon gives up before it listens: every capability that opening devices and loading programs does not take.
+//! What the daemon gives up before it listens: every capability that opening devices and loading programs does not take,
+//! every system call it does not make, and every file.
+//!
+//! - here — capabilities, limits; `calls` — seccomp; `files` — Landlock.
+//!
+//! Where a kernel has one of these guards not, the daemon runs without it, and says so.
+
+mod calls;
+mod files;
 
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::io;
+use std::path::Path;
+
+/// Something that holds of this process from some moment on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guard {
+    /// What holds, for people.
+    pub name: &'static str,
+    /// Does it hold? Else why not.
+    pub held: Result<(), String>,
+}
+
+/// Confines this thread and those it will start, for good. `folder` is where the socket lies that is to be removed in the end.
+/// New privileges have to be given up before ([`drop_capabilities`]), and everything opened that is written to.
+pub fn confine(folder: Option<&Path>) -> [Guard; 2] {
+    // The second takes away the calls that the first makes.
+    let files = files::confine(folder);
+    [files, calls::confine()]
+}
+
+/// What [`confine`] could do here. Nothing is confined by asking.
+pub fn supported() -> [Guard; 2] {
+    [files::supported(), calls::supported()]
+}
+
+/// Guards as one line, for people.
+pub fn describe(guards: &[Guard]) -> String {
+    let held = guards.iter().filter(|guard| guard.held.is_ok()).map(|guard| guard.name);
+    ["few capabilities"].into_iter().chain(held).collect::<Vec<_>>().join(", ")
+}
 
 /// What is kept: raw sockets and rings, devices' settings, programs, and programs without the verifier's guards against
 /// speculation, which take a third of the time of a packet (BENCHMARKS.md). Programs load without the last, too.

@@ -3,6 +3,7 @@
 //!
 //! - [`policy`] — who may do what, from a file; without one, root and the group `streamline` may tap.
 //! - [`server`] — the control socket: one thread a client, asked and answered. Start reading here.
+//! - `standing` — rings that the policy keeps without readers.
 //! - [`confine`] — what the daemon gives up before it listens.
 //!
 //! What is said is in [`capture::protocol`]; the rings are [`capture::Taps`].
@@ -12,6 +13,7 @@
 pub mod confine;
 pub mod policy;
 pub mod server;
+mod standing;
 
 pub use policy::Policy;
 pub use server::{Listening, MayConnect, Server};

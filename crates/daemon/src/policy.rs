@@ -9,9 +9,11 @@
 //! groups = ["streamline"]
 //! devices = ["eth*", "wlan0"]
 //! modes = ["tap"]     # tap: read copies; consume: take packets away; send
+//! keep = "64M"        # the last so many bytes of each of these devices are there for readers that look back
 //! ```
 //!
-//! Root may do everything. Readers that two different entries allow never share a ring.
+//! Root may do everything (but nobody may consume without a file), and looks back into the ring of the first entry that keeps a device. Readers that two different
+//! entries allow never share a ring.
 
 use capture::Mode;
 use serde::Deserialize;
@@ -45,16 +47,19 @@ pub struct Policy {
     pub ring_bytes: u64,
     /// Readers one user may have at a time.
     pub readers: usize,
+    from_file: bool,
     entries: Vec<Entry>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Entry {
     users: Vec<u32>,
     groups: Vec<u32>,
     everybody: bool,
     devices: Vec<String>,
     modes: Vec<Allowed>,
+    /// Bytes of a standing ring.
+    keep: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -92,6 +97,7 @@ struct Allow {
     everybody: bool,
     devices: Vec<String>,
     modes: Vec<Allowed>,
+    keep: Option<String>,
 }
 
 /// Names and numbers of users or groups.
@@ -102,21 +108,15 @@ impl Policy {
     pub fn without_file() -> Policy {
         let groups = group().into_iter().collect();
         let entry =
-            Entry { users: vec![], groups, everybody: false, devices: vec!["*".into()], modes: vec![Allowed::Tap] };
-        Policy { ring_bytes: RING_BYTES, readers: READERS, entries: vec![entry] }
+            Entry { users: vec![], groups, devices: vec!["*".into()], modes: vec![Allowed::Tap], ..Entry::default() };
+        Policy { ring_bytes: RING_BYTES, readers: READERS, from_file: false, entries: vec![entry] }
     }
 
     /// Whoever is let in may tap everything: for a daemon that only the process it was made by can speak to, and that has
     /// no more rights than that one.
     pub fn for_one() -> Policy {
-        let entry = Entry {
-            users: vec![],
-            groups: vec![],
-            everybody: true,
-            devices: vec!["*".into()],
-            modes: vec![Allowed::Tap],
-        };
-        Policy { ring_bytes: RING_BYTES, readers: READERS, entries: vec![entry] }
+        let entry = Entry { everybody: true, devices: vec!["*".into()], modes: vec![Allowed::Tap], ..Entry::default() };
+        Policy { ring_bytes: RING_BYTES, readers: READERS, from_file: false, entries: vec![entry] }
     }
 
     /// Reads a file; the error says where in it something is wrong.
@@ -141,22 +141,40 @@ impl Policy {
             if allow.users.is_empty() && allow.groups.is_empty() && !allow.everybody {
                 return Err("an entry allows nobody: it needs users, groups or everybody = true".to_string());
             }
+            let keep = match &allow.keep {
+                None => None,
+                Some(text) => Some(size(text).ok_or_else(|| format!("keep: `{text}` is no size; as 64M"))?),
+            };
+            if keep.is_some_and(|bytes| bytes > ring_bytes) {
+                return Err(format!("keep: more than the {ring_bytes} bytes that limits.ring lets a ring have"));
+            }
+            if keep.is_some() && !allow.modes.contains(&Allowed::Tap) {
+                return Err("keep: an entry that does not allow \"tap\" has no readers that look back".to_string());
+            }
             Ok(Entry {
                 users: allow.users.iter().map(|name| number(users, "user", name)).collect::<Result<_, _>>()?,
                 groups: allow.groups.iter().map(|name| number(groups, "group", name)).collect::<Result<_, _>>()?,
                 everybody: allow.everybody,
                 devices: allow.devices,
                 modes: allow.modes,
+                keep,
             })
         };
         let entries = file.allow.into_iter().map(entry).collect::<Result<_, _>>()?;
-        Ok(Policy { ring_bytes, readers, entries })
+        Ok(Policy { ring_bytes, readers, from_file: true, entries })
     }
 
     /// May this peer read this device in this mode? Gives the number of its trust group; else why not.
     pub fn allows(&self, peer: &Peer, device: &str, mode: Mode) -> Result<u32, String> {
+        if mode == Mode::Consume && !self.from_file {
+            let text = "packets may be taken away from the host where the daemon's policy says so (`--config`, `modes = \
+                        [\"consume\"]`; then root may, too), or by root without a daemon (`--local`)";
+            return Err(text.to_string());
+        }
         if peer.user == 0 {
-            return Ok(0);
+            // Who may see everything shares the ring that has everything.
+            let kept = if mode == Mode::Tap { self.kept(device).next() } else { None };
+            return Ok(kept.map_or(0, |(group, _)| group));
         }
         let wanted = match mode {
             Mode::Tap => Allowed::Tap,
@@ -180,6 +198,18 @@ impl Policy {
             )),
             None => Err(format!("the daemon's policy does not let user {} read `{device}` in this mode", peer.user)),
         }
+    }
+
+    /// Are there devices whose packets are kept?
+    pub(crate) fn keeps(&self) -> bool {
+        self.entries.iter().any(|entry| entry.keep.is_some())
+    }
+
+    /// The trust groups for which a device's packets are kept, and the bytes of each one's ring.
+    pub(crate) fn kept(&self, device: &str) -> impl Iterator<Item = (u32, u64)> {
+        let kept = self.entries.iter().enumerate().filter_map(|(at, entry)| Some((at as u32 + 1, entry, entry.keep?)));
+        let concerns = move |entry: &Entry| entry.devices.iter().any(|pattern| matches(pattern, device));
+        kept.filter(move |(_, entry, _)| concerns(entry)).map(|(group, _, bytes)| (group, bytes))
     }
 
     /// May this peer look at what others do, and end it?
@@ -209,8 +239,9 @@ fn matches(pattern: &str, name: &str) -> bool {
     rest.len() >= last.len() && rest.ends_with(last)
 }
 
-/// `64M`: bytes.
+/// `64M`, or `64MiB`: bytes.
 fn size(text: &str) -> Option<u64> {
+    let text = text.strip_suffix("iB").unwrap_or(text);
     let (digits, shift) = match text.as_bytes().last()? {
         b'k' | b'K' => (&text[..text.len() - 1], 10),
         b'M' => (&text[..text.len() - 1], 20),
@@ -250,7 +281,7 @@ mod tests {
              [[allow]]\ngroups = [\"net\", \"77\"]\ndevices = [\"*\"]\nmodes = [\"tap\", \"consume\"]\n",
         )
         .unwrap();
-        assert_eq!((policy.ring_bytes, policy.readers), (1 << 20, READERS));
+        assert_eq!((policy.ring_bytes, policy.readers, policy.keeps()), (1 << 20, READERS, false));
         let (anna, both, stranger) = (peer(1000, &[1000]), peer(1000, &[50]), peer(1, &[1]));
         assert_eq!(policy.allows(&anna, "eth0", Mode::Tap), Ok(1));
         assert_eq!(policy.allows(&both, "wlan0", Mode::Tap), Ok(2));
@@ -263,12 +294,48 @@ mod tests {
     }
 
     #[test]
+    fn without_a_file_nobody_takes_packets_away() {
+        let (root, member) = (peer(0, &[]), peer(1000, &[7]));
+        for policy in [Policy::without_file(), Policy::for_one()] {
+            assert_eq!(policy.allows(&root, "eth0", Mode::Tap), Ok(0));
+            for peer in [&root, &member] {
+                assert!(policy.allows(peer, "eth0", Mode::Consume).unwrap_err().contains("--local"));
+            }
+        }
+        assert_eq!(parse("").unwrap().allows(&root, "eth0", Mode::Consume), Ok(0));
+    }
+
+    #[test]
+    fn packets_are_kept_for_who_may_read_them() {
+        let policy = parse(
+            "[[allow]]\nusers = [\"anna\"]\ndevices = [\"eth*\"]\nmodes = [\"tap\"]\n\
+             [[allow]]\ngroups = [\"net\"]\ndevices = [\"*0\"]\nmodes = [\"tap\"]\nkeep = \"64MiB\"\n\
+             [[allow]]\neverybody = true\ndevices = [\"eth0\"]\nmodes = [\"tap\"]\nkeep = \"1M\"\n",
+        )
+        .unwrap();
+        assert!(policy.keeps());
+        let kept = |device| policy.kept(device).collect::<Vec<_>>();
+        assert_eq!(kept("eth0"), [(2, 64 << 20), (3, 1 << 20)]);
+        assert_eq!(kept("wlan0"), [(2, 64 << 20)]);
+        assert_eq!(kept("eth1"), []);
+        let root = peer(0, &[]);
+        assert_eq!(policy.allows(&root, "wlan0", Mode::Tap), Ok(2), "root looks back into what is kept");
+        assert_eq!(
+            (policy.allows(&root, "eth1", Mode::Tap), policy.allows(&root, "eth0", Mode::Consume)),
+            (Ok(0), Ok(0))
+        );
+    }
+
+    #[test]
     fn mistakes_are_told() {
         for (text, told) in [
             ("[[allow]]\nusers=[\"bob\"]\ndevices=[]\nmodes=[]", "there is no user `bob`"),
             ("[[allow]]\ndevices=[]\nmodes=[]", "allows nobody"),
             ("[[allow]]\nusers=[\"anna\"]\ndevices=[]\nmodes=[\"tab\"]", "unknown variant `tab`"),
             ("[limits]\nring=\"big\"", "`big` is no size"),
+            ("[[allow]]\neverybody=true\ndevices=[]\nmodes=[\"tap\"]\nkeep=\"all\"", "`all` is no size"),
+            ("[[allow]]\neverybody=true\ndevices=[]\nmodes=[\"tap\"]\nkeep=\"9G\"", "limits.ring"),
+            ("[[allow]]\neverybody=true\ndevices=[]\nmodes=[\"consume\"]\nkeep=\"9M\"", "no readers that look back"),
             ("[limit]\n", "unknown field `limit`"),
             ("[limits\n", "line 1"),
         ] {

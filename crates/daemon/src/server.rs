@@ -4,6 +4,7 @@
 //! sleeping thread. A client's readers go with its connection, and by their own lines.
 
 use crate::policy::{Peer, Policy};
+use crate::standing::Standing;
 use capture::protocol::{Answer, ClientState, DaemonState, Granted, PROTOCOL, Question, fds_of, receive};
 use capture::writer::TroubleKind;
 use capture::{Taps, Trouble, Wish};
@@ -78,6 +79,14 @@ impl Listening {
     }
 }
 
+impl Listening {
+    /// The folder that its socket lies in, where it is ours to remove.
+    pub fn folder(&self) -> Option<&Path> {
+        let folder = self.path.as_deref()?.parent()?;
+        Some(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
+    }
+}
+
 impl Drop for Listening {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
@@ -94,6 +103,7 @@ pub struct Server {
 struct Shared {
     taps: Taps,
     policy: Policy,
+    confined: String,
     device: fn(&str) -> Result<capture::Device, Trouble>,
     clients: Mutex<Clients>,
     /// Readable when somebody wants it to stop; the other end is for them to write to.
@@ -126,10 +136,15 @@ impl Shared {
 }
 
 impl Server {
-    /// A daemon with these rings. `device` says what is known of a device.
-    pub fn new(taps: Taps, policy: Policy, device: fn(&str) -> Result<capture::Device, Trouble>) -> io::Result<Server> {
+    /// A daemon with these rings. `confined` says to people what holds of this process, `device` what is known of a device.
+    pub fn new(
+        taps: Taps,
+        policy: Policy,
+        confined: String,
+        device: fn(&str) -> Result<capture::Device, Trouble>,
+    ) -> io::Result<Server> {
         let (stop, stopper) = UnixStream::pair()?;
-        let shared = Shared { taps, policy, device, clients: Mutex::default(), stop, stopper };
+        let shared = Shared { taps, policy, confined, device, clients: Mutex::default(), stop, stopper };
         Ok(Server { shared: Arc::new(shared) })
     }
 
@@ -141,9 +156,15 @@ impl Server {
     /// Listens until it is stopped. `tell` is for lines to whoever looks after the daemon.
     pub fn run(&self, listening: &Listening, tell: &dyn Fn(&str)) -> io::Result<()> {
         let mut told = false;
+        let Shared { policy, taps, .. } = self.shared.as_ref();
+        let mut standing = Standing::new(policy).map_err(|trouble| io::Error::other(trouble.text))?;
+        if let Some(standing) = &mut standing {
+            standing.see_to(policy, taps, tell);
+        }
         loop {
             let mut fds =
-                [PollFd::new(&listening.socket, PollFlags::IN), PollFd::new(&self.shared.stop, PollFlags::IN)];
+                vec![PollFd::new(&listening.socket, PollFlags::IN), PollFd::new(&self.shared.stop, PollFlags::IN)];
+            fds.extend(standing.as_ref().map(|standing| PollFd::new(standing, PollFlags::IN)));
             match rustix::event::poll(&mut fds, None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -151,7 +172,13 @@ impl Server {
             if !fds[1].revents().is_empty() {
                 break;
             }
-            if fds[0].revents().is_empty() {
+            let (comes, changed) =
+                (!fds[0].revents().is_empty(), fds.get(2).is_some_and(|fd| !fd.revents().is_empty()));
+            drop(fds);
+            if let Some(standing) = standing.as_mut().filter(|_| changed) {
+                standing.see_to(policy, taps, tell);
+            }
+            if !comes {
                 continue;
             }
             let accepted = rustix::net::accept_with(&listening.socket, SocketFlags::CLOEXEC);
@@ -308,6 +335,7 @@ impl Session {
             }),
             Question::State => send(Answer::State(self.state())),
             Question::Stop(id) => send(self.stop(id)),
+            Question::Forget(device) => send(self.forget(&device)),
         }
     }
 
@@ -332,8 +360,11 @@ impl Session {
         // Who comes first decides for all who come later: with less than usual for itself it would make others lose.
         let wished = wish.ring_bytes.max(capture::taps::RING_BYTES);
         wish.ring_bytes = capture::taps::ring_bytes(wished, ring_bytes);
-        // A ring that stays is for who looks after the machine to wish.
-        wish.keep &= self.shared.policy.may_manage(&self.peer);
+        if wish.keep && !self.shared.policy.may_manage(&self.peer) {
+            return Err(denied(
+                "packets are kept, for readers that look back, by root, or by the daemon's policy (`keep`)".into(),
+            ));
+        }
         self.book(readers)?;
         let opened = self.shared.taps.open(&wish, group);
         if let Some(client) = self.shared.clients().all.get_mut(&self.id) {
@@ -394,7 +425,17 @@ impl Session {
             rings.iter_mut().for_each(|ring| ring.readers.retain(|reader| mine(reader.id)));
             rings.retain(|ring| !ring.readers.is_empty());
         }
-        DaemonState { clients, rings }
+        DaemonState { confined: self.shared.confined.clone(), clients, rings }
+    }
+
+    fn forget(&self, device: &str) -> Answer {
+        if !self.shared.policy.may_manage(&self.peer) {
+            return Answer::Refused(TroubleKind::Denied, "what is kept is for root to take back".into());
+        }
+        match self.shared.taps.forget(device) {
+            true => Answer::Done,
+            false => Answer::Refused(TroubleKind::Wish, format!("no packets of `{device}` are kept")),
+        }
     }
 
     fn stop(&self, id: u64) -> Answer {

@@ -147,6 +147,15 @@ impl ParamType {
             ParamType::Choice(words) => Err(format!("`{text}` is not one of {}", words.join(", "))),
         }
     }
+
+    /// A number of this type as people write it, which [`parse`](ParamType::parse) reads.
+    pub fn print(self, number: u64) -> String {
+        match self {
+            ParamType::Duration => in_units(number, &DURATIONS),
+            ParamType::Size => in_units(number, &SIZES),
+            _ => number.to_string(),
+        }
+    }
 }
 
 /// A whole number; k M G are powers of 1000.
@@ -158,26 +167,30 @@ fn number(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}` is not a number such as 12, 5k or 2M"))
 }
 
+/// Units of sizes, from the smallest, in bytes.
+const SIZES: [(&str, u64); 5] = [("", 1), ("K", 1 << 10), ("k", 1 << 10), ("M", 1 << 20), ("G", 1 << 30)];
+
 /// Bytes; k (or K) M G are powers of 1024.
 fn size(text: &str) -> Result<u64, String> {
-    scaled(text, &[("", 1), ("k", 1 << 10), ("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30)])
-        .ok_or_else(|| format!("`{text}` is not a size such as 64k, 10M or 1G"))
+    scaled(text, &SIZES).ok_or_else(|| format!("`{text}` is not a size such as 64k, 10M or 1G"))
 }
+
+/// Units of durations, from the smallest, in nanoseconds.
+const DURATIONS: [(&str, u64); 6] = [
+    ("ns", 1),
+    ("us", 1_000),
+    ("ms", 1_000_000),
+    ("s", 1_000_000_000),
+    ("min", 60_000_000_000),
+    ("h", 3_600_000_000_000),
+];
 
 /// A duration in nanoseconds.
 fn duration_ns(text: &str) -> Result<u64, String> {
-    const UNITS: [(&str, u64); 6] = [
-        ("ns", 1),
-        ("us", 1_000),
-        ("ms", 1_000_000),
-        ("s", 1_000_000_000),
-        ("min", 60_000_000_000),
-        ("h", 3_600_000_000_000),
-    ];
     if text == "0" {
         return Ok(0);
     }
-    scaled(text, &UNITS).ok_or_else(|| format!("`{text}` is not a duration such as 10ms, 2s or 5min"))
+    scaled(text, &DURATIONS).ok_or_else(|| format!("`{text}` is not a duration such as 10ms, 2s or 5min"))
 }
 
 /// Digits and a unit. `None` where it is something else or does not fit.
@@ -186,6 +199,15 @@ fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let (number, unit) = text.split_at(digits);
     let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
     number.parse::<u64>().ok()?.checked_mul(*factor)
+}
+
+/// A number in the largest of these units of which it is a whole number.
+fn in_units(number: u64, units: &[(&str, u64)]) -> String {
+    let fits = |(_, factor): &&(&str, u64)| number > 0 && number.is_multiple_of(*factor);
+    match units.iter().rev().find(fits) {
+        Some((unit, factor)) => format!("{}{unit}", number / factor),
+        None => number.to_string(),
+    }
 }
 
 /// The checked values of one filter, by key; every declared parameter with a default has one.
@@ -292,6 +314,37 @@ mod tests {
         ];
         for (kind, text, expected) in rows {
             assert_eq!(kind.parse(text).ok(), expected.map(Value::Number), "{kind} {text}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_printed_as_people_write_them() {
+        use ParamType::{Duration, Number, Size};
+        let rows = [
+            (Duration, 500_000_000, "500ms"),
+            (Duration, 30_000_000_000, "30s"),
+            (Duration, 90_000_000_000, "90s"),
+            (Duration, 120_000_000_000, "2min"),
+            (Duration, 7_200_000_000_000, "2h"),
+            (Duration, 1_500, "1500ns"),
+            (Duration, u64::MAX, "18446744073709551615ns"),
+            (Duration, 0, "0"),
+            (Size, 64 << 20, "64M"),
+            (Size, 3 << 10, "3k"),
+            (Size, 1025, "1025"),
+            (Size, 0, "0"),
+            (Number, 5000, "5000"),
+        ];
+        for (kind, number, text) in rows {
+            assert_eq!(kind.print(number), text);
+            assert_eq!(kind.parse(text), Ok(Value::Number(number)), "{text}");
+        }
+        let mut number = 1u64;
+        while let Some(next) = number.checked_mul(7).and_then(|number| number.checked_add(3)) {
+            for kind in [Duration, Size, Number] {
+                assert_eq!(kind.parse(&kind.print(number)), Ok(Value::Number(number)));
+            }
+            number = next;
         }
     }
 

@@ -13,11 +13,15 @@ pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network dev
          slow one loses only its own. Selectors that follow (`bpf`) run where the packets are, so that what nobody wants \
          is never copied. `eth0@1/4` is the second of four parts of the traffic by flow.\n\
          \n\
-         mode=tap takes a copy; the host sees every packet as before. mode=consume takes what is wanted away from the \
-         host. Stripped VLAN tags are put back. The run ends with Ctrl-C.\n\
+         mode=tap takes a copy; the host sees every packet as before. mode=consume takes away what the device receives, \
+         all of it, for one reader: neither the host nor other readers see it until that one ends. Through a daemon that \
+         is for whom its policy lets. Stripped VLAN tags are put back (of what is taken away, where the device leaves them \
+         in). The run ends with Ctrl-C.\n\
          \n\
-         last=30s begins with what the device's ring still holds of that time; keep=yes lets the ring stay when the last \
-         reader goes, so that later ones can look back.",
+         last=30s begins with what the device's ring still holds of that time, and says where that is less. It holds what \
+         others wanted; with keep=64M everything, from then on, in a ring of that size if this request is the first for the \
+         device, which stays when its last reader goes. Through a daemon that is for root, or for its policy \
+         (`streamline daemon --help`); `streamline stop --kept eth0` takes it back.",
     )
     .params(&[
         Param::new("device", ParamType::Text, "the device, as `streamline devices` lists it").required().main(),
@@ -34,7 +38,7 @@ pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network dev
         Param::new("snaplen", ParamType::Size, "bytes kept of each packet; 0 = all").default("0"),
         Param::new("buffer", ParamType::Size, "bytes of ring, if this request is the first for the device; a daemon gives 32M at least").default("32M"),
         Param::new("last", ParamType::Duration, "begin so long ago, with what is still there").default("0"),
-        Param::new("keep", ParamType::Flag, "the ring stays when its last reader goes").default("no"),
+        Param::new("keep", ParamType::Size, "bytes of ring that hold every packet from now on, and stay; 0 = none").default("0"),
     ])
     .source(Type::Frame)
     .runs_in(Spaces::APP.with(Spaces::DAEMON).with(Spaces::KERNEL));
@@ -55,6 +59,7 @@ pub fn wish(params: &Params) -> Result<(Wish, Option<Share>), ParamError> {
     if device.is_empty() {
         return Err(ParamError::new("device", "the device has no name").with_help("`streamline devices` lists them"));
     }
+    let kept = params.number("keep").unwrap_or(0);
     let wish = Wish {
         device: device.into(),
         mode: if params.text("mode") == Some("consume") { CaptureMode::Consume } else { CaptureMode::Tap },
@@ -71,9 +76,9 @@ pub fn wish(params: &Params) -> Result<(Wish, Option<Share>), ParamError> {
         program: Vec::new(),
         sample: 1,
         promiscuous: params.flag("promisc"),
-        ring_bytes: params.number("buffer").unwrap_or(0),
+        ring_bytes: params.number("buffer").unwrap_or(0).max(kept),
         last_ns: params.number("last").unwrap_or(0),
-        keep: params.flag("keep"),
+        keep: kept > 0,
     };
     Ok((wish, share))
 }
@@ -86,7 +91,7 @@ fn share(text: &str) -> Result<Share, ParamError> {
 
 /// A source of what a tap gives.
 pub fn source(tap: Tap, params: &Params) -> Instance {
-    Instance::source(Live::new(tap, landing::snap_len(params)))
+    Instance::source(Live::new(tap, landing::snap_len(params), params.number("last").unwrap_or(0)))
 }
 
 /// Whose fault it is that a device could not be opened.

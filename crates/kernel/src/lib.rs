@@ -18,6 +18,8 @@
 
 pub mod code;
 mod decide;
+#[cfg(feature = "faults")]
+pub mod faults;
 pub mod hash;
 pub mod inventory;
 pub mod lower;

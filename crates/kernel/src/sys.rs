@@ -5,15 +5,16 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-const MAP_CREATE: libc::c_int = 0;
-const MAP_UPDATE_ELEM: libc::c_int = 2;
-const PROG_LOAD: libc::c_int = 5;
+pub(crate) const MAP_CREATE: libc::c_int = 0;
+pub(crate) const MAP_UPDATE_ELEM: libc::c_int = 2;
+pub(crate) const PROG_LOAD: libc::c_int = 5;
 const PROG_TEST_RUN: libc::c_int = 10;
-const MAP_FREEZE: libc::c_int = 22;
-const LINK_CREATE: libc::c_int = 28;
-const LINK_UPDATE: libc::c_int = 29;
+pub(crate) const MAP_FREEZE: libc::c_int = 22;
+pub(crate) const LINK_CREATE: libc::c_int = 28;
+pub(crate) const LINK_UPDATE: libc::c_int = 29;
 
 const PROG_TYPE_SCHED_CLS: u32 = 3;
+const PROG_TYPE_XDP: u32 = 6;
 
 /// What the programs are offered under: some helpers are for GPL-compatible programs only.
 const LICENCE: &CStr = c"Dual MIT/GPL";
@@ -44,6 +45,8 @@ pub enum Hook {
     TcxIngress = 46,
     /// What goes out, before the queueing discipline.
     TcxEgress = 47,
+    /// What comes in, before anything else of the kernel's sees it; in the driver, if that can. There is one program at most.
+    Xdp = 37,
 }
 
 /// In front of the programs that are there.
@@ -75,6 +78,8 @@ impl std::fmt::Display for LoadError {
 impl std::error::Error for LoadError {}
 
 pub(crate) fn call<T>(command: libc::c_int, attr: &mut T) -> io::Result<libc::c_int> {
+    #[cfg(feature = "faults")]
+    crate::faults::step(command)?;
     // SAFETY: `attr` is one of the structures below or in `inventory`, which begin as `union bpf_attr` does for their command and whose size is
     // passed along; addresses in them are of memory that lives during the call.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
@@ -152,6 +157,15 @@ pub fn freeze(map: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Loads a program for the TCX hooks.
 pub fn load(name: &str, code: &[Instruction]) -> Result<OwnedFd, LoadError> {
+    load_kind(PROG_TYPE_SCHED_CLS, name, code)
+}
+
+/// Loads a program for [`Hook::Xdp`].
+pub fn load_xdp(name: &str, code: &[Instruction]) -> Result<OwnedFd, LoadError> {
+    load_kind(PROG_TYPE_XDP, name, code)
+}
+
+fn load_kind(kind: u32, name: &str, code: &[Instruction]) -> Result<OwnedFd, LoadError> {
     #[repr(C)]
     struct Attr {
         prog_type: u32,
@@ -168,7 +182,7 @@ pub fn load(name: &str, code: &[Instruction]) -> Result<OwnedFd, LoadError> {
         expected_attach_type: u32,
     }
     let mut attr = Attr {
-        prog_type: PROG_TYPE_SCHED_CLS,
+        prog_type: kind,
         insn_cnt: code.len() as u32,
         insns: code.as_ptr() as u64,
         license: LICENCE.as_ptr() as u64,
@@ -273,7 +287,7 @@ pub fn test_run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> io::Resul
 pub struct Link(OwnedFd);
 
 impl Link {
-    /// Attaches a program in front of those that are there.
+    /// Attaches a program in front of those that are there; on [`Hook::Xdp`], where there is none.
     pub fn attach(program: BorrowedFd<'_>, interface: u32, hook: Hook) -> io::Result<Link> {
         #[repr(C)]
         struct Attr {
@@ -289,7 +303,7 @@ impl Link {
             prog_fd: raw(program),
             target_ifindex: interface,
             attach_type: hook as u32,
-            flags: BEFORE,
+            flags: if hook == Hook::Xdp { 0 } else { BEFORE },
             relative: 0,
             pad: 0,
             expected_revision: 0,

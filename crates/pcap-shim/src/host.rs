@@ -160,7 +160,7 @@ fn serve(socket: OwnedFd) {
     // What cannot be dropped is kept: it was the program's anyway.
     let _ = confine::drop_capabilities();
     let Ok(taps) = Taps::new(Box::new(Opener)) else { return };
-    let Ok(server) = Server::new(taps, Policy::for_one(), opener::device) else { return };
+    let Ok(server) = Server::new(taps, Policy::for_one(), confine::describe(&[]), opener::device) else { return };
     // That it cannot be spoken to is for the program to find out.
     let _ = server.attend(&socket);
 }

@@ -22,7 +22,7 @@ use buffer::live::LiveMemory;
 use buffer::shared::segment::Access;
 use capture::copying::{self, Copied, Copier, Ring};
 use capture::writer::{Opened, TroubleKind};
-use capture::{By, Device, ETHERNET, Taps, Trouble, Writer};
+use capture::{By, Device, ETHERNET, Mode, Taps, Trouble, Writer};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -312,7 +312,7 @@ impl Opened for Opener {
         Ok(0)
     }
 
-    fn open(&self, _device: &str, _ring_bytes: u64, _by: By) -> Result<Box<dyn Writer>, Trouble> {
+    fn open(&self, _device: &str, _ring_bytes: u64, _mode: Mode, _by: By) -> Result<Box<dyn Writer>, Trouble> {
         let made = self.made.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (ring, shared) =
             made.ok_or_else(|| Trouble::new(TroubleKind::Cannot, "a request is read by one reader"))?;

@@ -54,7 +54,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "kill points",
-        by_hand: "cargo test -p buffer --features kill-points --test crash kill_points",
+        by_hand: "cargo test -p buffer --features kill-points --test crash kill_points; cargo test -p streamline --features faults --test kernel_faults",
         tests: true,
         run: |root, _| crash::points(root),
     },

@@ -12,6 +12,10 @@ const DEFAULT_KILLS: u64 = 10_000;
 /// The same for readers that take a device and give it back.
 const CYCLES_VARIABLE: &str = "STREAMLINE_CYCLES";
 
+/// How many seconds the one of nine readers is stopped that is.
+const STOP_VARIABLE: &str = "STREAMLINE_STOP";
+const STOP_SECONDS: &str = "30";
+
 /// Readers of live devices at most: each is a start of the program.
 const LIVE: u64 = 1000;
 
@@ -26,13 +30,18 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
 /// Readers of a live device, where it can be had: the test says where not.
 fn live(root: &Path, kills: u64) -> Outcome {
     let mut command = process::cargo(root, &["test", "-p", "cli", "--test", "faults", "--", "--nocapture"]);
-    process::run(command.env(VARIABLE, kills.to_string()).env(CYCLES_VARIABLE, kills.to_string()))
+    let kills = kills.to_string();
+    process::run(command.env(VARIABLE, &kills).env(CYCLES_VARIABLE, &kills).env(STOP_VARIABLE, STOP_SECONDS))
 }
 
-/// A death at each store. A build of its own, whose atomics count.
+/// A death at each store, and a refusal at each call of the kernel. Builds of their own, whose atomics and calls count.
 pub(crate) fn points(root: &Path) -> Outcome {
-    let test = ["test", "-p", "buffer", "--features", "kill-points", "--test", "crash", "kill_points"];
-    process::run(&mut process::cargo(root, &[&test[..], &["--", "--nocapture"]].concat()))
+    let stores = ["test", "-p", "buffer", "--features", "kill-points", "--test", "crash", "kill_points"];
+    let calls = ["test", "-p", "streamline", "--features", "faults", "--test", "kernel_faults"];
+    for test in [&stores[..], &calls[..]] {
+        process::run(&mut process::cargo(root, &[test, &["--", "--nocapture"]].concat()))?;
+    }
+    Ok(())
 }
 
 fn parse(arguments: &[String]) -> Result<u64, Failure> {

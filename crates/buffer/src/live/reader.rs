@@ -92,6 +92,12 @@ impl LiveReader {
         self.seek(at, not_before);
     }
 
+    /// When the oldest packet that is still there was seen, by the clock the writer uses; none where none has gone yet.
+    pub fn oldest_time(&self) -> Option<u64> {
+        let (oldest, head) = self.bounds();
+        (oldest > 0 && oldest < head).then(|| self.slot(oldest).time.load(Ordering::Relaxed))
+    }
+
     /// The oldest packet whose slot and bytes are still there, and the number behind the newest.
     fn bounds(&self) -> (u64, u64) {
         let head = self.memory.next();

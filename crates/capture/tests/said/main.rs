@@ -8,7 +8,7 @@ use capture::handout::Exchange;
 use capture::protocol::{Answer, ClientState, DaemonState, Granted, Question};
 use capture::taps::{ReaderState, RingState};
 use capture::writer::TroubleKind;
-use capture::{By, Device, Direction, Mode, Wish};
+use capture::{By, Device, Direction, Mode, Past, Wish};
 use check::check;
 use program::cbpf::Instruction;
 use proptest::collection::vec;
@@ -73,6 +73,7 @@ fn question() -> impl Strategy<Value = Question> {
         any::<u64>().prop_map(Question::Close),
         Just(Question::State),
         any::<u64>().prop_map(Question::Stop),
+        text().prop_map(Question::Forget),
     ]
 }
 
@@ -100,29 +101,42 @@ fn ring() -> impl Strategy<Value = RingState> {
     let statistics = prop_oneof![vec((text(), any::<u64>()), 0..4), vec((text(), any::<u64>()), 98..103)];
     (device(), counts, vec(reader, 0..65), statistics).prop_map(|(device, counts, readers, statistics)| {
         let (group, ring_bytes, seen, written) = counts;
-        RingState { device, group, ring_bytes, seen, written, readers, statistics }
+        RingState { device, group, ring_bytes, seen, written, kept: written % 2 == 1, readers, statistics }
     })
 }
 
 fn answer() -> impl Strategy<Value = Answer> {
-    let granted = (device(), any::<[u64; 6]>(), 0u8..64, 18u32..29).prop_map(|(device, numbers, bit, shift)| {
-        let [id, packets, bytes, seen_before, first, decided] = numbers;
-        let geometry = buffer::live::Geometry::new(1 << shift, shift);
-        Granted { id, device, geometry, bit, matched_before: (packets, bytes), seen_before, first, decided }
-    });
+    let granted =
+        (device(), any::<[u64; 6]>(), 0u8..64, 18u32..29, text()).prop_map(|(device, numbers, bit, shift, note)| {
+            let [id, packets, bytes, seen_before, first, decided] = numbers;
+            let past = Past { reaches_ns: first ^ decided, whole: id % 2 == 0 };
+            let geometry = buffer::live::Geometry::new(1 << shift, shift);
+            Granted {
+                id,
+                device,
+                geometry,
+                bit,
+                matched_before: (packets, bytes),
+                seen_before,
+                first,
+                decided,
+                past,
+                note,
+            }
+        });
     let exchanged = (0u8..64, any::<(u64, u64)>(), any::<u64>()).prop_map(|(bit, matched_before, first)| Exchange {
         bit,
         matched_before,
         first,
     });
-    let state = (vec(client(), 0..4), vec(ring(), 0..3));
+    let state = (text(), vec(client(), 0..4), vec(ring(), 0..3));
     prop_oneof![
         any::<u32>().prop_map(Answer::Hello),
         device().prop_map(Answer::Device),
         granted.prop_map(Answer::Granted),
         exchanged.prop_map(Answer::Exchanged),
         Just(Answer::Done),
-        state.prop_map(|(clients, rings)| Answer::State(DaemonState { clients, rings })),
+        state.prop_map(|(confined, clients, rings)| Answer::State(DaemonState { confined, clients, rings })),
         text().prop_map(|text| Answer::Refused(TroubleKind::Full, text)),
     ]
 }
@@ -172,7 +186,8 @@ fn lines_say_positions() {
 #[test]
 fn a_state_that_is_too_long_is_cut_and_can_be_read() {
     always(20, (client(), 0usize..2000, ring(), 0usize..200), |(client, clients, ring, rings)| {
-        let state = DaemonState { clients: vec![client; clients], rings: vec![ring; rings] };
+        let confined = client.purpose.clone();
+        let state = DaemonState { confined, clients: vec![client; clients], rings: vec![ring; rings] };
         let packet = Answer::State(state).encode();
         check(&packet);
         assert!(Answer::decode(&packet).is_some(), "{} bytes", packet.len());

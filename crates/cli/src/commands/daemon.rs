@@ -7,11 +7,29 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use streamline::devices::opener::{self, Opener};
 
+/// The policy's form, with what each key is for.
+const POLICY: &str = "\
+The policy is a TOML file; without it root and the group `streamline` may read copies of everything:
+
+  [limits]
+  ring = \"256M\"              # bytes of one device's ring at most
+  readers = 64                # readers one user may have at a time
+
+  [[allow]]                   # the first entry that fits decides; root may do everything
+  users = [\"anna\"]            # by name or number
+  groups = [\"streamline\"]     # or everybody = true
+  devices = [\"eth*\", \"wlan0\"]
+  modes = [\"tap\"]             # tap: read copies; consume: take packets away
+  keep = \"64M\"                # every packet of these devices is kept, so many bytes for each, for `last=30s`
+
+Readers that different entries allow never share a ring.";
+
 /// Own devices and let others read them
 ///
-/// Runs until Ctrl-C or SIGTERM. Needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, is faster with CAP_PERFMON, and keeps nothing else. Devices are those of the
+/// Runs until Ctrl-C or SIGTERM. Needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, is faster with CAP_PERFMON, and keeps nothing else. Where the kernel can (Landlock, seccomp), it confines itself to the system calls it makes and to no file but its socket. Devices are those of the
 /// network namespace it is started in.
 #[derive(clap::Args)]
+#[command(after_long_help = POLICY)]
 pub(crate) struct Args {
     /// Where to listen; a socket handed over by systemd comes first
     #[arg(long, value_name = "PATH", default_value = capture::protocol::SOCKET)]
@@ -56,16 +74,26 @@ fn serve(args: &Args) -> Result<(), (Exit, String)> {
             (listening.map_err(failed(&format!("cannot listen at {place}")))?, place)
         }
     };
+    opener::remember_foreign_programs();
     confine::drop_capabilities().map_err(failed("capabilities cannot be dropped"))?;
     for (name, there) in confine::capabilities() {
         if !there && name != "CAP_SYS_ADMIN" {
             tell!("warning: {name} is not there: devices will not be opened");
         }
     }
+    let guards = confine::confine(listening.folder());
+    for guard in &guards {
+        if let Err(why) = &guard.held {
+            tell!("warning: not confined to {}: {why}", guard.name);
+        }
+    }
+    let confined = confine::describe(&guards);
     let taps = Taps::new(Box::new(Opener)).map_err(|trouble| (Exit::Failed, trouble.text))?;
-    let server = Server::new(taps, policy, opener::device).map_err(failed("the daemon cannot be started"))?;
+    let server =
+        Server::new(taps, policy, confined.clone(), opener::device).map_err(failed("the daemon cannot be started"))?;
     let stopper = server.stopper().map_err(failed("the daemon cannot be started"))?;
     crate::signals::write_on(stopper).map_err(failed("cannot listen for signals"))?;
+    tell!("confined to: {confined}");
     tell!("listening at {place}");
     server.run(&listening, &|line| tell!("{line}")).map_err(failed("the daemon cannot go on"))
 }

@@ -68,6 +68,11 @@ fn look(args: &Args) -> Vec<Finding> {
         };
         findings.push(Finding { what: name, good: there, found: if there { "held" } else { "not held" }.into(), cost });
     }
+    findings.extend(confine::supported().map(|guard| {
+        let cost = "a daemon here runs without this guard; it can be used all the same";
+        let found = guard.held.as_ref().map_or_else(String::clone, |()| guard.name.into());
+        Finding { what: "daemon's guard", good: guard.held.is_ok(), found, cost }
+    }));
     findings.push(program());
     findings.push(jit());
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
@@ -86,7 +91,10 @@ fn look(args: &Args) -> Vec<Finding> {
 fn daemon(args: &Args) -> Finding {
     let connected = Client::connect(&args.daemon, "streamline doctor");
     let found = match &connected {
-        Ok(_) => format!("listens at {}", args.daemon.display()),
+        Ok(client) => {
+            let confined = client.state().map(|state| format!(", confined to: {}", state.confined));
+            format!("listens at {}{}", args.daemon.display(), confined.unwrap_or_default())
+        }
         Err(error) => format!("none at {}: {error}", args.daemon.display()),
     };
     let cost = "each process captures by itself, and needs the rights to (`streamline daemon`, as root, starts one)";

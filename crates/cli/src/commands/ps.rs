@@ -23,10 +23,17 @@ pub(crate) struct Args {
 }
 
 /// End a client of the daemon: its readers get nothing more
+///
+/// Or, with --kept, have a device's ring hold no longer what nobody reads.
 #[derive(clap::Args)]
 pub(crate) struct StopArgs {
     /// Its number, as `streamline ps` shows it
-    id: u64,
+    #[arg(required_unless_present = "kept")]
+    id: Option<u64>,
+
+    /// Keep packets of this device no longer for readers that look back (`keep=`)
+    #[arg(long, value_name = "DEVICE", conflicts_with = "id")]
+    kept: Option<String>,
 
     /// The daemon that listens at this socket
     #[arg(long, value_name = "PATH", default_value = capture::protocol::SOCKET)]
@@ -64,7 +71,13 @@ pub(crate) fn stop(args: &StopArgs) -> Exit {
         Ok(client) => client,
         Err(exit) => return exit,
     };
-    match client.stop(args.id) {
+    let stopped = match (&args.kept, args.id) {
+        (Some(device), _) => client.forget(device),
+        (None, Some(id)) => client.stop(id),
+        // The command line has one of them.
+        (None, None) => Ok(()),
+    };
+    match stopped {
         Ok(()) => Exit::Done,
         Err(trouble) => {
             tell!("error: {trouble}");
@@ -84,7 +97,7 @@ fn ago(since: u64) -> String {
     }
 }
 
-/// Two tables: clients, and rings.
+/// Two tables, clients and rings, and what the daemon is confined to.
 pub(crate) fn text(state: &DaemonState) -> String {
     let row = |cells: &[String]| cells.to_vec();
     let mut clients = vec![row(&["id", "user", "process", "for", "devices", "purpose"].map(String::from))];
@@ -105,14 +118,14 @@ pub(crate) fn text(state: &DaemonState) -> String {
     for ring in &state.rings {
         rings.push(row(&[
             ring.device.name.clone(),
-            ring.readers.len().to_string(),
+            if ring.kept { format!("{}, kept", ring.readers.len()) } else { ring.readers.len().to_string() },
             count(ring.seen.0),
             count(ring.written),
             format!("{} MiB", ring.ring_bytes >> 20),
             ring.device.how.clone(),
         ]));
     }
-    format!("{}\n{}", columns(&clients), columns(&rings))
+    format!("{}\n{}\nconfined to: {}\n", columns(&clients), columns(&rings), state.confined)
 }
 
 /// A ring, for scripts.
@@ -123,7 +136,7 @@ pub(crate) fn ring_as_json(ring: &RingState) -> serde_json::Value {
     json!({
         "device": ring.device.name, "how": ring.device.how, "group": ring.group, "ring_bytes": ring.ring_bytes,
         "seen": ring.seen.0, "seen_bytes": ring.seen.1, "written": ring.written,
-        "readers": readers.collect::<Vec<_>>(), "statistics": statistics,
+        "kept": ring.kept, "readers": readers.collect::<Vec<_>>(), "statistics": statistics,
     })
 }
 
@@ -137,5 +150,5 @@ pub(crate) fn as_json(state: &DaemonState) -> serde_json::Value {
         })
     });
     let rings = state.rings.iter().map(ring_as_json);
-    json!({ "clients": clients.collect::<Vec<_>>(), "rings": rings.collect::<Vec<_>>() })
+    json!({ "confined": state.confined, "clients": clients.collect::<Vec<_>>(), "rings": rings.collect::<Vec<_>>() })
 }

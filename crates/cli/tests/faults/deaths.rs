@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::Output;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use testkit::network::{Pair, quiet_namespace};
 use testkit::packets::to_port;
 use testkit::random::Random;
@@ -61,7 +61,13 @@ fn readers_that_are_killed_leave_nothing_and_cost_nobody_a_packet() {
 fn books(output: &Output) -> [u64; 4] {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    let report: Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
+    books_of(&said)
+}
+
+/// The same of a run that may have failed, and said why before.
+fn books_of(said: &str) -> [u64; 4] {
+    let report = said.lines().find(|line| line.starts_with('{')).unwrap_or_else(|| panic!("{said}"));
+    let report: Value = serde_json::from_str(report).unwrap_or_else(|_| panic!("{said}"));
     let node = &report["filters"][0];
     let lost = node["dropped"].as_object().expect("reasons").values().filter_map(Value::as_u64).sum();
     [&node["events"]["seen on the device"], &node["blocks_in"], &node["blocks_taken"]]
@@ -86,8 +92,12 @@ fn one_of_nine_that_is_stopped_loses_alone_and_knows_how_much() {
     };
     let (witnesses, readers) = Witnesses::beside(&bed, six);
     readers[0].signal(Signal::STOP);
-    // Once round the ring, and more.
+    // Once round the ring, and more; as long as was asked for.
+    let (stopped, seconds) = (Instant::now(), times("STREAMLINE_STOP", 0));
     witnesses.traffic.more(140_000);
+    while stopped.elapsed() < Duration::from_secs(seconds as u64) {
+        witnesses.traffic.more(1000);
+    }
     readers[0].signal(Signal::CONT);
     let sent = witnesses.end(&bed);
     for (at, reader) in readers.into_iter().enumerate() {
@@ -280,4 +290,62 @@ fn a_name_that_goes_to_another_device_takes_no_reader_along() {
     first.far.sender().send(&frame(0)).expect("it is up");
     until("its packets come", || early.memory().seen().packets == 1);
     assert_eq!(late.memory().seen().packets, 1);
+}
+
+#[test]
+fn nine_that_read_a_device_that_goes_down_and_changes_lose_nothing_and_hear_of_its_end() {
+    let Some(bed) = Bed::new(None) else { return };
+    let near = bed.pair.near.namespace.clone();
+    for by in ["kernel", "socket"] {
+        let other = Pair::named([(&near, "other"), (&quiet_namespace(), "end")], 1).expect("there was a pair before");
+        let start = |at: usize| {
+            let filter = ["count", "bpf \"udp port 443\" | count", "bpf \"tcp\" | count"][at % 3];
+            let reader = bed.run(&format!("ethernet other direction=in by={by} | {filter}"));
+            until("it reads", || bed.readers() == at + 1);
+            reader
+        };
+        let readers: Vec<Running> = (0..9).map(start).collect();
+        let mut objects = bed.objects();
+        let mut sender = other.far.sender();
+        let client = bed.client();
+        let mut sent = 0;
+        let mut send = || {
+            for _ in 0..300 {
+                sender.send(&frame(sent)).expect("it is up");
+                sent += 1;
+            }
+            let seen = || client.state().expect("the daemon answers").rings.iter().map(|ring| ring.seen.0).max();
+            until("all of them are seen", || seen() == Some(sent));
+            sent
+        };
+        send();
+        // What is sent while it is down is lost on the way, to everybody: nothing is.
+        for end in [&other.near, &other.far, &other.near] {
+            end.set_up(false);
+            end.set_up(true);
+            other.near.await_carrier();
+            other.far.await_carrier();
+            send();
+        }
+        for mtu in [1400, 900, 4000, 1500] {
+            other.near.set_mtu(mtu);
+            send();
+        }
+        let sent = send();
+        assert_eq!(bed.readers(), 9);
+        other.near.remove();
+        for (at, mut reader) in readers.into_iter().enumerate() {
+            until("it ends", || reader.has_ended());
+            let output = reader.end();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.code() == Some(1) && said.contains("has ended"), "{by}, reader {at}: {said}");
+            let [seen, came, delivered, lost] = books_of(&said);
+            let wanted = [sent, sent / 4, 0][at % 3];
+            assert_eq!((seen, came, delivered, lost), (sent, wanted, wanted, 0), "{by}, reader {at}");
+        }
+        drop(client);
+        until("the ring goes", || bed.readers() == 0);
+        objects.extend(bed.objects());
+        bed.await_nothing_left(&objects);
+    }
 }

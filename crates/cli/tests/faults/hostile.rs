@@ -452,3 +452,31 @@ fn who_comes_from_outside_of_the_daemons_pid_namespace_is_served() {
     assert!(clients.iter().all(|client| client.process == 0 && client.user == 0), "{clients:?}");
     drop(handout);
 }
+
+#[test]
+fn a_daemon_is_confined_in_all_its_threads_and_says_to_what() {
+    let Some(bed) = Bed::new(None) else { return };
+    let client = bed.client();
+    let tap = client.open(&bed.wish()).expect("there is room");
+    let copied = client.open(&Wish { by: By::PacketSocket, ..bed.wish() }).expect("there is room");
+    let confined = client.state().expect("it answers").confined;
+    let folder = format!("/proc/{}/task", bed.daemon.pid().as_raw_nonzero());
+    let mut threads = 0;
+    for thread in std::fs::read_dir(folder).expect("it is alive").flatten() {
+        // What ends meanwhile is not there.
+        let Ok(status) = std::fs::read_to_string(thread.path().join("status")) else { continue };
+        assert!(status.contains("NoNewPrivs:\t1\n"), "{status}");
+        let few = status.lines().find_map(|line| line.strip_prefix("CapEff:\t")).expect("every process has some");
+        // CAP_NET_ADMIN, CAP_NET_RAW, CAP_PERFMON, CAP_BPF.
+        assert_eq!(u64::from_str_radix(few, 16).expect("a number") & !(1 << 12 | 1 << 13 | 1 << 38 | 1 << 39), 0);
+        assert_eq!(status.contains("Seccomp:\t2\n"), confined.contains("seccomp"), "{status}");
+        threads += 1;
+    }
+    assert!(threads >= 5, "{threads}: main, bells, taking down, a client, a copier");
+    let known = std::fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail").unwrap_or_default();
+    assert_eq!(confined.contains("seccomp"), known.contains("errno"), "{confined}");
+    if !confined.contains("seccomp") || !confined.contains("Landlock") {
+        eprintln!("skipped: this kernel confines the daemon only to {confined}");
+    }
+    drop((tap, copied));
+}

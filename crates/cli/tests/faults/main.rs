@@ -2,7 +2,8 @@
 //! die, devices that go, and a system that has nothing left to give. In namespaces of the tests' own; skipped where those
 //! cannot be made.
 //!
-//! `STREAMLINE_KILLS=1000` and `STREAMLINE_CYCLES=1000` do it more often; `cargo xtask crash` sets both.
+//! `STREAMLINE_KILLS=1000` and `STREAMLINE_CYCLES=1000` do it more often, `STREAMLINE_STOP=30` stops a reader for so many
+//! seconds; `cargo xtask crash` sets them.
 
 mod bed;
 mod deaths;
@@ -15,8 +16,11 @@ fn each_row_of_crash_md_on_live_capture_names_a_test() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
     let files = ["cli/tests/faults/deaths.rs", "cli/tests/faults/hostile.rs", "cli/tests/faults/openings.rs"];
-    let tests: String =
-        files.iter().chain(&["capture/tests/taps.rs"]).map(|file| text(&format!("crates/{file}"))).collect();
+    let tests: String = files
+        .iter()
+        .chain(&["capture/tests/taps.rs", "streamline/tests/kernel_faults.rs", "cli/tests/live/consume.rs"])
+        .map(|file| text(&format!("crates/{file}")))
+        .collect();
     let table = text("CRASH.md");
     let section = table.split("\n## ").find(|section| section.starts_with("Live capture")).expect("there is a section");
     let rows = section.lines().filter(|line| line.starts_with("| ") && line.contains('`'));

@@ -3,7 +3,7 @@
 
 use crate::bed::{Bed, Held, Witnesses, times, until};
 use capture::client::Client;
-use capture::{By, Handout, Trouble, Wish};
+use capture::{By, Handout, Mode, Trouble, Wish};
 use rustix::process::{Resource, Rlimit};
 use testkit::packets::to_port;
 
@@ -26,7 +26,10 @@ fn open_within(bed: &Bed, client: &Client, wish: &Wish, limit: &Limit, before: &
     if let Some(held) = held {
         bed.await_gone(&held);
     }
-    until("the device is as it was", || bed.pair.near.link().promiscuity == 0);
+    until("the device is as it was", || {
+        let link = bed.pair.near.link();
+        (link.promiscuity, link.xdp) == (0, None)
+    });
     outcome
 }
 
@@ -71,12 +74,21 @@ fn wishes(bed: &Bed) -> Vec<Wish> {
     vec![of(By::Kernel), of(By::PacketSocket), of(By::WhatIsBest)]
 }
 
+/// The same, and to have a device's packets alone: of these nobody else reads any meanwhile.
+fn all_wishes(bed: &Bed) -> Vec<Wish> {
+    let alone = Wish { mode: Mode::Consume, promiscuous: true, ..bed.wish() };
+    wishes(bed).into_iter().chain([alone]).collect()
+}
+
+/// Root may everything.
+const POLICY: Option<&str> = Some("");
+
 #[test]
 fn whichever_file_is_refused_nothing_is_left_and_the_next_opening_works() {
-    let Some(bed) = Bed::new(None) else { return };
+    let Some(bed) = Bed::new(POLICY) else { return };
     let client = bed.client();
     let before = bed.held(1);
-    for wish in wishes(&bed) {
+    for wish in all_wishes(&bed) {
         let end = files_end(&bed);
         let (mut refused, mut granted) = (0, 0);
         for limit in 3..end + FILES {
@@ -92,22 +104,22 @@ fn whichever_file_is_refused_nothing_is_left_and_the_next_opening_works() {
                 break;
             }
         }
-        assert!(refused > 8 && granted == 3, "{:?}: {refused} refused, {granted} granted", wish.by);
+        assert!(refused > 8 && granted == 3, "{:?} {:?}: {refused} refused, {granted} granted", wish.mode, wish.by);
         open_within(&bed, &client, &wish, &Limit::none(), &before).expect("there is enough of everything");
     }
 }
 
 #[test]
 fn whichever_memory_is_refused_nothing_is_left_and_the_next_opening_works() {
-    let Some(bed) = Bed::new(None) else { return };
+    let Some(bed) = Bed::new(POLICY) else { return };
     let client = bed.client();
     let before = bed.held(1);
     // What its threads take at their first turn, and keep, is there before addresses are counted.
-    for wish in wishes(&bed) {
+    for wish in all_wishes(&bed) {
         client.open(&wish).map(drop).expect("there is enough of everything");
     }
     bed.await_held(&before);
-    for wish in wishes(&bed) {
+    for wish in all_wishes(&bed) {
         let wish = Wish { ring_bytes: 64 << 20, ..wish };
         let (mut refused, mut granted) = (0, 0);
         for megabytes in (1..400).step_by(400 / times("STREAMLINE_CYCLES", 40).clamp(1, 400)) {
@@ -120,7 +132,7 @@ fn whichever_memory_is_refused_nothing_is_left_and_the_next_opening_works() {
                 break;
             }
         }
-        assert!(refused > 2 && granted == 2, "{:?}: {refused} refused, {granted} granted", wish.by);
+        assert!(refused > 2 && granted == 2, "{:?} {:?}: {refused} refused, {granted} granted", wish.mode, wish.by);
         open_within(&bed, &client, &wish, &Limit::none(), &before).expect("there is enough of everything");
     }
 }

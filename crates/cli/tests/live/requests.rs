@@ -248,3 +248,77 @@ fn everything_on_the_way_is_counted() {
     assert_eq!(none.status.code(), Some(2));
     reader.interrupt();
 }
+
+#[test]
+fn what_policy_keeps_is_there_for_who_comes_later() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(Some(
+        "[[allow]]\nusers = [\"65534\"]\ndevices = [\"near\", \"late*\"]\nmodes = [\"tap\"]\nkeep = \"8MiB\"\n\n\
+         [[allow]]\nusers = [\"1234\"]\ndevices = [\"near\"]\nmodes = [\"tap\"]\n",
+    ));
+    let seen = |name: &str| {
+        let state = net.state();
+        let mut rings = state["rings"].as_array().unwrap().iter();
+        let kept = rings.find(|ring| ring["kept"] == true && ring["device"] == name);
+        kept.map(|ring| ring["seen"].as_u64().unwrap())
+    };
+    let far = |pair: &Pair, frames: &[Vec<u8>]| {
+        let mut sender = pair.far.sender();
+        frames.iter().for_each(|frame| sender.send(frame).unwrap());
+    };
+    until("the device's packets are kept", || seen("near").is_some());
+    let frames = traffic(500);
+    far(&net.pair, &frames);
+    until("all are seen", || seen("near") == Some(500));
+    // A device that comes later.
+    let late = Pair::named([(&net.pair.near.namespace, "late0"), (&testkit::network::quiet_namespace(), "end")], 1);
+    let late = late.unwrap();
+    until("the new device's packets are kept", || seen("late0").is_some());
+    far(&late, &frames[..100]);
+    until("all are seen", || seen("late0") == Some(100));
+    // Who may, and root, look back; each filter decides on the past as well.
+    let look_back = |user: u32, request: &str| {
+        let mut command = net.request(request);
+        command.uid(user).gid(user);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output
+    };
+    for user in [65534, 0] {
+        let file = format!("past-{user}.pcap");
+        look_back(user, &format!("ethernet D last=60s | head 500 | save {file}"));
+        let got: Vec<Vec<u8>> = packets(&net.path(&file)).into_iter().map(|(_, bytes)| bytes).collect();
+        assert!(got == frames, "{} of 500", got.len());
+    }
+    look_back(65534, "ethernet late0 last=60s | head 100 | save late.pcap");
+    assert_eq!(packets(&net.path("late.pcap")).len(), 100);
+    // It is said how far the ring reaches; who has another ring has nothing of it.
+    let told = |user: u32, request: &str| {
+        let mut command = net.request(request);
+        command.uid(user).gid(user);
+        let reader = Running(Some(command.spawn().unwrap()));
+        until("it reads", || net.readers() == 1);
+        let output = reader.interrupt();
+        until("it is gone", || net.readers() == 0);
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let said = told(65534, "ethernet D last=1h | count");
+    assert!(said.contains("of 3600.0 s; nothing from before was kept"), "{said}");
+    let said = told(65534, "ethernet D last=1ms | count");
+    assert!(!said.contains("reaches back"), "{said}");
+    let said = told(1234, "ethernet D last=1h | count");
+    assert!(said.contains("holds what others wanted"), "{said}");
+    // A standing request is for root alone, and root takes it back.
+    let denied = net.request("ethernet D keep=8M | count").uid(1234).gid(1234).output().unwrap();
+    let said = String::from_utf8_lossy(&denied.stderr).into_owned();
+    assert!(!denied.status.success() && said.contains("by root, or by the daemon's policy"), "{said}");
+    let stop = |user: u32| {
+        let mut stop = Command::new(PROGRAM);
+        stop.args(["stop", "--kept", "late0", "--daemon"]).arg(net.socket()).uid(user);
+        stop.output().unwrap().status.success()
+    };
+    assert!(!stop(65534) && stop(0) && !stop(0));
+    assert_eq!(seen("late0"), None);
+}

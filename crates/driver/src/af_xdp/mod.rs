@@ -3,11 +3,13 @@
 //!
 //! - [`Device::open`] — a program on the device, and a socket for each of its queues. Start reading here.
 //! - [`Receiver`], [`Sender`] — the two ways of a queue; `rings.rs` — what they share with the kernel.
-//! - `memory.rs` — where the frames lie; `redirect.rs` — the program; `lookout.rs` — what happens to the device.
+//! - `memory.rs` — where the frames lie; `redirect.rs` — the program; `lookout.rs` — what happens to the device;
+//!   [`foreign`] — whose program is in the way.
 //!
 //! A frame lies in one chunk: devices whose packets are longer than that cannot be opened in native mode, and lose the longer
 //! ones, counted, in generic mode. XDP sees what a device receives, never what the host sends by it.
 
+pub mod foreign;
 mod lookout;
 mod memory;
 mod receiver;

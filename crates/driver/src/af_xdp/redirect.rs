@@ -3,8 +3,9 @@
 //! `bpf(2)` by hand, as far as this takes: a map from a device's queues to sockets, a program, and the link that holds it on
 //! the device. Closing the link takes the program off.
 
+use super::foreign;
 use crate::error::Error;
-use crate::link::{Link, XdpMode};
+use crate::link::{self, Link, XdpMode};
 use crate::sys::check;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -16,7 +17,7 @@ const MAP_DELETE: libc::c_int = 3;
 const PROGRAM_LOAD: libc::c_int = 5;
 const LINK_CREATE: libc::c_int = 28;
 const SOCKET_MAP: u32 = 17;
-const XDP_PROGRAM: u32 = 6;
+pub(super) const XDP_PROGRAM: u32 = 6;
 const XDP_ATTACHMENT: u32 = 37;
 const XDP_PASS: u32 = 2;
 const REDIRECT_MAP: u32 = 51;
@@ -61,9 +62,13 @@ impl Redirect {
         };
         let mut refused = Error::Invalid("an XDP program has to run somewhere".into());
         for &mode in modes {
-            match link(program.as_fd(), device.index, mode) {
+            match attach(program.as_fd(), device.index, mode) {
                 Ok(link) => return Ok(Redirect { _link: link, _program: program, sockets, mode }),
-                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Err(occupied(name, None)),
+                // Somebody was faster.
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                    let now = link::find(name).ok().flatten().and_then(|link| link.xdp);
+                    return Err(occupied(name, now.map(|foreign| foreign.program)));
+                }
                 Err(error) => refused = doing("attach an XDP program")(error),
             }
         }
@@ -95,7 +100,10 @@ impl Redirect {
 }
 
 fn occupied(name: &str, program: Option<u32>) -> Error {
-    let whose = program.map_or("another XDP program".into(), |program| format!("XDP program {program}"));
+    let whose = program.map_or("another XDP program".into(), |program| match foreign::name(program) {
+        Some(called) => format!("XDP program {program} (`{called}`)"),
+        None => format!("XDP program {program}"),
+    });
     Error::Invalid(format!("{whose} is attached to `{name}`; a device has one: detach it, or use a packet socket"))
 }
 
@@ -143,13 +151,13 @@ struct Attach {
 /// # Safety
 ///
 /// What `attributes` points to is as the command wants it.
-unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_int> {
+pub(super) unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_int> {
     let (pointer, bytes) = (std::ptr::from_mut(attributes), size_of::<T>());
     // SAFETY: the caller's; the attributes live for the call, and the kernel takes what is missing for zero.
     check(unsafe { libc::syscall(libc::SYS_bpf, command, pointer, bytes) } as libc::c_int)
 }
 
-fn owned(fd: libc::c_int) -> OwnedFd {
+pub(super) fn owned(fd: libc::c_int) -> OwnedFd {
     // SAFETY: just made by the kernel for us.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
@@ -192,7 +200,7 @@ fn load(sockets: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     unsafe { bpf(PROGRAM_LOAD, &mut load) }.map(owned)
 }
 
-fn link(program: BorrowedFd<'_>, device: u32, mode: XdpMode) -> io::Result<OwnedFd> {
+fn attach(program: BorrowedFd<'_>, device: u32, mode: XdpMode) -> io::Result<OwnedFd> {
     let flags = if mode == XdpMode::Generic { FLAG_GENERIC } else { FLAG_NATIVE };
     let mut attach = Attach { program: program.as_raw_fd() as u32, device, attachment: XDP_ATTACHMENT, flags };
     // SAFETY: no pointers.

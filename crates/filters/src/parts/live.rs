@@ -3,7 +3,7 @@
 use super::landing::{self, Known, Landing};
 use base::limits::PULL_BLOCKS;
 use capture::tap::{Found, Rest};
-use capture::{Ledger, Tap};
+use capture::{Ledger, Past, Tap};
 use filter::prelude::*;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -20,15 +20,19 @@ pub struct Live {
     landing: Landing,
     booked: Ledger,
     looked: Instant,
+    /// What has to be said when it begins.
+    notices: Vec<String>,
     /// Since when it gives only what was there already.
     stopped: Option<Instant>,
 }
 
 impl Live {
-    /// What this reader gets; `snap_len` bytes of each packet at most, 0 for all.
-    pub fn new(tap: Tap, snap_len: u32) -> Live {
+    /// What this reader gets; `snap_len` bytes of each packet at most, 0 for all. It was to begin `last_ns` ago.
+    pub fn new(tap: Tap, snap_len: u32, last_ns: u64) -> Live {
         let landing = Landing::new(&tap.device().name, tap.device().link_type, snap_len);
-        Live { tap, landing, booked: Ledger::default(), looked: Instant::now(), stopped: None }
+        let note = Some(tap.note().to_string()).filter(|note| !note.is_empty());
+        let notices = missing(&tap.device().name, tap.past(), last_ns).into_iter().chain(note).collect();
+        Live { tap, landing, booked: Ledger::default(), looked: Instant::now(), notices, stopped: None }
     }
 
     /// Brings what the ring's books say into the counters.
@@ -51,8 +55,28 @@ impl Live {
     }
 }
 
+/// What is not there of the last `wanted_ns`, for people.
+fn missing(device: &str, past: Past, wanted_ns: u64) -> Option<String> {
+    if wanted_ns == 0 {
+        return None;
+    }
+    let seconds = |ns: u64| format!("{:.1} s", ns as f64 / 1e9);
+    let reaches = match past.reaches_ns < wanted_ns {
+        true => format!("the ring reaches back {} of {}", seconds(past.reaches_ns), seconds(wanted_ns)),
+        false => format!("the ring reaches back {}", seconds(wanted_ns)),
+    };
+    match (past.whole, past.reaches_ns < wanted_ns) {
+        (true, false) => None,
+        (true, true) => Some(format!("{device}: {reaches}; nothing from before was kept")),
+        (false, _) => {
+            Some(format!("{device}: {reaches}, and holds what others wanted of that (`keep=64M` holds everything)"))
+        }
+    }
+}
+
 impl Source for Live {
     fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
+        self.notices.drain(..).for_each(|notice| cx.notice(notice));
         let view = self.landing.view(cx)?;
         let mut given = 0;
         while given < PULL_BLOCKS {

@@ -2,14 +2,19 @@
 //!
 //! - `auto` — through the daemon or not; [`Place`].
 //! - [`opener`] — chooses the writer for a device.
-//! - `kernel_writer` — the kernel's program; `packet_writer` — a thread that copies from a packet socket.
+//! - `present` — devices as they come and go; [`Present`].
+//! - `kernel_writer` — the kernel's program; `packet_writer` — a thread that copies from a packet socket;
+//!   `consume_writer` — threads that take packets away.
 
 pub(crate) mod auto;
+mod consume_writer;
 mod kernel_writer;
 pub mod opener;
 mod packet_writer;
+mod present;
 
 pub use auto::Place;
+pub use present::Present;
 
 use capture::{Device, Share, Tap, Taps, Trouble, Wish, writer::TroubleKind};
 use driver::af_packet::PacketSocket;

@@ -1,8 +1,9 @@
 //! Chooses the writer for a device: the kernel's program where it sees what a packet socket would see.
 
+use super::consume_writer::ConsumeWriter;
 use super::kernel_writer::KernelWriter;
 use super::packet_writer::PacketWriter;
-use capture::{By, Opened, Trouble, Writer, writer::TroubleKind};
+use capture::{By, Mode, Opened, Trouble, Writer, writer::TroubleKind};
 use driver::device::{self, Device};
 use driver::namespace::Namespace;
 
@@ -37,8 +38,11 @@ impl Opened for Opener {
         link.map(|link| link.index).ok_or_else(|| trouble(driver::Error::Absent(name.into())))
     }
 
-    fn open(&self, name: &str, ring_bytes: u64, by: By) -> Result<Box<dyn Writer>, Trouble> {
+    fn open(&self, name: &str, ring_bytes: u64, mode: Mode, by: By) -> Result<Box<dyn Writer>, Trouble> {
         let (namespace, device, link_type) = find(name)?;
+        if mode == Mode::Consume {
+            return Ok(Box::new(ConsumeWriter::open(&namespace, &device, link_type, ring_bytes)?));
+        }
         let by_kernel = || {
             let writer = KernelWriter::open(&namespace, &device, link_type, ring_bytes)?;
             Ok::<Box<dyn Writer>, Trouble>(Box::new(writer))
@@ -59,6 +63,11 @@ impl Opened for Opener {
             }),
         }
     }
+}
+
+/// Has the names of others' programs known later, when the right to ask for them may have been given up.
+pub fn remember_foreign_programs() {
+    driver::af_xdp::foreign::remember();
 }
 
 /// Of a driver's error.

@@ -1,0 +1,63 @@
+//! Rings that the policy has stand: every packet of a device is kept in them from when the daemon or the device came, for
+//! readers that look back. They are of the trust group that may read them, like any ring.
+
+use crate::policy::Policy;
+use capture::{Taps, Trouble};
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, BorrowedFd};
+use streamline::devices::Present;
+
+/// Rings that stand at most: each holds memory, and devices come and go by others' hands.
+const RINGS: usize = 64;
+
+/// Devices, and which of them have their rings.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    present: Present,
+    /// Index and name, trust group.
+    held: BTreeSet<(u32, String, u32)>,
+    /// Why some do not, as far as it was told.
+    told: BTreeSet<String>,
+}
+
+impl Standing {
+    /// None where the policy has no ring stand.
+    pub(crate) fn new(policy: &Policy) -> Result<Option<Standing>, Trouble> {
+        if !policy.keeps() {
+            return Ok(None);
+        }
+        Ok(Some(Standing { present: Present::new()?, held: BTreeSet::new(), told: BTreeSet::new() }))
+    }
+
+    /// Sees to it that each device has what the policy says; what cannot be is tried again when something changes.
+    pub(crate) fn see_to(&mut self, policy: &Policy, taps: &Taps, tell: &dyn Fn(&str)) {
+        let devices = self.present.look();
+        self.held.retain(|(index, name, _)| devices.iter().any(|device| (device.0, &device.1) == (*index, name)));
+        let mut untold = BTreeSet::new();
+        for (index, name) in devices {
+            for (group, bytes) in policy.kept(&name) {
+                let place = (index, name.clone(), group);
+                if self.held.contains(&place) {
+                    continue;
+                }
+                let kept = match self.held.len() < RINGS {
+                    true => taps.keep(&name, bytes, group).map_err(|trouble| trouble.text),
+                    false => Err(format!("{RINGS} are kept already, as many as there may be")),
+                };
+                match kept {
+                    Ok(()) => drop(self.held.insert(place)),
+                    Err(text) => drop(untold.insert(format!("packets of `{name}` are not kept: {text}"))),
+                }
+            }
+        }
+        untold.difference(&self.told).for_each(|line| tell(line));
+        self.told = untold;
+    }
+}
+
+/// Readable when devices may have changed.
+impl AsFd for Standing {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.present.as_fd()
+    }
+}

@@ -1,0 +1,37 @@
+//! The devices of this process's network namespace, as they come and go: for who wants to have something of each.
+
+use super::opener::trouble;
+use capture::Trouble;
+use driver::namespace::Namespace;
+use driver::watch::Watch;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+/// Devices there are.
+#[derive(Debug)]
+pub struct Present {
+    watch: Watch,
+}
+
+impl Present {
+    /// Those there are now, and whatever comes.
+    pub fn new() -> Result<Present, Trouble> {
+        let namespace = Namespace::current()
+            .map_err(|error| Trouble::system("this process's network namespace cannot be found", &error))?;
+        Ok(Present { watch: Watch::new(&namespace).map_err(trouble)? })
+    }
+
+    /// Index and name of each, as of now.
+    pub fn look(&mut self) -> Vec<(u32, String)> {
+        // What cannot be heard now is heard later: the file descriptor stays readable.
+        while let Ok(Some(_)) = self.watch.next(Duration::ZERO) {}
+        self.watch.links().map(|link| (link.index, link.name.clone())).collect()
+    }
+}
+
+/// Readable when something may have changed.
+impl AsFd for Present {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+}
