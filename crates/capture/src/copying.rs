@@ -89,8 +89,14 @@ impl Ring {
             sample: expression.sample.max(1),
             since: 0,
         });
-        let ready: Vec<Ready> = ready.collect();
-        *self.shared.lock() = ready;
+        let mut ready: Vec<Ready> = ready.collect();
+        let mut before = self.shared.lock();
+        for new in &mut ready {
+            // Those that stay count on.
+            let same = before.iter().find(|old| (old.bit, old.sample) == (new.bit, new.sample));
+            new.since = same.map_or(0, |old| old.since);
+        }
+        *before = ready;
     }
 
     /// See [`Writer::arm`].

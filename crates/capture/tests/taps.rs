@@ -184,6 +184,21 @@ fn each_gets_its_own_and_the_books_add_up() {
 }
 
 #[test]
+fn one_in_so_many_stays_so_when_others_come_and_go() {
+    let (player, taps) = player();
+    let open = |wish: &Wish| Tap::new(taps.open(wish, 0).unwrap(), None, None).unwrap();
+    let mut tenth = open(&Wish { sample: 10, ..wish() });
+    let mut half = player.halves.lock().unwrap().pop_front().unwrap();
+    publish(&mut half, 0..15);
+    let mut other = open(&Wish { sample: 2, ..wish() });
+    publish(&mut half, 15..27);
+    taps.close(&[other.id()]);
+    publish(&mut half, 27..51);
+    assert_eq!(take(&mut tenth), [0, 10, 20, 30, 40, 50]);
+    assert_eq!(take(&mut other), [15, 17, 19, 21, 23, 25]);
+}
+
+#[test]
 fn a_slow_reader_loses_alone_and_knows_how_much() {
     let (player, taps) = player();
     let mut slow = Tap::new(taps.open(&Wish { program: first_byte(2), ..wish() }, 0).unwrap(), None, None).unwrap();
