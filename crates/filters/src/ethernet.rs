@@ -10,7 +10,7 @@ use filter::prelude::*;
 pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network device", make)
     .help(
         "The device is captured once for everybody who asks for it: each reader gets what its own request wants, and a \
-         slow one loses only its own. Selectors that follow (`bpf`) run where the packets are, so that what nobody wants \
+         slow one loses only its own. What follows runs where the packets are, if it can (`bpf`, then `sample`), so that what nobody wants \
          is never copied. `eth0@1/4` is the second of four parts of the traffic by flow.\n\
          \n\
          mode=tap takes a copy; the host sees every packet as before. mode=consume takes what is wanted away from the \

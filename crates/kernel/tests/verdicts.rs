@@ -1,5 +1,7 @@
 //! Verdicts of the kernel's program and of the interpreter never differ: random expressions over real frames.
 //!
+//! Some take one in so many of what passes; then it is exactly the first of each so many.
+//!
 //! 2,000 expressions; `STREAMLINE_EXPRESSIONS=10000 cargo test --release -p kernel --test verdicts` asks more.
 
 use buffer::live::{LiveMemory, LiveReader, Look};
@@ -74,6 +76,11 @@ fn expression(random: &mut Random, seen: &Seen, depth: usize) -> String {
     }
 }
 
+/// One in so many: most expressions take all, and so does the one that says which packets were written.
+fn sample(random: &mut Random, bit: u8) -> u32 {
+    if bit == 63 || random.below(4) > 0 { 1 } else { [2, 3, 7, 64, u32::MAX][random.below(5)] }
+}
+
 fn seen(frames: &[Vec<u8>]) -> Seen {
     let mut seen = Seen { addresses: vec!["10.0.0.1".into(), "fe80::1".into()], ports: vec![53, 80, 443] };
     for frame in frames {
@@ -119,8 +126,11 @@ fn verdicts_never_differ() {
         let expressions: Vec<Expression> = lowered
             .chain([None])
             .zip((0..at_once as u8).chain([63]))
-            .map(|(program, bit)| Expression { bit, program, incoming: true, outgoing: true })
+            .map(|(program, bit)| Expression { sample: sample(&mut random, bit), ..Expression::new(bit, program) })
             .collect();
+        let mut passed = vec![0u64; at_once];
+        // Whoever had these bits before is gone.
+        tap.set(&[]).unwrap();
         tap.set(&expressions)
             .unwrap_or_else(|error| panic!("{error}: {:?}", programs.iter().map(|(text, _)| text).collect::<Vec<_>>()));
         let interpreters: Vec<_> = programs.iter().map(|(_, code)| Interpreter::from_cbpf(code).unwrap()).collect();
@@ -132,7 +142,9 @@ fn verdicts_never_differ() {
             let Look::Packet(packet) = reader.look() else { panic!("nothing was written") };
             reader.advance();
             for (bit, interpreter) in interpreters.iter().enumerate() {
-                let expected = interpreter.run(frame, frame.len() as u32) != 0;
+                let passes = interpreter.run(frame, frame.len() as u32) != 0;
+                let expected = passes && passed[bit].is_multiple_of(expressions[bit].sample.into());
+                passed[bit] += u64::from(passes);
                 compared += 1;
                 accepted += u64::from(expected);
                 let found = packet.facts.wanted & 1 << bit != 0;

@@ -10,7 +10,7 @@
 //! ([`filter::Kind::narrow`]), and what is something else for sure is not captured.
 
 use capture::{ETHERNET, Share, Tap, Trouble, Wish, writer::TroubleKind};
-use control::{Offer, Space, StepError};
+use control::{Before, Offer, Space, StepError};
 use engine::{Edge, Node, NodeId, Plan, Task};
 use filter::run::Instance;
 use filter::{Devices, Kind, Lower, ParamError, Params, Spaces};
@@ -47,7 +47,7 @@ struct Laid {
 
 enum What {
     Device(Wish, Option<Share>, Params),
-    Selector(Lower, Params),
+    Filter(Lower, Params),
 }
 
 impl LiveSpace {
@@ -81,21 +81,29 @@ impl LiveSpace {
         };
         let mut wish = wish.clone();
         let link_type = self.devices.device(&wish.device)?.link_type;
+        let cannot = |text: String| Trouble::new(TroubleKind::Cannot, text);
         let mut all: Option<ir::Program> = None;
         for node in nodes {
-            let What::Selector(lower, params) = &node?.what else { return Err(gone()) };
-            let code = lower(params, self.compiler.as_ref(), link_type)
-                .map_err(|text| Trouble::new(TroubleKind::Cannot, text))?;
-            let lowered = program::from_cbpf(&code);
-            let program = lowered.map_err(|error| Trouble::new(TroubleKind::Cannot, error.to_string()))?;
-            all = Some(match all {
-                None => program,
-                Some(before) => {
-                    before.and_then(&program).map_err(|error| Trouble::new(TroubleKind::Cannot, error.to_string()))?
+            let What::Filter(lower, params) = &node?.what else { return Err(gone()) };
+            match lower {
+                Lower::Program(lower) => {
+                    let code = lower(params, self.compiler.as_ref(), link_type).map_err(cannot)?;
+                    let program = program::from_cbpf(&code).map_err(|error| cannot(error.to_string()))?;
+                    all = Some(match all {
+                        None => program,
+                        Some(before) => before.and_then(&program).map_err(|error| cannot(error.to_string()))?,
+                    });
                 }
-            });
+                // The first of each m of the first of each n is the first of each m * n.
+                Lower::OneIn(one_in) => {
+                    let sample = one_in(params).map_err(cannot)?.checked_mul(wish.sample);
+                    wish.sample = sample.ok_or_else(|| cannot("so few packets are not counted there".into()))?;
+                }
+            }
         }
-        if let Some(narrow) = path.last().and_then(|last| self.narrow(*last)).filter(|_| link_type == ETHERNET) {
+        let narrow = path.last().and_then(|last| self.narrow(*last));
+        // What is left out before packets are counted would make others the first of so many.
+        if let Some(narrow) = narrow.filter(|_| link_type == ETHERNET && wish.sample == 1) {
             all = match &all {
                 None => Some(narrow),
                 // Asked second: what was written decides first. Where both are too much, that alone.
@@ -174,6 +182,25 @@ pub(crate) enum Left {
 /// The name of this space.
 pub(crate) const NAME: &str = "kernel";
 
+/// Is any of these one that takes one packet in so many?
+fn samples(filters: &[Before<'_>]) -> bool {
+    filters.iter().any(|(kind, _)| matches!(kind.lower, Some(Lower::OneIn(_))))
+}
+
+/// Does a device's program decide on every packet that comes from it? Else says which are chosen by the reader.
+fn decides_on_all(before: &[Before<'_>]) -> Result<(), String> {
+    for (_, params) in before.iter().filter(|(kind, _)| kind.is_source()) {
+        let (wish, share) = filters::ethernet::wish(params).map_err(|error| error.message)?;
+        if share.is_some() {
+            return Err("flows of one part are chosen by the reader".into());
+        }
+        if wish.last_ns > 0 {
+            return Err("packets of the past are looked at by the reader".into());
+        }
+    }
+    Ok(())
+}
+
 fn refused(text: impl Into<String>) -> StepError {
     StepError { refused: true, error: ParamError::system(text) }
 }
@@ -187,7 +214,7 @@ impl Space for LiveSpace {
         Spaces::KERNEL
     }
 
-    fn offer(&self, kind: &Kind, params: &Params) -> Result<Offer, String> {
+    fn offer(&self, kind: &Kind, params: &Params, before: &[Before<'_>]) -> Result<Offer, String> {
         if kind.is_source() {
             let (wish, _) = filters::ethernet::wish(params).map_err(|error| error.message)?;
             return match wish.mode {
@@ -195,15 +222,25 @@ impl Space for LiveSpace {
                 capture::Mode::Consume => Err("it takes copies only".into()),
             };
         }
+        if !self.push_down {
+            return Err("it was asked to stay out of the kernel".into());
+        }
         match kind.lower {
-            _ if !self.push_down => Err("it was asked to stay out of the kernel".into()),
-            Some(_) => Ok(Offer { cost: 1 }),
             None => Err(format!("it has no program for `{}`", kind.name)),
+            Some(Lower::Program(_)) if samples(before) => {
+                Err("it asks before it takes one in so many, not after".into())
+            }
+            Some(Lower::Program(_)) => Ok(Offer { cost: 1 }),
+            Some(Lower::OneIn(one_in)) => {
+                one_in(params)?;
+                decides_on_all(before)?;
+                Ok(Offer { cost: 1 })
+            }
         }
     }
 
-    fn keeps_back(&self) -> bool {
-        self.push_down
+    fn keeps_back(&self, before: &[Before<'_>]) -> bool {
+        self.push_down && !samples(before)
     }
 
     fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError> {
@@ -216,7 +253,7 @@ impl Space for LiveSpace {
             What::Device(wish, share, params.clone())
         } else {
             let lower = kind.lower.ok_or_else(|| refused(format!("there is no program for `{}`", kind.name)))?;
-            What::Selector(lower, params.clone())
+            What::Filter(lower, params.clone())
         };
         self.nodes.insert(id, Prepared { label: node.label.clone(), what });
         Ok(())

@@ -79,6 +79,7 @@ impl Writer for KernelWriter {
                 program: expression.program.clone(),
                 incoming: expression.direction != Direction::Out,
                 outgoing: expression.direction != Direction::In,
+                sample: expression.sample,
             })
             .collect();
         self.tap.set(&expressions).map_err(trouble)
