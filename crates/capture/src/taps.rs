@@ -453,6 +453,7 @@ impl Ring {
         let areas = self.writer.areas();
         let areas = Areas { words: own(areas.words)?, slots: own(areas.slots)?, data: own(areas.data)? };
         let (matched_before, seen_before) = (self.before(bit), self.memory.seen().packets);
+        let kept_before = self.memory.kept_bytes(usize::from(bit));
         let first = match wish.last_ns {
             0 => self.memory.next(),
             last => {
@@ -461,7 +462,8 @@ impl Ring {
                 reader.position()
             }
         };
-        let expression = Expression { bit, program, direction: wish.direction, sample: wish.sample.max(1) };
+        let (sample, counts) = (wish.sample.max(1), wish.counts);
+        let expression = Expression { bit, program, direction: wish.direction, sample, counts };
         self.readers.push(Reader {
             id,
             expression,
@@ -492,6 +494,7 @@ impl Ring {
             areas,
             bit,
             matched_before,
+            kept_before,
             seen_before,
             first,
             decided,

@@ -211,6 +211,8 @@ pub enum Lower {
     Program(ToProgram),
     /// It passes the first of each so many packets; else why it cannot there.
     OneIn(fn(&Params) -> Result<u32, String>),
+    /// It gives numbers of packets and bytes, and nothing else of them is wanted: what `count` is.
+    Counts,
 }
 
 /// What packets must be for a filter to want them; none if that cannot be said. Parameters may be wrong: making an instance

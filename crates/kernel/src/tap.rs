@@ -3,7 +3,7 @@
 //!
 //! In the order in which it runs:
 //! 1. the packet's first bytes are copied, a stripped VLAN tag put back ([`lower`](crate::lower) says why);
-//! 2. each expression is asked; those that want it set their bit and count;
+//! 2. each expression is asked; those that want it set their bit and count, or count only;
 //! 3. where none does, that was all;
 //! 4. a number and room in the ring are reserved, the slot is taken out of use, the bytes are copied, the slot is filled and
 //!    stamped (`buffer::live::words` has the layout, `buffer::live::writer` the same in Rust);
@@ -49,12 +49,14 @@ pub struct Expression {
     /// The first of each so many packets that pass has its bit set; 0 and 1 are all. Counted over all processors and both
     /// ways together, so it is exactly that.
     pub sample: u32,
+    /// Packets are counted and have no bit set, each as if so many bytes of it were kept (0: all).
+    pub counts: Option<u32>,
 }
 
 impl Expression {
     /// All packets that a program passes, whichever way they go; without one, all there are.
     pub fn new(bit: u8, program: Option<Arc<Program>>) -> Expression {
-        Expression { bit, program, incoming: true, outgoing: true, sample: 1 }
+        Expression { bit, program, incoming: true, outgoing: true, sample: 1, counts: None }
     }
 }
 
@@ -540,6 +542,7 @@ mod count {
     pub const LOST: i16 = std::mem::offset_of!(CpuPage, lost) as i16;
     pub const EXPRESSIONS: i16 = std::mem::offset_of!(CpuPage, expressions) as i16;
     pub const EXPRESSION: i16 = size_of::<ExpressionCount>() as i16;
+    pub const KEPT_BYTES: i16 = std::mem::offset_of!(CpuPage, kept_bytes) as i16;
     pub const WIRE_BYTES: i16 = std::mem::offset_of!(ExpressionCount, wire_bytes) as i16;
 }
 
@@ -583,7 +586,7 @@ fn add_register(code: &mut Code, page: Register, offset: i16, more: Register) {
     code.store(Width::Eight, page, offset, R5);
 }
 
-/// The packet has passed an expression: sets its bit, and counts. `bell` is the map of [`BellWords`].
+/// The packet has passed an expression: counts it, and sets its bit if it is to be written. `bell` is the map of [`BellWords`].
 pub(crate) fn want(code: &mut Code, expression: &Expression, bell: BorrowedFd<'_>) {
     let bit = expression.bit % EXPRESSIONS as u8;
     let left_out = code.label();
@@ -596,15 +599,25 @@ pub(crate) fn want(code: &mut Code, expression: &Expression, bell: BorrowedFd<'_
         code.alu_register(Alu::Modulo, R2, R1);
         code.jump_if(Compare::NotEqual, R2, 0, left_out);
     }
-    code.load(Width::Eight, R1, R7, facts::WANTED);
-    code.set_64(R2, 1 << bit);
-    code.alu_register(Alu::Or, R1, R2);
-    code.store(Width::Eight, R7, facts::WANTED, R1);
+    if expression.counts.is_none() {
+        code.load(Width::Eight, R1, R7, facts::WANTED);
+        code.set_64(R2, 1 << bit);
+        code.alu_register(Alu::Or, R1, R2);
+        code.store(Width::Eight, R7, facts::WANTED, R1);
+    }
     code.load(Width::Eight, R1, Frame, stack::COUNTS);
     let at = count::EXPRESSIONS + count::EXPRESSION * i16::from(bit);
     add_constant(code, R1, at, 1);
     code.load(Width::Eight, R2, R7, facts::WIRE);
     add_register(code, R1, at + count::WIRE_BYTES, R2);
+    if let Some(snap_len) = expression.counts {
+        let whole = code.label();
+        let most = if snap_len > 0 { snap_len.min(PACKET_BYTES as u32) } else { PACKET_BYTES as u32 };
+        code.jump_if(Compare::AtMost, R2, most as i32, whole);
+        code.set(R2, most as i32);
+        code.place(whole);
+        add_register(code, R1, count::KEPT_BYTES + 8 * i16::from(bit), R2);
+    }
     code.place(left_out);
 }
 

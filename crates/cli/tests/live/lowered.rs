@@ -59,6 +59,66 @@ fn one_in_so_many_is_taken_where_packets_are() {
 }
 
 #[test]
+fn packets_that_are_only_counted_are_never_copied() {
+    if !may_make_networks() {
+        return;
+    }
+    for by in ["kernel", "socket"] {
+        let net = Net::new(None);
+        let requests = [
+            "ethernet D by=BY | count",
+            "ethernet D by=BY snaplen=100 | bpf \"udp port 53\" | count",
+            "ethernet D by=BY direction=in | bpf \"vlan\" | sample 3 | count",
+            "{ ethernet D by=BY + ethernet D by=BY | bpf \"vlan\" } | count",
+        ];
+        let requests = requests.map(|request| request.replace("BY", by));
+        let mut readers = net.read(&requests[..3].iter().map(String::as_str).collect::<Vec<_>>());
+        readers.push(Running(Some(net.request(&requests[3]).spawn().unwrap())));
+        until("both of the last's ways are open", || net.readers() == 5);
+        let frames = traffic(1000);
+        send(&net, &frames);
+        assert_eq!(net.state()["rings"][0]["written"], 0, "by {by}");
+        // The same above, of a file.
+        let sums = |wanted: &dyn Fn(usize) -> bool, step: usize, snap_len: usize| -> [usize; 3] {
+            let wanted = frames.iter().enumerate().filter(|(at, _)| wanted(*at)).step_by(step);
+            wanted.fold([0; 3], |[blocks, bytes, wire], (_, frame)| {
+                [blocks + 1, bytes + frame.len().min(snap_len), wire + frame.len()]
+            })
+        };
+        let (all, vlan) = (sums(&|_| true, 1, 70_000), sums(&|at| at % 5 == 0, 1, 70_000));
+        let expected = [
+            all,
+            sums(&|at| at % 3 == 0 && at % 5 != 0, 1, 100),
+            sums(&|at| at % 5 == 0, 3, 70_000),
+            [0, 1, 2].map(|at| all[at] + vlan[at]),
+        ];
+        for (reader, [blocks, bytes, wire]) in readers.into_iter().zip(expected) {
+            let output = reader.interrupt();
+            let report = succeeded(&output);
+            let said = format!("{{\"blocks\":{blocks},\"bytes\":{bytes},\"wire_bytes\":{wire}}}\n");
+            assert_eq!(String::from_utf8_lossy(&output.stdout), said, "by {by}");
+            let source = &report["filters"][0];
+            assert_eq!((&source["blocks_in"], &source["blocks_taken"]), (&json!(blocks), &json!(blocks)), "{report}");
+        }
+    }
+}
+
+#[test]
+fn who_counts_says_what_it_counted_when_its_device_goes() {
+    if !may_make_networks() {
+        return;
+    }
+    let mut net = Net::new(None);
+    let reader = net.read(&["ethernet D | count"]).pop().unwrap();
+    send(&net, &traffic(10));
+    drop(net.daemon.take().unwrap().interrupt());
+    let output = reader.end();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("has ended"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("{\"blocks\":10,"), "{output:?}");
+}
+
+#[test]
 fn what_cannot_be_counted_in_the_kernel_is_counted_above() {
     let sampled = explained("ethernet v1 | bpf \"tcp\" | sample 10 | tcp | drop");
     assert!(line(&sampled, "sample 10").contains("kernel  lowest space"), "{sampled}");
@@ -71,6 +131,12 @@ fn what_cannot_be_counted_in_the_kernel_is_counted_above() {
     check("ethernet v1 | sample 10 by=flow | drop", "sample", "which flows pass");
     check("ethernet v1 | sample 4294967296 | drop", "sample", "up to 4,294,967,295");
     check("ethernet v1@0/4 | sample 10 | drop", "sample", "chosen by the reader");
+    let counted = explained("ethernet v1 snaplen=64 | bpf \"tcp\" | sample 10 | count");
+    assert!(line(&counted, "count").contains("kernel  lowest space"), "{counted}");
+    check("ethernet v1@0/4 | count", "count", "chosen by the reader");
+    check("ethernet v1 last=3s | bpf \"tcp\" | count", "count", "looked at by the reader");
+    check("ethernet v1 | count | sample 2", "sample", "has no records");
+    check("ethernet v1 | tcp | count", "count", "lowest space");
     check("ethernet v1 last=3s | sample 10 | drop", "sample", "looked at by the reader");
     check("ethernet v1 | sample 10 | bpf \"tcp\" | drop", "bpf", "before it takes one in so many");
 }

@@ -80,6 +80,7 @@ impl Writer for KernelWriter {
                 incoming: expression.direction != Direction::Out,
                 outgoing: expression.direction != Direction::In,
                 sample: expression.sample,
+                counts: expression.counts,
             })
             .collect();
         self.tap.set(&expressions).map_err(trouble)
