@@ -127,6 +127,22 @@ pub static CASES: &[Case] = &[
             sides(setting, Pairing { ours: pushed_down, peer: (not_pushed_down, Who::Ours), frame_bytes: 64 })
         }),
     },
+    case!(
+        "`bpf | count`, every packet fits, 64 B",
+        "counted above",
+        Goal::AtMost(0.5, 0.25),
+        counted_below,
+        (counted_above, Who::Ours),
+        64
+    ),
+    case!(
+        "`bpf | count`, every packet fits, 1,500 B",
+        "counted above",
+        Goal::AtMost(0.5, 0.25),
+        counted_below,
+        (counted_above, Who::Ours),
+        1500
+    ),
     number("highest loss-free rate, nine tcpdumps, 64 B", "stock, 2 MiB each", Goal::AtLeast(2.0, 3.0), |setting| {
         limits::loss_free(setting, &[nine_small(Who::Ours)], &[nine_small(Who::Stock)], 64)
     }),
@@ -174,6 +190,18 @@ fn pushed_down(_who: Who) -> Vec<Tap> {
 
 fn not_pushed_down(_who: Who) -> Vec<Tap> {
     request(false)
+}
+
+fn count(below: bool) -> Vec<Tap> {
+    vec![Tap { who: Who::Ours, program: Program::Count { below }, expression: taps::ALL, buffer: BUFFER }]
+}
+
+fn counted_below(_who: Who) -> Vec<Tap> {
+    count(true)
+}
+
+fn counted_above(_who: Who) -> Vec<Tap> {
+    count(false)
 }
 
 /// For the first row, whose two sides are the same.

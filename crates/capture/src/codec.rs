@@ -89,6 +89,8 @@ impl Out {
             .u8(wish.direction as u8)
             .program(&wish.program)
             .u32(wish.sample)
+            .u8(wish.counts.is_some().into())
+            .u32(wish.counts.unwrap_or(0))
             .u8(wish.promiscuous.into())
             .u64(wish.ring_bytes)
             .u64(wish.last_ns)
@@ -176,6 +178,10 @@ impl In<'_> {
             direction: *[Direction::Both, Direction::In, Direction::Out].get(usize::from(self.u8()?))?,
             program: self.program()?,
             sample: self.u32()?,
+            counts: {
+                let (counts, snap_len) = (self.bool()?, self.u32()?);
+                counts.then_some(snap_len)
+            },
             promiscuous: self.bool()?,
             ring_bytes: self.u64()?,
             last_ns: self.u64()?,
@@ -220,6 +226,7 @@ mod tests {
             direction: Direction::Out,
             program: vec![Instruction { code: 6, jt: 1, jf: 2, k: 0xffff_ffff }; 3],
             sample: 10,
+            counts: Some(96),
             promiscuous: true,
             ring_bytes: 1 << 30,
             last_ns: 5,

@@ -8,6 +8,7 @@ use crate::handout::Device;
 use crate::wish::Direction;
 use crate::writer::{Expression, Trouble, Writer};
 use base::atomic::{AtomicU64, Ordering};
+use buffer::live::words::PACKET_BYTES;
 use buffer::live::{Areas, Facts, Geometry, LiveMemory, LiveWriter, SlotFlags};
 use buffer::shared::segment::{Access, Segment};
 use program::Interpreter;
@@ -46,6 +47,7 @@ struct Ready {
     direction: Direction,
     sample: u32,
     since: u32,
+    counts: Option<u32>,
 }
 
 impl Shared {
@@ -88,9 +90,16 @@ impl Ring {
             direction: expression.direction,
             sample: expression.sample.max(1),
             since: 0,
+            counts: expression.counts,
         });
-        let ready: Vec<Ready> = ready.collect();
-        *self.shared.lock() = ready;
+        let mut ready: Vec<Ready> = ready.collect();
+        let mut before = self.shared.lock();
+        for new in &mut ready {
+            // Those that stay count on.
+            let same = before.iter().find(|old| (old.bit, old.sample) == (new.bit, new.sample));
+            new.since = same.map_or(0, |old| old.since);
+        }
+        *before = ready;
     }
 
     /// See [`Writer::arm`].
@@ -215,6 +224,12 @@ impl<C: Copier> Writer for Copied<C> {
     }
 }
 
+/// Bytes that would be kept of a packet that has so many.
+fn kept(len: usize, snap_len: u32) -> u32 {
+    let len = len.min(PACKET_BYTES) as u32;
+    if snap_len > 0 { len.min(snap_len) } else { len }
+}
+
 /// Publishes the packets of one batch.
 #[derive(Debug)]
 pub struct Publisher<'a> {
@@ -237,8 +252,13 @@ impl Publisher<'_> {
             };
             let passes = || expression.program.as_ref().is_none_or(|program| program.run(bytes, facts.wire) != 0);
             if goes && passes() {
-                if expression.since == 0 {
-                    facts.wanted |= expression.bit;
+                match expression.counts {
+                    _ if expression.since > 0 => {}
+                    None => facts.wanted |= expression.bit,
+                    Some(snap_len) => {
+                        let kept = kept(bytes.len(), snap_len);
+                        self.writer.count(expression.bit.trailing_zeros() as u8, facts.wire, kept);
+                    }
                 }
                 expression.since = (expression.since + 1) % expression.sample;
             }

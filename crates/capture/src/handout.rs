@@ -47,6 +47,8 @@ pub struct Handout {
     pub bit: u8,
     /// Packets that bit had been set on before, and their bytes.
     pub matched_before: (u64, u64),
+    /// Bytes that had been counted as kept on it.
+    pub kept_before: u64,
     /// Packets the device's writer had been shown before.
     pub seen_before: u64,
     /// The first packet this reader may look at.

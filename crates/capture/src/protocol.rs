@@ -57,6 +57,8 @@ pub struct Granted {
     /// See [`Handout`].
     pub matched_before: (u64, u64),
     /// See [`Handout`].
+    pub kept_before: u64,
+    /// See [`Handout`].
     pub seen_before: u64,
     /// See [`Handout`].
     pub first: u64,
@@ -160,7 +162,8 @@ impl Answer {
             Answer::Granted(granted) => {
                 let (packets, bytes) = granted.matched_before;
                 out.u8(3).u64(granted.id).device(&granted.device).geometry(&granted.geometry).u8(granted.bit);
-                out.u64(packets).u64(bytes).u64(granted.seen_before).u64(granted.first).u64(granted.decided);
+                out.u64(packets).u64(bytes).u64(granted.kept_before).u64(granted.seen_before);
+                out.u64(granted.first).u64(granted.decided);
                 out.u64(granted.past.reaches_ns).u8(granted.past.whole.into()).text(&granted.note)
             }
             Answer::Exchanged(exchange) => out.u8(4).exchange(exchange),
@@ -186,6 +189,7 @@ impl Answer {
                 geometry: fields.geometry()?,
                 bit: fields.u8().filter(|bit| *bit < 64)?,
                 matched_before: (fields.u64()?, fields.u64()?),
+                kept_before: fields.u64()?,
                 seen_before: fields.u64()?,
                 first: fields.u64()?,
                 decided: fields.u64()?,
@@ -282,6 +286,7 @@ impl Granted {
             geometry: handout.geometry,
             bit: handout.bit,
             matched_before: handout.matched_before,
+            kept_before: handout.kept_before,
             seen_before: handout.seen_before,
             first: handout.first,
             decided: handout.decided,
@@ -293,7 +298,8 @@ impl Granted {
     /// The hand-out again, with the file descriptors that came beside it.
     pub fn with(self, fds: Vec<OwnedFd>) -> Option<Handout> {
         let [words, slots, data, line] = <[OwnedFd; 4]>::try_from(fds).ok()?;
-        let Granted { id, device, geometry, bit, matched_before, seen_before, first, decided, past, note } = self;
+        let Granted { id, device, geometry, bit, matched_before, kept_before, seen_before, first, decided, past, note } =
+            self;
         let areas = Areas { words, slots, data };
         Some(Handout {
             id,
@@ -302,6 +308,7 @@ impl Granted {
             areas,
             bit,
             matched_before,
+            kept_before,
             seen_before,
             first,
             decided,
@@ -347,6 +354,7 @@ mod tests {
             geometry: Geometry::new(1 << 20, 4),
             bit: 5,
             matched_before: (1, 2),
+            kept_before: 6,
             seen_before: 3,
             first: 4,
             decided: 5,

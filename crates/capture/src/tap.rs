@@ -55,6 +55,8 @@ pub struct Tap {
     hung_up: bool,
     /// Packets from this number on are not handed over.
     end: u64,
+    /// Its packets are counted and never written.
+    counts: bool,
     /// What must live as long as this reader.
     kept: Option<Arc<dyn std::any::Any + Send + Sync>>,
 }
@@ -72,6 +74,7 @@ struct Books {
     /// Of the bit in force.
     bit: u8,
     matched_before: (u64, u64),
+    kept_before: u64,
     seen_before: u64,
     /// Matched by bits that are in force no more.
     matched_earlier: u64,
@@ -103,6 +106,17 @@ pub struct Ledger {
     pub waiting: u64,
     /// Handed over besides: from before this reader came.
     pub past: u64,
+}
+
+/// What was counted of a reader's packets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// How many.
+    pub packets: u64,
+    /// Bytes on the wire.
+    pub wire_bytes: u64,
+    /// Bytes that would have been kept; 0 where packets are written.
+    pub kept_bytes: u64,
 }
 
 /// Packets a reader has come to, by what became of them.
@@ -147,6 +161,7 @@ impl Tap {
         let books = Books {
             bit: handout.bit & 63,
             matched_before: handout.matched_before,
+            kept_before: handout.kept_before,
             seen_before: handout.seen_before,
             ..Books::default()
         };
@@ -170,6 +185,7 @@ impl Tap {
             found: true,
             hung_up: false,
             end: u64::MAX,
+            counts: false,
             kept: None,
         })
     }
@@ -182,6 +198,13 @@ impl Tap {
     /// Keeps something, a connection perhaps, for as long as this reader lives.
     pub fn keep(&mut self, kept: Arc<dyn std::any::Any + Send + Sync>) {
         self.kept = Some(kept);
+    }
+
+    /// Its wish was for numbers: no packet is ever found, and all that match count as delivered.
+    #[must_use]
+    pub fn that_counts(mut self) -> Tap {
+        self.counts = true;
+        self
     }
 
     /// The device.
@@ -320,11 +343,16 @@ impl Tap {
         count.packets.wrapping_sub(self.books.matched_before.0)
     }
 
-    /// The same with bytes on the wire, for who only counts: (packets, bytes).
-    pub fn counted(&self) -> (u64, u64) {
-        let count = self.reader.memory().matched(usize::from(self.books.bit));
+    /// The same with bytes, for who only counts.
+    pub fn counted(&self) -> Counted {
+        let bit = usize::from(self.books.bit);
+        let count = self.reader.memory().matched(bit);
         let (packets, bytes) = self.books.matched_before;
-        (count.packets.wrapping_sub(packets), count.wire_bytes.wrapping_sub(bytes))
+        Counted {
+            packets: count.packets.wrapping_sub(packets),
+            wire_bytes: count.wire_bytes.wrapping_sub(bytes),
+            kept_bytes: self.reader.memory().kept_bytes(bit).wrapping_sub(self.books.kept_before),
+        }
     }
 
     /// Where the packets went. Exact while none comes; else as of some moment during the call. Takes time for each packet
@@ -346,12 +374,13 @@ impl Tap {
                 if self.share.is_some_and(|share| !share.has(packet.facts.hash)) { others += 1 } else { waiting += 1 }
             }
             let matched = before + books.matched_earlier;
-            let accounted = books.taken + books.refiltered + others + waiting;
+            let delivered = if self.counts { matched } else { books.taken };
+            let accounted = delivered + books.refiltered + others + waiting;
             ledger = Ledger {
                 seen: seen.max(matched),
                 matched,
                 filtered: seen.saturating_sub(matched),
-                delivered: books.taken,
+                delivered,
                 others: others + books.refiltered,
                 lost: matched.saturating_sub(accounted),
                 waiting,

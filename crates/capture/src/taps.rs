@@ -579,7 +579,7 @@ impl Ring {
     }
 
     fn expressions(&self) -> Vec<Expression> {
-        let all = |bit| Expression { bit, program: None, direction: Direction::Both, sample: 1 };
+        let all = |bit| Expression { bit, program: None, direction: Direction::Both, sample: 1, counts: None };
         self.readers.iter().map(|reader| reader.expression.clone()).chain(self.standing.map(all)).collect()
     }
 
@@ -653,6 +653,7 @@ impl Ring {
         let areas = self.writer.areas();
         let areas = Areas { words: own(areas.words)?, slots: own(areas.slots)?, data: own(areas.data)? };
         let (matched_before, seen_before) = (self.before(bit), self.memory.seen().packets);
+        let kept_before = self.memory.kept_bytes(usize::from(bit));
         let first = match wish.last_ns {
             0 => self.memory.next(),
             last => {
@@ -662,7 +663,8 @@ impl Ring {
             }
         };
         let past = if wish.last_ns > 0 { self.past() } else { Past::default() };
-        let expression = Expression { bit, program, direction: wish.direction, sample: wish.sample.max(1) };
+        let (sample, counts) = (wish.sample.max(1), wish.counts);
+        let expression = Expression { bit, program, direction: wish.direction, sample, counts };
         self.readers.push(Reader {
             id,
             expression,
@@ -692,6 +694,7 @@ impl Ring {
             areas,
             bit,
             matched_before,
+            kept_before,
             seen_before,
             first,
             decided,

@@ -83,6 +83,8 @@ pub struct Wish {
     pub program: Vec<Instruction>,
     /// One in so many of those, from 1.
     pub sample: u32,
+    /// They are counted, each as if so many bytes of it were kept (0: all), and none is written; none: they are written.
+    pub counts: Option<u32>,
     /// Packets for others, too.
     pub promiscuous: bool,
     /// Bytes of ring this reader would like; the largest wish decides when a device's ring is made. 0 = does not matter.

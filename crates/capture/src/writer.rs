@@ -18,6 +18,8 @@ pub struct Expression {
     pub direction: Direction,
     /// One in so many.
     pub sample: u32,
+    /// Packets are counted and not written, each as if so many bytes of it were kept (0: all).
+    pub counts: Option<u32>,
 }
 
 /// Why something cannot be done.

@@ -2,7 +2,7 @@
 
 use buffer::live::{Areas, Facts, Geometry, SlotFlags};
 use capture::copying::{Copying, Ring, ring};
-use capture::tap::{Found, Rest};
+use capture::tap::{Counted, Found, Ledger, Rest};
 use capture::writer::TroubleKind;
 use capture::{By, Device, Direction, Expression, Mode, Opened, Share, Tap, Taps, Trouble, Wish, Writer};
 use program::cbpf::Instruction;
@@ -191,7 +191,42 @@ fn each_gets_its_own_and_the_books_add_up() {
     assert_eq!((ledger.seen, ledger.matched, ledger.filtered, ledger.delivered), (1000, 250, 750, 250));
     assert_eq!((ledger.lost, ledger.waiting, ledger.others), (0, 0, 0));
     assert_eq!(shares[0].ledger().others + shares[0].ledger().delivered, 1000);
-    assert_eq!(ones.counted(), (250, 15_000));
+    assert_eq!(ones.counted(), Counted { packets: 250, wire_bytes: 15_000, kept_bytes: 0 });
+}
+
+#[test]
+fn who_only_counts_is_written_nothing() {
+    let (player, taps) = player();
+    let open = |wish: &Wish| Tap::new(taps.open(wish, 0).unwrap(), None, None).unwrap().that_counts();
+    // The ring stays, and bits are used again: nobody's count is another's.
+    let _stays = open(&wish());
+    let mut half = player.halves.lock().unwrap().pop_front().unwrap();
+    for round in 0..35 {
+        let mut all = open(&Wish { counts: Some(0), ..wish() });
+        let mut out = open(&Wish { counts: Some(20), direction: Direction::Out, sample: 5, ..wish() });
+        publish(&mut half, 0..100);
+        assert_eq!(all.counted(), Counted { packets: 100, wire_bytes: 6000, kept_bytes: 6000 });
+        assert_eq!(out.counted(), Counted { packets: 10, wire_bytes: 600, kept_bytes: 200 });
+        let ledger = Ledger { seen: 100, matched: 10, filtered: 90, delivered: 10, ..Ledger::default() };
+        assert_eq!(out.ledger(), ledger);
+        assert_eq!((take(&mut all), take(&mut out)), (vec![], vec![]));
+        assert_eq!(all.memory().next(), 100 * (round + 1), "what the other wants is written");
+    }
+}
+
+#[test]
+fn one_in_so_many_stays_so_when_others_come_and_go() {
+    let (player, taps) = player();
+    let open = |wish: &Wish| Tap::new(taps.open(wish, 0).unwrap(), None, None).unwrap();
+    let mut tenth = open(&Wish { sample: 10, ..wish() });
+    let mut half = player.halves.lock().unwrap().pop_front().unwrap();
+    publish(&mut half, 0..15);
+    let mut other = open(&Wish { sample: 2, ..wish() });
+    publish(&mut half, 15..27);
+    taps.close(&[other.id()]);
+    publish(&mut half, 27..51);
+    assert_eq!(take(&mut tenth), [0, 10, 20, 30, 40, 50]);
+    assert_eq!(take(&mut other), [15, 17, 19, 21, 23, 25]);
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub mod transaction;
 pub use graph::Graph;
 pub use place::Design;
 pub use registry::Registry;
-pub use space::{Offer, Space, StepError};
+pub use space::{Before, Offer, Space, StepError};
 pub use transaction::carry_out;
 
 use request::{Diagnostic, Text};

@@ -4,9 +4,9 @@
 //! In: a checked [`Graph`] and the spaces present. Out: a [`Design`]: the plan, and where each node of it came from.
 
 use crate::graph::{Call, Choice, Graph, Origin, Task};
-use crate::space::{Space, level};
+use crate::space::{Before, Space, level};
 use engine::{Edge, Node, NodeId, Plan};
-use filter::{ClassUse, Kind, Params, Spaces};
+use filter::{ClassUse, Spaces};
 use request::{Diagnostic, Span};
 use std::collections::{BTreeSet, HashMap};
 
@@ -50,20 +50,33 @@ pub fn place(graph: Graph, spaces: &[Box<dyn Space + '_>], refused: &Refused) ->
     let mut plan = Plan::default();
     let mut sites = Vec::new();
     let mut places: HashMap<NodeId, NodeId> = HashMap::new();
+    // By node: the space it is in, it, and what stands before it there.
+    let mut chains: HashMap<NodeId, (&str, BTreeSet<NodeId>)> = HashMap::new();
     for id in sorted {
         let vertex = graph.node(id);
         let floor = graph.arrows_to(id).filter_map(|arrow| levels.get(&arrow.from).copied()).max().unwrap_or(0);
         let calls = calls(&vertex.task);
-        let (space, why) = choose(&calls, id, floor, spaces, refused).map_err(|why| {
+        let chain_in = |space: &str| -> BTreeSet<NodeId> {
+            let above = graph.arrows_to(id).filter_map(|arrow| chains.get(&arrow.from));
+            above.filter(|(known, _)| *known == space).flat_map(|(_, chain)| chain.iter().copied()).collect()
+        };
+        let before = |space: &str| -> Vec<Before<'_>> {
+            chain_in(space).into_iter().flat_map(|id| self::calls(&graph.node(id).task)).collect()
+        };
+        let (space, why) = choose(&calls, id, floor, spaces, refused, &before).map_err(|why| {
             Diagnostic::new(format!("no space here can run `{}`", vertex.label()), vertex.span).with_help(why)
         })?;
         levels.insert(id, level(space.sort()));
+        let narrowed = narrowed(&calls, space.sort(), floor, spaces, &before);
+        let mut chain = chain_in(space.name());
+        chain.insert(id);
+        chains.insert(id, (space.name(), chain));
         let site = |param_spans| Site {
             span: vertex.span,
             param_spans,
             origin: vertex.origin.clone(),
             why: why.clone(),
-            notes: vertex.notes.iter().cloned().chain(narrowed(&calls, space.sort(), floor, spaces)).collect(),
+            notes: vertex.notes.iter().cloned().chain(narrowed.clone()).collect(),
             vertex: id,
         };
         let mut push = |label: String, task: engine::Task, param_spans: Vec<(&'static str, Span)>| {
@@ -95,19 +108,21 @@ pub fn place(graph: Graph, spaces: &[Box<dyn Space + '_>], refused: &Refused) ->
 }
 
 /// What is said of a filter that is placed right above the kernel and leaves there what it cannot want.
-fn narrowed(
-    calls: &[(&'static Kind, &Params)],
+fn narrowed<'b>(
+    calls: &[Before<'_>],
     sort: Spaces,
     floor: u8,
     spaces: &[Box<dyn Space + '_>],
+    before: &dyn Fn(&str) -> Vec<Before<'b>>,
 ) -> Option<String> {
     let [(kind, _)] = calls else { return None };
-    let keeps_back = spaces.iter().any(|space| space.sort() == Spaces::KERNEL && space.keeps_back());
+    let keeps_back = |space: &dyn Space| space.sort() == Spaces::KERNEL && space.keeps_back(&before(space.name()));
+    let keeps_back = spaces.iter().any(|space| keeps_back(space.as_ref()));
     let above = keeps_back && level(sort) > level(Spaces::KERNEL) && floor == level(Spaces::KERNEL);
     (above && kind.narrow.is_some()).then(|| "what it cannot want for sure stays in the kernel".into())
 }
 
-fn calls(task: &Task) -> Vec<(&'static Kind, &Params)> {
+fn calls(task: &Task) -> Vec<Before<'_>> {
     match task {
         Task::Filter(call) => vec![(call.kind, &call.params)],
         Task::Choose(choice) => {
@@ -119,12 +134,13 @@ fn calls(task: &Task) -> Vec<(&'static Kind, &Params)> {
 }
 
 /// The space for a node and why; else why none will do.
-fn choose<'a>(
-    calls: &[(&'static Kind, &Params)],
+fn choose<'a, 'b>(
+    calls: &[Before<'_>],
     id: NodeId,
     floor: u8,
     spaces: &'a [Box<dyn Space + '_>],
     refused: &Refused,
+    before: &dyn Fn(&str) -> Vec<Before<'b>>,
 ) -> Result<(&'a dyn Space, String), String> {
     let mut best: Option<(u8, u32, &dyn Space)> = None;
     // Of all spaces, for when none is left; and of those that might have run it, for people who wonder.
@@ -145,7 +161,8 @@ fn choose<'a>(
             surprises.push(objection("refused when asked to prepare it"));
             continue;
         }
-        let offers = calls.iter().map(|(kind, params)| space.offer(kind, params).map(|offer| offer.cost));
+        let before = before(space.name());
+        let offers = calls.iter().map(|(kind, params)| space.offer(kind, params, &before).map(|offer| offer.cost));
         match offers.sum::<Result<u32, String>>() {
             Err(why) => {
                 objections.push(objection(&why));

@@ -10,6 +10,9 @@ pub struct Offer {
     pub cost: u32,
 }
 
+/// A filter that stands before another one, on some way to it, and what it is told.
+pub type Before<'a> = (&'static Kind, &'a Params);
+
 /// Why a step did not work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepError {
@@ -28,11 +31,12 @@ pub trait Space {
     /// Which sort of space it is.
     fn sort(&self) -> Spaces;
 
-    /// Can it run this kind with these parameters? Else says why not. Changes nothing.
-    fn offer(&self, kind: &Kind, params: &Params) -> Result<Offer, String>;
+    /// Can it run this kind with these parameters, where these filters before it run here as well? Else says why not. Changes
+    /// nothing.
+    fn offer(&self, kind: &Kind, params: &Params, before: &[Before<'_>]) -> Result<Offer, String>;
 
-    /// Does it keep back what filters right above it say that they cannot want?
-    fn keeps_back(&self) -> bool {
+    /// Does it keep back what a filter right above it says that it cannot want, where these before it run here?
+    fn keeps_back(&self, _before: &[Before<'_>]) -> bool {
         false
     }
 
@@ -72,16 +76,16 @@ impl<S: Space + ?Sized> Space for &mut S {
         (**self).sort()
     }
 
-    fn offer(&self, kind: &Kind, params: &Params) -> Result<Offer, String> {
-        (**self).offer(kind, params)
+    fn offer(&self, kind: &Kind, params: &Params, before: &[Before<'_>]) -> Result<Offer, String> {
+        (**self).offer(kind, params, before)
     }
 
     fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError> {
         (**self).prepare(id, node)
     }
 
-    fn keeps_back(&self) -> bool {
-        (**self).keeps_back()
+    fn keeps_back(&self, before: &[Before<'_>]) -> bool {
+        (**self).keeps_back(before)
     }
 
     fn discard(&mut self, id: NodeId) {

@@ -202,7 +202,18 @@ pub struct Example {
 }
 
 /// What a selector is as a filter program over frames of a link type; else why it is none.
-pub type Lower = fn(&Params, &dyn Compile, u16) -> Result<Vec<Instruction>, String>;
+pub type ToProgram = fn(&Params, &dyn Compile, u16) -> Result<Vec<Instruction>, String>;
+
+/// What a filter is where there are only programs.
+#[derive(Clone, Copy, Debug)]
+pub enum Lower {
+    /// A selector that is a filter program.
+    Program(ToProgram),
+    /// It passes the first of each so many packets; else why it cannot there.
+    OneIn(fn(&Params) -> Result<u32, String>),
+    /// It gives numbers of packets and bytes, and nothing else of them is wanted: what `count` is.
+    Counts,
+}
 
 /// What packets must be for a filter to want them; none if that cannot be said. Parameters may be wrong: making an instance
 /// says so.
@@ -239,7 +250,7 @@ pub struct Kind {
     /// The parameter that holds a boolean expression with `and`, `or`, `not` and parentheses of its own: selections over
     /// such filters become one filter.
     pub expression: Option<&'static str>,
-    /// It is a program over a frame's bytes, which may run where there are only programs: in the kernel.
+    /// It may run where there are only programs: in the kernel.
     pub lower: Option<Lower>,
     /// What it cannot want may be left out before it; see [`program::narrow`].
     pub narrow: Option<Narrows>,
@@ -346,7 +357,7 @@ impl Kind {
         self
     }
 
-    /// It can be a program, and so may run in the kernel, too; see [`Kind::lower`].
+    /// It may run in the kernel, too; see [`Kind::lower`].
     pub const fn lowers(mut self, lower: Lower) -> Kind {
         self.lower = Some(lower);
         self.spaces = self.spaces.with(Spaces::KERNEL);

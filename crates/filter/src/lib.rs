@@ -41,9 +41,9 @@ pub use stream::{StreamFacts, StreamState, StreamTable};
 /// What a filter's file needs, in one line: `use filter::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        Batch, ClassUse, Closed, Context, Env, Example, Failure, Field, FieldType, Filter, Gives, Instance, Kind, Made,
-        Mode, Output, Param, ParamError, ParamType, Params, Pull, Row, RowWriter, Schema, SessionFilter, SessionKey,
-        Source, Spaces, Status, StreamFacts, StreamState, StreamTable, Type, Types,
+        Batch, ClassUse, Closed, Context, Env, Example, Failure, Field, FieldType, Filter, Gives, Instance, Kind,
+        Lower, Made, Mode, Output, Param, ParamError, ParamType, Params, Pull, Row, RowWriter, Schema, SessionFilter,
+        SessionKey, Source, Spaces, Status, StreamFacts, StreamState, StreamTable, Type, Types,
     };
     pub use base::id::Class;
     pub use buffer::{Descriptor, Flags};

@@ -28,7 +28,7 @@ pub static KIND: Kind = Kind::new("bpf", "passes packets that a tcpdump expressi
     .expression("expr")
     .takes(&[Type::Frame, Type::Packet])
     .selects()
-    .lowers(lower)
+    .lowers(Lower::Program(lower))
     .examples(&[Example {
         request: "pcap browse.pcap | bpf \"tcp[tcpflags] & tcp-syn != 0\" | count",
         output: "{\"blocks\":2,\"bytes\":124,\"wire_bytes\":124}\n",

@@ -10,7 +10,7 @@ use filter::prelude::*;
 pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network device", make)
     .help(
         "The device is captured once for everybody who asks for it: each reader gets what its own request wants, and a \
-         slow one loses only its own. Selectors that follow (`bpf`) run where the packets are, so that what nobody wants \
+         slow one loses only its own. What follows runs where the packets are, if it can (`bpf`, then `sample`, then `count`), so that what nobody wants \
          is never copied. `eth0@1/4` is the second of four parts of the traffic by flow.\n\
          \n\
          mode=tap takes a copy; the host sees every packet as before. mode=consume takes away what the device receives, \
@@ -75,12 +75,18 @@ pub fn wish(params: &Params) -> Result<(Wish, Option<Share>), ParamError> {
         },
         program: Vec::new(),
         sample: 1,
+        counts: None,
         promiscuous: params.flag("promisc"),
         ring_bytes: params.number("buffer").unwrap_or(0).max(kept),
         last_ns: params.number("last").unwrap_or(0),
         keep: kept > 0,
     };
     Ok((wish, share))
+}
+
+/// Bytes kept of each packet; 0 for all.
+pub fn snap_len(params: &Params) -> u32 {
+    landing::snap_len(params)
 }
 
 fn share(text: &str) -> Result<Share, ParamError> {

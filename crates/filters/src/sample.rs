@@ -13,17 +13,29 @@ pub static KIND: Kind = Kind::new("sample", "passes one block in N, or one flow 
          addresses, ports and protocol alone, so that it is the same on every run and every host. Fragments count as \
          flows without ports; frames without an IP packet have no flow and do not pass. Of streams and messages, to \
          take single blocks out of which would damage them, it always passes one flow in N, whole. Both ways are as \
-         even as the traffic is: what is passed is 1/N of the blocks, or of the flows, not of the bytes.",
+         even as the traffic is: what is passed is 1/N of the blocks, or of the flows, not of the bytes. Behind a live \
+         device packets are counted where they are captured, and what is left out is never copied: the first of each N \
+         is then the first by that count, over all processors. By flow they are chosen in the application.",
     )
     .params(&[
         Param::new("every", ParamType::Number, "N: one in so many").required().main(),
         Param::new("by", ParamType::Choice(&["block", "flow"]), "what is counted: flow for streams, else block"),
     ])
     .mode(Mode::Serial)
+    .lowers(Lower::OneIn(one_in))
     .examples(&[Example {
         request: "pcap browse.pcap | sample 10 | count",
         output: "{\"blocks\":5,\"bytes\":4418,\"wire_bytes\":4418}\n",
     }]);
+
+/// As a number that packets are counted by.
+fn one_in(params: &Params) -> Result<u32, String> {
+    if params.text("by") == Some("flow") {
+        return Err("which flows pass is decided by more than a program there can tell".into());
+    }
+    let every = params.number("every").filter(|every| *every > 0).and_then(|every| u32::try_from(every).ok());
+    every.ok_or_else(|| "it counts up to 4,294,967,295 there".into())
+}
 
 /// The same for every run: this is no table that could be flooded.
 const SEED: u64 = 1;

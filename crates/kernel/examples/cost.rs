@@ -14,18 +14,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             Ok(Arc::new(from_cbpf(&compiler.compile(text, 1, 262_144)?)?))
         };
         let program = text.map(compile).transpose()?;
-        Ok(Expression { bit: bit as u8, program, incoming: true, outgoing: true })
+        Ok(Expression::new(bit as u8, program))
     };
     let one = vec![expression(0, Some(REJECTING[0]))?];
     let nine =
         REJECTING.iter().enumerate().map(|(bit, text)| expression(bit, Some(text))).collect::<Result<Vec<_>, _>>()?;
     let all = |count| (0..count).map(|bit| expression(bit, None)).collect::<Result<Vec<_>, _>>();
+    let sampled = all(1)?.into_iter().map(|expression| Expression { sample: 1000, ..expression }).collect();
     let rows = [
         ("no expression", vec![]),
         ("one that rejects", one),
         ("nine that reject", nine),
         ("one that takes all", all(1)?),
         ("nine that take all", all(9)?),
+        ("one that takes one in 1000", sampled),
     ];
     for len in [64, 1514] {
         let mut frame = vec![0u8; len];
@@ -38,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             tap.set(expressions)?;
             let runs = (0..7).map(|_| Ok(tap.test_run(Way::In, &frame, 300_000)?.duration_ns));
             let least = runs.collect::<Result<Vec<_>, kernel::tap::TapError>>()?.into_iter().min();
-            println!("{len:5} bytes, {name:20} {:5} ns", least.unwrap_or(0));
+            println!("{len:5} bytes, {name:26} {:5} ns", least.unwrap_or(0));
         }
     }
     Ok(())

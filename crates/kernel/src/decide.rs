@@ -10,12 +10,15 @@ use crate::tap::{Expression, TapError, want};
 use Register::{R1, R7, R8};
 use program::ir::Program;
 use program::joint::{Key, Tree};
+use std::os::fd::BorrowedFd;
 
 /// Sets the bit of each expression that wants the packet, and counts.
-pub(crate) fn decide(code: &mut Code, expressions: &[&Expression]) -> Result<(), TapError> {
+///
+/// `bell` is the map on which those count that take one packet in so many.
+pub(crate) fn decide(code: &mut Code, bell: BorrowedFd<'_>, expressions: &[&Expression]) -> Result<(), TapError> {
     let (all, asked): (Vec<&Expression>, Vec<&Expression>) =
         expressions.iter().partition(|expression| expression.program.is_none());
-    all.iter().for_each(|expression| want(code, expression.bit));
+    all.iter().for_each(|expression| want(code, expression, bell));
     let programs: Vec<&Program> = asked.iter().filter_map(|expression| expression.program.as_deref()).collect();
     let tree = match programs.iter().any(|program| program.repeats()) {
         true => None,
@@ -23,23 +26,30 @@ pub(crate) fn decide(code: &mut Code, expressions: &[&Expression]) -> Result<(),
     };
     let done = code.label();
     if let Some(tree) = tree {
-        let mut leaves = Leaves { expressions: &asked, programs: &programs, short: code.label(), done };
+        let mut leaves = Leaves { expressions: &asked, programs: &programs, bell, short: code.label(), done };
         leaves.add(code, &tree, 0, None)?;
         code.place(leaves.short);
     }
     for (expression, program) in asked.iter().zip(&programs) {
-        ask(code, expression.bit, program, Entry::START)?;
+        ask(code, bell, expression, program, Entry::START)?;
     }
     code.place(done);
     Ok(())
 }
 
 /// Asks one program, from here on.
-fn ask(code: &mut Code, bit: u8, program: &Program, entry: Entry) -> Result<(), TapError> {
+fn ask(
+    code: &mut Code,
+    bell: BorrowedFd<'_>,
+    expression: &Expression,
+    program: &Program,
+    entry: Entry,
+) -> Result<(), TapError> {
+    let refused = |refusal| TapError::Expression(expression.bit, refusal);
     let (accept, reject) = (code.label(), code.label());
-    lower(code, program, entry, accept, reject).map_err(|refusal| TapError::Expression(bit, refusal))?;
+    lower(code, program, entry, accept, reject).map_err(refused)?;
     code.place(accept);
-    want(code, bit);
+    want(code, expression, bell);
     code.place(reject);
     Ok(())
 }
@@ -47,6 +57,7 @@ fn ask(code: &mut Code, bit: u8, program: &Program, entry: Entry) -> Result<(), 
 struct Leaves<'a> {
     expressions: &'a [&'a Expression],
     programs: &'a [&'a Program],
+    bell: BorrowedFd<'a>,
     /// Where packets go that are too short for a test.
     short: Label,
     done: Label,
@@ -73,10 +84,11 @@ impl Leaves<'_> {
                 self.add(code, no, known, Some(*key))
             }
             Tree::Leaf { passed, rest } => {
-                passed.iter().for_each(|&at| want(code, self.expressions[at].bit));
+                passed.iter().for_each(|&at| want(code, self.expressions[at], self.bell));
                 for rest in rest {
                     let entry = Entry { at: rest.at, a: rest.a, known };
-                    ask(code, self.expressions[rest.program].bit, self.programs[rest.program], entry)?;
+                    let (expression, program) = (self.expressions[rest.program], self.programs[rest.program]);
+                    ask(code, self.bell, expression, program, entry)?;
                 }
                 code.jump(self.done);
                 Ok(())

@@ -3,7 +3,7 @@
 //!
 //! In the order in which it runs:
 //! 1. the packet's first bytes are copied, a stripped VLAN tag put back ([`lower`](crate::lower) says why);
-//! 2. each expression is asked; those that want it set their bit and count;
+//! 2. each expression is asked; those that want it set their bit and count, or count only;
 //! 3. where none does, that was all;
 //! 4. a number and room in the ring are reserved, the slot is taken out of use, the bytes are copied, the slot is filled and
 //!    stamped (`buffer::live::words` has the layout, `buffer::live::writer` the same in Rust);
@@ -46,6 +46,18 @@ pub struct Expression {
     pub incoming: bool,
     /// Packets that go.
     pub outgoing: bool,
+    /// The first of each so many packets that pass has its bit set; 0 and 1 are all. Counted over all processors and both
+    /// ways together, so it is exactly that.
+    pub sample: u32,
+    /// Packets are counted and have no bit set, each as if so many bytes of it were kept (0: all).
+    pub counts: Option<u32>,
+}
+
+impl Expression {
+    /// All packets that a program passes, whichever way they go; without one, all there are.
+    pub fn new(bit: u8, program: Option<Arc<Program>>) -> Expression {
+        Expression { bit, program, incoming: true, outgoing: true, sample: 1, counts: None }
+    }
 }
 
 /// Why there is no tap.
@@ -74,10 +86,15 @@ impl std::fmt::Display for TapError {
 
 impl std::error::Error for TapError {}
 
-/// The words of the bell: which bits' readers sleep. Written by the owner and by the program.
+/// Words that the owner and the program both write, and no reader sees.
 #[repr(C)]
 struct BellWords {
+    /// The bits whose readers sleep.
     armed: AtomicU64,
+    /// A cache line of its own: it is looked at for every packet that is wanted.
+    _armed: [AtomicU64; 7],
+    /// By bit: packets that have passed an expression which takes one in so many.
+    sampled: [AtomicU64; EXPRESSIONS],
 }
 
 // SAFETY: repr(C), atomics only, and all bytes zero is a value.
@@ -102,6 +119,8 @@ pub struct Tap {
     bells: Bells,
     ways: Vec<Attached>,
     tags: bool,
+    /// By bit: one in so many, of the expressions in force; 0 where there is none.
+    samples: [u32; EXPRESSIONS],
 }
 
 struct Attached {
@@ -148,7 +167,7 @@ impl Tap {
             Mapping::of(maps.bell.as_fd(), PAGE_BYTES, Access::Write).map_err(system("the bell was not mapped"))?;
         let bell = Shared::in_mapping(&mapping, 0).expect("a page holds one word");
         let bells = Bells::map(maps.rings.as_fd()).map_err(system("the bell's ring was not mapped"))?;
-        Ok(Tap { geometry, maps, bell, bells, ways: Vec::new(), tags })
+        Ok(Tap { geometry, maps, bell, bells, ways: Vec::new(), tags, samples: [0; EXPRESSIONS] })
     }
 
     /// Size of the ring.
@@ -184,6 +203,15 @@ impl Tap {
     /// From now on these expressions are asked, and no others; all or nothing. Packets may still be under way in the earlier
     /// programs, until [`sys::wait_for_runs`] returns.
     pub fn set(&mut self, expressions: &[Expression]) -> Result<(), TapError> {
+        let mut samples = [0; EXPRESSIONS];
+        for expression in expressions {
+            let bit = usize::from(expression.bit) % EXPRESSIONS;
+            samples[bit] = expression.sample.max(1);
+            if samples[bit] != self.samples[bit] {
+                // New: what others have counted on this bit is over. Those that stay count on.
+                self.bell.sampled[bit].store(0, Ordering::Relaxed);
+            }
+        }
         let programs = self.ways.iter().map(|attached| self.load(attached.interface, attached.way, expressions));
         let programs = programs.collect::<Result<Vec<_>, _>>()?;
         for (index, (attached, program)) in self.ways.iter().zip(&programs).enumerate() {
@@ -199,6 +227,7 @@ impl Tap {
         for (attached, program) in self.ways.iter_mut().zip(programs) {
             attached.program = program;
         }
+        self.samples = samples;
         Ok(())
     }
 
@@ -239,7 +268,8 @@ impl Tap {
         self.count_seen(&mut code, end);
         code.store_constant(Width::Eight, R7, facts::WANTED, 0);
         let mine = |expression: &&Expression| if way == Way::In { expression.incoming } else { expression.outgoing };
-        crate::decide::decide(&mut code, &expressions.iter().filter(mine).collect::<Vec<_>>())?;
+        let mine = expressions.iter().filter(mine).collect::<Vec<_>>();
+        crate::decide::decide(&mut code, self.maps.bell.as_fd(), &mine)?;
         code.load(Width::Eight, R8, R7, facts::WANTED);
         code.jump_if(Compare::Equal, R8, 0, nobody);
         self.write(&mut code, interface, way);
@@ -512,6 +542,7 @@ mod count {
     pub const LOST: i16 = std::mem::offset_of!(CpuPage, lost) as i16;
     pub const EXPRESSIONS: i16 = std::mem::offset_of!(CpuPage, expressions) as i16;
     pub const EXPRESSION: i16 = size_of::<ExpressionCount>() as i16;
+    pub const KEPT_BYTES: i16 = std::mem::offset_of!(CpuPage, kept_bytes) as i16;
     pub const WIRE_BYTES: i16 = std::mem::offset_of!(ExpressionCount, wire_bytes) as i16;
 }
 
@@ -555,17 +586,39 @@ fn add_register(code: &mut Code, page: Register, offset: i16, more: Register) {
     code.store(Width::Eight, page, offset, R5);
 }
 
-/// The packet is wanted by the expression with this bit: sets it, and counts.
-pub(crate) fn want(code: &mut Code, bit: u8) {
-    code.load(Width::Eight, R1, R7, facts::WANTED);
-    code.set_64(R2, 1 << bit);
-    code.alu_register(Alu::Or, R1, R2);
-    code.store(Width::Eight, R7, facts::WANTED, R1);
+/// The packet has passed an expression: counts it, and sets its bit if it is to be written. `bell` is the map of [`BellWords`].
+pub(crate) fn want(code: &mut Code, expression: &Expression, bell: BorrowedFd<'_>) {
+    let bit = expression.bit % EXPRESSIONS as u8;
+    let left_out = code.label();
+    if expression.sample > 1 {
+        // One number for all processors: an atomic step for each packet that passes, and no other expression pays for it.
+        code.set_map_value(R1, bell, std::mem::offset_of!(BellWords, sampled) as u32 + 8 * u32::from(bit));
+        code.set(R2, 1);
+        code.atomic(Atomic::FetchAdd, R1, 0, R2);
+        code.set_64(R1, expression.sample.into());
+        code.alu_register(Alu::Modulo, R2, R1);
+        code.jump_if(Compare::NotEqual, R2, 0, left_out);
+    }
+    if expression.counts.is_none() {
+        code.load(Width::Eight, R1, R7, facts::WANTED);
+        code.set_64(R2, 1 << bit);
+        code.alu_register(Alu::Or, R1, R2);
+        code.store(Width::Eight, R7, facts::WANTED, R1);
+    }
     code.load(Width::Eight, R1, Frame, stack::COUNTS);
-    let at = count::EXPRESSIONS + count::EXPRESSION * (i16::from(bit) % EXPRESSIONS as i16);
+    let at = count::EXPRESSIONS + count::EXPRESSION * i16::from(bit);
     add_constant(code, R1, at, 1);
     code.load(Width::Eight, R2, R7, facts::WIRE);
     add_register(code, R1, at + count::WIRE_BYTES, R2);
+    if let Some(snap_len) = expression.counts {
+        let whole = code.label();
+        let most = if snap_len > 0 { snap_len.min(PACKET_BYTES as u32) } else { PACKET_BYTES as u32 };
+        code.jump_if(Compare::AtMost, R2, most as i32, whole);
+        code.set(R2, most as i32);
+        code.place(whole);
+        add_register(code, R1, count::KEPT_BYTES + 8 * i16::from(bit), R2);
+    }
+    code.place(left_out);
 }
 
 /// The records the program left in the ring buffer: one page of its position, two views of its one page of records.

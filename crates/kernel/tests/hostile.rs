@@ -32,7 +32,7 @@ fn tap() -> Option<Tap> {
 fn expressions(programs: &[Vec<Instruction>]) -> Vec<Expression> {
     let expression = |(bit, code): (usize, &Vec<Instruction>)| {
         let program = Some(Arc::new(from_cbpf(code).expect("it is valid")));
-        Expression { bit: bit as u8, program, incoming: true, outgoing: true }
+        Expression::new(bit as u8, program)
     };
     programs.iter().enumerate().map(expression).collect()
 }
@@ -40,7 +40,7 @@ fn expressions(programs: &[Vec<Instruction>]) -> Vec<Expression> {
 /// Sets programs on a tap that has one for all packets. True where they are in force.
 fn set(name: &str, programs: &[Vec<Instruction>]) -> Option<bool> {
     let mut tap = tap()?;
-    let all = Expression { bit: 63, program: None, incoming: true, outgoing: true };
+    let all = Expression::new(63, None);
     tap.set(std::slice::from_ref(&all)).expect("one that asks nothing");
     let mut wanted = expressions(programs);
     wanted.push(all);

@@ -25,7 +25,7 @@ fn reader(tap: &Tap, bits: u64) -> LiveReader {
 
 fn expression(bit: u8, code: Option<&[Instruction]>) -> Expression {
     let program = code.map(|code| Arc::new(from_cbpf(code).unwrap()));
-    Expression { bit, program, incoming: true, outgoing: true }
+    Expression::new(bit, program)
 }
 
 fn take(reader: &mut LiveReader) -> Vec<(u64, buffer::live::Facts, Vec<u8>)> {
@@ -111,6 +111,39 @@ fn a_small_ring_goes_round() {
     for (number, _, bytes) in got {
         assert!(bytes == tcp_frame(number as u16, 80, 60 + number as usize % 1400), "packet {number}");
     }
+}
+
+#[test]
+fn one_in_so_many_is_counted_over_all_processors_and_both_ways() {
+    let Some(mut tap) = tap(8 << 20) else { return };
+    tap.prepare(Way::Out).unwrap();
+    let sampled = |bit, sample| Expression { sample, ..expression(bit, None) };
+    tap.set(&[sampled(4, 7)]).unwrap();
+    let mut reader = reader(&tap, 1 << 4);
+    let frame = tcp_frame(1, 2, 60);
+    const EACH: u32 = 5000;
+    std::thread::scope(|scope| {
+        for way in [Way::In, Way::Out, Way::In] {
+            let (tap, frame) = (&tap, &frame);
+            scope.spawn(move || tap.test_run(way, frame, EACH).unwrap());
+        }
+    });
+    let memory = reader.memory().clone();
+    let expected = (3 * EACH).div_ceil(7).into();
+    assert_eq!((memory.seen().packets, memory.matched(4).packets), ((3 * EACH).into(), expected));
+    assert_eq!(take(&mut reader).len() as u64, expected);
+    // 15,000 are 6 more than a multiple of 7: the next is left out, whoever comes meanwhile, and the one behind it is not.
+    tap.set(&[sampled(4, 7), sampled(5, 3)]).unwrap();
+    let bits = (0..7).map(|_| {
+        tap.test_run(Way::In, &frame, 1).unwrap();
+        memory.matched(4).packets - expected + (memory.matched(5).packets << 8)
+    });
+    assert_eq!(bits.collect::<Vec<_>>(), [0x100, 0x101, 0x101, 0x201, 0x201, 0x201, 0x301]);
+    // Who has the bit next begins anew.
+    tap.set(&[]).unwrap();
+    tap.set(&[sampled(4, 7)]).unwrap();
+    tap.test_run(Way::In, &frame, 1).unwrap();
+    assert_eq!(memory.matched(4).packets, expected + 2);
 }
 
 #[test]

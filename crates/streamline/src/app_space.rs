@@ -3,7 +3,7 @@
 //! In: steps of a transaction. Out: a [`Worker`] with everything that was prepared, connected and activated.
 
 use crate::live_space::Left;
-use control::{Offer, Space, StepError};
+use control::{Before, Offer, Space, StepError};
 use engine::{Edge, Node, NodeId, Plan, Task, Worker};
 use filter::run::Instance;
 use filter::{Env, Kind, Params, Spaces};
@@ -47,7 +47,7 @@ impl Space for AppSpace {
         Spaces::APP
     }
 
-    fn offer(&self, _kind: &Kind, _params: &Params) -> Result<Offer, String> {
+    fn offer(&self, _kind: &Kind, _params: &Params, _before: &[Before<'_>]) -> Result<Offer, String> {
         // Every kind has an implementation here: a function call, a few nanoseconds a block.
         Ok(Offer { cost: 5 })
     }

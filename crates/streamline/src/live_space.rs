@@ -6,11 +6,13 @@
 //! Nothing is opened before everything is connected: which selectors stand between a device and an edge that leaves is
 //! known only then. Whatever a selector cannot do here is refused, and placed one space higher.
 //!
+//! Where packets are only counted (`count`), none is copied: its record is all that leaves.
+//!
 //! What the filters above cannot want stays here, too, even where none of them can run here: they say what a packet must be
 //! ([`filter::Kind::narrow`]), and what is something else for sure is not captured.
 
 use capture::{ETHERNET, Share, Tap, Trouble, Wish, writer::TroubleKind};
-use control::{Offer, Space, StepError};
+use control::{Before, Offer, Space, StepError};
 use engine::{Edge, Node, NodeId, Plan, Task};
 use filter::run::Instance;
 use filter::{Devices, Kind, Lower, ParamError, Params, Spaces};
@@ -47,7 +49,7 @@ struct Laid {
 
 enum What {
     Device(Wish, Option<Share>, Params),
-    Selector(Lower, Params),
+    Filter(Lower, Params),
 }
 
 impl LiveSpace {
@@ -76,32 +78,43 @@ impl LiveSpace {
     fn open(&self, path: &[NodeId]) -> Result<Tap, Trouble> {
         let gone = || Trouble::new(TroubleKind::System, "the plan has changed");
         let mut nodes = path.iter().map(|id| self.nodes.get(id).ok_or_else(gone));
-        let Some(What::Device(wish, share, _)) = nodes.next().transpose()?.map(|node| &node.what) else {
+        let Some(What::Device(wish, share, device)) = nodes.next().transpose()?.map(|node| &node.what) else {
             return Err(Trouble::new(TroubleKind::Cannot, "nothing comes from a device here"));
         };
         let mut wish = wish.clone();
         let link_type = self.devices.device(&wish.device)?.link_type;
+        let mut counts = false;
+        let cannot = |text: String| Trouble::new(TroubleKind::Cannot, text);
         let mut all: Option<ir::Program> = None;
         for node in nodes {
-            let What::Selector(lower, params) = &node?.what else { return Err(gone()) };
-            let code = lower(params, self.compiler.as_ref(), link_type)
-                .map_err(|text| Trouble::new(TroubleKind::Cannot, text))?;
-            let lowered = program::from_cbpf(&code);
-            let program = lowered.map_err(|error| Trouble::new(TroubleKind::Cannot, error.to_string()))?;
-            all = Some(match all {
-                None => program,
-                Some(before) => {
-                    before.and_then(&program).map_err(|error| Trouble::new(TroubleKind::Cannot, error.to_string()))?
+            let What::Filter(lower, params) = &node?.what else { return Err(gone()) };
+            match lower {
+                Lower::Counts => counts = true,
+                Lower::Program(lower) => {
+                    let code = lower(params, self.compiler.as_ref(), link_type).map_err(cannot)?;
+                    let program = program::from_cbpf(&code).map_err(|error| cannot(error.to_string()))?;
+                    all = Some(match all {
+                        None => program,
+                        Some(before) => before.and_then(&program).map_err(|error| cannot(error.to_string()))?,
+                    });
                 }
-            });
+                // The first of each m of the first of each n is the first of each m * n.
+                Lower::OneIn(one_in) => {
+                    let sample = one_in(params).map_err(cannot)?.checked_mul(wish.sample);
+                    wish.sample = sample.ok_or_else(|| cannot("so few packets are not counted there".into()))?;
+                }
+            }
         }
-        if let Some(narrow) = path.last().and_then(|last| self.narrow(*last)).filter(|_| link_type == ETHERNET) {
+        let narrow = path.last().and_then(|last| self.narrow(*last));
+        // What is left out before packets are counted would make others the first of so many.
+        if let Some(narrow) = narrow.filter(|_| link_type == ETHERNET && wish.sample == 1 && !counts) {
             all = match &all {
                 None => Some(narrow),
                 // Asked second: what was written decides first. Where both are too much, that alone.
                 Some(before) => before.and_then(&narrow).ok().or(all),
             };
         }
+        wish.counts = counts.then(|| filters::ethernet::snap_len(device));
         wish.program = all.as_ref().map_or_else(Vec::new, program::to_cbpf);
         self.devices.open(&wish, *share)
     }
@@ -132,15 +145,24 @@ impl LiveSpace {
                 left.push(Left::Node(id));
                 continue;
             }
-            for (path, tap) in self.taps.remove(&id).unwrap_or_default() {
-                let label = path.iter().filter_map(|id| self.nodes.get(id)).map(|node| node.label.as_str());
-                let label = label.collect::<Vec<_>>().join(" | ");
-                let Some((kind, params)) = path.first().and_then(|first| self.device(plan, *first)) else { continue };
-                let edges: Vec<Edge> = node.edges.iter().filter(|edge| !here(edge.to)).cloned().collect();
-                pushed.push(edges);
-                let task = Task::Filter { kind, params: params.clone() };
+            let edges: Vec<Edge> = node.edges.iter().filter(|edge| !here(edge.to)).cloned().collect();
+            let mut push = |label, task, source| {
+                pushed.push(edges.clone());
                 rest.nodes.push(Node { label, task, space: NAME.into(), input: Default::default(), edges: Vec::new() });
-                left.push(Left::Source(filters::ethernet::source(tap, &params)));
+                left.push(Left::Source(source));
+            };
+            let taps = self.taps.remove(&id).unwrap_or_default();
+            if matches!(&node.task, Task::Filter { kind, .. } if counts(kind)) && !taps.is_empty() {
+                // One record, wherever its packets come from.
+                let labels: Vec<String> = taps.iter().map(|(path, _)| self.label(path)).collect();
+                let taps = taps.into_iter().map(|(_, tap)| tap).collect();
+                push(labels.join(" + "), node.task.clone(), filters::count::source(taps));
+                continue;
+            }
+            for (path, tap) in taps {
+                let Some((kind, params)) = path.first().and_then(|first| self.device(plan, *first)) else { continue };
+                let task = Task::Filter { kind, params: params.clone() };
+                push(self.label(&path), task, filters::ethernet::source(tap, &params));
             }
         }
         for (node, edges) in rest.nodes.iter_mut().zip(pushed) {
@@ -153,6 +175,12 @@ impl LiveSpace {
             }
         }
         (rest, left)
+    }
+
+    /// What people know a path by.
+    fn label(&self, path: &[NodeId]) -> String {
+        let labels = path.iter().filter_map(|id| self.nodes.get(id)).map(|node| node.label.as_str());
+        labels.collect::<Vec<_>>().join(" | ")
     }
 
     fn device(&self, plan: &Plan, id: NodeId) -> Option<(&'static Kind, Params)> {
@@ -174,6 +202,30 @@ pub(crate) enum Left {
 /// The name of this space.
 pub(crate) const NAME: &str = "kernel";
 
+/// Is any of these one that takes one packet in so many?
+fn samples(filters: &[Before<'_>]) -> bool {
+    filters.iter().any(|(kind, _)| matches!(kind.lower, Some(Lower::OneIn(_))))
+}
+
+/// Does it give numbers of packets, and no packets?
+fn counts(kind: &Kind) -> bool {
+    matches!(kind.lower, Some(Lower::Counts))
+}
+
+/// Does a device's program decide on every packet that comes from it? Else says which are chosen by the reader.
+fn decides_on_all(before: &[Before<'_>]) -> Result<(), String> {
+    for (_, params) in before.iter().filter(|(kind, _)| kind.is_source()) {
+        let (wish, share) = filters::ethernet::wish(params).map_err(|error| error.message)?;
+        if share.is_some() {
+            return Err("flows of one part are chosen by the reader".into());
+        }
+        if wish.last_ns > 0 {
+            return Err("packets of the past are looked at by the reader".into());
+        }
+    }
+    Ok(())
+}
+
 fn refused(text: impl Into<String>) -> StepError {
     StepError { refused: true, error: ParamError::system(text) }
 }
@@ -187,7 +239,7 @@ impl Space for LiveSpace {
         Spaces::KERNEL
     }
 
-    fn offer(&self, kind: &Kind, params: &Params) -> Result<Offer, String> {
+    fn offer(&self, kind: &Kind, params: &Params, before: &[Before<'_>]) -> Result<Offer, String> {
         if kind.is_source() {
             let (wish, _) = filters::ethernet::wish(params).map_err(|error| error.message)?;
             return match wish.mode {
@@ -195,15 +247,32 @@ impl Space for LiveSpace {
                 capture::Mode::Consume => Err("it takes copies only".into()),
             };
         }
+        if !self.push_down {
+            return Err("it was asked to stay out of the kernel".into());
+        }
+        if before.iter().any(|(kind, _)| counts(kind)) {
+            return Err("it counts packets there, and has no records".into());
+        }
         match kind.lower {
-            _ if !self.push_down => Err("it was asked to stay out of the kernel".into()),
-            Some(_) => Ok(Offer { cost: 1 }),
             None => Err(format!("it has no program for `{}`", kind.name)),
+            Some(Lower::Program(_)) if samples(before) => {
+                Err("it asks before it takes one in so many, not after".into())
+            }
+            Some(Lower::Program(_)) => Ok(Offer { cost: 1 }),
+            Some(Lower::OneIn(one_in)) => {
+                one_in(params)?;
+                decides_on_all(before)?;
+                Ok(Offer { cost: 1 })
+            }
+            Some(Lower::Counts) => {
+                decides_on_all(before)?;
+                Ok(Offer { cost: 1 })
+            }
         }
     }
 
-    fn keeps_back(&self) -> bool {
-        self.push_down
+    fn keeps_back(&self, before: &[Before<'_>]) -> bool {
+        self.push_down && !samples(before)
     }
 
     fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError> {
@@ -216,7 +285,7 @@ impl Space for LiveSpace {
             What::Device(wish, share, params.clone())
         } else {
             let lower = kind.lower.ok_or_else(|| refused(format!("there is no program for `{}`", kind.name)))?;
-            What::Selector(lower, params.clone())
+            What::Filter(lower, params.clone())
         };
         self.nodes.insert(id, Prepared { label: node.label.clone(), what });
         Ok(())

@@ -1,6 +1,6 @@
 //! A second space, which refuses or fails at any chosen step, and knows what was left behind in it.
 
-use control::{Offer, Space, StepError};
+use control::{Before, Offer, Space, StepError};
 use engine::{Edge, Node, NodeId};
 use filter::{Kind, ParamError, Params, Spaces};
 use std::collections::BTreeSet;
@@ -91,7 +91,7 @@ impl Space for FussySpace {
         self.sort
     }
 
-    fn offer(&self, kind: &Kind, _params: &Params) -> Result<Offer, String> {
+    fn offer(&self, kind: &Kind, _params: &Params, _before: &[Before<'_>]) -> Result<Offer, String> {
         if self.wishes.offers_nothing {
             return Err(format!("has no implementation of `{}`", kind.name));
         }

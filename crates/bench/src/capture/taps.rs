@@ -29,12 +29,20 @@ pub enum Program {
         /// May the expression run in the kernel?
         push_down: bool,
     },
+    /// Our own program with `ethernet DEV | bpf EXPRESSION | count`.
+    Count {
+        /// Are packets counted where they are captured? Else by the filter, to which a `head` in between brings them.
+        below: bool,
+    },
     /// Our own program with `ethernet DEV | save FILE`, a file in memory.
     Save,
 }
 
 /// What one packet in a hundred fits.
 pub const ONE_IN_A_HUNDRED: &str = "udp port 7777";
+
+/// What every packet fits.
+pub const ALL: &str = "udp";
 
 /// One tap.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +51,7 @@ pub struct Tap {
     pub who: Who,
     /// Which program.
     pub program: Program,
-    /// What it wants: nothing is all, [`ONE_IN_A_HUNDRED`], or something that no packet is.
+    /// What it wants: nothing and [`ALL`] is all, [`ONE_IN_A_HUNDRED`], or something that no packet is.
     pub expression: &'static str,
     /// MiB of its buffer.
     pub buffer: u32,
@@ -73,7 +81,7 @@ impl Tap {
     /// How many of so many packets it wants.
     pub fn wanted(&self, packets: u64) -> u64 {
         match self.expression {
-            "" => packets,
+            "" | ALL => packets,
             ONE_IN_A_HUNDRED => packets.div_ceil(100),
             _ => 0,
         }
@@ -84,11 +92,13 @@ impl Tap {
         let mut request = format!("ethernet {device} buffer={}M", self.buffer);
         let mut command = Command::new(streamline);
         command.args(["run", "--stats", "json", "--daemon"]).arg(socket);
+        if !self.expression.is_empty() {
+            request += &format!(" | bpf \"{}\"", self.expression);
+        }
         match self.program {
+            Program::Count { below: true } => request += " | count",
+            Program::Count { below: false } => request += &format!(" | head {} | count", u64::MAX),
             Program::Request { push_down } => {
-                if !self.expression.is_empty() {
-                    request += &format!(" | bpf \"{}\"", self.expression);
-                }
                 request += " | drop";
                 if !push_down {
                     command.arg("--no-push-down");
@@ -161,7 +171,7 @@ impl Running {
         let ready = match self.program {
             Program::Tcpdump | Program::TcpdumpToFile => "listening on",
             Program::Dumpcap => "File: ",
-            Program::Request { .. } | Program::Save => return self.await_ring(until),
+            Program::Request { .. } | Program::Count { .. } | Program::Save => return self.await_ring(until),
         };
         while !self.heard.contains(ready) {
             let read = self.said.as_mut().map_or(Ok(0), |said| said.read_line(&mut self.heard));
@@ -195,6 +205,7 @@ impl Running {
         self.child.wait().map_err(failed)?;
         Ok(match self.program {
             Program::Request { .. } | Program::Save => request_said(&self.heard),
+            Program::Count { .. } => counted_said(&self.heard),
             Program::Tcpdump | Program::TcpdumpToFile => Said {
                 captured: number_before(&self.heard, " packets captured"),
                 dropped: number_before(&self.heard, " packets dropped by kernel"),
@@ -226,6 +237,15 @@ fn dumpcap_said(text: &str) -> Said {
     Said { captured: numbers.next().unwrap_or(0), dropped: numbers.next().unwrap_or(0) }
 }
 
+/// The same of one whose last filters count: blocks that were counted, by whoever did.
+fn counted_said(text: &str) -> Said {
+    let report: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
+    let filters = report["filters"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let is_count = |filter: &&serde_json::Value| filter["filter"].as_str().is_some_and(|name| name.ends_with("count"));
+    let captured = filters.iter().find(is_count).and_then(|filter| filter["blocks_in"].as_u64());
+    Said { captured: captured.unwrap_or(0), ..request_said(text) }
+}
+
 /// What our own program counted: blocks that came to the last filter, and those that were overwritten.
 fn request_said(text: &str) -> Said {
     let report: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
@@ -251,5 +271,7 @@ mod tests {
         let said = r#"{"filters":[{"blocks_in":9,"dropped":{"overwritten":2}},{"blocks_in":7,"dropped":{}}]}"#;
         assert_eq!(request_said(said), Said { captured: 7, dropped: 2 });
         assert_eq!(request_said("nonsense"), Said::default());
+        let said = r#"{"filters":[{"filter":"ethernet v1 | count","blocks_in":9,"dropped":{}},{"filter":"json","blocks_in":1}]}"#;
+        assert_eq!(counted_said(said), Said { captured: 9, dropped: 0 });
     }
 }

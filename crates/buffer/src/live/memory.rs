@@ -175,6 +175,15 @@ impl LiveMemory {
         })
     }
 
+    /// Bytes that would have been written of packets that this expression counted only, since the ring was made.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such expression.
+    pub fn kept_bytes(&self, expression: usize) -> u64 {
+        self.sum(|page| (&page.seen, &page.kept_bytes[expression])).wire_bytes
+    }
+
     fn sum(&self, pick: impl Fn(&CpuPage) -> (&base::atomic::AtomicU64, &base::atomic::AtomicU64)) -> Count {
         self.cpus.iter().fold(Count::default(), |sum, page| {
             let (packets, wire_bytes) = pick(page);

@@ -67,7 +67,9 @@ pub struct CpuPage {
     pub(super) _rest: [AtomicU64; 4],
     /// By expression.
     pub expressions: [ExpressionCount; EXPRESSIONS],
-    pub(super) _end: [AtomicU64; 376],
+    /// By expression, of those whose packets are counted and never written: bytes that would have been.
+    pub kept_bytes: [AtomicU64; EXPRESSIONS],
+    pub(super) _end: [AtomicU64; 312],
 }
 
 /// One packet.
@@ -212,10 +214,13 @@ mod tests {
         assert_eq!([size_of::<Head>(), size_of::<CpuPage>(), size_of::<Slot>()], [4096, 4096, 64]);
         assert_eq!([offset_of!(Head, slots), offset_of!(Head, ring_bytes)], [4, 8]);
         assert_eq!([offset_of!(Head, next), offset_of!(Head, reserved)], [64, 128]);
-        assert_eq!(
-            [offset_of!(CpuPage, wanted), offset_of!(CpuPage, lost), offset_of!(CpuPage, expressions)],
-            [16, 24, 64]
-        );
+        let counts = [
+            offset_of!(CpuPage, wanted),
+            offset_of!(CpuPage, lost),
+            offset_of!(CpuPage, expressions),
+            offset_of!(CpuPage, kept_bytes),
+        ];
+        assert_eq!(counts, [16, 24, 64, 1088]);
         let slot = [
             offset_of!(Slot, pos),
             offset_of!(Slot, time),

@@ -3,7 +3,7 @@
 //! The kernel's program does the same in the same order (crate `kernel`); this is also the text to read that against.
 
 use super::memory::LiveMemory;
-use super::words::{Facts, GRAIN_BYTES, PACKET_BYTES, SlotFlags};
+use super::words::{EXPRESSIONS, Facts, GRAIN_BYTES, PACKET_BYTES, SlotFlags};
 use base::atomic::{AtomicU64, Ordering};
 
 /// The only writer of a live ring.
@@ -30,6 +30,15 @@ impl LiveWriter {
     /// The ring.
     pub fn memory(&self) -> &LiveMemory {
         &self.memory
+    }
+
+    /// Counts a packet that an expression wants to be counted and not written; `kept` bytes of it would have been.
+    pub fn count(&mut self, expression: u8, wire: u32, kept: u32) {
+        let counts = &self.memory.cpus[0];
+        let at = usize::from(expression) % EXPRESSIONS;
+        add(&counts.expressions[at].packets, 1);
+        add(&counts.expressions[at].wire_bytes, wire.into());
+        add(&counts.kept_bytes[at], kept.into());
     }
 
     /// Counts a packet that was shown, and writes it where anybody wants it. `parts`, one after the other, are its bytes;

@@ -45,10 +45,10 @@ fn program() -> impl Strategy<Value = Vec<Instruction>> {
 }
 
 fn wish() -> impl Strategy<Value = Wish> {
-    let numbers = (any::<u32>(), any::<u64>(), any::<u64>(), any::<bool>(), any::<bool>());
+    let numbers = ((any::<u32>(), any::<Option<u32>>()), any::<u64>(), any::<u64>(), any::<bool>(), any::<bool>());
     let choices = (0usize..2, 0usize..3, 0usize..3);
     (text(), choices, program(), numbers).prop_map(|(device, (mode, by, direction), program, numbers)| {
-        let (sample, ring_bytes, last_ns, promiscuous, keep) = numbers;
+        let ((sample, counts), ring_bytes, last_ns, promiscuous, keep) = numbers;
         Wish {
             device,
             mode: [Mode::Tap, Mode::Consume][mode],
@@ -56,6 +56,7 @@ fn wish() -> impl Strategy<Value = Wish> {
             direction: [Direction::Both, Direction::In, Direction::Out][direction],
             program,
             sample,
+            counts,
             promiscuous,
             ring_bytes,
             last_ns,
@@ -107,8 +108,8 @@ fn ring() -> impl Strategy<Value = RingState> {
 
 fn answer() -> impl Strategy<Value = Answer> {
     let granted =
-        (device(), any::<[u64; 6]>(), 0u8..64, 18u32..29, text()).prop_map(|(device, numbers, bit, shift, note)| {
-            let [id, packets, bytes, seen_before, first, decided] = numbers;
+        (device(), any::<[u64; 7]>(), 0u8..64, 18u32..29, text()).prop_map(|(device, numbers, bit, shift, note)| {
+            let [id, packets, bytes, kept_before, seen_before, first, decided] = numbers;
             let past = Past { reaches_ns: first ^ decided, whole: id % 2 == 0 };
             let geometry = buffer::live::Geometry::new(1 << shift, shift);
             Granted {
@@ -117,6 +118,7 @@ fn answer() -> impl Strategy<Value = Answer> {
                 geometry,
                 bit,
                 matched_before: (packets, bytes),
+                kept_before,
                 seen_before,
                 first,
                 decided,

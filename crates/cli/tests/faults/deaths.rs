@@ -15,10 +15,10 @@ use testkit::random::Random;
 
 /// Readers that are killed, of every sort.
 const READERS: [&str; 5] = [
-    "ethernet D | count",
+    "ethernet D | drop",
     "ethernet D | bpf \"udp port 443\" | save /dev/null",
     "ethernet D direction=in | bpf \"tcp\" | count",
-    "ethernet D promisc=no buffer=1M | bpf \"len > 100\" | count",
+    "ethernet D promisc=no buffer=1M | bpf \"len > 100\" | drop",
     "ethernet D by=socket | count",
 ];
 
@@ -84,7 +84,7 @@ fn one_of_nine_that_is_stopped_loses_alone_and_knows_how_much() {
     let Some(bed) = Bed::new(None) else { return };
     let six = || -> Vec<Running> {
         let start = |at| {
-            let reader = bed.run("ethernet D direction=in | bpf \"udp port 443\" | count");
+            let reader = bed.run("ethernet D direction=in | bpf \"udp port 443\" | drop");
             until("it reads", || bed.readers() == Witnesses::COUNT + at);
             reader
         };
@@ -174,7 +174,7 @@ fn who_reads_from_a_daemon_that_dies_says_so_and_nothing_stays_attached() {
     let Some(mut bed) = Bed::new(None) else { return };
     for busy in [false, true] {
         let requests =
-            ["ethernet D | count", "ethernet D | bpf \"udp port 443\" | count", "ethernet D by=socket | count"];
+            ["ethernet D | count", "ethernet D | bpf \"udp port 443\" | drop", "ethernet D by=socket | count"];
         let mut objects = BTreeSet::new();
         let readers = requests.iter().enumerate().map(|(at, request)| {
             let reader = bed.run(request);

@@ -74,6 +74,12 @@ fn missing(device: &str, past: Past, wanted_ns: u64) -> Option<String> {
     }
 }
 
+/// Why nothing comes any more.
+pub fn has_ended(tap: &Tap) -> Box<Failure> {
+    let text = format!("the capture of `{}` has ended: who captured it is gone", tap.device().name);
+    Box::new(Failure::System(text))
+}
+
 impl Source for Live {
     fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
         self.notices.drain(..).for_each(|notice| cx.notice(notice));
@@ -103,8 +109,7 @@ impl Source for Live {
             return Ok(if is_all { Pull::End } else { Pull::Idle(LAST_PACKET / 20) });
         }
         if self.tap.is_hung_up() {
-            let text = format!("the capture of `{}` has ended: who captured it is gone", self.tap.device().name);
-            return Err(Box::new(Failure::System(text)));
+            return Err(has_ended(&self.tap));
         }
         Ok(match self.tap.rest() {
             Rest::Look => Pull::Ready,

@@ -79,6 +79,8 @@ impl Writer for KernelWriter {
                 program: expression.program.clone(),
                 incoming: expression.direction != Direction::Out,
                 outgoing: expression.direction != Direction::In,
+                sample: expression.sample,
+                counts: expression.counts,
             })
             .collect();
         self.tap.set(&expressions).map_err(trouble)

@@ -77,5 +77,7 @@ pub fn reader(handout: capture::Handout, wish: &Wish, share: Option<Share>) -> R
             Some(made.map_err(|error| Trouble::new(TroubleKind::Wish, error.to_string()))?)
         }
     };
-    Tap::new(handout, program, share).map_err(|error| Trouble::system("the ring cannot be mapped", &error))
+    let tap = Tap::new(handout, program, share);
+    let tap = tap.map_err(|error| Trouble::system("the ring cannot be mapped", &error))?;
+    Ok(if wish.counts.is_some() { tap.that_counts() } else { tap })
 }

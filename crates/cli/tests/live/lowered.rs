@@ -1,0 +1,142 @@
+//! What runs in the kernel besides expressions: it gives what it gives above, and the books add up.
+
+use crate::net::*;
+use serde_json::{Value, json};
+use std::process::Output;
+use testkit::network::may_make_networks;
+
+/// What `explain` says of a request on a device that need not be there.
+fn explained(request: &str) -> String {
+    let output = std::process::Command::new(PROGRAM).args(["explain", request]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The line that tells of this filter.
+fn line<'a>(explained: &'a str, filter: &str) -> &'a str {
+    let found = explained.lines().find(|line| line.contains(filter));
+    found.unwrap_or_else(|| panic!("{filter}: {explained}"))
+}
+
+#[test]
+fn one_in_so_many_is_taken_where_packets_are() {
+    if !may_make_networks() {
+        return;
+    }
+    for by in ["kernel", "socket"] {
+        let net = Net::new(None);
+        let requests = [
+            "ethernet D by=BY | sample 10 | save tenth.pcap",
+            "ethernet D by=BY | bpf \"udp port 53\" | sample 7 | save dns.pcap",
+            "ethernet D by=BY | bpf \"udp\" | sample 4 | sample 5 | udp | drop",
+            "ethernet D by=BY | sample 10 by=flow | save flow.pcap",
+        ];
+        let requests = requests.map(|request| request.replace("BY", by));
+        let readers = net.read(&requests.each_ref().map(String::as_str));
+        let frames = traffic(1000);
+        send(&net, &frames);
+        let matched: Vec<u64> = net.state()["rings"][0]["readers"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|reader| reader["matched"].as_u64().unwrap())
+            .collect();
+        // 800 are untagged, 267 of them of port 53.
+        let dns: Vec<_> = frames.iter().enumerate().filter(|(at, _)| at % 3 == 0 && at % 5 != 0).collect();
+        let dns: Vec<_> = dns.iter().step_by(7).map(|(_, frame)| *frame).collect();
+        assert_eq!(matched, [100, dns.len() as u64, 40, 1000], "by {by}");
+        let outputs: Vec<Output> = readers.into_iter().map(Running::interrupt).collect();
+        let reports: Vec<Value> = outputs.iter().map(succeeded).collect();
+        let got = |file: &str| packets(&net.path(file)).into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>();
+        assert!(got("tenth.pcap").iter().eq(frames.iter().step_by(10)), "by {by}");
+        assert!(got("dns.pcap").iter().eq(dns), "by {by}");
+        for (report, matched) in reports.iter().zip(&matched) {
+            let source = &report["filters"][0];
+            assert_eq!(source["events"]["seen on the device"], 1000, "{report}");
+            assert_eq!((&source["blocks_in"], &source["blocks_taken"]), (&json!(matched), &json!(matched)), "{report}");
+        }
+    }
+}
+
+#[test]
+fn packets_that_are_only_counted_are_never_copied() {
+    if !may_make_networks() {
+        return;
+    }
+    for by in ["kernel", "socket"] {
+        let net = Net::new(None);
+        let requests = [
+            "ethernet D by=BY | count",
+            "ethernet D by=BY snaplen=100 | bpf \"udp port 53\" | count",
+            "ethernet D by=BY direction=in | bpf \"vlan\" | sample 3 | count",
+            "{ ethernet D by=BY + ethernet D by=BY | bpf \"vlan\" } | count",
+        ];
+        let requests = requests.map(|request| request.replace("BY", by));
+        let mut readers = net.read(&requests[..3].iter().map(String::as_str).collect::<Vec<_>>());
+        readers.push(Running(Some(net.request(&requests[3]).spawn().unwrap())));
+        until("both of the last's ways are open", || net.readers() == 5);
+        let frames = traffic(1000);
+        send(&net, &frames);
+        assert_eq!(net.state()["rings"][0]["written"], 0, "by {by}");
+        // The same above, of a file.
+        let sums = |wanted: &dyn Fn(usize) -> bool, step: usize, snap_len: usize| -> [usize; 3] {
+            let wanted = frames.iter().enumerate().filter(|(at, _)| wanted(*at)).step_by(step);
+            wanted.fold([0; 3], |[blocks, bytes, wire], (_, frame)| {
+                [blocks + 1, bytes + frame.len().min(snap_len), wire + frame.len()]
+            })
+        };
+        let (all, vlan) = (sums(&|_| true, 1, 70_000), sums(&|at| at % 5 == 0, 1, 70_000));
+        let expected = [
+            all,
+            sums(&|at| at % 3 == 0 && at % 5 != 0, 1, 100),
+            sums(&|at| at % 5 == 0, 3, 70_000),
+            [0, 1, 2].map(|at| all[at] + vlan[at]),
+        ];
+        for (reader, [blocks, bytes, wire]) in readers.into_iter().zip(expected) {
+            let output = reader.interrupt();
+            let report = succeeded(&output);
+            let said = format!("{{\"blocks\":{blocks},\"bytes\":{bytes},\"wire_bytes\":{wire}}}\n");
+            assert_eq!(String::from_utf8_lossy(&output.stdout), said, "by {by}");
+            let source = &report["filters"][0];
+            assert_eq!((&source["blocks_in"], &source["blocks_taken"]), (&json!(blocks), &json!(blocks)), "{report}");
+        }
+    }
+}
+
+#[test]
+fn who_counts_says_what_it_counted_when_its_device_goes() {
+    if !may_make_networks() {
+        return;
+    }
+    let mut net = Net::new(None);
+    let reader = net.read(&["ethernet D | count"]).pop().unwrap();
+    send(&net, &traffic(10));
+    drop(net.daemon.take().unwrap().interrupt());
+    let output = reader.end();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("has ended"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("{\"blocks\":10,"), "{output:?}");
+}
+
+#[test]
+fn what_cannot_be_counted_in_the_kernel_is_counted_above() {
+    let sampled = explained("ethernet v1 | bpf \"tcp\" | sample 10 | tcp | drop");
+    assert!(line(&sampled, "sample 10").contains("kernel  lowest space"), "{sampled}");
+    assert!(!line(&sampled, "tcp  ").contains("stays in the kernel"), "{sampled}");
+    let check = |request: &str, filter: &str, why: &str| {
+        let explained = explained(request);
+        let line = line(&explained, filter);
+        assert!(line.contains("app ") && line.contains(why), "{explained}");
+    };
+    check("ethernet v1 | sample 10 by=flow | drop", "sample", "which flows pass");
+    check("ethernet v1 | sample 4294967296 | drop", "sample", "up to 4,294,967,295");
+    check("ethernet v1@0/4 | sample 10 | drop", "sample", "chosen by the reader");
+    let counted = explained("ethernet v1 snaplen=64 | bpf \"tcp\" | sample 10 | count");
+    assert!(line(&counted, "count").contains("kernel  lowest space"), "{counted}");
+    check("ethernet v1@0/4 | count", "count", "chosen by the reader");
+    check("ethernet v1 last=3s | bpf \"tcp\" | count", "count", "looked at by the reader");
+    check("ethernet v1 | count | sample 2", "sample", "has no records");
+    check("ethernet v1 | tcp | count", "count", "lowest space");
+    check("ethernet v1 last=3s | sample 10 | drop", "sample", "looked at by the reader");
+    check("ethernet v1 | sample 10 | bpf \"tcp\" | drop", "bpf", "before it takes one in so many");
+}
