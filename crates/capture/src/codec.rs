@@ -180,6 +180,9 @@ impl In<'_> {
             sample: self.u32()?,
             counts: {
                 let (counts, snap_len) = (self.bool()?, self.u32()?);
+                if !counts && snap_len != 0 {
+                    return None;
+                }
                 counts.then_some(snap_len)
             },
             promiscuous: self.bool()?,

@@ -69,12 +69,15 @@ impl Count {
 
 /// A source of the record alone, where packets are counted by whoever captures them. Several taps are counted together.
 pub fn source(taps: Vec<Tap>) -> Instance {
-    Instance::source(Elsewhere { taps, stopped: None })
+    let notices = taps.iter().filter_map(live::note).collect();
+    Instance::source(Elsewhere { taps, notices, stopped: None })
 }
 
 /// What whoever captures has counted.
 struct Elsewhere {
     taps: Vec<Tap>,
+    /// What has to be said when it begins.
+    notices: Vec<String>,
     /// What it was when the run was to end, and how many packets had been seen.
     stopped: Option<(Count, u64)>,
 }
@@ -94,7 +97,8 @@ impl Elsewhere {
 }
 
 impl Source for Elsewhere {
-    fn pull(&mut self, _cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
+    fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
+        self.notices.drain(..).for_each(|notice| cx.notice(notice));
         if self.stopped.is_some() {
             return Ok(Pull::End);
         }

@@ -30,8 +30,7 @@ impl Live {
     /// What this reader gets; `snap_len` bytes of each packet at most, 0 for all. It was to begin `last_ns` ago.
     pub fn new(tap: Tap, snap_len: u32, last_ns: u64) -> Live {
         let landing = Landing::new(&tap.device().name, tap.device().link_type, snap_len);
-        let note = Some(tap.note().to_string()).filter(|note| !note.is_empty());
-        let notices = missing(&tap.device().name, tap.past(), last_ns).into_iter().chain(note).collect();
+        let notices = missing(&tap.device().name, tap.past(), last_ns).into_iter().chain(note(&tap)).collect();
         Live { tap, landing, booked: Ledger::default(), looked: Instant::now(), notices, stopped: None }
     }
 
@@ -72,6 +71,11 @@ fn missing(device: &str, past: Past, wanted_ns: u64) -> Option<String> {
             Some(format!("{device}: {reaches}, and holds what others wanted of that (`keep=64M` holds everything)"))
         }
     }
+}
+
+/// What a reader should know of its device.
+pub fn note(tap: &Tap) -> Option<String> {
+    Some(tap.note().to_string()).filter(|note| !note.is_empty())
 }
 
 /// Why nothing comes any more.
