@@ -38,7 +38,7 @@ pub fn supported() -> [Guard; 2] {
 /// Guards as one line, for people.
 pub fn describe(guards: &[Guard]) -> String {
     let held = guards.iter().filter(|guard| guard.held.is_ok()).map(|guard| guard.name);
-    ["few capabilities"].into_iter().chain(held).collect::<Vec<_>>().join(", ")
+    ["four capabilities"].into_iter().chain(held).collect::<Vec<_>>().join(", ")
 }
 
 /// What is kept: raw sockets and rings, devices' settings, programs, and programs without the verifier's guards against

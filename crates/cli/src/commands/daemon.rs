@@ -26,7 +26,7 @@ Readers that different entries allow never share a ring.";
 
 /// Own devices and let others read them
 ///
-/// Runs until Ctrl-C or SIGTERM. Needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, is faster with CAP_PERFMON, and keeps nothing else. Where the kernel can (Landlock, seccomp), it confines itself to the system calls it makes and to no file but its socket. Devices are those of the
+/// Runs until Ctrl-C or SIGTERM. Needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, is faster with CAP_PERFMON, and keeps nothing else. Where the kernel can (Landlock, seccomp), it confines itself to the system calls it makes, and to its socket, `/proc` and `/sys`. Devices are those of the
 /// network namespace it is started in.
 #[derive(clap::Args)]
 #[command(after_long_help = POLICY)]

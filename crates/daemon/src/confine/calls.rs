@@ -14,7 +14,7 @@ use seccompiler::{
 use std::collections::BTreeMap;
 
 /// What people are told.
-const NAME: &str = "no system calls but its own (seccomp)";
+const NAME: &str = "the system calls it makes (seccomp)";
 
 /// Calls that may be made with any arguments.
 const CALLS: &[libc::c_long] = &[

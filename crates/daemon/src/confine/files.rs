@@ -1,6 +1,7 @@
-//! The files the daemon may change once it listens: none, but that it may remove its socket; and none it may execute
-//! (Landlock). Reading is as before: `/proc` and `/sys` are where much of what it tells is known. It connects to no port,
-//! signals nobody else, and reaches no abstract socket of others, where the kernel is new enough to say so.
+//! The files there are for the daemon once it listens (Landlock): its socket, which it may remove, and what `/proc` and `/sys`
+//! say, for that is where much of what it tells is known. None to change, none to execute, no secrets of root's to read. It
+//! connects to no port, signals nobody else, and reaches no abstract socket of others, where the kernel is new enough to
+//! say so.
 
 use super::Guard;
 use landlock::{
@@ -10,15 +11,19 @@ use landlock::{
 use std::path::Path;
 
 /// What people are told.
-const NAME: &str = "no files but its socket (Landlock)";
+const NAME: &str = "its socket, /proc and /sys (Landlock)";
+
+/// What may be read.
+const READ: [&str; 2] = ["/proc", "/sys"];
 
 /// Everything that needs a rule from now on.
 fn rules(level: CompatLevel) -> Result<RulesetCreated, RulesetError> {
     let all = Ruleset::default().set_compatibility(level);
-    let files = AccessFs::from_write(ABI::V1) | AccessFs::Execute;
-    let all = all.handle_access(files)?.set_compatibility(CompatLevel::BestEffort);
-    let newer = AccessFs::from_write(ABI::V5);
-    all.handle_access(newer)?.handle_access(AccessNet::from_all(ABI::V4))?.scope(Scope::from_all(ABI::V6))?.create()
+    let all = all.handle_access(AccessFs::from_all(ABI::V1))?.set_compatibility(CompatLevel::BestEffort);
+    all.handle_access(AccessFs::from_all(ABI::V5))?
+        .handle_access(AccessNet::from_all(ABI::V4))?
+        .scope(Scope::from_all(ABI::V6))?
+        .create()
 }
 
 fn restrict(folder: Option<&Path>) -> Result<RestrictionStatus, String> {
@@ -27,12 +32,17 @@ fn restrict(folder: Option<&Path>) -> Result<RestrictionStatus, String> {
         if let Some(folder) = folder.and_then(|folder| PathFd::new(folder).ok()) {
             rules = rules.add_rule(PathBeneath::new(folder, AccessFs::RemoveFile))?;
         }
+        // Where one is not mounted nothing can be read there.
+        for place in READ.iter().filter_map(|place| PathFd::new(place).ok()) {
+            rules = rules.add_rule(PathBeneath::new(place, AccessFs::ReadFile | AccessFs::ReadDir))?;
+        }
         rules.restrict_self()
     });
     restricted.map_err(|error| error.to_string())
 }
 
-/// Permits no changes to files from now on, to this thread and those it will start, but removing some of this folder.
+/// Permits no use of files from now on, to this thread and those it will start, but to remove some of this folder and to read
+/// what the kernel says.
 pub(super) fn confine(folder: Option<&Path>) -> Guard {
     let held = match restrict(folder) {
         Ok(status) if status.ruleset != RulesetStatus::NotEnforced => Ok(()),
@@ -54,7 +64,7 @@ mod tests {
     use std::io::ErrorKind;
 
     #[test]
-    fn nothing_is_changed_but_a_socket_removed_and_nothing_is_executed() {
+    fn nothing_is_changed_read_or_executed_but_a_socket_removed() {
         let folders = [0, 1].map(|_| tempfile::tempdir().expect("there is room"));
         let [own, other] = folders.each_ref().map(|folder| folder.path().join("file"));
         for file in [&own, &other] {
@@ -71,11 +81,16 @@ mod tests {
                 std::fs::remove_file(&other).map_err(kind),
                 std::process::Command::new("/bin/true").status().map(drop).map_err(kind),
                 std::fs::read(&other).map(drop).map_err(kind),
+                std::fs::read("/proc/self/root/etc/passwd").map(drop).map_err(kind),
+                std::fs::read("/proc/thread-self/status").map(drop).map_err(kind),
+                std::fs::read("/sys/devices/system/cpu/possible").map(drop).map_err(kind),
+                std::fs::File::open("/proc/thread-self/ns/net").map(drop).map_err(kind),
                 std::fs::remove_file(&own).map_err(kind),
             ])
         });
         let Some(tried) = tried.join().expect("no panic") else { return };
         let denied = Err(ErrorKind::PermissionDenied);
-        assert_eq!(tried, [denied, denied, denied, denied, Ok(()), Ok(())]);
+        assert_eq!(tried[..6], [denied; 6]);
+        assert_eq!(tried[6..], [Ok(()); 4]);
     }
 }
