@@ -128,6 +128,14 @@ pub static CASES: &[Case] = &[
         }),
     },
     case!(
+        "one that rejects, by a packet socket, 64 B",
+        "stock",
+        Goal::AtMost(1.5, 1.0),
+        by_socket,
+        (one_rejecting, Who::Stock),
+        64
+    ),
+    case!(
         "`bpf | count`, every packet fits, 64 B",
         "counted above",
         Goal::AtMost(0.5, 0.25),
@@ -190,6 +198,11 @@ fn pushed_down(_who: Who) -> Vec<Tap> {
 
 fn not_pushed_down(_who: Who) -> Vec<Tap> {
     request(false)
+}
+
+/// Ours where the kernel's program cannot be.
+fn by_socket(_who: Who) -> Vec<Tap> {
+    vec![Tap { who: Who::Ours, program: Program::BySocket, expression: REJECTING[0], buffer: BUFFER }]
 }
 
 fn count(below: bool) -> Vec<Tap> {

@@ -154,6 +154,11 @@ pub trait Copier: Send {
     /// Packets for others, too, or no more.
     fn promiscuous(&mut self, wanted: bool) -> Result<(), Trouble>;
 
+    /// From now on all that any of these wants must be published, and nothing else need be.
+    fn sift(&mut self, _expressions: &[&Expression]) -> Result<(), Trouble> {
+        Ok(())
+    }
+
     /// Is the device gone?
     fn gone(&mut self) -> bool;
 
@@ -168,12 +173,13 @@ pub trait Copier: Send {
 pub struct Copied<C> {
     copier: C,
     ring: Ring,
+    expressions: Vec<Expression>,
 }
 
 impl<C: Copier> Copied<C> {
     /// Of the owner's half of a ring.
     pub fn new(copier: C, ring: Ring) -> Copied<C> {
-        Copied { copier, ring }
+        Copied { copier, ring, expressions: Vec::new() }
     }
 }
 
@@ -191,7 +197,12 @@ impl<C: Copier> Writer for Copied<C> {
     }
 
     fn set(&mut self, expressions: &[Expression]) -> Result<(), Trouble> {
+        // What those before want comes until they are gone, what the new ones want before they are asked.
+        self.copier.sift(&self.expressions.iter().chain(expressions).collect::<Vec<_>>())?;
         self.ring.set(expressions);
+        self.expressions = expressions.to_vec();
+        // Where this fails more comes than is wanted, and everybody is asked all the same.
+        let _ = self.copier.sift(&expressions.iter().collect::<Vec<_>>());
         Ok(())
     }
 

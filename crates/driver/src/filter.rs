@@ -23,9 +23,12 @@ pub const INSTRUCTIONS_MAX: usize = 4096;
 const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const LOAD_CONSTANT: u16 = (libc::BPF_LD | libc::BPF_IMM) as u16;
 const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
 const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 /// `linux/filter.h`: where the packet's type is loaded from.
 const PACKET_TYPE: u32 = (-0x1000_i32 + 4) as u32;
+/// The same: whether a tag stands beside the frame.
+const TAG_PRESENT: u32 = (-0x1000_i32 + 48) as u32;
 
 const fn plain(code: u16, k: u32) -> Instruction {
     Instruction { code, jump_true: 0, jump_false: 0, k }
@@ -39,6 +42,24 @@ pub fn everything(snap_bytes: u32) -> Vec<Instruction> {
 /// No frame.
 pub fn nothing() -> Vec<Instruction> {
     vec![plain(RETURN, 0)]
+}
+
+/// Frames whose VLAN tag the kernel keeps beside them, for a program that counts on tags in their place: all of them. Of
+/// others, what `incoming` wants of those that come, and `outgoing` of those that go.
+pub fn by_way(incoming: &[Instruction], outgoing: &[Instruction], whole: u32) -> Vec<Instruction> {
+    let is = |k| Instruction { code: JUMP_IF_EQUAL, jump_true: 1, jump_false: 0, k };
+    let mut program = vec![plain(LOAD_WORD, TAG_PRESENT), is(0), plain(RETURN, whole)];
+    if incoming != outgoing {
+        let sent = u32::from(crate::frame::PACKET_OUTGOING);
+        // Over the jump where it is one that goes; the jump leads behind what is asked of those.
+        let behind = plain(JUMP, outgoing.len() as u32 + 1);
+        program.extend([plain(LOAD_WORD, PACKET_TYPE), is(sent), behind, plain(LOAD_CONSTANT, 0)]);
+        program.extend_from_slice(outgoing);
+    }
+    // A program may count on a register that is zero at its beginning.
+    program.push(plain(LOAD_CONSTANT, 0));
+    program.extend_from_slice(incoming);
+    program
 }
 
 /// Of what this host sends, what `program` wants.

@@ -33,6 +33,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod any;
 pub mod cbpf;
 pub mod compile;
 pub mod emit;
@@ -46,6 +47,7 @@ mod op;
 mod pair;
 mod walk;
 
+pub use any::any_of;
 pub use compile::{Compile, CompileError, CompileErrorKind};
 pub use emit::to_cbpf;
 pub use interpreter::{Frame, Interpreter};

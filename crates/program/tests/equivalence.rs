@@ -5,7 +5,7 @@
 mod plain;
 
 use program::cbpf::{Instruction, disassemble, validate};
-use program::{Frame, Interpreter, from_cbpf, to_cbpf};
+use program::{Frame, Interpreter, any_of, from_cbpf, to_cbpf};
 use proptest::prelude::*;
 
 /// Opcodes that do not jump, those that libpcap uses most given more often.
@@ -116,6 +116,24 @@ proptest! {
     #[test]
     fn programs_that_jump_back(choices in prop::collection::vec(raw(), 0..24), packets in packets()) {
         agree(&bend(&choices, false, true), &packets)?;
+    }
+
+    /// One program for all passes what any of them passes, of packets that are all there.
+    #[test]
+    fn any_of_several(
+        choices in prop::collection::vec((prop::collection::vec(raw(), 0..20), any::<bool>()), 0..5),
+        packets in packets(),
+    ) {
+        let codes: Vec<_> = choices.iter().map(|(choices, tests_only)| bend(choices, *tests_only, false)).collect();
+        let programs: Vec<_> = codes.iter().map(|code| from_cbpf(code).unwrap()).collect();
+        let Some(all) = any_of(&programs.iter().collect::<Vec<_>>()) else { return Ok(()) };
+        let code = to_cbpf(&all);
+        for (packet, _) in &packets {
+            let len = packet.len() as u32;
+            let expected = codes.iter().any(|code| plain::run(code, packet, len) != 0);
+            let texts: Vec<String> = codes.iter().map(|code| disassemble(code)).collect();
+            prop_assert_eq!(plain::run(&code, packet, len) != 0, expected, "{} {:?}", texts.join("or\n"), packet);
+        }
     }
 
     /// Mostly refused; what is not must run like any other program.

@@ -34,6 +34,8 @@ pub enum Program {
         /// Are packets counted where they are captured? Else by the filter, to which a `head` in between brings them.
         below: bool,
     },
+    /// Our own program with `ethernet DEV by=socket | bpf EXPRESSION | drop`.
+    BySocket,
     /// Our own program with `ethernet DEV | save FILE`, a file in memory.
     Save,
 }
@@ -92,10 +94,14 @@ impl Tap {
         let mut request = format!("ethernet {device} buffer={}M", self.buffer);
         let mut command = Command::new(streamline);
         command.args(["run", "--stats", "json", "--daemon"]).arg(socket);
+        if self.program == Program::BySocket {
+            request += " by=socket";
+        }
         if !self.expression.is_empty() {
             request += &format!(" | bpf \"{}\"", self.expression);
         }
         match self.program {
+            Program::BySocket => request += " | drop",
             Program::Count { below: true } => request += " | count",
             Program::Count { below: false } => request += &format!(" | head {} | count", u64::MAX),
             Program::Request { push_down } => {
@@ -171,7 +177,11 @@ impl Running {
         let ready = match self.program {
             Program::Tcpdump | Program::TcpdumpToFile => "listening on",
             Program::Dumpcap => "File: ",
-            Program::Request { .. } | Program::Count { .. } | Program::Save => return self.await_ring(until),
+            Program::Request { .. } | Program::Count { .. } | Program::Save => {
+                return self.await_ring("bpf-map", until);
+            }
+            // What this process would take for memory of the ring has the device's name.
+            Program::BySocket => return self.await_ring("/memfd:", until),
         };
         while !self.heard.contains(ready) {
             let read = self.said.as_mut().map_or(Ok(0), |said| said.read_line(&mut self.heard));
@@ -183,11 +193,11 @@ impl Running {
     }
 
     /// Waits until our own program, which says nothing, has mapped the device's ring.
-    fn await_ring(&mut self, until: Instant) -> Result<(), Trouble> {
+    fn await_ring(&mut self, mapped: &str, until: Instant) -> Result<(), Trouble> {
         let maps = format!("/proc/{}/maps", self.child.id());
-        while !std::fs::read_to_string(&maps).is_ok_and(|maps| maps.contains("bpf-map")) {
+        while !std::fs::read_to_string(&maps).is_ok_and(|maps| maps.contains(mapped)) {
             if Instant::now() > until || !matches!(self.child.try_wait(), Ok(None)) {
-                return Err(Trouble::Failed("a request does not read the ring that the kernel writes".into()));
+                return Err(Trouble::Failed("a request does not read the device's ring".into()));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -204,7 +214,7 @@ impl Running {
         }
         self.child.wait().map_err(failed)?;
         Ok(match self.program {
-            Program::Request { .. } | Program::Save => request_said(&self.heard),
+            Program::Request { .. } | Program::BySocket | Program::Save => request_said(&self.heard),
             Program::Count { .. } => counted_said(&self.heard),
             Program::Tcpdump | Program::TcpdumpToFile => Said {
                 captured: number_before(&self.heard, " packets captured"),

@@ -17,7 +17,7 @@ use crate::link::{self, Link};
 use crate::namespace::Namespace;
 use crate::sys::{self, Map, option, set_option};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -140,6 +140,13 @@ impl Receiver {
     /// LINKTYPE number of its frames; `None` where there is no number that fits.
     pub fn link_type(&self) -> Option<u16> {
         self.device.link_type()
+    }
+
+    /// What another thread can change its filter by.
+    pub fn sieve(&self) -> Result<Sieve, Error> {
+        let socket = self.socket.as_fd().try_clone_to_owned();
+        let socket = socket.map_err(|error| self.failed("change the filter", error))?;
+        Ok(Sieve { socket, direction: self.direction })
     }
 
     /// Whose clock stamps its frames, as far as that could be had.
@@ -289,6 +296,22 @@ impl Receive for Receiver {
 
     fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+/// A receiver's filter, for who does not have the receiver.
+#[derive(Debug)]
+pub struct Sieve {
+    socket: OwnedFd,
+    direction: Direction,
+}
+
+impl Sieve {
+    /// From now on only what `program` wants is let in. Frames that are on their way through the filter before, or behind it,
+    /// still come. On an error the filter is what it was.
+    pub fn set(&self, program: &[Instruction]) -> Result<(), Error> {
+        let program = self::program(self.direction, program)?;
+        attach_filter(self.socket.as_fd(), &program).map_err(Error::doing("attach a filter"))
     }
 }
 

@@ -1,14 +1,20 @@
 //! A device's ring written by a thread that copies from a packet socket: for devices and kernels whose programs cannot, or
 //! would see packets otherwise than a packet socket does.
+//!
+//! What nobody wants is not copied: all expressions together are the socket's filter (cBPF, which takes no right beyond that
+//! of having the socket). It may let in more than is wanted, and never less: expressions are asked one by one above. Packets
+//! that it does not let in are counted by nobody.
 
 use super::opener::trouble;
 use buffer::live::Facts;
 use capture::copying::{self, Copied, Copier, Copying};
-use capture::{Device, ETHERNET, Trouble};
-use driver::Receive;
-use driver::af_packet::{Options, PacketSocket, Receiver};
+use capture::{Device, Direction, ETHERNET, Expression, Trouble};
+use driver::af_packet::{Options, PacketSocket, Receiver, Sieve};
 use driver::device::Device as DriverDevice;
 use driver::namespace::Namespace;
+use driver::{Receive, filter};
+use program::Program;
+use program::any::WHOLE;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -25,6 +31,9 @@ pub(crate) struct PacketWriter {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     promiscuous: Option<PacketSocket>,
+    sieve: Sieve,
+    /// The filter in force; empty where it lets everything in.
+    sieved: Vec<filter::Instruction>,
 }
 
 #[derive(Default)]
@@ -44,8 +53,10 @@ impl PacketWriter {
         why: &str,
     ) -> Result<Copied<PacketWriter>, Trouble> {
         let link = &device.link;
-        let options = Options::default();
+        // Nobody wants anything yet.
+        let options = Options { filter: filter::nothing(), ..Options::default() };
         let receiver = Receiver::open(namespace, &link.name, &options).map_err(trouble)?;
+        let sieve = receiver.sieve().map_err(trouble)?;
         let (ring, copying) = copying::ring(&link.name, ring_bytes)?;
         let shared = Arc::<Shared>::default();
         let theirs = Arc::clone(&shared);
@@ -60,7 +71,10 @@ impl PacketWriter {
             mtu: link.mtu,
             how: format!("copied from a packet socket (TPACKET_V3): {why}"),
         };
-        Ok(Copied::new(PacketWriter { device, shared, thread: Some(thread), promiscuous: None }, ring))
+        Ok(Copied::new(
+            PacketWriter { device, shared, thread: Some(thread), promiscuous: None, sieve, sieved: filter::nothing() },
+            ring,
+        ))
     }
 }
 
@@ -120,11 +134,51 @@ impl Copier for PacketWriter {
         super::set_promiscuous(&mut self.promiscuous, self.device.index, wanted)
     }
 
+    fn sift(&mut self, expressions: &[&Expression]) -> Result<(), Trouble> {
+        let wanted = sieve(expressions).unwrap_or_default();
+        if wanted == self.sieved {
+            return Ok(());
+        }
+        if !wanted.is_empty() && self.sieve.set(&wanted).is_ok() {
+            self.sieved = wanted;
+            return Ok(());
+        }
+        // Too long together, or something that only this side knows how to do.
+        self.sieve.set(&filter::everything(WHOLE)).map_err(trouble)?;
+        self.sieved = Vec::new();
+        Ok(())
+    }
+
     fn gone(&mut self) -> bool {
         self.shared.gone.load(Ordering::Acquire)
     }
 
     fn statistics(&mut self) -> Vec<(String, u64)> {
-        self.shared.statistics.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let mut statistics = self.shared.statistics.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        statistics.push(("socket.filter_instructions".into(), self.sieved.len() as u64));
+        statistics
+    }
+}
+
+/// The socket's filter: what any of these wants. None where one program cannot say that, or need not.
+fn sieve(expressions: &[&Expression]) -> Option<Vec<filter::Instruction>> {
+    let all = Program::constant(WHOLE);
+    let of = |way: Direction| -> Option<Vec<filter::Instruction>> {
+        let asked = expressions.iter().filter(|expression| [Direction::Both, way].contains(&expression.direction));
+        let programs: Vec<&Program> = asked.map(|expression| expression.program.as_deref().unwrap_or(&all)).collect();
+        let turn = |one: program::cbpf::Instruction| filter::Instruction {
+            code: one.code,
+            jump_true: one.jt,
+            jump_false: one.jf,
+            k: one.k,
+        };
+        Some(program::to_cbpf(&program::any_of(&programs)?).into_iter().map(turn).collect())
+    };
+    let (incoming, outgoing) = (of(Direction::In)?, of(Direction::Out)?);
+    let both = |program: &[filter::Instruction]| incoming == program && outgoing == program;
+    match () {
+        () if both(&filter::everything(WHOLE)) => None,
+        () if both(&filter::nothing()) => Some(filter::nothing()),
+        () => Some(filter::by_way(&incoming, &outgoing, WHOLE)),
     }
 }
