@@ -92,6 +92,15 @@ pub const PLAN_NODES: usize = 4096;
 /// Notices (warnings for people) kept of one run; more are counted.
 pub const NOTICES: usize = 64;
 
+/// Rings that copies of a request's edges go into, for those who watch them: a bit each in a word of a node.
+pub const WATCHES: usize = 64;
+
+/// Bytes of one block that are copied for those who watch; longer ones are cut.
+pub const WATCHED_BLOCK_BYTES: usize = 256 << 10;
+
+/// Bytes of the ring that copies for those who watch an edge go into, and how many blocks it has at most.
+pub const WATCH_RING: (u64, u64) = (4 << 20, 1 << 14);
+
 /// Files that `files` keeps open between two writes; others are opened again for each.
 pub const FILES_OPEN: usize = 64;
 
@@ -175,6 +184,8 @@ pub const TLS_BUFFERED_BYTES: usize = 64 << 20;
 pub const TLS_PREAMBLE_BYTES: u64 = 16 << 10;
 
 const _: () = assert!(BATCH_BLOCKS == u64::BITS as usize);
+const _: () = assert!(WATCHES <= u64::BITS as usize);
+const _: () = assert!(WATCHED_BLOCK_BYTES as u64 <= WATCH_RING.0 / 8, "a long block leaves room for others");
 const _: () = assert!(APPEND_REGION_BYTES.is_power_of_two());
 const _: () = assert!(SESSIONS >= STREAMS, "a filter can follow every stream there is");
 const _: () = assert!(STREAMS < (u32::MAX / 2) as usize, "a class is connection * 2 + direction");

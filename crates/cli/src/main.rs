@@ -23,6 +23,7 @@ mod commands;
 mod place;
 mod progress;
 mod request_text;
+mod running;
 mod signals;
 mod table;
 
@@ -71,6 +72,7 @@ enum Command {
     Stats(commands::stats::Args),
     Stop(commands::ps::StopArgs),
     Top(commands::top::Args),
+    Watch(commands::watch::Args),
 }
 
 /// How a command ended, as a shell sees it.
@@ -103,6 +105,7 @@ fn main() -> ExitCode {
         Command::Ps(args) => commands::ps::run(&args),
         Command::Stats(args) => commands::stats::run(&args),
         Command::Top(args) => commands::top::run(&args),
+        Command::Watch(args) => commands::watch::run(&args),
         Command::Stop(args) => commands::ps::stop(&args),
     };
     ExitCode::from(exit as u8)

@@ -4,6 +4,7 @@
 //! - [`worker`] — one thread's loop: pull, walk, tend, finish. Start reading here.
 //! - `walk` — one batch on its way through the graph, depth first.
 //! - `session` — which sessions a filter has, their cap and idle timeout.
+//! - [`watch`] — copies of what goes along an edge, for who watches it.
 //! - [`report`] — what was counted, and that it adds up.
 
 #![forbid(unsafe_code)]
@@ -12,8 +13,10 @@ pub mod plan;
 pub mod report;
 mod session;
 mod walk;
+pub mod watch;
 pub mod worker;
 
 pub use plan::{Choice, Edge, Node, NodeId, Plan, Select, Task};
 pub use report::{EdgeReport, NodeReport, Report};
+pub use watch::{Edges, Watch};
 pub use worker::{End, Worker};

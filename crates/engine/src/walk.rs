@@ -61,6 +61,9 @@ impl Worker {
                 return self.run_maker(at, batch);
             }
             self.run_in_place(at, batch);
+            if self.nodes[at].watches != 0 {
+                self.show(at, batch);
+            }
             let node = &mut self.nodes[at];
             match &mut node.edges[..] {
                 _ if batch.is_empty() => return,
@@ -108,6 +111,9 @@ impl Worker {
             let blocks = &mut out[first..];
             let mut batch = Batch::of_first(blocks.len().min(BATCH_BLOCKS), blocks);
             self.nodes[from].counters.bytes_made += batch.bytes();
+            if self.nodes[from].watches != 0 {
+                self.show(from, &batch);
+            }
             self.pass_on(from, &mut batch);
         }
         out.clear();

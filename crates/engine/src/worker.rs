@@ -7,6 +7,7 @@ use crate::plan::{Choice, Plan, Task};
 use crate::report::{EdgeReport, NodeReport, Report};
 use crate::session::Sessions;
 use crate::walk::{Arrow, Spare, context};
+use crate::watch::Watch;
 use base::atomic::StopFlag;
 use base::limits::{CLOCK_STEP_NS, NOTICES, SECOND_NS};
 use buffer::{Descriptor, Interface, Rings, SegmentId, ViewId};
@@ -29,6 +30,8 @@ pub(crate) struct Node {
     operand: bool,
     pub(crate) exclusive: bool,
     pub(crate) edges: Vec<Arrow>,
+    /// Who watches what it gives: a bit each, by place in the worker's list.
+    pub(crate) watches: u64,
     pub(crate) counters: Counters,
     pub(crate) out: Vec<Descriptor>,
     pub(crate) own: ViewId,
@@ -76,6 +79,7 @@ pub struct Worker {
     clocks: Vec<SourceClock>,
     pulls: u32,
     pub(crate) shared: Shared,
+    pub(crate) watches: Vec<Option<Watch>>,
     /// Descriptors to copy batches into, kept from use to use.
     pub(crate) spares: Vec<Spare>,
     pub(crate) next_wake: u64,
@@ -138,6 +142,7 @@ impl Worker {
                 edges: edges
                     .map(|e| Arrow { to: e.to.index(), select: e.select.clone(), blocks: 0, refused: 0 })
                     .collect(),
+                watches: 0,
                 counters: Counters::default(),
                 out: Vec::new(),
                 own,
@@ -159,6 +164,7 @@ impl Worker {
             clocks,
             pulls: 0,
             shared,
+            watches: Vec::new(),
             spares: Vec::new(),
             next_wake: u64::MAX,
             failure: None,
@@ -175,6 +181,7 @@ impl Worker {
     pub fn run(&mut self, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> Result<End, Box<Failure>> {
         let end = self.run_sources(stop, look);
         self.finish();
+        self.end_watches();
         look(self);
         self.failure.take().or(self.source_failure.take()).map_or(Ok(end), Err)
     }

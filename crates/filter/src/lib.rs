@@ -3,6 +3,7 @@
 //! - [`kind`] — what a filter declares: its name, parameters, types, where it may run. Start reading here.
 //! - [`run`] — what a filter does: the traits behind an instance.
 //! - [`batch`] — up to 64 blocks and which of them are still alive.
+//! - [`caption`] — what stands in front of a block that is copied for somebody who watches.
 //! - [`context`] — what a running filter may reach: bytes, streams, the blocks it makes, its counters.
 //! - [`device`] — live devices, by trait.
 //! - [`param`] — typed parameters with units and defaults.
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod caption;
 pub mod context;
 pub mod counter;
 pub mod device;
@@ -26,6 +28,7 @@ pub mod run;
 pub mod stream;
 
 pub use batch::Batch;
+pub use caption::Caption;
 pub use context::Context;
 pub use counter::Counters;
 pub use device::{Devices, NoDevices};

@@ -98,6 +98,21 @@ impl StreamTable {
         Some(number)
     }
 
+    /// Says of a class what another table knows of it: for who sees copies of blocks that were described there. Numbers
+    /// are that table's, so nothing is to be [opened](StreamTable::open) in this one.
+    pub fn mirror(&mut self, class: Class, facts: StreamFacts, epoch: u32) {
+        let number = class.connection() as usize;
+        if number >= STREAMS {
+            return;
+        }
+        if self.slots.len() <= number {
+            self.slots.resize(number + 1, None);
+            self.epochs.resize(number + 1, 0);
+        }
+        self.open += usize::from(self.slots[number].is_none());
+        (self.slots[number], self.epochs[number]) = (Some(facts), epoch);
+    }
+
     /// The last block of this connection was given. Its facts stay until the next [`sweep`](StreamTable::sweep).
     pub fn close(&mut self, connection: u32) {
         self.ending.push(connection);
@@ -167,6 +182,17 @@ mod tests {
         assert!(table.get(class).is_none() && table.is_empty());
         assert_ne!(table.open(facts(2)).unwrap(), first);
         assert_eq!(table.len(), 1);
+    }
+
+    #[test]
+    fn a_mirror_says_what_the_other_table_says() {
+        let mut table = StreamTable::new();
+        let class = Class::of_stream(70, 1);
+        table.mirror(class, facts(1), 5);
+        table.mirror(class, facts(2), 6);
+        table.mirror(Class::of_stream(STREAMS as u32, 0), facts(3), 1);
+        assert_eq!((table.get(class), table.epoch(class), table.len()), (Some(&facts(2)), 6, 1));
+        assert_eq!(table.get(Class::of_stream(69, 0)), None);
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl AppSpace {
         assert_eq!((self.active, self.edges <= edges), (mine, true), "everything is connected and active");
         let instances = left.into_iter().map(|left| match left {
             Left::Node(id) => self.prepared.remove(&id).expect("every node was prepared"),
-            Left::Source(source) => Some(source),
+            Left::Source(_, source) => Some(source),
         });
         Worker::new(rest, instances.collect())
     }

@@ -12,7 +12,7 @@
 //!
 //! [`session`] is the way in; `app_space` is the space that runs filters in this process, `live_space`
 //! the one that has programs of theirs run in the kernel; [`devices`] says how live devices are reached, [`frames`] how a
-//! request's frames are had as a capture.
+//! request's frames are had as a capture, [`running`] how others look at a request that runs.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ mod app_space;
 pub mod devices;
 pub mod frames;
 mod live_space;
+pub mod running;
 pub mod session;
 
 pub use base::atomic::StopFlag;

@@ -149,7 +149,7 @@ impl LiveSpace {
             let mut push = |label, task, source| {
                 pushed.push(edges.clone());
                 rest.nodes.push(Node { label, task, space: NAME.into(), input: Default::default(), edges: Vec::new() });
-                left.push(Left::Source(source));
+                left.push(Left::Source(id, source));
             };
             let taps = self.taps.remove(&id).unwrap_or_default();
             if matches!(&node.task, Task::Filter { kind, .. } if counts(kind)) && !taps.is_empty() {
@@ -195,8 +195,16 @@ impl LiveSpace {
 pub(crate) enum Left {
     /// A node of the whole plan, as it was.
     Node(NodeId),
-    /// What was pushed down, as a source.
-    Source(Instance),
+    /// What was pushed down, as a source; the last node of the whole plan that it stands for.
+    Source(NodeId, Instance),
+}
+
+impl Left {
+    /// The node of the whole plan that gives what this gives.
+    pub(crate) fn origin(&self) -> NodeId {
+        let (Left::Node(id) | Left::Source(id, _)) = self;
+        *id
+    }
 }
 
 /// The name of this space.

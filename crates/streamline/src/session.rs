@@ -3,7 +3,8 @@
 use crate::app_space::AppSpace;
 use crate::devices::Place;
 use crate::devices::auto::AutoDevices;
-use crate::live_space::LiveSpace;
+use crate::live_space::{Left, LiveSpace};
+use crate::running::edges::EdgeNames;
 use base::atomic::StopFlag;
 use control::transaction::Trouble;
 use control::{Design, Registry, Space, carry_out, design};
@@ -125,6 +126,11 @@ impl Session {
         Ok(request::expand(&text, variables, &is_filter)?)
     }
 
+    /// The outside world, for filters that are put together without a request.
+    pub(crate) fn env(&self) -> &Env {
+        &self.env
+    }
+
     fn live_space(&self) -> LiveSpace {
         LiveSpace::new(Arc::clone(&self.env.devices), Arc::clone(&self.env.compiler), self.push_down)
     }
@@ -147,8 +153,10 @@ impl Session {
         let design = carry_out(placed, &mut spaces)?;
         drop(spaces);
         let (rest, left) = live.rest(&design.plan);
+        let origins: Vec<_> = left.iter().map(Left::origin).collect();
+        let edges = EdgeNames::new(&design, &rest, &origins);
         let worker = app.into_worker(&rest, left);
-        Ok(Job { design, worker })
+        Ok(Job { design, edges, worker })
     }
 }
 
@@ -156,6 +164,8 @@ impl Session {
 pub struct Job {
     /// How it is carried out.
     pub design: Design,
+    /// What its edges are called.
+    pub edges: EdgeNames,
     worker: Worker,
 }
 

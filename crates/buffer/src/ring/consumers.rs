@@ -95,6 +95,12 @@ impl Consumers {
         self.all.len()
     }
 
+    /// How far the reader is that is furthest, as it says; none where there is none.
+    pub fn furthest(&self, head: u64) -> Option<u64> {
+        // Relaxed: nothing is overwritten, or spared, for what it says.
+        self.pages.iter().map(|page| page.position.0.load(Ordering::Relaxed).min(head)).max()
+    }
+
     /// Readers that were demoted so far.
     pub fn demoted(&self) -> u64 {
         self.demoted

@@ -223,6 +223,13 @@ impl<L: Layout> Writer<L> {
         self.consumers.count()
     }
 
+    /// Units that the reader which is furthest has taken, as it says; none where nobody reads. For who need not write what
+    /// everybody is too far behind to read: it changes nothing here.
+    pub fn furthest(&mut self) -> Option<u64> {
+        let _ = self.meet();
+        self.consumers.furthest(self.head)
+    }
+
     /// Lowest unit that a reader which holds the ring still needs; `head` where there is none.
     pub fn passed(&mut self) -> u64 {
         let _ = self.meet();

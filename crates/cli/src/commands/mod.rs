@@ -17,3 +17,4 @@ pub(crate) mod ps;
 pub(crate) mod run;
 pub(crate) mod stats;
 pub(crate) mod top;
+pub(crate) mod watch;

@@ -1,4 +1,4 @@
-//! `streamline ps` and `streamline stop`: who uses the daemon.
+//! `streamline ps` and `streamline stop`: who uses the daemon, and which requests run.
 
 use crate::Exit;
 use crate::progress::count;
@@ -9,8 +9,14 @@ use capture::taps::RingState;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+use streamline::running;
+use streamline::running::client::Request;
+use streamline::running::place::Id;
 
-/// Show who uses the daemon, and what its rings have seen
+/// Show who uses the daemon, what its rings have seen, and which requests run
+///
+/// A request that reads through the daemon has the number of its client, any other a `p` and the number of its process:
+/// that is what `streamline watch` calls it. Beside it stand its edges.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The daemon that listens at this socket
@@ -52,18 +58,29 @@ pub(crate) fn connect(path: &Path, purpose: &str) -> Result<Client, Exit> {
 }
 
 pub(crate) fn run(args: &Args) -> Exit {
-    let client = match connect(&args.daemon, "streamline ps") {
-        Ok(client) => client,
-        Err(exit) => return exit,
+    let requests = running::client::list();
+    let state = if requests.is_empty() {
+        // Nobody else could be shown.
+        connect(&args.daemon, "streamline ps").map(|client| client.state())
+    } else {
+        let client = Client::connect(&args.daemon, "streamline ps");
+        Ok(client.map_or_else(|_| Ok(DaemonState::default()), |client| client.state()))
     };
-    match client.state() {
-        Ok(state) if args.json => crate::print_data(&format!("{:#}\n", as_json(&state))),
-        Ok(state) => crate::print_data(&text(&state)),
-        Err(trouble) => {
+    match state {
+        Ok(Ok(state)) if args.json => crate::print_data(&format!("{:#}\n", as_json(&state, &requests))),
+        Ok(Ok(state)) => crate::print_data(&text(&state, &requests)),
+        Ok(Err(trouble)) => {
             tell!("error: {trouble}");
             Exit::Failed
         }
+        Err(exit) => exit,
     }
+}
+
+/// What a request is called.
+fn id_of(request: &Request, state: &DaemonState) -> Id {
+    let client = state.clients.iter().find(|client| client.process == request.process);
+    client.map_or(Id::Process(request.process), |client| Id::Client(client.id))
 }
 
 pub(crate) fn stop(args: &StopArgs) -> Exit {
@@ -97,8 +114,8 @@ fn ago(since: u64) -> String {
     }
 }
 
-/// Two tables, clients and rings, and what the daemon is confined to.
-pub(crate) fn text(state: &DaemonState) -> String {
+/// Tables of what there is: clients and rings of the daemon, and what it is confined to; requests.
+fn text(state: &DaemonState, requests: &[Request]) -> String {
     let row = |cells: &[String]| cells.to_vec();
     let mut clients = vec![row(&["id", "user", "process", "for", "devices", "purpose"].map(String::from))];
     for client in &state.clients {
@@ -125,7 +142,25 @@ pub(crate) fn text(state: &DaemonState) -> String {
             ring.device.how.clone(),
         ]));
     }
-    format!("{}\n{}\nconfined to: {}\n", columns(&clients), columns(&rings), state.confined)
+    let mut running = vec![row(&["id", "user", "process", "edges", "request"].map(String::from))];
+    for request in requests {
+        let (edges, text) = match &request.told {
+            Ok(told) => (told.edges.iter().map(|edge| edge.name.as_str()).collect::<Vec<_>>().join(","), &told.request),
+            Err(why) => ("-".into(), why),
+        };
+        let user = if request.user == u32::MAX { "-".into() } else { request.user.to_string() };
+        let id = id_of(request, state).to_string();
+        running.push(row(&[id, user, request.process.to_string(), edges, text.clone()]));
+    }
+    let mut shown = Vec::new();
+    // Whoever asks a daemon is a client of it: without one there is none.
+    if !state.clients.is_empty() {
+        shown.push(format!("{}\n{}\nconfined to: {}\n", columns(&clients), columns(&rings), state.confined));
+    }
+    if !requests.is_empty() {
+        shown.push(columns(&running));
+    }
+    shown.join("\n")
 }
 
 /// A ring, for scripts.
@@ -141,7 +176,20 @@ pub(crate) fn ring_as_json(ring: &RingState) -> serde_json::Value {
 }
 
 /// The same for scripts.
-pub(crate) fn as_json(state: &DaemonState) -> serde_json::Value {
+fn as_json(state: &DaemonState, requests: &[Request]) -> serde_json::Value {
+    let requests = requests.iter().map(|request| {
+        let id = id_of(request, state).to_string();
+        let edges = request.told.as_ref().map_or(&[][..], |told| &told.edges);
+        let edges = edges.iter().map(|edge| {
+            let carries: Vec<_> = edge.types.iter().map(filter::Type::name).collect();
+            json!({ "edge": edge.name, "number": edge.number, "carries": carries, "filter": edge.label })
+        });
+        json!({
+            "id": id, "process": request.process, "request": request.told.as_ref().ok().map(|told| &told.request),
+            "trouble": request.told.as_ref().err(), "edges": edges.collect::<Vec<_>>(),
+        })
+    });
+    let requests: Vec<_> = requests.collect();
     let clients = state.clients.iter().map(|client| {
         let readers = client.readers.iter().map(|(id, device)| json!({ "id": id, "device": device }));
         json!({
@@ -150,5 +198,8 @@ pub(crate) fn as_json(state: &DaemonState) -> serde_json::Value {
         })
     });
     let rings = state.rings.iter().map(ring_as_json);
-    json!({ "confined": state.confined, "clients": clients.collect::<Vec<_>>(), "rings": rings.collect::<Vec<_>>() })
+    json!({
+        "confined": state.confined, "clients": clients.collect::<Vec<_>>(), "rings": rings.collect::<Vec<_>>(),
+        "requests": requests,
+    })
 }

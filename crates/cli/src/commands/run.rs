@@ -6,6 +6,7 @@ use crate::request_text::RequestArgs;
 use crate::table;
 use std::path::PathBuf;
 use streamline::StopFlag;
+use streamline::running::Running;
 
 /// Run a request
 #[derive(clap::Args)]
@@ -51,7 +52,16 @@ pub(crate) fn run(args: &Args) -> Exit {
         Err(error) => return request.tell(&error),
     };
     let mut progress = Progress::new(args.quiet);
-    let (outcome, report) = job.run_to_end(&stop, &mut |worker| progress.look(worker));
+    // Who cannot be found runs all the same.
+    let running = Running::listen(&request.source, &job).ok();
+    let (outcome, report) = job.run_to_end(&stop, &mut |worker| {
+        progress.look(worker);
+        if let Some(running) = &running {
+            running.look(worker);
+        }
+    });
+    // Nobody is to come from here on.
+    drop(running);
     progress.clear();
     let end = outcome.as_ref().ok().map(|finished| finished.end);
     let exit = match &outcome {

@@ -2,7 +2,7 @@
 //!
 //! - `net` — what they share; `requests` — `streamline run` with a daemon; `lowered` — what of it runs in the kernel;
 //!   `devices` — devices that a request opens by itself; `consume` — the same, taking packets away; `programs` —
-//!   `streamline pcap`.
+//!   `streamline pcap`; `watching` — `streamline watch`.
 
 mod consume;
 mod devices;
@@ -10,3 +10,4 @@ mod lowered;
 mod net;
 mod programs;
 mod requests;
+mod watching;

@@ -3,3 +3,4 @@
 mod parts;
 mod sessions;
 mod walk;
+mod watching;

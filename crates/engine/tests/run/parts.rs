@@ -95,6 +95,11 @@ impl Graph {
         most
     }
 
+    /// A worker that would run it.
+    pub fn worker(self) -> Worker {
+        Worker::new(&self.plan, self.instances)
+    }
+
     /// Runs it. The counters add up, or this panics.
     pub fn run(self) -> (Result<End, Box<Failure>>, Report) {
         self.run_until(&StopFlag::new())

@@ -17,7 +17,7 @@ mod reading;
 mod writing;
 
 pub use foreign::{FOREIGN_PATH_BYTES, FOREIGN_RINGS};
-pub use name::clear_dead;
+pub use name::{clear_dead, lock, remove_socket};
 
 use super::message::{MESSAGE_BYTES, Message, PROTOCOL, ReaderState, Refusal, RingState, WantedReader};
 use super::place;
@@ -334,7 +334,8 @@ impl Keeper {
         }
     }
 
-    fn remove(&mut self) {
+    /// Closes it for good, as who is asked to by a client does; it is not to be used any more.
+    pub fn remove(&mut self) {
         self.past.iter().chain([&self.current]).for_each(Generation::remove);
         for client in self.clients.values() {
             if let Role::Waiting(_) | Role::Reader { waits: true, .. } = client.role {
@@ -347,7 +348,8 @@ impl Keeper {
         let _ = std::fs::remove_file(name::lock_path(&self.path));
     }
 
-    fn state(&self) -> RingState {
+    /// How it is.
+    pub fn state(&self) -> RingState {
         let words = &self.current.map.words;
         let counts = &words.counts.0;
         let readers = self.current.readers.iter().map(|(serial, reader)| {

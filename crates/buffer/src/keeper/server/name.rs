@@ -10,7 +10,7 @@ pub(super) fn lock_path(path: &Path) -> PathBuf {
 }
 
 /// A lock that says that a keeper of this name lives; the kernel lets go of it when that dies, however it dies.
-pub(super) fn lock(path: &Path) -> io::Result<OwnedFd> {
+pub fn lock(path: &Path) -> io::Result<OwnedFd> {
     use rustix::fs::{FlockOperation, Mode, OFlags};
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     for _ in 0..LOCK_TRIES {
@@ -39,7 +39,7 @@ pub fn clear_dead(path: &Path) -> io::Result<()> {
 }
 
 /// Removes a socket that nobody listens to. Anything else that has its name is somebody's.
-pub(super) fn remove_socket(path: &Path) -> io::Result<()> {
+pub fn remove_socket(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
     match std::fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {

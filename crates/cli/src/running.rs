@@ -1,0 +1,45 @@
+//! Which running request is meant: by the daemon's number for it, or by its process.
+
+use crate::Exit;
+use capture::client::Client;
+use std::path::{Path, PathBuf};
+use streamline::running::client;
+use streamline::running::place::Id;
+
+/// A request that can be asked.
+pub(crate) struct Target {
+    pub(crate) process: i32,
+    pub(crate) socket: PathBuf,
+}
+
+/// The request of this name; people are told where there is none.
+pub(crate) fn find(id: Id, daemon: &Path) -> Result<Target, Exit> {
+    let wrong = |text: String| {
+        tell!("error: {text}\n   = help: `streamline ps` lists the requests there are");
+        Err(Exit::Wrong)
+    };
+    let target = |process| client::find(process).map(|socket| Target { process, socket });
+    let number = match id {
+        Id::Process(process) => {
+            return target(process).map_or_else(|| wrong(format!("no request of yours runs in process {process}")), Ok);
+        }
+        Id::Client(number) => number,
+    };
+    // Without a daemon the number can only be that of a process.
+    let state = Client::connect(daemon, "streamline").ok().and_then(|client| client.state().ok());
+    let clients = state.map_or(Vec::new(), |state| state.clients);
+    let client = clients.iter().find(|client| client.id == number);
+    let by_client = client.and_then(|client| target(client.process));
+    let by_process = i32::try_from(number).ok().filter(|process| *process > 0).and_then(target);
+    match (by_client, by_process) {
+        (Some(one), Some(other)) if one.process != other.process => wrong(format!(
+            "{number} is client {number} of the daemon and process {number}: say p{} or p{}",
+            one.process, other.process
+        )),
+        (Some(found), _) | (None, Some(found)) => Ok(found),
+        (None, None) => match client {
+            Some(client) => wrong(format!("client {number} of the daemon ({}) runs no request", client.purpose)),
+            None => wrong(format!("no request of yours is called {number}")),
+        },
+    }
+}

@@ -1,0 +1,324 @@
+//! `streamline watch` on requests that follow a file: what who watches sees, and what is left behind. On devices:
+//! `live/watching.rs`.
+
+use std::io::{PipeReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(30);
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < LONG, "{what}: it did not come to that");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A process that ends with the test.
+struct Process {
+    child: Option<Child>,
+    /// Where its standard error is read, if some of it was read before.
+    said: Option<PipeReader>,
+}
+
+impl Process {
+    fn start(command: &mut Command) -> Process {
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Process { child: Some(command.spawn().unwrap()), said: None }
+    }
+
+    fn id(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(self.child.as_ref().unwrap()), signal).unwrap();
+    }
+
+    /// What it says in the end, which it comes to by itself.
+    fn end(mut self) -> Output {
+        let mut child = self.child.take().unwrap();
+        let began = Instant::now();
+        while began.elapsed() < LONG && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // One that has ended takes no harm.
+        let _ = child.kill();
+        let mut output = child.wait_with_output().unwrap();
+        if let Some(said) = &mut self.said {
+            said.read_to_end(&mut output.stderr).unwrap();
+        }
+        assert!(output.status.code().is_some(), "it did not end by itself: {}", text(&output.stderr));
+        output
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// A request that follows a file which has no packets yet, only the head of a bundled capture.
+struct Followed {
+    folder: tempfile::TempDir,
+    capture: Vec<u8>,
+    run: Option<Process>,
+    user: u32,
+}
+
+/// Bytes of a classic capture's head.
+const HEAD: usize = 24;
+
+impl Followed {
+    /// `F` stands for the file.
+    fn new(request: &str) -> Followed {
+        Followed::by(request, rustix::process::geteuid().as_raw())
+    }
+
+    fn by(request: &str, user: u32) -> Followed {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        let bundled = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../captures/web.pcap");
+        let capture = std::fs::read(bundled).unwrap();
+        std::fs::write(folder.path().join("followed.pcap"), &capture[..HEAD]).unwrap();
+        let mut command = Command::new(PROGRAM);
+        command.args(["run", "--stats", "json", &request.replace('F', "pcap followed.pcap follow=yes")]);
+        command.current_dir(folder.path()).uid(user).gid(user).env_remove("XDG_RUNTIME_DIR");
+        let run = Process::start(&mut command);
+        let followed = Followed { folder, capture, run: Some(run), user };
+        until("it can be asked", || followed.watch("").output().unwrap().status.success());
+        followed
+    }
+
+    fn process(&self) -> u32 {
+        self.run.as_ref().unwrap().id()
+    }
+
+    fn watch(&self, edge: &str) -> Command {
+        let mut command = Command::new(PROGRAM);
+        let dot = if edge.is_empty() { "" } else { "." };
+        command.args(["watch", &format!("p{}{dot}{edge}", self.process())]).env_remove("XDG_RUNTIME_DIR");
+        command
+    }
+
+    /// The folder of its user's requests.
+    fn sockets(&self) -> PathBuf {
+        match self.user {
+            0 => "/run/streamline/requests".into(),
+            user => std::env::temp_dir().join(format!("streamline-{user}/requests")),
+        }
+    }
+
+    /// What this process has in that folder, and what is left of it.
+    fn names(&self, process: u32) -> usize {
+        let entries = std::fs::read_dir(self.sockets()).into_iter().flatten().flatten();
+        let mine = |name: &str| name.split('.').next() == Some(&process.to_string());
+        entries.filter(|entry| entry.file_name().to_str().is_some_and(mine)).count()
+    }
+
+    /// Starts to watch; it is watched when this returns.
+    fn watching(&self, edge: &str, options: &[&str]) -> Process {
+        let (mut said, theirs) = std::io::pipe().unwrap();
+        let mut command = self.watch(edge);
+        command.args(options).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(theirs);
+        let mut process = Process { child: Some(command.spawn().unwrap()), said: None };
+        // The command holds the end that is written as long as it lives.
+        drop(command);
+        let mut line = Vec::new();
+        while line.last() != Some(&b'\n') {
+            let mut byte = [0];
+            assert_eq!(said.read(&mut byte).unwrap(), 1, "{}", text(&line));
+            line.push(byte[0]);
+        }
+        assert!(line.starts_with(b"watching p"), "{}", text(&line));
+        process.said = Some(said);
+        process
+    }
+
+    /// The packets come.
+    fn grow(&self) {
+        let mut file = std::fs::File::options().append(true).open(self.folder.path().join("followed.pcap")).unwrap();
+        file.write_all(&self.capture[HEAD..]).unwrap();
+    }
+
+    fn stop(&mut self) -> serde_json::Value {
+        let run = self.run.take().unwrap();
+        run.signal(rustix::process::Signal::INT);
+        let output = run.end();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice(&output.stderr).unwrap()
+    }
+}
+
+/// What tcpdump says of a capture.
+fn dumped(capture: &[u8]) -> Option<String> {
+    let tcpdump = Path::new("/usr/bin/tcpdump");
+    if !tcpdump.exists() {
+        eprintln!("skipped: tcpdump is not installed");
+        return None;
+    }
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(capture).unwrap();
+    let mut command = Command::new(tcpdump);
+    command.args(["--time-stamp-precision=nano", "-nn", "-tttt", "-XX", "-r", "-"]);
+    let output = command.stdin(std::fs::File::open(file.path()).unwrap()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    Some(text(&output.stdout))
+}
+
+#[test]
+fn frames_come_out_as_a_capture_that_tcpdump_reads_while_it_runs() {
+    let mut followed = Followed::new("F | http | files dir=out");
+    let (pcapng, pcap) = (followed.watching("pcap", &[]), followed.watching("0", &["--format", "pcap"]));
+    let five = followed.watching("pcap", &["--count", "5", "--format", "lines"]);
+    let all = followed.watching("pcap", &["--count", "207"]);
+    followed.grow();
+    let five = five.end();
+    assert_eq!((five.status.code(), text(&five.stdout).lines().count()), (Some(0), 5));
+    assert_eq!(text(&five.stderr), "5 blocks were seen, none was lost\n");
+    assert_eq!(all.end().status.code(), Some(0));
+    let counted = followed.stop();
+    assert_eq!(counted["filters"][0]["blocks_made"], 207);
+    for watched in [pcapng, pcap] {
+        let output = watched.end();
+        assert!(output.status.success());
+        assert_eq!(text(&output.stderr), "207 blocks were seen, none was lost\n", "it ends with the request");
+        let Some(seen) = dumped(&output.stdout) else { return };
+        assert!(seen == dumped(&followed.capture).unwrap(), "tcpdump sees something else");
+    }
+}
+
+#[test]
+fn what_is_no_frame_is_lines_json_bytes_or_a_capture() {
+    let mut followed = Followed::new("F | http | files dir=out");
+    let lines = followed.watching("tcp", &["--format", "lines"]);
+    let raw = followed.watching("1", &["--format", "raw"]);
+    let capture = followed.watching("tcp", &[]);
+    let json = followed.watching("http", &["--format", "json"]);
+    let all = followed.watching("pcap", &["--count", "207"]);
+    followed.grow();
+    assert_eq!(all.end().status.code(), Some(0));
+    let counted = followed.stop();
+    let [lines, raw, capture, json] = [lines, raw, capture, json].map(Process::end);
+    let blocks = counted["filters"][1]["blocks_made"].as_u64().unwrap();
+    assert_eq!(text(&lines.stdout).lines().count() as u64, blocks);
+    assert!(text(&lines.stdout).contains("#0 c>s 192.0.2.42:"), "{}", text(&lines.stdout));
+    assert_eq!(raw.stdout.len() as u64, counted["filters"][1]["bytes_out"].as_u64().unwrap());
+    let first: serde_json::Value = serde_json::from_str(text(&json.stdout).lines().next().unwrap()).unwrap();
+    assert_eq!((&first["event_type"], &first["dest_port"]), (&"http".into(), &80.into()));
+    // Classic tools know nothing of what USER0 means, but that it is one packet a block.
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&capture.stdout).unwrap();
+    if Path::new("/usr/bin/tcpdump").exists() {
+        let copied = Command::new("/usr/bin/tcpdump")
+            .args(["-w", "-", "-r", "-"])
+            .stdin(std::fs::File::open(file.path()).unwrap())
+            .output()
+            .unwrap();
+        assert!(copied.status.success() && copied.stdout[20] == 147, "{}", text(&copied.stderr));
+    }
+    for (edge, format) in [("pcap", "json"), ("tcp", "json")] {
+        let followed = Followed::new("F | http | files dir=out");
+        let output = followed.watch(edge).args(["--format", format]).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn an_unknown_edge_or_request_says_what_there_is() {
+    let followed = Followed::new("F | tcp | http | files dir=out");
+    let listed = text(&followed.watch("").output().unwrap().stdout);
+    let rows: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
+    let id = format!("p{}", followed.process());
+    let [pcap, tcp, http] = ["pcap", "tcp", "http"].map(|name| format!("{id}.{name}"));
+    assert_eq!(rows[1..], [[&*pcap, "0", "frame"], [&*tcp, "1", "bytes"], [&*http, "2", "message"]]);
+    let unknown = followed.watch("udp").output().unwrap();
+    assert_eq!((unknown.status.code(), unknown.stdout.len()), (Some(2), 0));
+    let said = text(&unknown.stderr);
+    assert!(said.contains("has no edge `udp`") && [pcap, tcp, http].iter().all(|name| said.contains(name)), "{said}");
+    for (id, expected) in [("p1", "no request of yours runs in process 1"), ("x", "is no request")] {
+        let unknown = Command::new(PROGRAM).args(["watch", &format!("{id}.tcp")]).output().unwrap();
+        assert_eq!(unknown.status.code(), Some(2));
+        assert!(text(&unknown.stderr).contains(expected), "{}", text(&unknown.stderr));
+    }
+    let shown = Command::new(PROGRAM).args(["ps", "--json"]).env_remove("XDG_RUNTIME_DIR").output().unwrap();
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let mine = shown["requests"].as_array().unwrap().iter().find(|one| one["process"] == followed.process()).unwrap();
+    assert_eq!((&mine["id"], mine["edges"].as_array().unwrap().len()), (&id.into(), 3));
+}
+
+#[test]
+fn it_ends_quietly_when_nobody_reads_and_with_ctrl_c() {
+    let followed = Followed::new("F | http | files dir=out");
+    let mut closed = followed.watching("tcp", &["--format", "lines"]);
+    let interrupted = followed.watching("tcp", &["--format", "lines"]);
+    // Nothing comes, and it is noticed all the same.
+    drop(closed.child.as_mut().unwrap().stdout.take());
+    let output = closed.end();
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), "0 blocks were seen, none was lost\n"));
+    interrupted.signal(rustix::process::Signal::INT);
+    let output = interrupted.end();
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), "0 blocks were seen, none was lost\n"));
+}
+
+#[test]
+fn killed_watchers_leave_nothing_and_a_killed_request_a_name_that_the_next_takes_away() {
+    let mut followed = Followed::new("F | http | files dir=out");
+    let process = followed.process();
+    let files = || std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().count();
+    let own = (followed.names(process), files());
+    for _ in 0..2 {
+        let watchers: Vec<Process> = (0..3).map(|_| followed.watching("tcp", &["--format", "raw"])).collect();
+        watchers.iter().for_each(|watcher| watcher.signal(rustix::process::Signal::KILL));
+        drop(watchers);
+        until("their ring goes", || followed.names(process) == own.0);
+    }
+    let threads = || std::fs::read_dir(format!("/proc/{process}/task")).unwrap().count();
+    until("nothing of them is left", || files() <= own.1 && threads() == 2);
+    let watcher = followed.watching("tcp", &["--format", "raw"]);
+    followed.run.as_ref().unwrap().signal(rustix::process::Signal::KILL);
+    drop(followed.run.take());
+    let output = watcher.end();
+    assert!(text(&output.stderr).contains("the process that ran the request died"), "{}", text(&output.stderr));
+    assert!(followed.names(process) > 0, "kill -9 leaves names");
+    let _next = Followed::new("F | http | files dir=out");
+    assert_eq!(followed.names(process), 0, "which the next takes away");
+}
+
+#[test]
+fn only_its_user_and_root_may_watch() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can be several users");
+        return;
+    }
+    let (nobody, other) = (65534, 65533);
+    let followed = Followed::by("F | http | files dir=out", nobody);
+    let list = |user: u32| {
+        let mut command = followed.watch("");
+        command.uid(user).gid(user).output().unwrap()
+    };
+    assert!(list(nobody).status.success() && list(0).status.success());
+    let refused = list(other);
+    assert!(text(&refused.stderr).contains("no request of yours"), "{}", text(&refused.stderr));
+    // Who goes round the folder meets the socket's mode, whatever a library asks.
+    let socket = followed.sockets().join(format!("{}.sock", followed.process()));
+    let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&socket).unwrap());
+    assert_eq!(mode & 0o777, 0o600);
+    let roots = Followed::new("F | http | files dir=out");
+    let refused = roots.watch("").uid(nobody).gid(nobody).output().unwrap();
+    assert!(text(&refused.stderr).contains("no request of yours"), "{}", text(&refused.stderr));
+}

@@ -1,0 +1,203 @@
+//! Watching an edge: copies of the blocks that go along it, in a ring that nobody can hold. Not a filter: the path does
+//! not know of it, and nothing a watcher does or leaves undone reaches it.
+//!
+//! While nobody watches a node, that is one test of a word for each batch (`walk`). While somebody does, each block is
+//! copied once, however many watch; while all who watch are half a ring behind, nothing is copied, for most of it would be
+//! overwritten unread. So no more is copied than somebody reads, and a watcher that is stopped costs nothing.
+//!
+//! In: batches on their way, between two filters. Out: the ring's readers, who find in each block's [`Caption`] how many
+//! they have lost; a caption without a block says so to who comes, and at the end.
+
+use crate::worker::Worker;
+use base::limits::{WATCHED_BLOCK_BYTES, WATCHES};
+use buffer::keeper::client::NamedWriter;
+use buffer::{Descriptor, Flags, Rings};
+use filter::batch::places;
+use filter::caption::CAPTION_BYTES;
+use filter::{Batch, Caption, StreamTable};
+use std::collections::VecDeque;
+
+/// An edge, or all edges of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edges {
+    /// The node that gives, as the worker's plan counts them.
+    pub from: usize,
+    /// Which of its edges; none for all that it gives.
+    pub edge: Option<usize>,
+}
+
+/// Copies for those who watch the same.
+pub struct Watch {
+    writer: NamedWriter,
+    edges: Vec<Edges>,
+    /// Frames or packets go along; else the view of a block says what its bytes once were part of.
+    frames: bool,
+    /// Behind each batch that was copied and may not have been read yet: units and bytes written until then.
+    written: VecDeque<(u64, u64)>,
+    /// Bytes written, and how many of them the reader that is furthest has taken.
+    bytes: (u64, u64),
+    /// Blocks that went along.
+    number: u64,
+    /// Readers that were told how many went along before they came.
+    greeted: usize,
+}
+
+impl Watch {
+    /// What goes along these edges, one at most of each node, is to be copied into this ring; `frames` says whether that is
+    /// frames or packets. Whoever keeps the ring removes it when nobody reads it.
+    pub fn new(edges: Vec<Edges>, frames: bool, writer: NamedWriter) -> Watch {
+        Watch { writer, edges, frames, written: VecDeque::new(), bytes: (0, 0), number: 0, greeted: 0 }
+    }
+
+    /// Copies a batch that node `from` gives; false where the ring was removed.
+    fn show(
+        &mut self,
+        select: impl Fn(&Descriptor) -> bool,
+        batch: &Batch<'_>,
+        shared: (&Rings, &StreamTable),
+    ) -> bool {
+        if !self.greet() {
+            return false;
+        }
+        let useful = self.is_of_use();
+        let writer = self.writer.writer();
+        let (rings, streams) = shared;
+        for (_, block) in batch.iter().filter(|(_, block)| select(block)) {
+            let number = self.number;
+            self.number += 1;
+            if !useful {
+                continue;
+            }
+            let link_type = if self.frames { rings.link_type(block) } else { None };
+            let bytes = rings.bytes(block);
+            let len = bytes.len().min(WATCHED_BLOCK_BYTES);
+            let mut about = *block;
+            if len < bytes.len() {
+                if !self.frames {
+                    // Of a stream the difference of both lengths is what is missing in front.
+                    about.set_wire(block.wire().saturating_sub((bytes.len() - len) as u32));
+                }
+                about.add_flags(Flags::TRUNCATED);
+            }
+            let caption = Caption {
+                number,
+                mark: false,
+                wire_and_flags: about.wire_and_flags,
+                link_type,
+                stream: if self.frames { None } else { Caption::stream(streams, block.class) },
+            };
+            // What finds no room is missing from the numbers that readers see.
+            if let Ok(filling) = writer.fill((CAPTION_BYTES + len) as u32) {
+                filling.copy_in(0, &caption.to_bytes());
+                filling.copy_in(CAPTION_BYTES as u32, &bytes[..len]);
+                filling.publish(Descriptor { time: block.time, class: block.class, ..Descriptor::default() }, u32::MAX);
+                self.bytes.0 += (CAPTION_BYTES + len) as u64;
+            }
+        }
+        if useful {
+            self.written.push_back((self.writer.writer().head(), self.bytes.0));
+        }
+        true
+    }
+
+    /// Is somebody near enough to read what would be copied now? By its own word, which costs nobody else anything.
+    fn is_of_use(&mut self) -> bool {
+        let room = self.writer.geometry();
+        let writer = self.writer.writer();
+        let Some(taken) = writer.furthest() else { return false };
+        let head = writer.head();
+        while let Some((_, bytes)) = self.written.pop_front_if(|(unit, _)| *unit <= taken) {
+            self.bytes.1 = bytes;
+        }
+        head - taken < room.slots / 2 && self.bytes.0 - self.bytes.1 < room.payload_bytes / 2
+    }
+
+    /// Tells readers that have come since where they begin; false where the ring was removed.
+    fn greet(&mut self) -> bool {
+        let writer = self.writer.writer();
+        if writer.is_removed() {
+            return false;
+        }
+        let readers = writer.readers();
+        if std::mem::replace(&mut self.greeted, readers) < readers {
+            self.mark();
+        }
+        true
+    }
+
+    fn mark(&mut self) {
+        let caption =
+            Caption { number: self.number, mark: true, wire_and_flags: 0, link_type: None, stream: None }.to_bytes();
+        // Where there is no room, the next block says as much.
+        let _ = self.writer.writer().try_write(Descriptor::default(), &caption);
+    }
+}
+
+impl Drop for Watch {
+    /// Who was too slow for the last blocks learns how many there were.
+    fn drop(&mut self) {
+        self.mark();
+    }
+}
+
+impl Worker {
+    /// From now on, to be called between batches: copies for who watches these edges. False where there are [`WATCHES`] already, or
+    /// the worker has no such edges: then the ring ends.
+    pub fn watch(&mut self, watch: Watch) -> bool {
+        let has = |edges: &Edges| {
+            let node = self.nodes.get(edges.from);
+            node.is_some_and(|node| edges.edge.is_none_or(|edge| edge < node.edges.len()))
+        };
+        if !watch.edges.iter().all(has) {
+            return false;
+        }
+        let slot = match self.watches.iter().position(Option::is_none) {
+            Some(slot) => slot,
+            None if self.watches.len() < WATCHES => {
+                self.watches.push(None);
+                self.watches.len() - 1
+            }
+            None => return false,
+        };
+        for edges in &watch.edges {
+            self.nodes[edges.from].watches |= 1 << slot;
+        }
+        self.watches[slot] = Some(watch);
+        true
+    }
+
+    /// Node `from` gives these blocks, and somebody watches it.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn show(&mut self, from: usize, batch: &Batch<'_>) {
+        for slot in places(self.nodes[from].watches) {
+            let Some(watch) = self.watches[slot].as_mut() else { continue };
+            let edge = watch.edges.iter().find(|edges| edges.from == from).and_then(|edges| edges.edge);
+            let select = edge.and_then(|edge| self.nodes[from].edges[edge].select.as_ref());
+            let shared = (&self.shared.rings, &self.shared.streams);
+            let accepts = |block: &Descriptor| select.is_none_or(|select| select.accepts(block.class));
+            if !watch.show(accepts, batch, shared) {
+                self.forget_watch(slot);
+            }
+        }
+    }
+
+    /// Lets go of watches whose rings were removed, and greets who came, where no batch does it.
+    pub fn tend_watches(&mut self) {
+        for slot in 0..self.watches.len() {
+            if self.watches[slot].as_mut().is_some_and(|watch| !watch.greet()) {
+                self.forget_watch(slot);
+            }
+        }
+    }
+
+    /// Nothing goes along any more: who watches has come to the end.
+    pub(crate) fn end_watches(&mut self) {
+        (0..self.watches.len()).for_each(|slot| self.forget_watch(slot));
+    }
+
+    fn forget_watch(&mut self, slot: usize) {
+        self.watches[slot] = None;
+        self.nodes.iter_mut().for_each(|node| node.watches &= !(1 << slot));
+    }
+}

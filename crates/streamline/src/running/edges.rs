@@ -1,0 +1,209 @@
+//! What the edges of a running request are called: by the filter that gives, which is a number (that of
+//! `streamline explain --json`), the filter's kind, or what `name=` calls it; where it gives to several, by the one that gets
+//! as well: `tcp`, `2`, `port.count`, `1.3`.
+
+use control::Design;
+use engine::{Choice, Edges, NodeId, Plan, Task};
+use filter::Types;
+
+/// What a name of an edge stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Where it is in the worker.
+    pub(crate) edges: Vec<Edges>,
+    /// What goes along it.
+    pub types: Types,
+    /// Its name in numbers: one for one edge.
+    pub name: String,
+    /// The filter that gives, as people know it.
+    pub label: String,
+}
+
+/// A filter that gives something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Giver {
+    /// Its number.
+    pub number: u32,
+    /// Its kind, and what the request calls it.
+    names: Vec<String>,
+    /// As people know it.
+    pub label: String,
+    /// What it gives.
+    pub types: Types,
+    /// The numbers of those who get it, in the order of the request, and which classes they get.
+    pub to: Vec<(u32, Option<String>)>,
+    /// Where it is in the worker: nowhere, where what it gives stays in the kernel.
+    at: Vec<usize>,
+    /// For each of `to` and each of `at`, which edge it is there.
+    edges: Vec<Vec<usize>>,
+}
+
+/// Every edge of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EdgeNames {
+    givers: Vec<Giver>,
+    /// Number and names of every node.
+    names: Vec<Vec<String>>,
+}
+
+impl EdgeNames {
+    /// Of a design, the rest of it that a worker runs, and for each node of that the node of the design it is.
+    pub(crate) fn new(design: &Design, rest: &Plan, origins: &[NodeId]) -> EdgeNames {
+        let mut operands = vec![false; design.plan.nodes.len()];
+        for node in &design.plan.nodes {
+            if let Task::Choose(choice) = &node.task {
+                mark(choice, &mut operands);
+            }
+        }
+        let names = (0..design.plan.nodes.len()).map(|at| {
+            let name = design.graph.nodes.get(design.sites[at].vertex.index()).and_then(Option::as_ref);
+            let kind = match &design.plan.nodes[at].task {
+                Task::Filter { kind, .. } => Some(kind.name.to_string()),
+                Task::Choose(_) => None,
+            };
+            kind.into_iter().chain(name.and_then(|vertex| vertex.name.clone())).collect()
+        });
+        let names: Vec<Vec<String>> = names.collect();
+        let mut givers = Vec::new();
+        for (index, node) in design.plan.nodes.iter().enumerate() {
+            if operands[index] || node.edges.is_empty() {
+                continue;
+            }
+            let types = match &node.task {
+                Task::Filter { kind, .. } => kind.output(node.input),
+                Task::Choose(_) => node.input,
+            };
+            let at: Vec<usize> = (0..origins.len()).filter(|worker| origins[*worker].index() == index).collect();
+            let place = |to: NodeId, worker: &usize| {
+                rest.nodes[*worker].edges.iter().position(|edge| origins[edge.to.index()] == to)
+            };
+            let edges = node.edges.iter().map(|edge| at.iter().filter_map(|worker| place(edge.to, worker)).collect());
+            givers.push(Giver {
+                number: index as u32,
+                names: names[index].clone(),
+                label: node.label.clone(),
+                types,
+                to: node.edges.iter().map(|edge| (edge.to.0, edge.select.as_ref().map(ToString::to_string))).collect(),
+                edges: edges.collect(),
+                at,
+            });
+        }
+        EdgeNames { givers, names }
+    }
+
+    /// Those that can be watched.
+    pub fn givers(&self) -> impl Iterator<Item = &Giver> {
+        self.givers.iter().filter(|giver| !giver.at.is_empty())
+    }
+
+    /// The name that is shortest and means this filter alone.
+    pub fn name(&self, giver: &Giver) -> String {
+        let alone = |name: &&String| self.givers().filter(|other| other.names.contains(name)).count() == 1;
+        giver.names.iter().rev().find(alone).cloned().unwrap_or_else(|| giver.number.to_string())
+    }
+
+    /// What a text means; else what is wrong with it, without what there is.
+    pub fn find(&self, text: &str) -> Result<Found, String> {
+        let (from, to) = match text.split_once('.') {
+            None => (text, None),
+            Some((from, to)) => (from, Some(to)),
+        };
+        let givers: Vec<&Giver> = self.givers.iter().filter(|giver| giver.is_called(from)).collect();
+        let giver = match givers[..] {
+            [giver] => giver,
+            [] => return Err(format!("no filter that gives anything is called `{from}`")),
+            _ => return Err(format!("several filters are called `{from}`: say which, by number")),
+        };
+        if giver.at.is_empty() {
+            return Err(format!("what `{}` gives stays in the kernel", giver.label));
+        }
+        let all = || giver.at.iter().map(|from| Edges { from: *from, edge: None }).collect();
+        let (edges, name) = match to {
+            None => (all(), giver.number.to_string()),
+            Some(to) => {
+                let is_called =
+                    |number: u32| to.parse() == Ok(number) || self.names[number as usize].iter().any(|name| name == to);
+                let places: Vec<usize> = (0..giver.to.len()).filter(|at| is_called(giver.to[*at].0)).collect();
+                let [place] = places[..] else {
+                    let none = format!("nothing that is called `{to}` comes after `{}`", giver.label);
+                    let several =
+                        format!("several filters after `{}` are called `{to}`: say which, by number", giver.label);
+                    return Err(if places.is_empty() { none } else { several });
+                };
+                let edges = giver.at.iter().zip(&giver.edges[place]);
+                let edges = edges.map(|(from, edge)| Edges { from: *from, edge: Some(*edge) }).collect();
+                (edges, format!("{}.{}", giver.number, giver.to[place].0))
+            }
+        };
+        Ok(Found { edges, types: giver.types, name, label: giver.label.clone() })
+    }
+}
+
+impl Giver {
+    fn is_called(&self, text: &str) -> bool {
+        text.parse() == Ok(self.number) || self.names.iter().any(|name| name == text)
+    }
+}
+
+fn mark(choice: &Choice, operands: &mut [bool]) {
+    match choice {
+        Choice::Filter(id) => operands[id.index()] = true,
+        Choice::Class(_) => {}
+        Choice::All(parts) | Choice::Any(parts) => parts.iter().for_each(|part| mark(part, operands)),
+        Choice::Not(part) | Choice::KeepClass(part) => mark(part, operands),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Session;
+
+    fn names(request: &str) -> EdgeNames {
+        let design = Session::new().design(request, &Default::default()).unwrap();
+        let origins: Vec<NodeId> = (0..design.plan.nodes.len()).map(|at| NodeId(at as u32)).collect();
+        EdgeNames::new(&design, &design.plan, &origins)
+    }
+
+    #[test]
+    fn an_edge_has_the_name_of_who_gives() {
+        let names = names("pcap x | port | { |53 count | json + |80 http name=web | files dir=out }");
+        let number = |name: &str| names.givers().find(|giver| names.name(giver) == name).unwrap().number;
+        let (port, web) = (number("port").to_string(), number("web").to_string());
+        let rows = [
+            ("pcap", "0", "frame"),
+            ("0", "0", "frame"),
+            ("port", &port, "frame"),
+            (&port, &port, "frame"),
+            ("web", &web, "message"),
+            ("http", &web, "message"),
+        ];
+        for (text, name, types) in rows {
+            let found = names.find(text).unwrap();
+            assert_eq!((found.name.as_str(), found.types.to_string().as_str()), (name, types), "{text}");
+            assert_eq!(found.edges.iter().map(|edges| edges.edge).collect::<Vec<_>>(), [None]);
+        }
+        let count = names.find("port.count").unwrap();
+        assert_eq!(count.edges.iter().map(|edges| edges.edge).collect::<Vec<_>>(), [Some(0)]);
+        assert_eq!(names.find(&count.name), Ok(count));
+        let wrong = [
+            ("port.web", "nothing that is called `web` comes after `port`"),
+            ("files", "no filter that gives anything is called `files`"),
+            ("99", "no filter"),
+            ("", "no filter"),
+            ("tcp.", "nothing that is called ``"),
+        ];
+        for (text, expected) in wrong {
+            let error = names.find(text).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_several_are_called_names_none_of_them() {
+        let names = names("pcap x | { tcp | http | files dir=a + head 3 | tcp | http | files dir=b }");
+        assert!(names.find("http").unwrap_err().contains("say which, by number"));
+        let https: Vec<&Giver> = names.givers().filter(|giver| giver.names == ["http"]).collect();
+        assert!(https.len() == 2 && https.iter().all(|giver| names.name(giver) == giver.number.to_string()));
+    }
+}

@@ -1,0 +1,125 @@
+//! Where running requests are found: `requests/PROCESS.sock` in the folder of the user's keepers; and what they are called:
+//! `p` and the number of the process that runs them, or the number of that process's connection to the daemon.
+
+use buffer::keeper::{place, server};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// What a running request is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Id {
+    /// `7`: what `streamline ps` calls the client of the daemon that runs it.
+    Client(u64),
+    /// `p4711`: the process that runs it.
+    Process(i32),
+}
+
+impl FromStr for Id {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Id, String> {
+        let id = match text.strip_prefix('p') {
+            Some(process) => process.parse().ok().filter(|process| *process > 0).map(Id::Process),
+            None => text.parse().ok().map(Id::Client),
+        };
+        id.ok_or_else(|| format!("`{text}` is no request: `streamline ps` lists them, as 7 or p4711"))
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Id::Client(number) => write!(f, "{number}"),
+            Id::Process(process) => write!(f, "p{process}"),
+        }
+    }
+}
+
+/// The folder of this user's requests.
+pub(crate) fn folder() -> PathBuf {
+    place::folder().join("requests")
+}
+
+/// The socket of what a process runs.
+pub(crate) fn socket_in(folder: &Path, process: i32) -> PathBuf {
+    folder.join(format!("{process}.sock"))
+}
+
+/// Makes the folder if it is not there, and takes away what processes that were killed have left in it.
+pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
+    if let Some(above) = folder.parent() {
+        place::make_folder(above)?;
+    }
+    place::make_folder(folder)?;
+    for entry in std::fs::read_dir(folder)?.flatten() {
+        let path = entry.path();
+        if matches!(path.extension().and_then(|ending| ending.to_str()), Some("sock" | "lock")) {
+            // Fails where it belongs to somebody who lives.
+            let _ = server::clear_dead(&path.with_extension("sock"));
+        }
+    }
+    Ok(())
+}
+
+/// Folders in which requests may be found: one's own; for root, those of every user.
+fn folders() -> Vec<PathBuf> {
+    let mut folders = vec![folder()];
+    if rustix::process::geteuid().is_root() {
+        let below = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+        let of_users = below(Path::new("/run/user")).map(|path| path.join("streamline"));
+        let is_ours = |path: &PathBuf| {
+            path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("streamline-"))
+        };
+        let temporary = std::env::temp_dir();
+        folders.extend(of_users.chain(below(&temporary).filter(is_ours)).map(|path| path.join("requests")));
+    }
+    folders
+}
+
+/// The sockets of requests there may be: process and path, by process.
+pub(crate) fn sockets() -> Vec<(i32, PathBuf)> {
+    let entries = folders().into_iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let mut sockets: Vec<(i32, PathBuf)> = entries
+        .filter_map(|entry| {
+            let path = entry.path();
+            // A ring's has more than a number before its ending.
+            let process = path.file_name()?.to_str()?.strip_suffix(".sock")?.parse().ok()?;
+            Some((process, path))
+        })
+        .collect();
+    sockets.sort();
+    sockets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_numbers_of_clients_or_processes() {
+        for text in ["7", "p4711"] {
+            assert_eq!(text.parse::<Id>().unwrap().to_string(), text);
+        }
+        for wrong in ["", "p", "p0", "p-1", "-1", "x", "7.tcp", "7p"] {
+            assert!(wrong.parse::<Id>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_the_dead_left_is_taken_away_and_what_lives_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let requests = folder.path().join("requests");
+        make_folder(&requests).unwrap();
+        let (dead, living) = (requests.join("1.sock"), requests.join("2.sock"));
+        drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
+        let _lock = server::lock(&living).unwrap();
+        let _listener = std::os::unix::net::UnixListener::bind(&living).unwrap();
+        std::fs::write(requests.join("3.tcp.lock"), "").unwrap();
+        make_folder(&requests).unwrap();
+        let mut left: Vec<_> = std::fs::read_dir(&requests).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["2.lock", "2.sock"]);
+    }
+}

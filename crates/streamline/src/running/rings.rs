@@ -1,0 +1,230 @@
+//! Rings for copies of what goes along a request's edges, each kept by a thread of its own for as long as somebody reads
+//! it, or may come to.
+//!
+//! Nobody can hold such a ring: what it takes to hold is a right of a process that there is none of, and were root to take
+//! it, the engine leaves out what finds no room.
+
+use base::limits::WATCH_RING;
+use buffer::keeper::client::{Named, NamedWriter};
+use buffer::keeper::policy::{Policy, Reach};
+use buffer::keeper::server::{Keeper, RingOptions};
+use buffer::ring::memory::Geometry;
+use buffer::ring::{RingKind, Signalling};
+use buffer::shared::segment::Pages;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A ring that nobody reads stays so long: who was told of it is on its way.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// How often it is looked at whether it has readers.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Every ring of one request.
+pub(super) struct WatchRings {
+    folder: PathBuf,
+    all: Arc<Mutex<Known>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Readable when the keepers are to end, for its other end is closed then.
+    ending: Arc<OwnedFd>,
+    going_on: Option<OwnedFd>,
+}
+
+#[derive(Default)]
+struct Known {
+    serial: u64,
+    by_edge: BTreeMap<String, Entry>,
+}
+
+struct Entry {
+    serial: u64,
+    path: PathBuf,
+    asked: Instant,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing that panics under these locks leaves anything half made.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl WatchRings {
+    pub(super) fn new(folder: &Path) -> io::Result<WatchRings> {
+        let (ending, going_on) = io::pipe()?;
+        Ok(WatchRings {
+            folder: folder.to_path_buf(),
+            all: Arc::default(),
+            threads: Mutex::default(),
+            ending: Arc::new(ending.into()),
+            going_on: Some(going_on.into()),
+        })
+    }
+
+    /// Where the ring of this edge is; made, and to be written from then on, if it is not there.
+    pub(super) fn open(&self, edge: &str) -> io::Result<(PathBuf, Option<NamedWriter>)> {
+        let (serial, path) = {
+            let mut known = locked(&self.all);
+            if let Some(entry) = known.by_edge.get_mut(edge) {
+                entry.asked = Instant::now();
+                return Ok((entry.path.clone(), None));
+            }
+            known.serial += 1;
+            let path = self.folder.join(format!("{}.{}.sock", std::process::id(), known.serial));
+            let entry = Entry { serial: known.serial, path: path.clone(), asked: Instant::now() };
+            known.by_edge.insert(edge.to_string(), entry);
+            (known.serial, path)
+        };
+        let made = self.keep(edge, serial, &path);
+        if made.is_err() {
+            self.forget(edge);
+        }
+        made.map(|ring| (path, Some(ring)))
+    }
+
+    /// Whoever asks for this edge next gets another ring.
+    pub(super) fn forget(&self, edge: &str) {
+        locked(&self.all).by_edge.remove(edge);
+    }
+
+    fn keep(&self, edge: &str, serial: u64, path: &Path) -> io::Result<NamedWriter> {
+        let (bytes, slots) = WATCH_RING;
+        let options = RingOptions {
+            geometry: Geometry::new(RingKind::D, bytes, slots),
+            pages: Pages::Normal,
+            policy: Policy { read: Reach::User, hold: Reach::Process, write: Reach::User },
+            hold: Some(Duration::ZERO),
+            keep_open: false,
+        };
+        let mut keeper = Keeper::create(path, options)?;
+        keeper.set_owner_process(0);
+        let keeping =
+            Keeping { edge: edge.to_string(), serial, all: Arc::clone(&self.all), ending: Arc::clone(&self.ending) };
+        let thread = std::thread::Builder::new().name("watched".into()).spawn(move || keeping.run(keeper))?;
+        let mut threads = locked(&self.threads);
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+        drop(threads);
+        let name = path.to_str().ok_or_else(|| io::Error::other("the folder's name is not text"))?;
+        Named::at(name)?.open_writer(Signalling::default())
+    }
+}
+
+impl Drop for WatchRings {
+    fn drop(&mut self) {
+        drop(self.going_on.take());
+        for thread in std::mem::take(&mut *locked(&self.threads)) {
+            // It has no way to panic that could be mended here.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A ring's thread.
+struct Keeping {
+    edge: String,
+    serial: u64,
+    all: Arc<Mutex<Known>>,
+    ending: Arc<OwnedFd>,
+}
+
+impl Keeping {
+    fn run(self, mut keeper: Keeper) {
+        let mut read = Instant::now();
+        let mut written = false;
+        let mut looked = Instant::now();
+        loop {
+            if keeper.turn(Some(LOOK.as_millis() as u32), Some(self.ending.as_fd())).unwrap_or(true) {
+                break;
+            }
+            if looked.elapsed() < LOOK {
+                continue;
+            }
+            looked = Instant::now();
+            let state = keeper.state();
+            if !state.readers.is_empty() {
+                read = Instant::now();
+            }
+            let abandoned = written && !state.writing;
+            written |= state.writing;
+            if abandoned || (read.elapsed() > LINGER && self.gives_up()) {
+                break;
+            }
+        }
+        self.forget();
+        keeper.remove();
+    }
+
+    /// Nobody reads, and nobody was told of it of late: from now on nobody will be.
+    fn gives_up(&self) -> bool {
+        let mut known = locked(&self.all);
+        let mine = known.by_edge.get(&self.edge).filter(|entry| entry.serial == self.serial);
+        if mine.is_some_and(|entry| entry.asked.elapsed() < LINGER) {
+            return false;
+        }
+        if mine.is_some() {
+            known.by_edge.remove(&self.edge);
+        }
+        true
+    }
+
+    fn forget(&self) {
+        let mut known = locked(&self.all);
+        if known.by_edge.get(&self.edge).is_some_and(|entry| entry.serial == self.serial) {
+            known.by_edge.remove(&self.edge);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use buffer::ring::{From, OnFull};
+
+    fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !is_so() {
+            assert!(began.elapsed() < Duration::from_secs(20), "{what}: it did not come to that");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_ring_is_there_as_long_as_somebody_reads_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let rings = WatchRings::new(folder.path()).unwrap();
+        let (path, new) = rings.open("1").unwrap();
+        let mut writer = new.expect("the first makes it");
+        assert!(rings.open("1").unwrap().1.is_none(), "the second finds it");
+        assert_ne!(rings.open("2").unwrap().0, path);
+        let named = Named::at(path.to_str().unwrap()).unwrap();
+        let reader = named.open_reader(OnFull::Overwrite, From::Next, None).unwrap();
+        until("the writer knows", || writer.writer().readers() == 1);
+        std::thread::sleep(LINGER + 2 * LOOK);
+        assert!(!writer.writer().is_removed());
+        drop(reader);
+        until("the ring goes with its last reader", || writer.writer().is_removed() && !path.exists());
+        assert!(rings.open("1").unwrap().1.is_some(), "a new one");
+    }
+
+    #[test]
+    fn rings_go_with_the_request_and_are_left_by_a_writer() {
+        let folder = tempfile::tempdir().unwrap();
+        let rings = WatchRings::new(folder.path()).unwrap();
+        let (path, new) = rings.open("1").unwrap();
+        until("it is kept", || path.exists());
+        let named = Named::at(path.to_str().unwrap()).unwrap();
+        let reader = named.open_reader(OnFull::Overwrite, From::Next, None).unwrap();
+        std::thread::sleep(2 * LOOK);
+        drop(new);
+        until("a ring that nobody writes goes", || !path.exists());
+        drop(reader);
+        let (_, new) = rings.open("1").unwrap();
+        assert!(new.is_some());
+        drop(rings);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
+    }
+}

@@ -1,0 +1,319 @@
+//! A ring of copies as a source, with a sink of ours behind it: what who watches sees.
+//!
+//! In: a ring's place, as a running request gives it. Out: a capture, lines, or bytes on the session's output, and how many
+//! blocks were missing.
+
+use super::protocol::RingPlace;
+use crate::session::{Error, Session};
+use base::atomic::StopFlag;
+use base::id::Class;
+use base::limits::PULL_BLOCKS;
+use buffer::keeper::client::{Named, NamedReader};
+use buffer::ring::{From, Nothing, OnFull, Seen};
+use buffer::{Descriptor, Flags, Interface, SegmentId, ViewId};
+use engine::{Edge, Node, NodeId, Plan, Task, Worker};
+use filter::caption::CAPTION_BYTES;
+use filter::env::Reader;
+use filter::param::Value;
+use filter::{
+    Batch, Caption, Context, Env, Failure, Filter, Instance, Kind, Made, Output, ParamError, Params, Pull, Source,
+    Status, Type, Types,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What who watches sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A capture, as pcapng; what is no frame has the link type USER0.
+    Pcapng,
+    /// The same as classic pcap.
+    Pcap,
+    /// A line for each block, as `inspect` writes them.
+    Lines,
+    /// A JSON document for each record or message, as `json` writes them.
+    Json,
+    /// The bytes and nothing else.
+    Raw,
+}
+
+/// LINKTYPE_USER0, which means what those who use it agree on: here blocks of a stream or message.
+pub const USER0: u16 = 147;
+
+/// Who finds nothing for longer than it takes to write out what there is sleeps so long at most.
+const SLEEP: Duration = Duration::from_millis(50);
+
+/// A worker that is not in the middle of something greets who comes within this time.
+const GREETING: Duration = Duration::from_millis(200);
+
+/// Link types of one edge that are told apart.
+const LINK_TYPES: usize = 64;
+
+/// How many blocks were seen, and how many were not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Seen.
+    pub seen: u64,
+    /// Went along the edge between two that were seen, and were overwritten or left out.
+    pub lost: u64,
+    /// The process that ran the request died.
+    pub died: bool,
+}
+
+#[derive(Default)]
+struct Counted {
+    seen: AtomicU64,
+    lost: AtomicU64,
+    died: AtomicBool,
+}
+
+/// Somebody who watches, ready to begin.
+pub struct Watched {
+    worker: Worker,
+    counted: Arc<Counted>,
+}
+
+fn never(_: &Params, _: &Env) -> Result<Instance, ParamError> {
+    Err(ParamError::system("it is made from a ring"))
+}
+
+static WATCHED: Kind = Kind::new("watched", "copies of what goes along an edge", never).source(Type::Frame);
+static RAW: Kind = Kind::new("raw", "writes bytes", never).sink();
+
+impl Watched {
+    /// Becomes a reader of a ring; after `count` blocks, if any are said, it has seen enough.
+    pub fn new(session: &Session, ring: &RingPlace, form: Form, count: Option<u64>) -> Result<Watched, Error> {
+        let (kind, sink) = sink(session, ring.types, form)?;
+        let gone = |error: std::io::Error| Error::System(format!("the edge cannot be watched: {error}"));
+        let named = Named::at(&ring.path).map_err(gone)?;
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let reader = named.open_reader(OnFull::Overwrite, From::Next, Some(deadline)).map_err(gone)?;
+        let counted = Arc::<Counted>::default();
+        let mut source = FromRing {
+            reader,
+            landing: Landing { name: ring.label.clone(), segment: None, views: BTreeMap::new() },
+            counted: Arc::clone(&counted),
+            expected: None,
+            left: count.unwrap_or(u64::MAX),
+            quiet: false,
+        };
+        source.hear_greeting();
+        let node = |kind: &'static Kind, input: Types, edges: Vec<Edge>| Node {
+            label: kind.name.into(),
+            task: Task::Filter { kind, params: Params::new() },
+            space: "app".into(),
+            input,
+            edges,
+        };
+        let edge = Edge { to: NodeId(1), select: None, cut: false };
+        let plan = Plan { nodes: vec![node(&WATCHED, Types::NONE, vec![edge]), node(kind, ring.types, Vec::new())] };
+        let worker = Worker::new(&plan, vec![Some(Instance::source(source)), Some(sink)]);
+        Ok(Watched { worker, counted })
+    }
+
+    /// Watches until the request ends, enough was seen, nobody reads what is written, or `stop` is set.
+    pub fn run(&mut self, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> (Result<(), Error>, Tally) {
+        let ended = self.worker.run(stop, look);
+        // Relaxed: this thread counted.
+        let tally = Tally {
+            seen: self.counted.seen.load(Ordering::Relaxed),
+            lost: self.counted.lost.load(Ordering::Relaxed),
+            died: self.counted.died.load(Ordering::Relaxed),
+        };
+        (ended.map(drop).map_err(Error::from), tally)
+    }
+}
+
+/// The sink for a form, of what such an edge carries.
+fn sink(session: &Session, types: Types, form: Form) -> Result<(&'static Kind, Instance), Error> {
+    let structured = Types::of(&[Type::Record, Type::Message]);
+    let kind = match form {
+        Form::Pcapng | Form::Pcap if types.has(Type::Record) => {
+            return Err(Error::Input("records are no packets: a capture cannot hold them".into()));
+        }
+        Form::Json if types.is_none() || !structured.has_all(types) => {
+            return Err(Error::Input(format!("{types} cannot be written as JSON: only records and messages can")));
+        }
+        Form::Pcapng | Form::Pcap => &filters::save::KIND,
+        Form::Lines => &filters::inspect::KIND,
+        Form::Json => &filters::json::KIND,
+        Form::Raw => return Ok((&RAW, Instance::filter(Raw { stdout: session.env().stdout.clone() }))),
+    };
+    let mut params = Params::new();
+    if kind.name == "save" {
+        params.set("file", Value::Text("-".into()));
+        let format = if form == Form::Pcap { "pcap" } else { "pcapng" };
+        params.set("format", Value::Text(format.into()));
+    }
+    let missing = |param: &filter::Param| Error::System(format!("`{}` of {} is not set", param.key, kind.name));
+    params.fill_defaults(kind.params).map_err(missing)?;
+    let env = Env { input: types, ..session.env().clone() };
+    let made = (kind.make)(&params, &env);
+    let instance = made.map_err(|error| {
+        let help = error.help.map_or(String::new(), |help| format!(" ({help})"));
+        Error::Input(format!("{}{help}", error.message))
+    })?;
+    Ok((kind, instance))
+}
+
+/// A ring as a source.
+struct FromRing {
+    reader: NamedReader,
+    landing: Landing,
+    counted: Arc<Counted>,
+    /// Number of the next block, where one was seen.
+    expected: Option<u64>,
+    /// Blocks still to be seen.
+    left: u64,
+    /// Nothing was found the last time, and everything is written out.
+    quiet: bool,
+}
+
+/// Where blocks are copied to, with a view for each link type.
+struct Landing {
+    name: String,
+    segment: Option<SegmentId>,
+    views: BTreeMap<u16, ViewId>,
+}
+
+impl Landing {
+    /// Everything before has gone all the way down.
+    fn recycle(&mut self, cx: &mut Context<'_>) -> SegmentId {
+        match self.segment {
+            Some(segment) => {
+                cx.rings.recycle(segment);
+                segment
+            }
+            None => *self.segment.insert(cx.rings.add_append_ring()),
+        }
+    }
+
+    /// The view for frames of this link type; none where there are too many.
+    fn view(&mut self, segment: SegmentId, link_type: u16, cx: &mut Context<'_>) -> Option<ViewId> {
+        if let Some(view) = self.views.get(&link_type) {
+            return Some(*view);
+        }
+        if self.views.len() >= LINK_TYPES {
+            return None;
+        }
+        let name = Some(self.name.clone());
+        let interface = Interface { link_type: Some(link_type), name, description: None, snap_len: 0 };
+        let view = cx.rings.add_view(segment, interface)?;
+        self.views.insert(link_type, view);
+        Some(view)
+    }
+}
+
+impl FromRing {
+    /// Waits a little for the word how many went along before, so that what is lost from here on is known to the block.
+    fn hear_greeting(&mut self) {
+        let reader = self.reader.reader();
+        let _ = reader.wait(Some(Instant::now() + GREETING));
+        if let Ok(seen) = reader.peek() {
+            let caption = Caption::of(&reader.bytes(&seen).copy_to_vec()).filter(|caption| caption.mark);
+            if let (Some(caption), Ok(())) = (caption, reader.take(&seen)) {
+                self.expected = Some(caption.number);
+            }
+        }
+    }
+
+    /// Copies a block out of the ring and gives it on, unless it is overwritten meanwhile or makes no sense.
+    fn give(&mut self, seen: &Seen, segment: SegmentId, cx: &mut Context<'_>) {
+        let mut head = [0; CAPTION_BYTES];
+        let mut block = None;
+        let len = seen.block.len as usize;
+        let caption = if seen.elsewhere || len < CAPTION_BYTES {
+            None
+        } else {
+            self.reader.reader().bytes(seen).part(0, CAPTION_BYTES).copy_to(&mut head);
+            Caption::of(&head)
+        };
+        if let Some(caption) = &caption
+            && !caption.mark
+            && let Some(view) = self.landing.view(segment, caption.link_type.unwrap_or(USER0), cx)
+        {
+            let len = len - CAPTION_BYTES;
+            let bytes = self.reader.reader().bytes(seen).part(CAPTION_BYTES, len);
+            block = cx.rings.append(view, len, |space| (bytes.copy_to(space), ())).map(|(block, ())| block);
+        }
+        // What was copied is worth something only if it was not overwritten up to now.
+        if self.reader.reader().take(seen).is_err() {
+            return;
+        }
+        let Some(caption) = caption else { return };
+        let lost = self.expected.map_or(0, |expected| caption.number.saturating_sub(expected));
+        self.counted.lost.fetch_add(lost, Ordering::Relaxed);
+        let expected = self.expected.unwrap_or(0).max(caption.number);
+        self.expected = Some(expected);
+        let Some(block) = block else { return };
+        self.expected = Some(expected.saturating_add(1));
+        self.counted.seen.fetch_add(1, Ordering::Relaxed);
+        self.left -= 1;
+        let class = Class(seen.block.class.0);
+        if let Some((facts, epoch)) = caption.stream {
+            cx.streams.mirror(class, facts, epoch);
+        }
+        cx.emit(Descriptor { time: seen.block.time, wire_and_flags: caption.wire_and_flags, class, ..block });
+    }
+}
+
+impl Source for FromRing {
+    fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
+        let segment = self.landing.recycle(cx);
+        if self.quiet {
+            // What there was is written out: now there is time to sleep.
+            let _ = self.reader.reader().wait(Some(Instant::now() + SLEEP));
+        }
+        let before = cx.out.len();
+        for _ in 0..PULL_BLOCKS {
+            if self.left == 0 {
+                return Ok(Pull::End);
+            }
+            match self.reader.reader().peek() {
+                Ok(seen) => self.give(&seen, segment, cx),
+                Err(Nothing::Yet) => break,
+                Err(Nothing::Ended | Nothing::Moved | Nothing::Removed) => return Ok(Pull::End),
+                Err(Nothing::Retired) => {
+                    self.counted.died.store(true, Ordering::Relaxed);
+                    return Ok(Pull::End);
+                }
+                Err(Nothing::Damaged) => {
+                    let text = "what is in the ring of the edge makes no sense".to_string();
+                    return Err(Box::new(Failure::System(text)));
+                }
+            }
+        }
+        if cx.out.len() > before {
+            self.quiet = false;
+            return Ok(Pull::Ready);
+        }
+        if self.quiet {
+            // Its keeper dies with it: nobody else would say so.
+            self.reader.reader().look_after_writer();
+        }
+        self.quiet = true;
+        Ok(Pull::Idle(Duration::ZERO))
+    }
+
+    fn stop(&mut self) -> bool {
+        false
+    }
+}
+
+/// Writes bytes and nothing else.
+struct Raw {
+    stdout: Output,
+}
+
+impl Filter for Raw {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        let blocks = batch.iter().filter(|(_, block)| !block.has(Flags::META));
+        let bytes: Vec<u8> = blocks.flat_map(|(_, block)| cx.rings.bytes(block)).copied().collect();
+        match self.stdout.write(&bytes)? {
+            Reader::Present => Ok(Status::Done),
+            Reader::Gone => Ok(Status::Finished),
+        }
+    }
+}
