@@ -25,7 +25,7 @@ mod sealed {
     impl<const COUNT: usize> Sealed for [u64; COUNT] {}
 }
 
-/// `[u64; COUNT]`: what a slot holds.
+/// `[u64; COUNT]`: what a slot holds. One word at least.
 pub trait Words: Copy + sealed::Sealed {
     /// How many.
     const COUNT: usize;
@@ -38,7 +38,10 @@ pub trait Words: Copy + sealed::Sealed {
 }
 
 impl<const COUNT: usize> Words for [u64; COUNT] {
-    const COUNT: usize = COUNT;
+    const COUNT: usize = {
+        assert!(COUNT > 0, "an entry has a word at least");
+        COUNT
+    };
 
     #[inline]
     fn store(self, cells: &[AtomicU64]) {

@@ -12,7 +12,7 @@ use super::memory::{Heap, LINE_WORDS, Memory, Misfit, Region, check_capacity, ex
 use super::slip::Slip;
 use super::vacancy::{self, Progress, Vacancy};
 use super::{Closed, Pop, PopError, Push, PushError};
-use base::atomic::Ordering;
+use base::atomic::{AtomicU64, Ordering};
 use std::marker::PhantomData;
 
 /// The position up to which everything was published.
@@ -74,7 +74,7 @@ impl<T: Entry, M: Memory> Sender<T, M> {
     #[inline]
     fn expect_slots(&self, position: u64) {
         let begins_line = position as usize * T::Words::COUNT % CACHE_LINE_WORDS < T::Words::COUNT;
-        let ahead = position + (AHEAD_WORDS / T::Words::COUNT.max(1)) as u64;
+        let ahead = position + (AHEAD_WORDS / T::Words::COUNT) as u64;
         if begins_line && self.vacancy.is_free(ahead) {
             expect_write(&self.own.words()[slot::<T>(ahead, self.vacancy.capacity())]);
         }
@@ -122,14 +122,15 @@ impl<T: Entry, M: Memory> Push<T> for Sender<T, M> {
         }
         let wanted = (entries.size_hint().0 as u64).clamp(1, self.vacancy.capacity());
         let room = self.vacancy.room(self.tail, wanted);
-        let mut tail = self.tail;
-        for entry in entries.take(room as usize) {
-            self.write(tail, entry);
-            tail += 1;
+        let mut count = 0;
+        for run in runs::<T>(self.own.words(), self.tail, room, self.vacancy.capacity()) {
+            for (cells, entry) in run.chunks_exact(T::Words::COUNT).zip(&mut *entries) {
+                entry.to_words().store(cells);
+                count += 1;
+            }
         }
-        let count = tail - self.tail;
         if count > 0 {
-            self.publish(tail);
+            self.publish(self.tail + count);
         }
         Ok(count as usize)
     }
@@ -240,14 +241,28 @@ impl<T: Entry, M: Memory> Pop<T> for Receiver<T, M> {
             return Ok(0);
         }
         let count = self.ready(limit)?.min(limit);
-        for position in self.head..self.head + count {
-            each(self.read(position));
+        for run in runs::<T>(self.sender.words(), self.head, count, self.capacity) {
+            for cells in run.chunks_exact(T::Words::COUNT) {
+                each(T::from_words(T::Words::load(cells)));
+            }
         }
         if count > 0 {
             self.free(self.head + count);
         }
         Ok(count as usize)
     }
+}
+
+/// The words of so many slots (at most all) from a position on: up to the end of the ring, and from its begin.
+#[inline]
+fn runs<T: Entry>(words: &[AtomicU64], position: u64, count: u64, capacity: u64) -> [&[AtomicU64]; 2] {
+    let start = position & (capacity - 1);
+    let first = count.min(capacity - start);
+    let run = |from: u64, slots: u64| {
+        let from = SLOTS + from as usize * T::Words::COUNT;
+        &words[from..from + slots as usize * T::Words::COUNT]
+    };
+    [run(start, first), run(0, count - first)]
 }
 
 /// The first word of the slot for a position.
