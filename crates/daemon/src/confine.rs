@@ -88,3 +88,23 @@ pub fn capabilities() -> Vec<(&'static str, bool)> {
     .map(|(name, capability)| (name, have.contains(capability)))
     .to_vec()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel that refuses is played by the guard itself, which has those calls refused that set guards.
+    #[test]
+    fn what_cannot_be_held_is_said_and_the_daemon_goes_on() {
+        let tried = std::thread::spawn(|| {
+            rustix::thread::set_no_new_privs(true).ok()?;
+            let first = confine(None);
+            first[1].held.as_ref().map_err(|error| eprintln!("skipped: {error}")).ok()?;
+            Some((first, confine(None)))
+        });
+        let Some((first, second)) = tried.join().expect("no panic") else { return };
+        assert!(second.iter().all(|guard| guard.held.as_ref().is_err_and(|why| !why.is_empty())), "{second:?}");
+        assert_eq!(describe(&second), "four capabilities");
+        assert!(describe(&first).ends_with(first[1].name), "{}", describe(&first));
+    }
+}

@@ -322,4 +322,11 @@ fn what_policy_keeps_is_there_for_who_comes_later() {
     };
     assert!(!stop(65534) && stop(0) && !stop(0));
     assert_eq!(seen("late0"), None);
+    let keeper = Running(Some(net.request("ethernet late0 keep=8M | bpf \"tcp\" | count").spawn().unwrap()));
+    until("all of it is kept", || seen("late0").is_some());
+    succeeded(&keeper.interrupt());
+    far(&late, &frames[100..150]);
+    until("all are seen", || seen("late0") == Some(50));
+    look_back(0, "ethernet late0 last=60s | head 50 | save late2.pcap");
+    assert!(packets(&net.path("late2.pcap")).into_iter().map(|(_, bytes)| bytes).eq(frames[100..150].iter().cloned()));
 }
