@@ -69,6 +69,8 @@ pub enum TapError {
     Load(LoadError),
     /// The expression with this bit cannot run in the kernel.
     Expression(u8, crate::lower::Refusal),
+    /// The program says of this frame something else than the interpreter.
+    Verdict(Vec<u8>),
     /// The expressions together are too much.
     Code(crate::code::CodeError),
 }
@@ -79,6 +81,7 @@ impl std::fmt::Display for TapError {
             TapError::System(what, error) => write!(f, "{what}: {error}"),
             TapError::Load(error) => error.fmt(f),
             TapError::Expression(_, refusal) => refusal.fmt(f),
+            TapError::Verdict(_) => f.write_str("the kernel's program and this one's differ on a frame"),
             TapError::Code(error) => error.fmt(f),
         }
     }
@@ -574,13 +577,13 @@ fn load_bytes(code: &mut Code, from: i32, to: Register, offset: i32, len: i32) {
     code.call(Helper::SkbLoadBytes);
 }
 
-fn add_constant(code: &mut Code, page: Register, offset: i16, more: i32) {
+pub(crate) fn add_constant(code: &mut Code, page: Register, offset: i16, more: i32) {
     code.load(Width::Eight, R5, page, offset);
     code.alu(Alu::Add, R5, more);
     code.store(Width::Eight, page, offset, R5);
 }
 
-fn add_register(code: &mut Code, page: Register, offset: i16, more: Register) {
+pub(crate) fn add_register(code: &mut Code, page: Register, offset: i16, more: Register) {
     code.load(Width::Eight, R5, page, offset);
     code.alu_register(Alu::Add, R5, more);
     code.store(Width::Eight, page, offset, R5);
