@@ -124,6 +124,8 @@ pub struct Tap {
     tags: bool,
     /// By bit: one in so many, of the expressions in force; 0 where there is none.
     samples: [u32; EXPRESSIONS],
+    /// Programs in force.
+    tried: Vec<Arc<Program>>,
 }
 
 struct Attached {
@@ -170,7 +172,7 @@ impl Tap {
             Mapping::of(maps.bell.as_fd(), PAGE_BYTES, Access::Write).map_err(system("the bell was not mapped"))?;
         let bell = Shared::in_mapping(&mapping, 0).expect("a page holds one word");
         let bells = Bells::map(maps.rings.as_fd()).map_err(system("the bell's ring was not mapped"))?;
-        Ok(Tap { geometry, maps, bell, bells, ways: Vec::new(), tags, samples: [0; EXPRESSIONS] })
+        Ok(Tap { geometry, maps, bell, bells, ways: Vec::new(), tags, samples: [0; EXPRESSIONS], tried: Vec::new() })
     }
 
     /// Size of the ring.
@@ -205,7 +207,24 @@ impl Tap {
 
     /// From now on these expressions are asked, and no others; all or nothing. Packets may still be under way in the earlier
     /// programs, until [`sys::wait_for_runs`] returns.
+    ///
+    /// Where there are new ones, all together are tried before: what the kernel's program says of frames of every common sort
+    /// must be what the interpreter says.
     pub fn set(&mut self, expressions: &[Expression]) -> Result<(), TapError> {
+        let programs: Vec<Arc<Program>> =
+            expressions.iter().filter_map(|expression| expression.program.clone()).collect();
+        let is_new = |program: &&Arc<Program>| !self.tried.iter().any(|known| Arc::ptr_eq(known, program));
+        let new: Vec<&Program> = programs.iter().filter(is_new).map(|program| &**program).collect();
+        if !new.is_empty() {
+            crate::trial::check(self.tags, expressions, &new)?;
+        }
+        self.put(expressions)?;
+        self.tried = programs;
+        Ok(())
+    }
+
+    /// The same, untried.
+    pub(crate) fn put(&mut self, expressions: &[Expression]) -> Result<(), TapError> {
         let mut samples = [0; EXPRESSIONS];
         for expression in expressions {
             let bit = usize::from(expression.bit) % EXPRESSIONS;
