@@ -62,5 +62,5 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let name = params.text("device").unwrap_or_default();
     let receiver = Receiver::open(&received::namespace()?, name, &options).map_err(received::refusal)?;
     let link = receiver.device().clone();
-    received::source(&link, vec![Box::new(receiver)], landing::snap_len(params))
+    received::source(&link, vec![Box::new(receiver)], landing::snap_len(params), None)
 }

@@ -3,8 +3,9 @@
 use crate::parts::numbers::{Meaning, Numbers};
 use crate::parts::{landing, received};
 use driver::Receive;
-use driver::af_xdp::{Copying, Device, Options, Place};
+use driver::af_xdp::{Copying, Device, Options, Place, Program};
 use filter::prelude::*;
+use received::Left;
 
 /// What `af_xdp` is.
 pub static KIND: Kind = Kind::new("af_xdp", "takes frames from a device before the host sees them", make)
@@ -13,6 +14,9 @@ pub static KIND: Kind = Kind::new("af_xdp", "takes frames from a device before t
          host by this device stand still meanwhile. What the host sends is not seen. The program that does this is the \
          device's only one: where another is attached, the request is refused and the other stays. Frames come without \
          the VLAN tags that the device takes off. Needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.\n\
+         \n\
+         `bpf` right behind it is asked there, if nothing else stands behind it (`explain` shows both in the kernel): then \
+         only what it passes is taken, and the rest stays the host's. Everywhere else it rejects what was taken already.\n\
          \n\
          place=driver wants the program in the device's driver, place=generic behind it, where every device can; \
          copy=never refuses drivers that cannot give their memory away.",
@@ -26,12 +30,31 @@ pub static KIND: Kind = Kind::new("af_xdp", "takes frames from a device before t
         Param::new("promisc", ParamType::Flag, "packets for others, too").default("no"),
         Param::new("snaplen", ParamType::Size, "bytes kept of each packet; 0 = all").default("0"),
     ])
-    .source(Type::Frame);
+    .source(Type::Frame)
+    .runs_in(Spaces::APP.with(Spaces::KERNEL));
 
 /// More queues than any device has.
 const QUEUE: Meaning = Meaning { what: "a queue", max: 4095, names: &[] };
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    open(params, None)
+}
+
+/// A program that chooses frames, and what says how many it has left to the host.
+pub type Chosen = (Program, Left);
+
+/// The device as it is named: how many queues it can have, and the LINKTYPE number of its frames.
+pub fn look_up(params: &Params) -> Result<(u32, u16), ParamError> {
+    let name = params.text("device").unwrap_or_default();
+    let link = received::namespace()?.enter(|| driver::link::find(name));
+    let link = link.and_then(|found| found).map_err(|error| ParamError::system(format!("{name}: {error}")))?;
+    let link = link.ok_or_else(|| received::refusal(driver::Error::Absent(name.into())))?;
+    Ok((link.receive_queues, received::link_type(&link)?))
+}
+
+/// A source of what a device receives: all of it, or what a program chooses.
+pub fn open(params: &Params, chosen: Option<Chosen>) -> Result<Instance, ParamError> {
+    let (program, left) = chosen.unzip();
     let wanted = Numbers::from_param(params, "queues", QUEUE)?;
     let queues = wanted.map_or(Vec::new(), |wanted| (0..=QUEUE.max).filter(|queue| wanted.has(*queue)).collect());
     let options = Options {
@@ -47,10 +70,11 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
             _ => Copying::NoneIfThere,
         },
         promiscuous: params.flag("promisc"),
+        program,
         ..Options::default()
     };
     let name = params.text("device").unwrap_or_default();
     let device = Device::open(&received::namespace()?, name, options).map_err(received::refusal)?;
     let receivers = device.queues.into_iter().map(|queue| Box::new(queue.receiver) as Box<dyn Receive>).collect();
-    received::source(&device.link, receivers, landing::snap_len(params))
+    received::source(&device.link, receivers, landing::snap_len(params), left)
 }

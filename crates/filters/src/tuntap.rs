@@ -35,7 +35,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     };
     let TunTap { device, queues } = open(&options)?;
     let receivers = queues.into_iter().map(|(receiver, _)| Box::new(receiver) as Box<dyn Receive>).collect();
-    received::source(&device, receivers, landing::snap_len(params))
+    received::source(&device, receivers, landing::snap_len(params), None)
 }
 
 /// Makes the device and switches it on.

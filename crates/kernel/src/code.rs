@@ -92,15 +92,19 @@ pub enum Atomic {
 }
 
 /// Helpers of the kernel (`enum bpf_func_id`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(i32)]
 #[allow(missing_docs)]
 pub enum Helper {
     MapLookup = 1,
     KtimeGetNs = 5,
     SmpProcessorId = 8,
+    #[default]
     SkbLoadBytes = 26,
+    RedirectMap = 51,
     RingbufOutput = 130,
+    XdpBufferLength = 188,
+    XdpLoadBytes = 189,
 }
 
 /// A place to jump to.
@@ -117,6 +121,8 @@ struct Jump {
 /// Code in the making.
 #[derive(Debug, Default)]
 pub struct Code {
+    /// What fetches bytes of a packet where these programs run.
+    load_bytes: Helper,
     instructions: Vec<Instruction>,
     jumps: Vec<Jump>,
     /// By label: the instruction it stands before.
@@ -162,6 +168,16 @@ impl std::fmt::Display for CodeError {
 impl std::error::Error for CodeError {}
 
 impl Code {
+    /// For programs that fetch bytes of a packet by this helper, which takes context, offset, memory and length.
+    pub fn fetching_by(load_bytes: Helper) -> Code {
+        Code { load_bytes, ..Code::default() }
+    }
+
+    /// Fetches bytes of the packet: its arguments are where the helper wants them.
+    pub fn load_bytes(&mut self) {
+        self.call(self.load_bytes);
+    }
+
     fn push(&mut self, code: u8, to: Register, from: u8, offset: i16, immediate: i32) {
         let registers = to as u8 | from << 4;
         self.instructions.push(Instruction { code, registers, offset, immediate });
@@ -293,7 +309,7 @@ impl Code {
 
     /// The code with its jumps filled in and what nothing leads to left out, which the verifier would refuse.
     pub fn finish(self) -> Result<Vec<Instruction>, CodeError> {
-        let Code { instructions, jumps, labels } = self;
+        let Code { instructions, jumps, labels, .. } = self;
         let mut targets: Vec<Option<usize>> = vec![None; instructions.len()];
         for Jump { at, to } in jumps {
             targets[at] = Some(labels[to.0].ok_or(CodeError::NoPlace)?);

@@ -11,7 +11,9 @@
 //! - [`code`] — instructions with labels.
 //! - [`lower`] — one filter program, over a copy of the packet's first bytes as they are on the wire.
 //! - [`hash`] — of a packet's flow.
+//! - `probe` — frames to try a program with; `trial` — expressions, tried together.
 //! - [`inventory`] — what there is of programs, maps and links, whoever made it.
+//! - [`steer`] — the program that takes away from the host what one expression wants, and leaves it the rest.
 //! - [`tap`] — the program that decides who wants a packet and writes it into a live ring. Start reading here.
 //!
 //! Everything hangs off file descriptors: dropping a [`Tap`] takes it off its device, whatever happened before.
@@ -23,7 +25,11 @@ pub mod faults;
 pub mod hash;
 pub mod inventory;
 pub mod lower;
+mod probe;
+pub mod steer;
 pub mod sys;
 pub mod tap;
+mod trial;
 
+pub use steer::Steer;
 pub use tap::{Expression, Tap, Way};

@@ -7,7 +7,7 @@
 //!
 //! A is `R8`, X is `R9`; `R6` is the packet's context, `R7` the copy. `R0` to `R5` are lost.
 
-use crate::code::{Alu, Code, Compare, Helper, Label, Register, Width};
+use crate::code::{Alu, Code, Compare, Label, Register, Width};
 use Register::{Frame, R0, R1, R2, R3, R4, R6, R7, R8, R9};
 use program::ir::{Block, BlockId, End, Index, MEMORY_WORDS, Operand, Operation, Program, Size, Step, Test, Value};
 use program::joint::Key;
@@ -278,7 +278,7 @@ fn fetch(code: &mut Code, size: Size, to: Register, reject: Label) {
     code.copy(R3, Frame);
     code.alu(Alu::Add, R3, stack::SCRATCH.into());
     code.set(R4, size.bytes() as i32);
-    code.call(Helper::SkbLoadBytes);
+    code.load_bytes();
     code.jump_if(Compare::NotEqual, R0, 0, reject);
     load_number(code, size, to, Frame, stack::SCRATCH);
 }

@@ -30,6 +30,8 @@ pub enum MapKind {
     Array = 2,
     /// One value for each processor.
     PerCpuArray = 6,
+    /// AF_XDP sockets, by queue.
+    Sockets = 17,
     /// Records from programs to a process.
     RingBuffer = 27,
 }

@@ -69,6 +69,8 @@ pub enum TapError {
     Load(LoadError),
     /// The expression with this bit cannot run in the kernel.
     Expression(u8, crate::lower::Refusal),
+    /// The program says of this frame something else than the interpreter.
+    Verdict(Vec<u8>),
     /// The expressions together are too much.
     Code(crate::code::CodeError),
 }
@@ -79,6 +81,7 @@ impl std::fmt::Display for TapError {
             TapError::System(what, error) => write!(f, "{what}: {error}"),
             TapError::Load(error) => error.fmt(f),
             TapError::Expression(_, refusal) => refusal.fmt(f),
+            TapError::Verdict(_) => f.write_str("the kernel's program and this one's differ on a frame"),
             TapError::Code(error) => error.fmt(f),
         }
     }
@@ -121,6 +124,8 @@ pub struct Tap {
     tags: bool,
     /// By bit: one in so many, of the expressions in force; 0 where there is none.
     samples: [u32; EXPRESSIONS],
+    /// Programs in force.
+    tried: Vec<Arc<Program>>,
 }
 
 struct Attached {
@@ -167,7 +172,7 @@ impl Tap {
             Mapping::of(maps.bell.as_fd(), PAGE_BYTES, Access::Write).map_err(system("the bell was not mapped"))?;
         let bell = Shared::in_mapping(&mapping, 0).expect("a page holds one word");
         let bells = Bells::map(maps.rings.as_fd()).map_err(system("the bell's ring was not mapped"))?;
-        Ok(Tap { geometry, maps, bell, bells, ways: Vec::new(), tags, samples: [0; EXPRESSIONS] })
+        Ok(Tap { geometry, maps, bell, bells, ways: Vec::new(), tags, samples: [0; EXPRESSIONS], tried: Vec::new() })
     }
 
     /// Size of the ring.
@@ -202,7 +207,24 @@ impl Tap {
 
     /// From now on these expressions are asked, and no others; all or nothing. Packets may still be under way in the earlier
     /// programs, until [`sys::wait_for_runs`] returns.
+    ///
+    /// Where there are new ones, all together are tried before: what the kernel's program says of frames of every common sort
+    /// must be what the interpreter says.
     pub fn set(&mut self, expressions: &[Expression]) -> Result<(), TapError> {
+        let programs: Vec<Arc<Program>> =
+            expressions.iter().filter_map(|expression| expression.program.clone()).collect();
+        let is_new = |program: &&Arc<Program>| !self.tried.iter().any(|known| Arc::ptr_eq(known, program));
+        let new: Vec<&Program> = programs.iter().filter(is_new).map(|program| &**program).collect();
+        if !new.is_empty() {
+            crate::trial::check(self.tags, expressions, &new)?;
+        }
+        self.put(expressions)?;
+        self.tried = programs;
+        Ok(())
+    }
+
+    /// The same, untried.
+    pub(crate) fn put(&mut self, expressions: &[Expression]) -> Result<(), TapError> {
         let mut samples = [0; EXPRESSIONS];
         for expression in expressions {
             let bit = usize::from(expression.bit) % EXPRESSIONS;
@@ -574,13 +596,13 @@ fn load_bytes(code: &mut Code, from: i32, to: Register, offset: i32, len: i32) {
     code.call(Helper::SkbLoadBytes);
 }
 
-fn add_constant(code: &mut Code, page: Register, offset: i16, more: i32) {
+pub(crate) fn add_constant(code: &mut Code, page: Register, offset: i16, more: i32) {
     code.load(Width::Eight, R5, page, offset);
     code.alu(Alu::Add, R5, more);
     code.store(Width::Eight, page, offset, R5);
 }
 
-fn add_register(code: &mut Code, page: Register, offset: i16, more: Register) {
+pub(crate) fn add_register(code: &mut Code, page: Register, offset: i16, more: Register) {
     code.load(Width::Eight, R5, page, offset);
     code.alu_register(Alu::Add, R5, more);
     code.store(Width::Eight, page, offset, R5);

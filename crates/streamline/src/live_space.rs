@@ -8,6 +8,9 @@
 //!
 //! Where packets are only counted (`count`), none is copied: its record is all that leaves.
 //!
+//! A device that a request has for itself (`af_xdp`) is here, too: the one expression behind it chooses what it takes away
+//! from the host. What filters above cannot want is taken all the same, for to leave it would be more than they say.
+//!
 //! What the filters above cannot want stays here, too, even where none of them can run here: they say what a packet must be
 //! ([`filter::Kind::narrow`]), and what is something else for sure is not captured.
 
@@ -16,9 +19,11 @@ use control::{Before, Offer, Space, StepError};
 use engine::{Edge, Node, NodeId, Plan, Task};
 use filter::run::Instance;
 use filter::{Devices, Kind, Lower, ParamError, Params, Spaces};
+use kernel::Steer;
 use program::narrow::Narrow;
 use program::{Compile, ir};
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// The space `kernel`.
@@ -30,7 +35,33 @@ pub(crate) struct LiveSpace {
     nodes: BTreeMap<NodeId, Prepared>,
     /// Edges that leave a node of this space; whether they stay in it is known by `nodes`.
     edges: Vec<Laid>,
-    taps: BTreeMap<NodeId, Vec<(Vec<NodeId>, Tap)>>,
+    opened: BTreeMap<NodeId, Vec<(Vec<NodeId>, Opened)>>,
+}
+
+/// What comes out at the end of a path.
+enum Opened {
+    Tap(Box<Tap>),
+    /// Of a device that nobody shares.
+    Own(Instance),
+}
+
+/// Why a path cannot be opened, and where something else could be tried.
+enum Why {
+    Trouble(Trouble),
+    Param(ParamError),
+}
+
+impl From<Trouble> for Why {
+    fn from(trouble: Trouble) -> Why {
+        Why::Trouble(trouble)
+    }
+}
+
+/// What filters are together.
+struct Lowered {
+    program: Option<ir::Program>,
+    sample: u32,
+    counts: bool,
 }
 
 /// A node that was prepared.
@@ -49,12 +80,14 @@ struct Laid {
 
 enum What {
     Device(Wish, Option<Share>, Params),
+    /// A device that nobody shares.
+    Own(Params),
     Filter(Lower, Params),
 }
 
 impl LiveSpace {
     pub(crate) fn new(devices: Arc<dyn Devices>, compiler: Arc<dyn Compile>, push_down: bool) -> LiveSpace {
-        LiveSpace { devices, compiler, push_down, nodes: BTreeMap::new(), edges: Vec::new(), taps: BTreeMap::new() }
+        LiveSpace { devices, compiler, push_down, nodes: BTreeMap::new(), edges: Vec::new(), opened: BTreeMap::new() }
     }
 
     /// The ways from a device to this node, all inside this space; each begins with the device.
@@ -75,48 +108,87 @@ impl LiveSpace {
     }
 
     /// Opens what comes out at the end of a path.
-    fn open(&self, path: &[NodeId]) -> Result<Tap, Trouble> {
-        let gone = || Trouble::new(TroubleKind::System, "the plan has changed");
-        let mut nodes = path.iter().map(|id| self.nodes.get(id).ok_or_else(gone));
-        let Some(What::Device(wish, share, device)) = nodes.next().transpose()?.map(|node| &node.what) else {
-            return Err(Trouble::new(TroubleKind::Cannot, "nothing comes from a device here"));
-        };
-        let mut wish = wish.clone();
-        let link_type = self.devices.device(&wish.device)?.link_type;
-        let mut counts = false;
+    fn open(&self, path: &[NodeId]) -> Result<Opened, Why> {
+        let first = path.first().and_then(|first| self.nodes.get(first)).map(|node| &node.what);
+        match first {
+            Some(What::Device(wish, share, params)) => {
+                Ok(Opened::Tap(Box::new(self.open_tap(wish.clone(), *share, params, path)?)))
+            }
+            Some(What::Own(params)) => self.open_own(params, path).map(Opened::Own),
+            Some(What::Filter(..)) | None => {
+                Err(Trouble::new(TroubleKind::Cannot, "nothing comes from a device here").into())
+            }
+        }
+    }
+
+    /// What the filters of a path are together, over frames of a link type.
+    fn lowered(&self, path: &[NodeId], link_type: u16) -> Result<Lowered, Trouble> {
         let cannot = |text: String| Trouble::new(TroubleKind::Cannot, text);
-        let mut all: Option<ir::Program> = None;
-        for node in nodes {
-            let What::Filter(lower, params) = &node?.what else { return Err(gone()) };
+        let mut all = Lowered { program: None, sample: 1, counts: false };
+        for id in &path[1..] {
+            let node = self.nodes.get(id).ok_or_else(|| Trouble::new(TroubleKind::System, "the plan has changed"))?;
+            let What::Filter(lower, params) = &node.what else {
+                return Err(cannot("devices stand before everything else".into()));
+            };
             match lower {
-                Lower::Counts => counts = true,
+                Lower::Counts => all.counts = true,
                 Lower::Program(lower) => {
                     let code = lower(params, self.compiler.as_ref(), link_type).map_err(cannot)?;
                     let program = program::from_cbpf(&code).map_err(|error| cannot(error.to_string()))?;
-                    all = Some(match all {
+                    all.program = Some(match all.program {
                         None => program,
                         Some(before) => before.and_then(&program).map_err(|error| cannot(error.to_string()))?,
                     });
                 }
                 // The first of each m of the first of each n is the first of each m * n.
                 Lower::OneIn(one_in) => {
-                    let sample = one_in(params).map_err(cannot)?.checked_mul(wish.sample);
-                    wish.sample = sample.ok_or_else(|| cannot("so few packets are not counted there".into()))?;
+                    let sample = one_in(params).map_err(cannot)?.checked_mul(all.sample);
+                    all.sample = sample.ok_or_else(|| cannot("so few packets are not counted there".into()))?;
                 }
             }
         }
+        Ok(all)
+    }
+
+    fn open_tap(&self, mut wish: Wish, share: Option<Share>, device: &Params, path: &[NodeId]) -> Result<Tap, Trouble> {
+        let link_type = self.devices.device(&wish.device)?.link_type;
+        let Lowered { program: mut all, sample, counts } = self.lowered(path, link_type)?;
+        wish.sample = sample;
+        wish.counts = counts.then(|| filters::ethernet::snap_len(device));
         let narrow = path.last().and_then(|last| self.narrow(*last));
         // What is left out before packets are counted would make others the first of so many.
-        if let Some(narrow) = narrow.filter(|_| link_type == ETHERNET && wish.sample == 1 && !counts) {
+        if let Some(narrow) = narrow.filter(|_| link_type == ETHERNET && sample == 1 && !counts) {
             all = match &all {
                 None => Some(narrow),
                 // Asked second: what was written decides first. Where both are too much, that alone.
                 Some(before) => before.and_then(&narrow).ok().or(all),
             };
         }
-        wish.counts = counts.then(|| filters::ethernet::snap_len(device));
         wish.program = all.as_ref().map_or_else(Vec::new, program::to_cbpf);
-        self.devices.open(&wish, *share)
+        self.devices.open(&wish, share)
+    }
+
+    /// A device that nobody shares: what an expression chooses of it, or all.
+    fn open_own(&self, params: &Params, path: &[NodeId]) -> Result<Instance, Why> {
+        if path.len() == 1 {
+            return filters::af_xdp::open(params, None).map_err(Why::Param);
+        }
+        let (queues, link_type) = filters::af_xdp::look_up(params).map_err(Why::Param)?;
+        let program = self.lowered(path, link_type)?.program;
+        let steer = Steer::new(queues, program.as_ref()).map_err(crate::devices::trouble)?;
+        let own = |fd: BorrowedFd<'_>| capture::writer::own(fd);
+        let chooses = driver::af_xdp::Program { program: own(steer.program())?, sockets: own(steer.sockets())? };
+        let left = Box::new(move || steer.counted().left());
+        filters::af_xdp::open(params, Some((chooses, left))).map_err(Why::Param)
+    }
+
+    /// The nodes of this space from which what comes from a device leaves it.
+    fn ends_of(&self, device: NodeId) -> usize {
+        let leaves = |id: &NodeId| {
+            self.edges.iter().any(|edge| edge.from == *id && !self.nodes.contains_key(&edge.to))
+                && self.paths(*id).iter().any(|path| path.first() == Some(&device))
+        };
+        self.nodes.keys().filter(|id| leaves(id)).count()
     }
 
     /// What leaves out packets that nobody behind the edges that leave this node can want.
@@ -151,18 +223,23 @@ impl LiveSpace {
                 rest.nodes.push(Node { label, task, space: NAME.into(), input: Default::default(), edges: Vec::new() });
                 left.push(Left::Source(id, source));
             };
-            let taps = self.taps.remove(&id).unwrap_or_default();
-            if matches!(&node.task, Task::Filter { kind, .. } if counts(kind)) && !taps.is_empty() {
-                // One record, wherever its packets come from.
-                let labels: Vec<String> = taps.iter().map(|(path, _)| self.label(path)).collect();
-                let taps = taps.into_iter().map(|(_, tap)| tap).collect();
-                push(labels.join(" + "), node.task.clone(), filters::count::source(taps));
-                continue;
-            }
-            for (path, tap) in taps {
+            let is_count = matches!(&node.task, Task::Filter { kind, .. } if counts(kind));
+            let (mut labels, mut counted) = (Vec::new(), Vec::new());
+            for (path, opened) in self.opened.remove(&id).unwrap_or_default() {
                 let Some((kind, params)) = path.first().and_then(|first| self.device(plan, *first)) else { continue };
                 let task = Task::Filter { kind, params: params.clone() };
-                push(self.label(&path), task, filters::ethernet::source(tap, &params));
+                match opened {
+                    Opened::Tap(tap) if is_count => {
+                        labels.push(self.label(&path));
+                        counted.push(*tap);
+                    }
+                    Opened::Tap(tap) => push(self.label(&path), task, filters::ethernet::source(*tap, &params)),
+                    Opened::Own(source) => push(self.label(&path), task, source),
+                }
+            }
+            if !counted.is_empty() {
+                // One record, wherever its packets come from.
+                push(labels.join(" + "), node.task.clone(), filters::count::source(counted));
             }
         }
         for (node, edges) in rest.nodes.iter_mut().zip(pushed) {
@@ -185,7 +262,7 @@ impl LiveSpace {
 
     fn device(&self, plan: &Plan, id: NodeId) -> Option<(&'static Kind, Params)> {
         match (&plan.nodes[id.index()].task, &self.nodes.get(&id)?.what) {
-            (Task::Filter { kind, .. }, What::Device(_, _, params)) => Some((kind, params.clone())),
+            (Task::Filter { kind, .. }, What::Device(_, _, params) | What::Own(params)) => Some((kind, params.clone())),
             _ => None,
         }
     }
@@ -215,6 +292,11 @@ fn samples(filters: &[Before<'_>]) -> bool {
     filters.iter().any(|(kind, _)| matches!(kind.lower, Some(Lower::OneIn(_))))
 }
 
+/// Is it a device that a request has for itself?
+fn is_own(kind: &Kind) -> bool {
+    kind.name == filters::af_xdp::KIND.name
+}
+
 /// Does it give numbers of packets, and no packets?
 fn counts(kind: &Kind) -> bool {
     matches!(kind.lower, Some(Lower::Counts))
@@ -222,7 +304,7 @@ fn counts(kind: &Kind) -> bool {
 
 /// Does a device's program decide on every packet that comes from it? Else says which are chosen by the reader.
 fn decides_on_all(before: &[Before<'_>]) -> Result<(), String> {
-    for (_, params) in before.iter().filter(|(kind, _)| kind.is_source()) {
+    for (_, params) in before.iter().filter(|(kind, _)| kind.is_source() && !is_own(kind)) {
         let (wish, share) = filters::ethernet::wish(params).map_err(|error| error.message)?;
         if share.is_some() {
             return Err("flows of one part are chosen by the reader".into());
@@ -248,6 +330,13 @@ impl Space for LiveSpace {
     }
 
     fn offer(&self, kind: &Kind, params: &Params, before: &[Before<'_>]) -> Result<Offer, String> {
+        if is_own(kind) {
+            return if self.push_down {
+                Ok(Offer { cost: 1 })
+            } else {
+                Err("it was asked to stay out of the kernel".into())
+            };
+        }
         if kind.is_source() {
             let (wish, _) = filters::ethernet::wish(params).map_err(|error| error.message)?;
             return match wish.mode {
@@ -267,6 +356,9 @@ impl Space for LiveSpace {
                 Err("it asks before it takes one in so many, not after".into())
             }
             Some(Lower::Program(_)) => Ok(Offer { cost: 1 }),
+            Some(_) if before.iter().any(|(kind, _)| is_own(kind)) => {
+                Err("of a device that is not shared it only chooses what is taken".into())
+            }
             Some(Lower::OneIn(one_in)) => {
                 one_in(params)?;
                 decides_on_all(before)?;
@@ -280,14 +372,16 @@ impl Space for LiveSpace {
     }
 
     fn keeps_back(&self, before: &[Before<'_>]) -> bool {
-        self.push_down && !samples(before)
+        self.push_down && !samples(before) && !before.iter().any(|(kind, _)| is_own(kind))
     }
 
     fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError> {
         let Task::Filter { kind, params } = &node.task else {
             return Err(refused("selections run one space higher"));
         };
-        let what = if kind.is_source() {
+        let what = if is_own(kind) {
+            What::Own(params.clone())
+        } else if kind.is_source() {
             let wished = filters::ethernet::wish(params);
             let (wish, share) = wished.map_err(|error| StepError { refused: false, error })?;
             What::Device(wish, share, params.clone())
@@ -323,23 +417,34 @@ impl Space for LiveSpace {
         if !leaves {
             return Ok(());
         }
-        let is_device = self.nodes.get(&id).is_some_and(|node| matches!(node.what, What::Device(..)));
-        let mut taps = Vec::new();
+        let is_device =
+            |id: &NodeId| self.nodes.get(id).is_some_and(|node| matches!(node.what, What::Device(..) | What::Own(_)));
+        let mut opened = Vec::new();
         for path in self.paths(id) {
+            let own = path
+                .first()
+                .filter(|first| self.nodes.get(first).is_some_and(|node| matches!(node.what, What::Own(_))));
+            if own.is_some_and(|device| self.ends_of(*device) > 1) && !is_device(&id) {
+                // It is taken once, so that nobody can say that the rest is the host's.
+                return Err(refused("others have to do with what it rejects"));
+            }
             match self.open(&path) {
-                Ok(tap) => taps.push((path, tap)),
+                Ok(found) => opened.push((path, found)),
                 // A selector that cannot run here may run one space higher; a device that is not there is not there.
-                Err(trouble) if trouble.kind == TroubleKind::Cannot && !is_device => return Err(refused(trouble.text)),
-                Err(trouble) => {
+                Err(Why::Trouble(trouble)) if trouble.kind == TroubleKind::Cannot && !is_device(&id) => {
+                    return Err(refused(trouble.text));
+                }
+                Err(Why::Trouble(trouble)) => {
                     return Err(StepError { refused: false, error: filters::ethernet::refusal(trouble) });
                 }
+                Err(Why::Param(error)) => return Err(StepError { refused: false, error }),
             }
         }
-        self.taps.insert(id, taps);
+        self.opened.insert(id, opened);
         Ok(())
     }
 
     fn deactivate(&mut self, id: NodeId) {
-        self.taps.remove(&id);
+        self.opened.remove(&id);
     }
 }

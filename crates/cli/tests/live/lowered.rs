@@ -2,8 +2,12 @@
 
 use crate::net::*;
 use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::process::Command;
 use std::process::Output;
-use testkit::network::may_make_networks;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+use testkit::network::{Pair, may_make_networks, quiet_namespace};
 
 /// What `explain` says of a request on a device that need not be there.
 fn explained(request: &str) -> String {
@@ -156,6 +160,64 @@ fn what_nobody_wants_of_a_packet_socket_is_not_copied() {
 }
 
 #[test]
+fn a_device_of_ones_own_is_left_what_an_expression_does_not_want() {
+    if !may_make_networks() {
+        return;
+    }
+    for place in ["driver", "generic"] {
+        let net = Net::new(None);
+        let host = net.read(&["ethernet D direction=in | save host.pcap"]).remove(0);
+        let request = "af_xdp D place=PLACE | bpf \"udp port 53\" | { save dns.pcap + head 1 | inspect }";
+        let command = |request: &str| {
+            let mut command = Command::new(PROGRAM);
+            command.args(["run", "--local", "--stats", "json"]);
+            command.arg(request.replace("PLACE", place).replace('D', net.device()));
+            command
+        };
+        let mut reader = net.there(command(request));
+        let mut far = net.pair.far.sender();
+        let mut line = BufReader::new(reader.0.as_mut().unwrap().stdout.take().unwrap()).lines();
+        let (said, hears) = channel();
+        std::thread::spawn(move || said.send(line.next()));
+        // Of no interest but to see whether it takes.
+        until("it takes what it wants", || {
+            far.send(&datagram(u32::MAX, 53, 60)).unwrap();
+            hears.recv_timeout(Duration::from_millis(20)).is_ok()
+        });
+        let second = net.there(command("af_xdp D | drop")).end();
+        let (error, attached) = (String::from_utf8_lossy(&second.stderr), net.pair.near.link().xdp.unwrap().program);
+        assert!(error.contains(&format!("XDP program {attached} (`streamline_xdp`) is attached")), "{error}");
+        // Two that choose from one device choose from all that was taken.
+        let two = "af_xdp other | { bpf \"udp port 53\" | drop + bpf \"udp port 80\" | drop }";
+        let other = Pair::named([(&net.pair.near.namespace, "other"), (&quiet_namespace(), "end")], 1).unwrap();
+        let both = net.there(command(two));
+        until("it is taken", || other.near.link().xdp.is_some());
+        let report = succeeded(&both.interrupt());
+        let spaces = ["kernel", "app", "app"].map(|space| json!(space));
+        assert!((0..3).all(|at| report["filters"][at]["space"] == spaces[at]), "{report}");
+        let seen = || net.state()["rings"][0]["seen"].as_u64().unwrap();
+        let frames = traffic(300);
+        let (dns, rest): (Vec<_>, Vec<_>) =
+            frames.iter().cloned().partition(|frame| frame[12] == 8 && frame[36..38] == [0, 53]);
+        assert_eq!(dns.len(), 80);
+        let before = seen();
+        frames.iter().for_each(|frame| far.send(frame).unwrap());
+        until("the host has the rest", || seen() >= before + rest.len() as u64);
+        let report = succeeded(&reader.interrupt());
+        host.interrupt();
+        let got = |file: &str| -> Vec<Vec<u8>> {
+            let all = packets(&net.path(file)).into_iter().map(|(_, bytes)| bytes);
+            all.filter(|frame| frame[42..46] != [0xff; 4]).collect()
+        };
+        assert!(got("dns.pcap") == dns, "{place}: {} of 80", got("dns.pcap").len());
+        assert!(got("host.pcap") == rest, "{place}: {} of 220", got("host.pcap").len());
+        let source = &report["filters"][0];
+        assert_eq!(source["space"], "kernel", "{report}");
+        assert!(source["events"]["left to the host"].as_u64() >= Some(220), "{report}");
+    }
+}
+
+#[test]
 fn who_counts_says_what_it_counted_when_its_device_goes() {
     if !may_make_networks() {
         return;
@@ -185,6 +247,11 @@ fn what_cannot_be_counted_in_the_kernel_is_counted_above() {
     check("ethernet v1@0/4 | sample 10 | drop", "sample", "chosen by the reader");
     let counted = explained("ethernet v1 snaplen=64 | bpf \"tcp\" | sample 10 | count");
     assert!(line(&counted, "count").contains("kernel  lowest space"), "{counted}");
+    let own = explained("af_xdp v1 | bpf \"tcp\" | tcp | drop");
+    assert!(line(&own, "bpf").contains("kernel  lowest space"), "{own}");
+    assert!(!line(&own, "tcp  ").contains("stays in the kernel"), "{own}");
+    check("af_xdp v1 | bpf \"tcp\" | count", "count", "only chooses what is taken");
+    check("af_xdp v1 | sample 3 | drop", "sample", "only chooses what is taken");
     check("ethernet v1@0/4 | count", "count", "chosen by the reader");
     check("ethernet v1 last=3s | bpf \"tcp\" | count", "count", "looked at by the reader");
     check("ethernet v1 | count | sample 2", "sample", "has no records");

@@ -112,6 +112,7 @@ pub struct Device {
     pub mode: XdpMode,
     /// Its queues.
     pub queues: Vec<Queue>,
+    redirect: Arc<Redirect>,
 }
 
 /// A queue of a device, both ways.
@@ -151,7 +152,14 @@ impl Device {
         let redirect = Arc::new(Redirect::attach(&link, options.program.take(), modes)?);
         let open = |&number: &u32| Queue::open(namespace, &link, number, &options, &redirect);
         let queues = queues.iter().map(open).collect::<Result<_, _>>()?;
-        Ok(Device { mode: redirect.mode(), link, queues })
+        Ok(Device { mode: redirect.mode(), link, queues, redirect })
+    }
+
+    /// Puts another program, which redirects by the same map of sockets, in the place of the one that is there: between two
+    /// frames, none of which is lost by it. On an error the program is what it was.
+    pub fn exchange(&self, program: BorrowedFd<'_>) -> Result<(), Error> {
+        let exchanged = self.redirect.exchange(program);
+        exchanged.map_err(Error::doing(format!("exchange the XDP program of `{}`", self.link.name)))
     }
 }
 

@@ -16,6 +16,7 @@ const MAP_UPDATE: libc::c_int = 2;
 const MAP_DELETE: libc::c_int = 3;
 const PROGRAM_LOAD: libc::c_int = 5;
 const LINK_CREATE: libc::c_int = 28;
+const LINK_UPDATE: libc::c_int = 29;
 const SOCKET_MAP: u32 = 17;
 pub(super) const XDP_PROGRAM: u32 = 6;
 const XDP_ATTACHMENT: u32 = 37;
@@ -38,7 +39,7 @@ pub struct Program {
 #[derive(Debug)]
 pub(super) struct Redirect {
     // In this order: first nothing is redirected any more.
-    _link: OwnedFd,
+    link: OwnedFd,
     _program: OwnedFd,
     sockets: OwnedFd,
     mode: XdpMode,
@@ -63,7 +64,7 @@ impl Redirect {
         let mut refused = Error::Invalid("an XDP program has to run somewhere".into());
         for &mode in modes {
             match attach(program.as_fd(), device.index, mode) {
-                Ok(link) => return Ok(Redirect { _link: link, _program: program, sockets, mode }),
+                Ok(link) => return Ok(Redirect { link, _program: program, sockets, mode }),
                 // Somebody was faster.
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
                     let now = link::find(name).ok().flatten().and_then(|link| link.xdp);
@@ -73,6 +74,19 @@ impl Redirect {
             }
         }
         Err(refused)
+    }
+
+    /// Puts another program in the place of the one that is there, between two frames. It should redirect by the same map:
+    /// sockets are not moved.
+    pub(super) fn exchange(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        let mut update = Update {
+            link: self.link.as_raw_fd() as u32,
+            program: program.as_raw_fd() as u32,
+            flags: 0,
+            expected_program: 0,
+        };
+        // SAFETY: no pointers.
+        unsafe { bpf(LINK_UPDATE, &mut update) }.map(|_| ())
     }
 
     /// Where the program runs.
@@ -146,6 +160,14 @@ struct Attach {
     device: u32,
     attachment: u32,
     flags: u32,
+}
+
+#[repr(C)]
+struct Update {
+    link: u32,
+    program: u32,
+    flags: u32,
+    expected_program: u32,
 }
 
 /// # Safety

@@ -15,6 +15,9 @@ use std::time::Duration;
 /// A device that is down is looked at this often.
 const DOWN_LOOK: Duration = Duration::from_millis(100);
 
+/// How many packets a program has left to the host up to now.
+pub type Left = Box<dyn Fn() -> u64 + Send>;
+
 /// The network namespace this process is in.
 pub fn namespace() -> Result<driver::namespace::Namespace, ParamError> {
     driver::namespace::Namespace::current()
@@ -47,11 +50,12 @@ pub fn source(
     device: &driver::link::Link,
     receivers: Vec<Box<dyn Receive>>,
     snap_len: u32,
+    left: Option<Left>,
 ) -> Result<Instance, ParamError> {
     let landing = Landing::new(&device.name, link_type(device)?, snap_len);
     let bells = bells(&receivers).map_err(|error| ParamError::system(format!("epoll: {error}")))?;
     let receivers = receivers.into_iter().map(|receiver| Queue { receiver, ended: false }).collect();
-    Ok(Instance::source(Received { receivers, bells, landing, stopping: false }))
+    Ok(Instance::source(Received { receivers, bells, landing, left, stopping: false }))
 }
 
 /// One descriptor that can be read where any of the receivers' can.
@@ -67,6 +71,7 @@ struct Received {
     receivers: Vec<Queue>,
     bells: OwnedFd,
     landing: Landing,
+    left: Option<Left>,
     stopping: bool,
 }
 
@@ -127,6 +132,9 @@ impl Source for Received {
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) {
+        if let Some(left) = &self.left {
+            cx.count("left to the host", left());
+        }
         for queue in &mut self.receivers {
             if let Ok(statistics) = queue.receiver.statistics() {
                 cx.counters.blocks_in += statistics.given + statistics.dropped + statistics.damaged;

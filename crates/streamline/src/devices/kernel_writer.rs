@@ -43,7 +43,8 @@ impl KernelWriter {
     }
 }
 
-fn trouble(error: TapError) -> Trouble {
+/// Of a program that the kernel did not take.
+pub(crate) fn trouble(error: TapError) -> Trouble {
     let kind = match &error {
         TapError::System(_, error) if error.kind() == std::io::ErrorKind::PermissionDenied => TroubleKind::Denied,
         TapError::Load(error)
@@ -52,7 +53,7 @@ fn trouble(error: TapError) -> Trouble {
             TroubleKind::Denied
         }
         TapError::System(..) => TroubleKind::System,
-        TapError::Load(_) | TapError::Expression(..) | TapError::Code(_) => TroubleKind::Cannot,
+        TapError::Load(_) | TapError::Expression(..) | TapError::Verdict(_) | TapError::Code(_) => TroubleKind::Cannot,
     };
     let help = if kind == TroubleKind::Denied { "; run as root, or through `streamline daemon`" } else { "" };
     Trouble::new(kind, format!("{error}{help}"))

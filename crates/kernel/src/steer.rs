@@ -1,0 +1,237 @@
+//! The program on a device's receiving side (XDP) that takes what an expression wants away from the host, to AF_XDP sockets,
+//! and leaves it everything else. Not the sockets, nor the device: crate `driver` has those, and attaches it.
+//!
+//! The expression sees the frame as the sockets get it: tags that the device takes off are not there. Where a queue has no
+//! socket, what comes by it stays the host's, wanted or not.
+//!
+//! Before it is given away, the program is run on frames of every common sort (`probe.rs`) and must say what the
+//! interpreter says.
+
+use crate::code::{Alu, Code, Compare, Helper, Instruction, Register, Width};
+use crate::lower::{Entry, HEAD_BYTES, facts, lower, stack};
+use crate::sys::{self, MMAPABLE, MapKind};
+use crate::tap::{TapError, add_constant, add_register};
+use Register::{Frame, R0, R1, R2, R3, R4, R6, R7, R8};
+use base::atomic::{AtomicU64, Ordering};
+use buffer::shared::segment::{Access, Mapping, PAGE_BYTES};
+use buffer::shared::words::{Shared, Words};
+use program::{Interpreter, Program};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// On to the host.
+const PASS: i32 = 2;
+
+/// Offset in `struct xdp_md` (linux/bpf.h).
+const QUEUE: i16 = 16;
+
+/// What one processor counts.
+#[repr(C, align(64))]
+struct CpuCounts {
+    seen: AtomicU64,
+    seen_bytes: AtomicU64,
+    wanted: AtomicU64,
+    wanted_bytes: AtomicU64,
+}
+
+// SAFETY: repr(C), atomics only, and all bytes zero is a value.
+unsafe impl Words for CpuCounts {}
+
+/// What was counted since the maps were made: `seen = wanted + left to the host`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Steered {
+    /// Frames the program was shown.
+    pub seen: u64,
+    /// Their bytes.
+    pub seen_bytes: u64,
+    /// Those the expression wants.
+    pub wanted: u64,
+    /// Their bytes.
+    pub wanted_bytes: u64,
+}
+
+impl Steered {
+    /// Frames that stayed the host's.
+    pub fn left(&self) -> u64 {
+        self.seen.saturating_sub(self.wanted)
+    }
+}
+
+/// The maps, which stay when programs are exchanged.
+struct Maps {
+    head: OwnedFd,
+    counts: OwnedFd,
+    sockets: OwnedFd,
+    cpus: Vec<Shared<CpuCounts>>,
+}
+
+/// A program, loaded and attached to nothing, and the sockets it redirects to.
+pub struct Steer {
+    maps: Arc<Maps>,
+    program: OwnedFd,
+}
+
+impl std::fmt::Debug for Steer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Steer").field("program", &self.program).finish_non_exhaustive()
+    }
+}
+
+impl Steer {
+    /// A program for a device with so many queues, and no socket yet. Without an expression all frames are wanted.
+    pub fn new(queues: u32, expression: Option<&Program>) -> Result<Steer, TapError> {
+        check(expression)?;
+        Steer::load(Arc::new(Maps::new(queues)?), expression)
+    }
+
+    /// Another program for the same sockets, which counts on where this one counts: to be put in its place.
+    pub fn with(&self, expression: Option<&Program>) -> Result<Steer, TapError> {
+        check(expression)?;
+        Steer::load(Arc::clone(&self.maps), expression)
+    }
+
+    /// The program.
+    pub fn program(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
+    }
+
+    /// The map of sockets: a key for each queue.
+    pub fn sockets(&self) -> BorrowedFd<'_> {
+        self.maps.sockets.as_fd()
+    }
+
+    /// What was counted up to now, by this program and those it took the place of.
+    pub fn counted(&self) -> Steered {
+        self.maps.cpus.iter().fold(Steered::default(), |sum, cpu| {
+            let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+            Steered {
+                seen: sum.seen.wrapping_add(load(&cpu.seen)),
+                seen_bytes: sum.seen_bytes.wrapping_add(load(&cpu.seen_bytes)),
+                wanted: sum.wanted.wrapping_add(load(&cpu.wanted)),
+                wanted_bytes: sum.wanted_bytes.wrapping_add(load(&cpu.wanted_bytes)),
+            }
+        })
+    }
+
+    /// Does the expression want this frame? Runs the program, which counts it. An error also where the kernel runs none on
+    /// such a frame: one without a link header.
+    pub fn test_run(&self, frame: &[u8]) -> Result<bool, TapError> {
+        let before = self.counted();
+        sys::test_run(self.program(), frame, 1)
+            .map_err(|error| TapError::System("the program could not be run", error))?;
+        Ok(self.counted().wanted != before.wanted)
+    }
+
+    fn load(maps: Arc<Maps>, expression: Option<&Program>) -> Result<Steer, TapError> {
+        let code = maps.code(expression)?;
+        let program = sys::load_xdp("streamline_xdp", &code).map_err(TapError::Load)?;
+        Ok(Steer { maps, program })
+    }
+}
+
+/// Does the program say what the interpreter says? On maps of its own, so that nothing is counted that did not come.
+fn check(expression: Option<&Program>) -> Result<(), TapError> {
+    let Some(program) = expression else { return Ok(()) };
+    let (trial, interpreter) = (Steer::load(Arc::new(Maps::new(1)?), expression)?, Interpreter::new(program));
+    for frame in crate::probe::frames(program) {
+        // Not every kernel runs every frame.
+        let Ok(wanted) = trial.test_run(&frame) else { continue };
+        if wanted != (interpreter.run(&frame, frame.len() as u32) != 0) {
+            return Err(TapError::Verdict(frame));
+        }
+    }
+    Ok(())
+}
+
+impl Maps {
+    fn new(queues: u32) -> Result<Maps, TapError> {
+        let system = |what| move |error| TapError::System(what, error);
+        let make = |kind, name, bytes, entries, flags| {
+            sys::create_map(kind, name, bytes, entries, flags).map_err(system("the kernel gave no map"))
+        };
+        let cpus = sys::possible_cpus();
+        let count_bytes = (cpus as usize * size_of::<CpuCounts>()).next_multiple_of(PAGE_BYTES);
+        let counts = make(MapKind::Array, "sl_steered", count_bytes as u32, 1, MMAPABLE)?;
+        let mapping = Mapping::of(counts.as_fd(), count_bytes, Access::Read);
+        let mapping = mapping.map_err(system("the counters were not mapped"))?;
+        let page = |cpu: u32| Shared::in_mapping(&mapping, cpu as usize * size_of::<CpuCounts>());
+        Ok(Maps {
+            head: make(MapKind::PerCpuArray, "sl_head", facts::BYTES, 1, 0)?,
+            cpus: (0..cpus).filter_map(page).collect(),
+            counts,
+            sockets: make(MapKind::Sockets, "sl_sockets", 4, queues.max(1), 0)?,
+        })
+    }
+
+    /// The whole program.
+    fn code(&self, expression: Option<&Program>) -> Result<Vec<Instruction>, TapError> {
+        let mut code = Code::fetching_by(Helper::XdpLoadBytes);
+        let (all, accept, pass) = (code.label(), code.label(), code.label());
+        code.copy(R6, R1);
+        code.store_constant(Width::Eight, Frame, stack::SCRATCH, 0);
+        code.set_map(R1, self.head.as_fd());
+        code.copy(R2, Frame);
+        code.alu(Alu::Add, R2, stack::SCRATCH.into());
+        code.call(Helper::MapLookup);
+        code.jump_if(Compare::Equal, R0, 0, pass);
+        code.copy(R7, R0);
+        code.copy(R1, R6);
+        code.call(Helper::XdpBufferLength);
+        code.copy(R8, R0);
+        code.store(Width::Eight, R7, facts::WIRE, R8);
+        code.store_constant(Width::Eight, R7, facts::SHIFT, 0);
+        self.count_seen(&mut code, pass);
+        // The frame's first bytes.
+        code.copy(R4, R8);
+        code.jump_if(Compare::Less, R4, HEAD_BYTES as i32, all);
+        code.set(R4, HEAD_BYTES as i32);
+        code.place(all);
+        code.jump_if(Compare::Less, R4, 1, pass);
+        code.jump_if(Compare::Greater, R4, HEAD_BYTES as i32, pass);
+        code.store(Width::Eight, R7, facts::HEAD, R4);
+        code.copy(R3, R7);
+        code.set(R2, 0);
+        code.copy(R1, R6);
+        code.load_bytes();
+        code.jump_if(Compare::NotEqual, R0, 0, pass);
+        if let Some(program) = expression {
+            lower(&mut code, program, Entry::START, accept, pass)
+                .map_err(|refusal| TapError::Expression(0, refusal))?;
+        }
+        code.place(accept);
+        code.load(Width::Eight, R1, Frame, stack::COUNTS);
+        add_constant(&mut code, R1, count::WANTED, 1);
+        code.load(Width::Eight, R2, R7, facts::WIRE);
+        add_register(&mut code, R1, count::WANTED_BYTES, R2);
+        code.load(Width::Four, R2, R6, QUEUE);
+        code.set_map(R1, self.sockets.as_fd());
+        code.set(R3, PASS);
+        code.call(Helper::RedirectMap);
+        code.exit();
+        code.place(pass);
+        code.set(R0, PASS);
+        code.exit();
+        code.finish().map_err(TapError::Code)
+    }
+
+    /// This processor's counters, and what was seen: `R8` bytes.
+    fn count_seen(&self, code: &mut Code, end: crate::code::Label) {
+        code.call(Helper::SmpProcessorId);
+        code.jump_if(Compare::AtLeast, R0, self.cpus.len() as i32, end);
+        code.alu(Alu::ShiftLeft, R0, size_of::<CpuCounts>().trailing_zeros() as i32);
+        code.set_map_value(R1, self.counts.as_fd(), 0);
+        code.alu_register(Alu::Add, R1, R0);
+        code.store(Width::Eight, Frame, stack::COUNTS, R1);
+        add_constant(code, R1, count::SEEN, 1);
+        add_register(code, R1, count::SEEN_BYTES, R8);
+    }
+}
+
+/// Offsets in [`CpuCounts`].
+mod count {
+    use super::CpuCounts;
+    pub const SEEN: i16 = std::mem::offset_of!(CpuCounts, seen) as i16;
+    pub const SEEN_BYTES: i16 = std::mem::offset_of!(CpuCounts, seen_bytes) as i16;
+    pub const WANTED: i16 = std::mem::offset_of!(CpuCounts, wanted) as i16;
+    pub const WANTED_BYTES: i16 = std::mem::offset_of!(CpuCounts, wanted_bytes) as i16;
+}

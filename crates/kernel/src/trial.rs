@@ -1,0 +1,90 @@
+//! Expressions tried together before they are asked about a device's packets: the program that would be attached, on maps of
+//! its own and with nothing but test runs, must set the bits that the interpreter says.
+//!
+//! Who only counts, or takes one in so many, is tried as if it took all: what is in question is what passes.
+
+use crate::probe;
+use crate::tap::{Expression, Tap, TapError, Way};
+use buffer::live::{LiveMemory, LiveReader, Look};
+use buffer::shared::segment::Access;
+use program::{Interpreter, Program};
+
+/// Frames at most: a few milliseconds.
+const FRAMES: usize = 256;
+
+/// Tries all expressions on frames that `new` programs should have something to say of. `tags` as for [`Tap::new`].
+pub(crate) fn check(tags: bool, expressions: &[Expression], new: &[&Program]) -> Result<(), TapError> {
+    let expressions: Vec<Expression> =
+        expressions.iter().map(|expression| Expression::new(expression.bit, expression.program.clone())).collect();
+    let each = (FRAMES / new.len().max(1)).max(1);
+    let frames = new.iter().flat_map(|program| probe::frames(program).into_iter().take(each));
+    agree(tags, &expressions, &asked(&expressions), frames)
+}
+
+/// By bit, what decides; none passes all.
+type Asked = (u64, Option<Interpreter>);
+
+fn asked(expressions: &[Expression]) -> Vec<Asked> {
+    let ready = |expression: &Expression| expression.program.as_deref().map(Interpreter::new);
+    expressions.iter().map(|expression| (1 << expression.bit, ready(expression))).collect()
+}
+
+/// Do the kernel's program of these expressions and the interpreter's say the same of these frames?
+fn agree(
+    tags: bool,
+    expressions: &[Expression],
+    asked: &[Asked],
+    frames: impl Iterator<Item = Vec<u8>>,
+) -> Result<(), TapError> {
+    let mut tap = Tap::new(1, tags)?;
+    tap.prepare(Way::In)?;
+    tap.put(expressions)?;
+    let memory = LiveMemory::map(tap.areas(), tap.geometry(), Access::Read);
+    let memory = memory.map_err(|error| TapError::System("the ring of a trial was not mapped", error))?;
+    let mut reader = LiveReader::new(memory, u64::MAX);
+    for frame in frames {
+        // Test runs do not take every frame: none that is too short for the header it says it has.
+        if tap.test_run(Way::In, &frame, 1).is_err() {
+            continue;
+        }
+        let wanted = match reader.look() {
+            Look::Packet(packet) => packet.facts.wanted,
+            Look::More | Look::Nothing => 0,
+        };
+        if wanted != 0 {
+            reader.advance();
+        }
+        let passes = |program: &Option<Interpreter>| {
+            program.as_ref().is_none_or(|program| program.run(&frame, frame.len() as u32) != 0)
+        };
+        let expected = asked.iter().filter(|(_, program)| passes(program)).fold(0, |bits, (bit, _)| bits | bit);
+        if wanted != expected {
+            return Err(TapError::Verdict(frame));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use testkit::packets::to_port;
+
+    #[test]
+    fn a_program_that_says_something_else_than_the_interpreter_is_found() {
+        let to_port = |port| Arc::new(program::from_cbpf(&to_port(port)).unwrap());
+        let expression = |port| Expression::new(9, Some(to_port(port)));
+        let frames = || probe::frames(&to_port(53)).into_iter();
+        match agree(true, &[expression(53)], &asked(&[expression(53)]), frames()) {
+            Ok(()) => {}
+            Err(error) => return println!("skipped: {error}"),
+        }
+        let other = agree(true, &[expression(53)], &asked(&[expression(80)]), frames());
+        assert!(matches!(other, Err(TapError::Verdict(_))), "{other:?}");
+        let none = agree(true, &[], &asked(&[expression(53)]), frames());
+        assert!(matches!(none, Err(TapError::Verdict(_))), "{none:?}");
+        let more = agree(true, &[expression(53), Expression::new(3, None)], &asked(&[expression(53)]), frames());
+        assert!(matches!(more, Err(TapError::Verdict(_))), "{more:?}");
+    }
+}

@@ -1,0 +1,74 @@
+//! The program that takes frames away from the host: it wants what the interpreter wants, and nothing else.
+
+#[path = "expressions/mod.rs"]
+mod expressions;
+
+use expressions::{expression, seen};
+use kernel::Steer;
+use kernel::steer::Steered;
+use kernel::tap::TapError;
+use program::cbpf::Instruction;
+use program::{Compile, CompileErrorKind, Interpreter, from_cbpf};
+use testkit::random::Random;
+
+/// Expressions asked.
+const ASKED: usize = 150;
+
+/// Frames of all captures.
+const FRAMES: usize = 300;
+
+#[test]
+fn verdicts_are_the_interpreters() {
+    let first = match Steer::new(1, None) {
+        Ok(steer) => steer,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let mut random = Random(0x7357_ed01_2345_6789);
+    let frames = testkit::frames::real_and_damaged(FRAMES, &mut random);
+    let seen = seen(&frames);
+    let compiler = testkit::Compiler::new();
+    let (mut asked, mut counted, mut not_run) = (0, Steered::default(), 0);
+    while asked < ASKED {
+        let text = expression(&mut random, &seen, 2);
+        let program = match compiler.compile(&text, 1, 262_144) {
+            Ok(code) => from_cbpf(&code).unwrap(),
+            Err(error) if error.kind == CompileErrorKind::Unavailable => return println!("skipped: {error}"),
+            Err(_) => continue,
+        };
+        asked += 1;
+        // All of them count on.
+        let steer = first.with(Some(&program)).unwrap_or_else(|error| panic!("{error}: {text}"));
+        let interpreter = Interpreter::new(&program);
+        for frame in &frames {
+            let Ok(wanted) = steer.test_run(frame) else {
+                not_run += 1;
+                continue;
+            };
+            let expected = interpreter.run(frame, frame.len() as u32) != 0;
+            assert_eq!(wanted, expected, "`{text}` on {frame:02x?}");
+            let len = frame.len() as u64;
+            counted.seen += 1;
+            counted.seen_bytes += len;
+            counted.wanted += u64::from(wanted);
+            counted.wanted_bytes += if wanted { len } else { 0 };
+        }
+    }
+    assert_eq!((first.counted(), first.counted().left()), (counted, counted.seen - counted.wanted));
+    println!("{asked} expressions: {counted:?}, {not_run} not run");
+    assert!(counted.wanted > counted.seen / 20 && counted.left() > counted.seen / 20);
+    assert!(not_run < counted.seen / 2, "{not_run} of {counted:?}");
+}
+
+#[test]
+fn without_an_expression_all_are_wanted_and_who_refuses_says_why() {
+    let steer = match Steer::new(4, None) {
+        Ok(steer) => steer,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    assert!(steer.test_run(&[0; 60]).unwrap());
+    // To itself: nothing that a program in the kernel may do.
+    let at = |code, k| Instruction { code, jt: 0, jf: 0, k };
+    let repeats = from_cbpf(&[at(0x30, 0), at(0x04, 1), at(0x05, -2_i32 as u32), at(0x06, 0)]).unwrap();
+    assert!(repeats.repeats());
+    assert!(matches!(steer.with(Some(&repeats)), Err(TapError::Expression(..))));
+}
