@@ -54,6 +54,8 @@ failed, 2 the request or the command line is wrong.";
 #[derive(Subcommand)]
 enum Command {
     Run(commands::run::Args),
+    #[command(hide = true)]
+    Sharer(commands::sharer::Args),
     Check(commands::check::Args),
     Explain(commands::explain::Args),
     Fmt(commands::fmt::Args),
@@ -89,6 +91,7 @@ enum Exit {
 fn main() -> ExitCode {
     let exit = match Cli::parse_from(commands::extcap::arguments(std::env::args_os())).command {
         Command::Run(args) => commands::run::run(&args),
+        Command::Sharer(args) => commands::sharer::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Explain(args) => commands::explain::run(&args),
         Command::Fmt(args) => commands::fmt::run(&args),

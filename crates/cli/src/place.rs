@@ -17,12 +17,22 @@ pub(crate) struct PlaceArgs {
     /// Leave selectors out of the kernel: devices give all their packets, as files do
     #[arg(long)]
     no_push_down: bool,
+
+    /// What parses packets may run once for several requests that begin alike, in a process of this user; as `set share=yes`
+    /// in the request
+    #[arg(long, env = "STREAMLINE_SHARE", value_parser = clap::builder::FalseyValueParser::new(), action = clap::ArgAction::SetTrue)]
+    share: bool,
 }
 
 impl PlaceArgs {
     /// A session there.
     pub(crate) fn session(&self) -> Session {
-        Session::new().devices_at(self.place()).push_down(!self.no_push_down)
+        let session = Session::new().devices_at(self.place()).push_down(!self.no_push_down).share(self.share);
+        match std::env::current_exe() {
+            Ok(program) => session.sharer(vec![program.into(), "sharer".into()]),
+            // One that is there already will do.
+            Err(_) => session,
+        }
     }
 
     /// Where devices are opened.

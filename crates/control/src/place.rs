@@ -8,7 +8,7 @@ use crate::space::{Before, Space, level};
 use engine::{Edge, Node, NodeId, Plan};
 use filter::{ClassUse, Spaces};
 use request::{Diagnostic, Span};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A plan, and what people should know about each node of it.
 #[derive(Clone, Debug)]
@@ -38,9 +38,9 @@ pub struct Site {
     pub vertex: NodeId,
 }
 
-/// (node of the graph, name of a space): a space that refused a node it had offered to run.
+/// (node of the graph, name of a space): a space that will not run a node it had offered to run, and why.
 #[derive(Clone, Debug, Default)]
-pub struct Refused(pub BTreeSet<(NodeId, String)>);
+pub struct Refused(pub BTreeMap<(NodeId, String), String>);
 
 /// Places a graph.
 pub fn place(graph: Graph, spaces: &[Box<dyn Space + '_>], refused: &Refused) -> Result<Design, Diagnostic> {
@@ -156,9 +156,9 @@ fn choose<'a, 'b>(
             objections.push(objection("lies below what comes before"));
             continue;
         }
-        if refused.0.contains(&(id, space.name().to_string())) {
-            objections.push(objection("refused when asked to prepare it"));
-            surprises.push(objection("refused when asked to prepare it"));
+        if let Some(why) = refused.0.get(&(id, space.name().to_string())) {
+            objections.push(objection(why));
+            surprises.push(objection(why));
             continue;
         }
         let before = before(space.name());

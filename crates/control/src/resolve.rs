@@ -11,10 +11,15 @@ use request::{Chain, Diagnostic, Edge, FilterCall, Item, Name, Par, Selector, Sp
 use std::collections::BTreeMap;
 
 /// Settings of a request as a whole.
-pub static SETTINGS: [Param; 2] = [
+pub static SETTINGS: [Param; 3] = [
     Param::new("workers", ParamType::Number, "threads that may run filters, at most; plans run on one as yet")
         .default("1"),
     Param::new("latency", ParamType::Duration, "how long a block may wait for others to travel with it").default("1ms"),
+    Param::new(
+        "share",
+        ParamType::Flag,
+        "what parses payload may run once for several requests of this user that begin alike on a device",
+    ),
 ];
 
 /// Resolves a whole text.

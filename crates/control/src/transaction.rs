@@ -27,14 +27,23 @@ enum Step {
 }
 
 /// Carries a design out; gives it as it came to be, which may be placed differently than it was.
-pub fn carry_out(mut design: Design, spaces: &mut [Box<dyn Space + '_>]) -> Result<Design, Trouble> {
-    let mut refused = Refused::default();
+pub fn carry_out(design: Design, spaces: &mut [Box<dyn Space + '_>]) -> Result<Design, Trouble> {
+    carry_out_but(design, Refused::default(), spaces)
+}
+
+/// The same, where it is known already of some spaces that they will not run what they offer to.
+pub fn carry_out_but(
+    mut design: Design,
+    mut refused: Refused,
+    spaces: &mut [Box<dyn Space + '_>],
+) -> Result<Design, Trouble> {
     loop {
         match attempt(&design, spaces) {
             Ok(()) => return Ok(design),
-            Err((node, space, StepError { refused: true, .. })) => {
+            Err((node, space, StepError { refused: true, error })) => {
                 // Each turn leaves out one more (node, space), so this ends.
-                refused.0.insert((design.sites[node.index()].vertex, space));
+                let why = format!("refused when asked to prepare it: {}", error.message);
+                refused.0.insert((design.sites[node.index()].vertex, space), why);
                 design = place(design.graph, spaces, &refused).map_err(Trouble::Request)?;
             }
             Err((node, _, StepError { error, .. })) => return Err(trouble(&design, node, error)),

@@ -2,7 +2,7 @@
 //!
 //! In: steps of a transaction. Out: a [`Worker`] with everything that was prepared, connected and activated.
 
-use crate::live_space::Left;
+use crate::session::Left;
 use control::{Before, Offer, Space, StepError};
 use engine::{Edge, Node, NodeId, Plan, Task, Worker};
 use filter::run::Instance;
@@ -22,6 +22,11 @@ impl AppSpace {
         AppSpace { env, prepared: BTreeMap::new(), edges: 0, active: 0 }
     }
 
+    /// Puts another instance in the place of the one that was prepared.
+    pub(crate) fn replace(&mut self, id: NodeId, instance: Instance) {
+        self.prepared.insert(id, Some(instance));
+    }
+
     /// A worker for the rest of a plan, of which everything else runs elsewhere and comes from there as sources.
     ///
     /// # Panics
@@ -32,7 +37,7 @@ impl AppSpace {
         assert_eq!((self.active, self.edges <= edges), (mine, true), "everything is connected and active");
         let instances = left.into_iter().map(|left| match left {
             Left::Node(id) => self.prepared.remove(&id).expect("every node was prepared"),
-            Left::Source(_, source) => Some(source),
+            Left::Given(_, instance) => Some(instance),
         });
         Worker::new(rest, instances.collect())
     }

@@ -11,8 +11,9 @@
 //! ```
 //!
 //! [`session`] is the way in; `app_space` is the space that runs filters in this process, `live_space`
-//! the one that has programs of theirs run in the kernel; [`devices`] says how live devices are reached, [`frames`] how a
-//! request's frames are had as a capture, [`running`] how others look at a request that runs.
+//! the one that has programs of theirs run in the kernel, [`shared`] the one that has filters run once for several requests, and
+//! the process that does; [`devices`] says how live devices are reached, [`frames`] how a request's frames are had as a capture,
+//! [`running`] how others look at a request that runs.
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +23,7 @@ pub mod frames;
 mod live_space;
 pub mod running;
 pub mod session;
+pub mod shared;
 
 pub use base::atomic::StopFlag;
 pub use control::explain;

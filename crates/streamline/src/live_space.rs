@@ -1,7 +1,7 @@
 //! The space `kernel`: devices, and selectors on what they give, run where the packets are.
 //!
 //! In: steps of a transaction. Out: a [`Tap`] for every place where packets leave this space, and the part of the plan
-//! that is left for a worker: all that ran down here becomes a source there.
+//! that is left for a worker ([`rest`]): all that runs further down becomes a source there.
 //!
 //! Nothing is opened before everything is connected: which selectors stand between a device and an edge that leaves is
 //! known only then. Whatever a selector cannot do here is refused, and placed one space higher.
@@ -14,6 +14,8 @@
 //! What the filters above cannot want stays here, too, even where none of them can run here: they say what a packet must be
 //! ([`filter::Kind::narrow`]), and what is something else for sure is not captured.
 
+use crate::session::{Left, Rest};
+use crate::shared::space::NAME as SHARED;
 use capture::{ETHERNET, Share, Tap, Trouble, Wish, writer::TroubleKind};
 use control::{Before, Offer, Space, StepError};
 use engine::{Edge, Node, NodeId, Plan, Task};
@@ -198,62 +200,6 @@ impl LiveSpace {
         program::narrow::program(&wanted?)
     }
 
-    /// The part of a plan that is left for a worker, and for each of its nodes the node of the whole plan it was, or the
-    /// source it has become.
-    pub(crate) fn rest(mut self, plan: &Plan) -> (Plan, Vec<Left>) {
-        let mut rest = Plan::default();
-        let mut left = Vec::new();
-        // By node of the whole plan; only those that stay have one.
-        let mut places: Vec<Option<NodeId>> = vec![None; plan.nodes.len()];
-        let here = |id: NodeId| plan.nodes[id.index()].space == NAME;
-        let ids = || (0..plan.nodes.len()).map(|index| NodeId(index as u32));
-        let mut pushed = Vec::new();
-        for id in ids() {
-            let node = &plan.nodes[id.index()];
-            if !here(id) {
-                places[id.index()] = Some(NodeId(rest.nodes.len() as u32));
-                pushed.push(node.edges.clone());
-                rest.nodes.push(Node { edges: Vec::new(), ..node.clone() });
-                left.push(Left::Node(id));
-                continue;
-            }
-            let edges: Vec<Edge> = node.edges.iter().filter(|edge| !here(edge.to)).cloned().collect();
-            let mut push = |label, task, source| {
-                pushed.push(edges.clone());
-                rest.nodes.push(Node { label, task, space: NAME.into(), input: Default::default(), edges: Vec::new() });
-                left.push(Left::Source(id, source));
-            };
-            let is_count = matches!(&node.task, Task::Filter { kind, .. } if counts(kind));
-            let (mut labels, mut counted) = (Vec::new(), Vec::new());
-            for (path, opened) in self.opened.remove(&id).unwrap_or_default() {
-                let Some((kind, params)) = path.first().and_then(|first| self.device(plan, *first)) else { continue };
-                let task = Task::Filter { kind, params: params.clone() };
-                match opened {
-                    Opened::Tap(tap) if is_count => {
-                        labels.push(self.label(&path));
-                        counted.push(*tap);
-                    }
-                    Opened::Tap(tap) => push(self.label(&path), task, filters::ethernet::source(*tap, &params)),
-                    Opened::Own(source) => push(self.label(&path), task, source),
-                }
-            }
-            if !counted.is_empty() {
-                // One record, wherever its packets come from.
-                push(labels.join(" + "), node.task.clone(), filters::count::source(counted));
-            }
-        }
-        for (node, edges) in rest.nodes.iter_mut().zip(pushed) {
-            let moved = edges.into_iter().filter_map(|edge| Some(Edge { to: places[edge.to.index()]?, ..edge }));
-            node.edges = moved.collect();
-        }
-        for node in &mut rest.nodes {
-            if let Task::Choose(choice) = &mut node.task {
-                choice.renumber(&|id| places[id.index()].unwrap_or(id));
-            }
-        }
-        (rest, left)
-    }
-
     /// What people know a path by.
     fn label(&self, path: &[NodeId]) -> String {
         let labels = path.iter().filter_map(|id| self.nodes.get(id)).map(|node| node.label.as_str());
@@ -268,20 +214,65 @@ impl LiveSpace {
     }
 }
 
-/// What a node of the rest is.
-pub(crate) enum Left {
-    /// A node of the whole plan, as it was.
-    Node(NodeId),
-    /// What was pushed down, as a source; the last node of the whole plan that it stands for.
-    Source(NodeId, Instance),
-}
-
-impl Left {
-    /// The node of the whole plan that gives what this gives.
-    pub(crate) fn origin(&self) -> NodeId {
-        let (Left::Node(id) | Left::Source(id, _)) = self;
-        *id
+/// The part of a plan that is left for a worker: what runs in the kernel, and what others run for this request (by node of
+/// the plan: its name and its source), have become sources.
+pub(crate) fn rest(mut live: LiveSpace, mut inlets: BTreeMap<NodeId, (String, Instance)>, plan: &Plan) -> Rest {
+    let mut rest = Plan::default();
+    let mut left = Vec::new();
+    // By node of the whole plan; only those that stay have one.
+    let mut places: Vec<Option<NodeId>> = vec![None; plan.nodes.len()];
+    let is_below = |id: NodeId| [NAME, SHARED].contains(&plan.nodes[id.index()].space.as_str());
+    let ids = || (0..plan.nodes.len()).map(|index| NodeId(index as u32));
+    let mut pushed = Vec::new();
+    for id in ids() {
+        let node = &plan.nodes[id.index()];
+        if !is_below(id) {
+            places[id.index()] = Some(NodeId(rest.nodes.len() as u32));
+            pushed.push(node.edges.clone());
+            rest.nodes.push(Node { edges: Vec::new(), ..node.clone() });
+            left.push(Left::Node(id));
+            continue;
+        }
+        let edges: Vec<Edge> = node.edges.iter().filter(|edge| !is_below(edge.to)).cloned().collect();
+        let mut push = |label, task, source| {
+            let space = node.space.clone();
+            pushed.push(edges.clone());
+            rest.nodes.push(Node { label, task, space, input: Default::default(), edges: Vec::new() });
+            left.push(Left::Given(id, source));
+        };
+        if let Some((label, inlet)) = inlets.remove(&id) {
+            // Its kind says that it is a source, and nothing else of it counts here.
+            push(label, Task::Filter { kind: &filters::ethernet::KIND, params: Params::new() }, inlet);
+        }
+        let is_count = matches!(&node.task, Task::Filter { kind, .. } if counts(kind));
+        let (mut labels, mut counted) = (Vec::new(), Vec::new());
+        for (path, opened) in live.opened.remove(&id).unwrap_or_default() {
+            let Some((kind, params)) = path.first().and_then(|first| live.device(plan, *first)) else { continue };
+            let task = Task::Filter { kind, params: params.clone() };
+            match opened {
+                Opened::Tap(tap) if is_count => {
+                    labels.push(live.label(&path));
+                    counted.push(*tap);
+                }
+                Opened::Tap(tap) => push(live.label(&path), task, filters::ethernet::source(*tap, &params)),
+                Opened::Own(source) => push(live.label(&path), task, source),
+            }
+        }
+        if !counted.is_empty() {
+            // One record, wherever its packets come from.
+            push(labels.join(" + "), node.task.clone(), filters::count::source(counted));
+        }
     }
+    for (node, edges) in rest.nodes.iter_mut().zip(pushed) {
+        let moved = edges.into_iter().filter_map(|edge| Some(Edge { to: places[edge.to.index()]?, ..edge }));
+        node.edges = moved.collect();
+    }
+    for node in &mut rest.nodes {
+        if let Task::Choose(choice) = &mut node.task {
+            choice.renumber(&|id| places[id.index()].unwrap_or(id));
+        }
+    }
+    Rest { plan: rest, left }
 }
 
 /// The name of this space.
@@ -398,6 +389,10 @@ impl Space for LiveSpace {
     }
 
     fn connect(&mut self, from: NodeId, edge: &Edge, to: &Node) -> Result<(), StepError> {
+        if to.space == SHARED {
+            // Whoever runs it takes its packets from the kernel, too.
+            return Ok(());
+        }
         let narrow = match &to.task {
             Task::Filter { kind, params } if self.push_down => kind.narrow.and_then(|narrow| narrow(params)),
             Task::Filter { .. } | Task::Choose(_) => None,

@@ -3,15 +3,24 @@
 use crate::app_space::AppSpace;
 use crate::devices::Place;
 use crate::devices::auto::AutoDevices;
-use crate::live_space::{Left, LiveSpace};
+use crate::live_space::{LiveSpace, rest};
 use crate::running::edges::EdgeNames;
+use crate::shared::client::Joiner;
+use crate::shared::prefix::{self, Prefix};
+use crate::shared::space::{Join, NAME as SHARED, SharedSpace};
+use crate::shared::stage::Bases;
 use base::atomic::StopFlag;
-use control::transaction::Trouble;
-use control::{Design, Registry, Space, carry_out, design};
-use engine::{End, Report, Worker};
-use filter::{Env, Failure, Kind, Output, Schema, Types};
+use control::place::{Refused, place};
+use control::transaction::{Trouble, carry_out_but};
+use control::{Design, Registry, Space, design};
+use engine::{Edge, End, Node, NodeId, Report, Task, Worker};
+use filter::param::Value;
+use filter::{Env, Failure, Kind, Output, Params, Schema, Types};
+use filters::shared::Continuity;
+use filters::shared::outlet::{Slot, outlet};
 use request::{Diagnostic, Text};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::sync::Arc;
 
@@ -72,6 +81,8 @@ pub struct Session {
     env: Env,
     devices: Arc<AutoDevices>,
     push_down: bool,
+    share: bool,
+    sharer: Option<Vec<OsString>>,
 }
 
 impl Default for Session {
@@ -95,7 +106,7 @@ impl Session {
         let auto = Arc::new(AutoDevices::new(Place::default()));
         let devices = Arc::<AutoDevices>::clone(&auto);
         let env = Env { input: Types::NONE, stdout, compiler: Arc::new(libpcap::Lazy::new()), devices, schemas };
-        Session { registry, env, devices: auto, push_down: true }
+        Session { registry, env, devices: auto, push_down: true, share: false, sharer: None }
     }
 
     /// Opens devices there.
@@ -131,6 +142,21 @@ impl Session {
         &self.env
     }
 
+    /// May what parses payload run once for several requests that begin alike, where a request does not say (`set share=`)?
+    #[must_use]
+    pub fn share(mut self, share: bool) -> Session {
+        self.share = share;
+        self
+    }
+
+    /// The command that becomes the process which runs them: it is given the daemon's socket as one more argument, and ends as
+    /// [`shared::server`](crate::shared::server) does. Without it only one that is there already is used.
+    #[must_use]
+    pub fn sharer(mut self, command: Vec<OsString>) -> Session {
+        self.sharer = Some(command);
+        self
+    }
+
     fn live_space(&self) -> LiveSpace {
         LiveSpace::new(Arc::clone(&self.env.devices), Arc::clone(&self.env.compiler), self.push_down)
     }
@@ -138,25 +164,205 @@ impl Session {
     /// Checks a request and places it, but opens nothing.
     pub fn design(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Design, Error> {
         let text = self.parse(source, variables)?;
-        let spaces: Vec<Box<dyn Space>> = vec![Box::new(AppSpace::new(self.env.clone())), Box::new(self.live_space())];
-        Ok(design(&text, &self.registry, &spaces)?)
+        let mut spaces = self.own_spaces();
+        let first = design(&text, &self.registry, &spaces)?;
+        if !self.wants_to_share(&first) {
+            return Ok(first);
+        }
+        spaces.push(Box::new(SharedSpace::new(None, self.nobody_to_share_with(), Vec::new())));
+        Ok(place_shared(first, &spaces)?.0)
+    }
+
+    fn own_spaces(&self) -> Vec<Box<dyn Space>> {
+        vec![Box::new(AppSpace::new(self.env.clone())), Box::new(self.live_space())]
+    }
+
+    fn wants_to_share(&self, design: &Design) -> bool {
+        match design.graph.settings.get("share") {
+            Some(Value::Flag(share)) => *share,
+            _ => self.share,
+        }
+    }
+
+    /// Why nobody can run a part of a request for this session, whatever the request is.
+    fn nobody_to_share_with(&self) -> Option<String> {
+        if !self.push_down {
+            return Some("it leaves out in the kernel what nobody can want".into());
+        }
+        self.devices.daemon().is_none().then(|| "it takes packets from a daemon, and none is used here".into())
     }
 
     /// Prepares a request to run: everything it needs is open, or nothing is.
     pub fn prepare(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Job, Error> {
         let text = self.parse(source, variables)?;
         self.devices.set_purpose(source);
+        let first = design(&text, &self.registry, &self.own_spaces())?;
+        if !self.wants_to_share(&first) {
+            return self.carry_out(first, None, |_, _, _| {});
+        }
+        let daemon = self.devices.daemon().unwrap_or_default();
+        let mut joiner = Joiner::new(daemon, self.sharer.clone(), source);
+        self.carry_out(first, Some(&mut joiner), |_, _, _| {})
+    }
+
+    /// Carries a design out. Filters run in the space `shared` where there is somebody to ask. `change` sees what is left for
+    /// the worker.
+    fn carry_out(
+        &self,
+        first: Design,
+        sharer: Option<&mut dyn Join>,
+        change: impl FnOnce(&Design, &mut AppSpace, &mut Rest),
+    ) -> Result<Job, Error> {
+        let asked = sharer.is_some();
         let mut app = AppSpace::new(self.env.clone());
         let mut live = self.live_space();
+        let mut shared = SharedSpace::new(sharer, self.nobody_to_share_with(), prefix::prefixes(&first));
         let mut spaces: Vec<Box<dyn Space + '_>> = vec![Box::new(&mut app), Box::new(&mut live)];
-        let placed = design(&text, &self.registry, &spaces)?;
-        let design = carry_out(placed, &mut spaces)?;
+        let (placed, refused) = if asked {
+            spaces.push(Box::new(&mut shared));
+            place_shared(first, &spaces)?
+        } else {
+            (first, Refused::default())
+        };
+        let design = carry_out_but(placed, refused, &mut spaces)?;
         drop(spaces);
-        let (rest, left) = live.rest(&design.plan);
+        let mut left = rest(live, shared.into_inlets(), &design.plan);
+        change(&design, &mut app, &mut left);
+        let sharing = asked.then(|| sharing(&design));
+        let Rest { plan, left } = left;
         let origins: Vec<_> = left.iter().map(Left::origin).collect();
-        let edges = EdgeNames::new(&design, &rest, &origins);
-        let worker = app.into_worker(&rest, left);
-        Ok(Job { design, edges, worker })
+        let edges = EdgeNames::new(&design, &plan, &origins);
+        let worker = app.into_worker(&plan, left);
+        Ok(Job { design, edges, sharing, worker })
+    }
+
+    /// A prefix as the request that runs it: it ends in a place of its own.
+    fn prefix_design(&self, text: &str) -> Result<Design, Error> {
+        let text = self.parse(&format!("{text} | drop"), &BTreeMap::new())?;
+        Ok(design(&text, &self.registry, &self.own_spaces())?)
+    }
+
+    /// Where a prefix, and what it begins with, may be read by others: the text of each such place, from the source down.
+    pub(crate) fn prefixes_of(&self, text: &str) -> Result<Vec<String>, Error> {
+        let cuts = cuts(&self.prefix_design(text)?);
+        Ok(cuts.into_iter().map(|(_, prefix, _)| prefix.text).collect())
+    }
+
+    /// Prepares a prefix to run, with an outlet at each place where it may be read. It goes on from what runs already.
+    pub(crate) fn prepare_prefix(&self, text: &str, mut bases: Bases) -> Result<Prepared, Error> {
+        self.devices.set_purpose(&format!("shared: {text}"));
+        let mut outlets = Vec::new();
+        let bases = (!bases.0.is_empty()).then_some(&mut bases as &mut dyn Join);
+        let job = self.carry_out(self.prefix_design(text)?, bases, |design, app, rest| {
+            for (id, prefix, continuity) in cuts(design) {
+                // What runs below is read there.
+                let Some(at) = rest.left.iter().position(|left| left.is_node(id)) else { continue };
+                let slot = Slot::new();
+                let instance = outlet(Arc::clone(&slot), continuity);
+                let end = design.plan.nodes[id.index()].edges.iter().find(|edge| is_end(design, edge.to));
+                match end {
+                    // What would drop everything stands where the last outlet goes.
+                    Some(edge) => app.replace(edge.to, instance),
+                    None => rest.add(at, id, instance),
+                }
+                outlets.push((prefix.text, continuity, slot));
+            }
+        })?;
+        Ok(Prepared { job, outlets })
+    }
+}
+
+/// A prefix that is ready to run, and the places where it may be read, from the source down.
+pub(crate) struct Prepared {
+    pub(crate) job: Job,
+    pub(crate) outlets: Vec<(String, Continuity, Arc<Slot>)>,
+}
+
+/// Nodes of a design that others may read from, from the source down: all blocks of the design go through each of them.
+fn cuts(design: &Design) -> Vec<(NodeId, Prefix, Continuity)> {
+    let prefixes = prefix::prefixes(design);
+    let cuts = (0..prefixes.len()).zip(prefixes).filter_map(|(index, prefix)| {
+        let id = NodeId(index as u32);
+        let (prefix, continuity) =
+            prefix.and_then(|prefix| prefix.continuity.map(|continuity| (prefix, continuity)))?;
+        let runs_for_all = match &design.plan.nodes[index].task {
+            Task::Filter { kind, params } => prefix::is_shareable(kind, params).is_ok(),
+            Task::Choose(_) => true,
+        };
+        (runs_for_all && !is_end(design, id)).then_some((id, prefix, continuity))
+    });
+    cuts.collect()
+}
+
+fn is_end(design: &Design, id: NodeId) -> bool {
+    let node = &design.plan.nodes[id.index()];
+    matches!(&node.task, Task::Filter { kind, .. } if std::ptr::eq(*kind, &filters::drop::KIND))
+}
+
+/// Places a design anew with the space `shared`, as far as that pays.
+fn place_shared(first: Design, spaces: &[Box<dyn Space + '_>]) -> Result<(Design, Refused), Diagnostic> {
+    let mut refused = Refused::default();
+    let mut design = place(first.graph, spaces, &refused)?;
+    loop {
+        let unfit = prefix::unfit(&design);
+        if unfit.0.is_empty() {
+            return Ok((design, refused));
+        }
+        // Each turn leaves out more of its nodes, so this ends.
+        refused.0.extend(unfit.0);
+        design = place(design.graph, spaces, &refused)?;
+    }
+}
+
+/// What runs for several requests; else why nothing does.
+fn sharing(design: &Design) -> Result<Vec<String>, String> {
+    let nodes = design.plan.nodes.iter().zip(&design.sites);
+    let shared: Vec<String> =
+        nodes.clone().filter(|(node, _)| node.space == SHARED).map(|(node, _)| node.label.clone()).collect();
+    if !shared.is_empty() {
+        return Ok(shared);
+    }
+    // The reason of the first filter that might have been.
+    let why = nodes.filter_map(|(_, site)| site.why.split_once("(shared: ")).map(|(_, why)| why.trim_end_matches(')'));
+    Err(why.map(String::from).next().unwrap_or_else(|| "nothing of it parses packets of a device".into()))
+}
+
+/// What is left for a worker: everything else runs elsewhere, and comes from there as sources.
+pub(crate) struct Rest {
+    pub(crate) plan: engine::Plan,
+    /// By node of the rest.
+    pub(crate) left: Vec<Left>,
+}
+
+impl Rest {
+    /// Adds a node at the end, which gets what this one gives.
+    fn add(&mut self, from: usize, origin: NodeId, instance: filter::run::Instance) {
+        let task = Task::Filter { kind: &filters::drop::KIND, params: Params::new() };
+        let to = NodeId(self.plan.nodes.len() as u32);
+        let (space, input) = ("app".to_string(), Types::ANY);
+        self.plan.nodes.push(Node { label: SHARED.into(), task, space, input, edges: Vec::new() });
+        self.plan.nodes[from].edges.push(Edge { to, select: None, cut: false });
+        self.left.push(Left::Given(origin, instance));
+    }
+}
+
+/// What a node of the rest is.
+pub(crate) enum Left {
+    /// A node of the whole plan, as it was.
+    Node(NodeId),
+    /// What comes from elsewhere, as a source, or goes there; the node of the whole plan that gives what this is about.
+    Given(NodeId, filter::run::Instance),
+}
+
+impl Left {
+    /// The node of the whole plan that gives what this gives.
+    pub(crate) fn origin(&self) -> NodeId {
+        let (Left::Node(id) | Left::Given(id, _)) = self;
+        *id
+    }
+
+    fn is_node(&self, id: NodeId) -> bool {
+        matches!(self, Left::Node(one) if *one == id)
     }
 }
 
@@ -166,6 +372,8 @@ pub struct Job {
     pub design: Design,
     /// What its edges are called.
     pub edges: EdgeNames,
+    /// Where it was to be shared: which of its filters run once for several requests; else why none does.
+    pub sharing: Option<Result<Vec<String>, String>>,
     worker: Worker,
 }
 

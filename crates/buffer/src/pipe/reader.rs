@@ -130,6 +130,8 @@ pub struct ReaderStat {
     pub kind: RingKind,
     /// Longest block in bytes; of a stream, bytes the ring holds.
     pub block_bytes: u64,
+    /// Units the ring holds: of a ring with descriptors, blocks.
+    pub units: u64,
     /// Generation of a named ring; 0 of others.
     pub generation: u32,
     /// The contract in force.
@@ -258,6 +260,7 @@ impl PipeReader {
         ReaderStat {
             kind: reader.layout().kind(),
             block_bytes: reader.layout().block_bytes(),
+            units: reader.layout().units(),
             generation: match &self.source {
                 Source::Named(reader, _) => reader.generation(),
                 Source::Local(..) => 0,

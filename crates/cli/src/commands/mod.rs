@@ -15,6 +15,7 @@ pub(crate) mod pcap;
 pub(crate) mod pipe;
 pub(crate) mod ps;
 pub(crate) mod run;
+pub(crate) mod sharer;
 pub(crate) mod stats;
 pub(crate) mod top;
 pub(crate) mod watch;

@@ -3,15 +3,19 @@
 use crate::Exit;
 use crate::progress::count;
 use crate::table::columns;
+use buffer::keeper::client::Named;
 use capture::client::Client;
 use capture::protocol::DaemonState;
 use capture::taps::RingState;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use streamline::running;
 use streamline::running::client::Request;
 use streamline::running::place::Id;
+use streamline::shared;
+use streamline::shared::protocol::SharerState;
 
 /// Show who uses the daemon, what its rings have seen, and which requests run
 ///
@@ -67,8 +71,16 @@ pub(crate) fn run(args: &Args) -> Exit {
         Ok(client.map_or_else(|_| Ok(DaemonState::default()), |client| client.state()))
     };
     match state {
-        Ok(Ok(state)) if args.json => crate::print_data(&format!("{:#}\n", as_json(&state, &requests))),
-        Ok(Ok(state)) => crate::print_data(&text(&state, &requests)),
+        Ok(Ok(state)) => {
+            let shared = sharer(&args.daemon, "streamline ps").unwrap_or_default();
+            if args.json {
+                let mut all = as_json(&state, &requests);
+                all["shared"] = shared_as_json(&shared);
+                crate::print_data(&format!("{all:#}\n"))
+            } else {
+                crate::print_data(&format!("{}{}", text(&state, &requests), shared_text(&shared)))
+            }
+        }
         Ok(Err(trouble)) => {
             tell!("error: {trouble}");
             Exit::Failed
@@ -101,6 +113,62 @@ pub(crate) fn stop(args: &StopArgs) -> Exit {
             Exit::Failed
         }
     }
+}
+
+/// What this user's requests that read from this daemon share, where they share anything.
+pub(crate) fn sharer(daemon: &Path, purpose: &str) -> Option<SharerState> {
+    shared::client::Client::connect(&shared::socket(daemon).ok()?, purpose).ok()?.state().ok()
+}
+
+/// Blocks that each reader of a ring has lost, by its process.
+fn lost(ring: &str) -> BTreeMap<i32, u64> {
+    let state = Named::at(ring).and_then(|ring| ring.state());
+    let mut lost = BTreeMap::new();
+    for reader in state.map(|state| state.readers).unwrap_or_default() {
+        *lost.entry(reader.process).or_default() += reader.lost;
+    }
+    lost
+}
+
+/// A table: prefixes, and below each its readers. Nothing where there are none.
+fn shared_text(state: &SharerState) -> String {
+    if state.prefixes.is_empty() {
+        return String::new();
+    }
+    let row = |cells: [String; 6]| cells.to_vec();
+    let mut rows = vec![row(["shared", "process", "for", "blocks", "lost", "purpose"].map(String::from))];
+    for prefix in &state.prefixes {
+        let lost = lost(&prefix.ring);
+        let (given, process) = (count(prefix.given.0), state.process.to_string());
+        rows.push(row([prefix.text.clone(), process, ago(prefix.since), given, String::new(), String::new()]));
+        for (process, purpose) in &prefix.readers {
+            let lost = lost.get(process).map_or(String::new(), |lost| count(*lost));
+            rows.push(row([
+                "  reader".into(),
+                process.to_string(),
+                String::new(),
+                String::new(),
+                lost,
+                purpose.clone(),
+            ]));
+        }
+    }
+    format!("\n{}", columns(&rows))
+}
+
+fn shared_as_json(state: &SharerState) -> serde_json::Value {
+    let prefixes = state.prefixes.iter().map(|prefix| {
+        let lost = lost(&prefix.ring);
+        let readers = prefix
+            .readers
+            .iter()
+            .map(|(process, purpose)| json!({ "process": process, "purpose": purpose, "lost": lost.get(process) }));
+        json!({
+            "prefix": prefix.text, "goes_on_from": prefix.base, "process": state.process, "since_ns": prefix.since,
+            "blocks": prefix.given.0, "bytes": prefix.given.1, "readers": readers.collect::<Vec<_>>(),
+        })
+    });
+    prefixes.collect()
 }
 
 /// How long ago, in the two largest units.

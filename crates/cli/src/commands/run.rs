@@ -51,6 +51,11 @@ pub(crate) fn run(args: &Args) -> Exit {
         Ok(job) => job,
         Err(error) => return request.tell(&error),
     };
+    if let Some(Err(why)) = &job.sharing
+        && !args.quiet
+    {
+        tell!("note: nothing of it is shared: {why}");
+    }
     let mut progress = Progress::new(args.quiet);
     // Who cannot be found runs all the same.
     let running = Running::listen(&request.source, &job).ok();

@@ -1,8 +1,8 @@
 //! Live traffic as people read it, in namespaces of the tests' own; skipped where those cannot be made.
 //!
 //! - `net` — what they share; `requests` — `streamline run` with a daemon; `lowered` — what of it runs in the kernel;
-//!   `devices` — devices that a request opens by itself; `consume` — the same, taking packets away; `programs` —
-//!   `streamline pcap`; `watching` — `streamline watch`.
+//!   `devices` — devices that a request opens by itself; `consume` — the same, taking packets away; `shared` — `run --share`;
+//!   `programs` — `streamline pcap`; `watching` — `streamline watch`.
 
 mod consume;
 mod devices;
@@ -10,4 +10,5 @@ mod lowered;
 mod net;
 mod programs;
 mod requests;
+mod shared;
 mod watching;

@@ -44,6 +44,15 @@ impl AutoDevices {
             purpose.split_whitespace().collect::<Vec<_>>().join(" ");
     }
 
+    /// The socket of the daemon that devices are opened by, where it is not this process that opens them.
+    pub(crate) fn daemon(&self) -> Option<PathBuf> {
+        match &self.place {
+            Place::Daemon(path) => Some(path.clone()),
+            Place::Anywhere => Some(capture::protocol::SOCKET.into()).filter(|path: &PathBuf| path.exists()),
+            Place::Here => None,
+        }
+    }
+
     fn choose(&self) -> Result<Chosen, Trouble> {
         // Nothing that panics under it leaves it half made.
         let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);

@@ -17,7 +17,7 @@ mod reading;
 mod writing;
 
 pub use foreign::{FOREIGN_PATH_BYTES, FOREIGN_RINGS};
-pub use name::{clear_dead, lock, remove_socket};
+pub use name::{Claimed, claim, clear_dead, give_up, lock, remove_socket};
 
 use super::message::{MESSAGE_BYTES, Message, PROTOCOL, ReaderState, Refusal, RingState, WantedReader};
 use super::place;
@@ -32,11 +32,10 @@ use base::atomic::Ordering;
 use foreign::ForeignRings;
 use generation::{Generation, Stage};
 use rustix::event::{PollFd, PollFlags};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::SocketFlags;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Clients one keeper has at a time, whatever they want.
@@ -110,16 +109,9 @@ impl Keeper {
         if let Some(folder) = path.parent().filter(|folder| *folder == place::folder()) {
             place::make_folder(folder)?;
         }
-        let lock = name::lock(path)?;
-        // Nobody keeps it: what lies there is what a killed keeper left.
-        name::remove_socket(path)?;
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
         // Who may talk to the keeper at all; who may do what is checked for each message.
         let mode = if options.policy.farthest() >= Reach::Group { 0o666 } else { 0o600 };
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-        rustix::net::listen(&listener, 64)?;
+        let Claimed { listener, lock } = claim(path, mode)?;
         let owner = policy::Peer {
             process: rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get()),
             user: rustix::process::geteuid().as_raw(),

@@ -1,8 +1,10 @@
 //! Whose a ring's name is: a lock beside its socket, which the kernel lets go of with the process that holds it, however
 //! that dies. Who has it may take away a socket that lies there, for nobody listens at it.
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 pub(super) fn lock_path(path: &Path) -> PathBuf {
@@ -30,6 +32,35 @@ pub fn lock(path: &Path) -> io::Result<OwnedFd> {
 
 /// Tries to lock the file that has the name, where others make and remove rings of this name all the time.
 const LOCK_TRIES: u32 = 16;
+
+/// A name that is this process's.
+#[derive(Debug)]
+pub struct Claimed {
+    /// Listens at the socket, without blocking.
+    pub listener: OwnedFd,
+    /// To be held as long as the name is used.
+    pub lock: OwnedFd,
+}
+
+/// Listens at a path with nobody else doing so, in place of whoever was killed there; `mode` says whom the socket lets in.
+pub fn claim(path: &Path, mode: u32) -> io::Result<Claimed> {
+    let lock = lock(path)?;
+    // Nobody keeps it: what lies there is what a killed keeper left.
+    remove_socket(path)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    rustix::net::listen(&listener, 64)?;
+    Ok(Claimed { listener, lock })
+}
+
+/// Gives a claimed name up: whoever comes next may claim it.
+pub fn give_up(path: &Path, claimed: Claimed) {
+    let _ = std::fs::remove_file(path);
+    let _ = std::fs::remove_file(lock_path(path));
+    drop(claimed);
+}
 
 /// Removes what a keeper that was killed left at this path. Fails where one lives.
 pub fn clear_dead(path: &Path) -> io::Result<()> {

@@ -1,0 +1,158 @@
+//! The end of a prefix that several requests begin with: copies each block, behind its [`Header`], into a ring that those
+//! requests read.
+//!
+//! There need not be a ring: as long as nobody wants what comes here, it costs a look for each batch. Readers hold nothing,
+//! so that none of them can keep this from going on.
+
+use super::Continuity;
+use super::header::{HEADER_BYTES, Header};
+use base::atomic::{AtomicU64, Ordering};
+use base::limits::STREAMS;
+use buffer::keeper::client::NamedWriter;
+use buffer::ring::writer::NotWritten;
+use filter::prelude::*;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What an outlet and whoever looks after it share.
+#[derive(Debug, Default)]
+pub struct Slot {
+    ring: Mutex<Option<NamedWriter>>,
+    blocks: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Slot {
+    /// Without a ring.
+    pub fn new() -> Arc<Slot> {
+        Arc::default()
+    }
+
+    fn ring(&self) -> MutexGuard<'_, Option<NamedWriter>> {
+        // Nothing that panics under it leaves it half made.
+        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From here on blocks go into this ring.
+    pub fn open(&self, ring: NamedWriter) {
+        *self.ring() = Some(ring);
+    }
+
+    /// Ends the ring, if there is one: its readers take what there is.
+    pub fn close(&self) {
+        *self.ring() = None;
+    }
+
+    /// Blocks written to rings, and their bytes.
+    pub fn written(&self) -> (u64, u64) {
+        (self.blocks.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+}
+
+/// An outlet to the ring in this slot, for blocks of this sort.
+pub fn outlet(slot: Arc<Slot>, continuity: Continuity) -> Instance {
+    Instance::filter(Outlet { slot, continuity, streams: Vec::new(), of_no_stream: Stream::default() })
+}
+
+struct Outlet {
+    slot: Arc<Slot>,
+    continuity: Continuity,
+    /// By number. Grows with the highest met.
+    streams: Vec<Stream>,
+    /// For blocks whose class is no stream's.
+    of_no_stream: Stream,
+}
+
+/// What was said of a stream.
+#[derive(Clone)]
+struct Stream {
+    epoch: u32,
+    version: u32,
+    facts: Option<StreamFacts>,
+    /// The header as it was last.
+    header: [u8; HEADER_BYTES],
+    /// How far each direction is.
+    at: [u64; 2],
+}
+
+impl Default for Stream {
+    fn default() -> Stream {
+        Stream { epoch: 0, version: 0, facts: None, header: [0; HEADER_BYTES], at: [0; 2] }
+    }
+}
+
+impl Stream {
+    /// Takes note of what is known of the stream by now.
+    fn learn(&mut self, epoch: u32, facts: Option<&StreamFacts>) {
+        if self.epoch == epoch && self.facts.as_ref() == facts {
+            return;
+        }
+        if self.epoch != epoch {
+            *self = Stream { epoch, ..Stream::default() };
+        }
+        (self.version, self.facts) = (self.version.wrapping_add(1), facts.copied());
+        self.header = Header { at: 0, epoch, version: self.version, facts: self.facts }.to_bytes();
+    }
+}
+
+impl Filter for Outlet {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        let mut ring = self.slot.ring();
+        let Some(writer) = ring.as_mut().map(NamedWriter::writer) else { return Ok(Status::Done) };
+        let (mut blocks, mut bytes_written, mut too_long, mut held) = (0, 0, 0, 0);
+        for (_, block) in batch.iter() {
+            let number = block.class.connection() as usize;
+            let stream = if number < STREAMS {
+                if self.streams.len() <= number {
+                    self.streams.resize((number + 1).next_power_of_two(), Stream::default());
+                }
+                &mut self.streams[number]
+            } else {
+                &mut self.of_no_stream
+            };
+            stream.learn(cx.streams.epoch(block.class), cx.streams.get(block.class));
+            let at = &mut stream.at[usize::from(block.class.direction() & 1)];
+            Header::set_at(&mut stream.header, *at);
+            // Also of what is not written: whoever reads finds that it is missing.
+            *at = at.wrapping_add(match self.continuity {
+                Continuity::Bytes => u64::from(block.wire().max(block.len)),
+                Continuity::Messages | Continuity::Records => 1,
+            });
+            let bytes = cx.rings.bytes(block);
+            let len = HEADER_BYTES as u32 + bytes.len() as u32;
+            match writer.fill(len) {
+                Ok(filling) => {
+                    filling.copy_in(0, &stream.header);
+                    filling.copy_in(HEADER_BYTES as u32, bytes);
+                    // A length of 0 would be taken for one that was not said; `inlet` knows an empty block that is none.
+                    let mut about = *block;
+                    about.set_wire(block.wire().max(block.len));
+                    filling.publish(about, len);
+                    blocks += 1;
+                    bytes_written += bytes.len() as u64;
+                }
+                Err(NotWritten::TooLong) => too_long += 1,
+                // Nobody reads it.
+                Err(NotWritten::Removed) => break,
+                // Root may hold any ring, for a moment: this waits for nobody.
+                Err(_) => held += 1,
+            }
+        }
+        drop(ring);
+        self.slot.blocks.fetch_add(blocks, Ordering::Relaxed);
+        self.slot.bytes.fetch_add(bytes_written, Ordering::Relaxed);
+        if too_long > 0 {
+            cx.drop(too_long, "longer than the ring that is shared");
+        }
+        if held > 0 {
+            cx.drop(held, "a reader held the ring that is shared");
+        }
+        Ok(Status::Done)
+    }
+
+    fn flush(&mut self, _cx: &mut Context<'_>) -> Made {
+        if let Some(ring) = self.slot.ring().as_mut() {
+            ring.writer().flush();
+        }
+        Ok(Status::Done)
+    }
+}

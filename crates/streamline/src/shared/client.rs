@@ -1,0 +1,220 @@
+//! A request's way to the sharer: finds it, starts it where there is none, asks it.
+
+use super::protocol::{Answer, MESSAGE_BYTES, PROTOCOL, Place, Question, SharerState};
+use super::space::{Join, Joined};
+use buffer::pipe::OpenOptions;
+use buffer::ring::OnFull;
+use buffer::shared::packets;
+use filters::shared::inlet::Keeper;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A sharer that does not answer within this time is stopped, or none.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// A connection to a sharer.
+pub struct Client {
+    said: Mutex<Said>,
+}
+
+struct Said {
+    socket: OwnedFd,
+    /// What it said unasked.
+    over: Vec<(u64, String)>,
+}
+
+impl Client {
+    /// Connects to the sharer that listens at `path`; `purpose` says to people what this client is for. An error of kind
+    /// `NotFound` or `ConnectionRefused` says that there is none, `UnexpectedEof` that it is about to end.
+    pub fn connect(path: &Path, purpose: &str) -> io::Result<Client> {
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        let client = Client { said: Mutex::new(Said { socket, over: Vec::new() }) };
+        let version = env!("CARGO_PKG_VERSION").to_string();
+        match client.ask(&Question::Hello(PROTOCOL, version, purpose.into()))? {
+            Answer::Hello(PROTOCOL) => Ok(client),
+            Answer::Refused(why) => Err(io::Error::other(why)),
+            _ => Err(unexpected()),
+        }
+    }
+
+    fn said(&self) -> MutexGuard<'_, Said> {
+        // Who panicked while holding it left a question without its answer; the next answer is then refused as unexpected.
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask(&self, question: &Question) -> io::Result<Answer> {
+        let mut said = self.said();
+        match packets::send(&said.socket, &question.encode(), &[]) {
+            // It listens no more; why, it may have said.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
+            _ => {}
+        }
+        let deadline = Instant::now() + ANSWER;
+        loop {
+            match said.hear(deadline.saturating_duration_since(Instant::now()))? {
+                None => return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer in time")),
+                Some(Answer::Over(id, why)) => said.over.push((id, why)),
+                Some(answer) => return Ok(answer),
+            }
+        }
+    }
+
+    /// What is going on.
+    pub fn state(&self) -> io::Result<SharerState> {
+        match self.ask(&Question::State)? {
+            Answer::State(state) => Ok(state),
+            Answer::Refused(why) => Err(io::Error::other(why)),
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+impl Said {
+    /// One message, within this time; `None` where there is none.
+    fn hear(&mut self, timeout: Duration) -> io::Result<Option<Answer>> {
+        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
+        match rustix::event::poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return Ok(None),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut packet = vec![0; MESSAGE_BYTES];
+        match packets::receive(&self.socket, &mut packet)? {
+            None => Err(io::ErrorKind::UnexpectedEof.into()),
+            Some((len, _no_fds_are_expected)) => Answer::decode(&packet[..len]).map(Some).ok_or_else(unexpected),
+        }
+    }
+}
+
+fn unexpected() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "it says what cannot be understood")
+}
+
+/// What keeps a reading: as long as this lives, the sharer goes on with the prefix.
+struct Member {
+    client: Arc<Client>,
+    id: u64,
+}
+
+impl Keeper for Member {
+    fn last_word(&mut self) -> Option<String> {
+        let mut said = self.client.said();
+        while let Ok(Some(answer)) = said.hear(Duration::ZERO) {
+            if let Answer::Over(id, why) = answer {
+                said.over.push((id, why));
+            }
+        }
+        said.over.iter().find(|(id, _)| *id == self.id).map(|(_, why)| why.clone())
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        // Where it is gone there is nobody to tell.
+        let _ = packets::send(&self.client.said().socket, &Question::Leave(self.id).encode(), &[]);
+    }
+}
+
+/// Joins prefixes at a sharer, which is started for it if need be.
+pub(crate) struct Joiner {
+    /// The daemon it takes packets from.
+    daemon: PathBuf,
+    /// The program that becomes a sharer when it is called with the daemon's socket as one more argument.
+    start: Option<Vec<OsString>>,
+    purpose: String,
+    client: Option<Arc<Client>>,
+    /// Why none can be used; it is not tried again.
+    failed: Option<String>,
+}
+
+impl Joiner {
+    pub(crate) fn new(daemon: PathBuf, start: Option<Vec<OsString>>, purpose: &str) -> Joiner {
+        let purpose = purpose.split_whitespace().collect::<Vec<_>>().join(" ");
+        Joiner { daemon, start, purpose, client: None, failed: None }
+    }
+
+    fn client(&mut self) -> Result<Arc<Client>, String> {
+        if let Some(client) = &self.client {
+            return Ok(Arc::clone(client));
+        }
+        if let Some(why) = &self.failed {
+            return Err(why.clone());
+        }
+        match self.connect() {
+            Ok(client) => Ok(Arc::clone(self.client.insert(Arc::new(client)))),
+            Err(why) => Err(self.failed.insert(why).clone()),
+        }
+    }
+
+    /// Connects to the sharer there is, or to one that is started. One that is about to end goes, and another comes.
+    fn connect(&self) -> Result<Client, String> {
+        let none = |error: io::Error| format!("no process that runs filters for several requests can be used: {error}");
+        let path = super::socket(&self.daemon).map_err(none)?;
+        let deadline = Instant::now() + ANSWER;
+        loop {
+            let error = match Client::connect(&path, &self.purpose) {
+                Ok(client) => return Ok(client),
+                Err(error) => error,
+            };
+            let is_absent = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
+            let is_ending = matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset);
+            match &self.start {
+                _ if !(is_absent || is_ending) || Instant::now() > deadline => return Err(none(error)),
+                Some(start) if is_absent => self.start(start)?,
+                None if is_absent => return Err(none(error)),
+                // It has left its place in a moment.
+                _ => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+
+    /// Starts a sharer, and waits until it listens, or says why it does not.
+    fn start(&self, command: &[OsString]) -> Result<(), String> {
+        let failed =
+            |error: io::Error| format!("the process that is to run it for several requests cannot start: {error}");
+        let Some((program, arguments)) = command.split_first() else { return Err("there is no program for it".into()) };
+        let daemon = std::path::absolute(&self.daemon).map_err(failed)?;
+        let mut child = Command::new(program)
+            .args(arguments)
+            .arg(daemon)
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        // It closes its standard error when it listens, or says there why it does not.
+        let mut said = String::new();
+        if let Some(mut stderr) = child.stderr.take() {
+            stderr.read_to_string(&mut said).map_err(failed)?;
+        }
+        match said.trim().trim_start_matches("error: ") {
+            "" => Ok(()),
+            said => Err(format!("the process that is to run it for several requests cannot start: {said}")),
+        }
+    }
+}
+
+impl Join for Joiner {
+    fn join(&mut self, text: &str) -> Result<Joined, String> {
+        let client = self.client()?;
+        let Place { id, ring, continuity } = match client.ask(&Question::Join(text.into())) {
+            Ok(Answer::Joined(place)) => place,
+            Ok(Answer::Refused(why)) => return Err(why),
+            Ok(_) => return Err(unexpected().to_string()),
+            Err(error) => return Err(format!("the process that runs it for several requests: {error}")),
+        };
+        let keeper = Box::new(Member { client, id });
+        let ring = OpenOptions::new().contract(OnFull::Overwrite).read(&ring);
+        let ring = ring.map_err(|error| format!("its ring cannot be read: {error}"))?;
+        Ok(Joined { ring, continuity, keeper })
+    }
+}

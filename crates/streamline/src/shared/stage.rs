@@ -1,0 +1,189 @@
+//! One prefix that runs in the sharer: a thread of its own, an outlet at each place where a request may go on by itself.
+//!
+//! In: the prefix as a request; perhaps another prefix that it goes on from. Out: rings, each made when somebody wants to read
+//! there, and gone when nobody does any more.
+
+use crate::session::{Error, Prepared, Session};
+use crate::shared::space::{Join, Joined};
+use base::atomic::StopFlag;
+use buffer::keeper::client::Named;
+use buffer::keeper::policy::{Policy, Reach};
+use buffer::keeper::server::{Keeper as RingKeeper, RingOptions};
+use buffer::pipe::OpenOptions;
+use buffer::ring::memory::Geometry;
+use buffer::ring::{OnFull, RingKind, Signalling};
+use buffer::shared::segment::Pages;
+use filters::shared::Continuity;
+use filters::shared::inlet::Keeper;
+use filters::shared::outlet::Slot;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Bytes of a ring: so much each reader may be behind before it loses blocks.
+pub(crate) const RING_BYTES: u64 = 16 << 20;
+
+/// Blocks of a ring: as many as there is room for where they are short, as datagrams are.
+const RING_BLOCKS: u64 = 1 << 16;
+
+/// Root may hold any ring: so long, and then it is overtaken like all others.
+const HOLD: Duration = Duration::from_millis(1);
+
+/// A place where what a prefix gives can be read.
+pub(crate) struct Outlet {
+    /// The prefix up to here.
+    pub(crate) text: String,
+    pub(crate) continuity: Continuity,
+    slot: Arc<Slot>,
+    ring: Option<Ring>,
+    /// Since when nobody reads here.
+    pub(crate) unused: Option<Instant>,
+}
+
+/// A ring and its keeper, in a thread of this process.
+struct Ring {
+    path: PathBuf,
+    /// Closing it ends the keeper, which removes the ring.
+    _asks: OwnedFd,
+}
+
+impl Outlet {
+    /// The socket of its ring's keeper; a ring is made at `path` if there is none.
+    pub(crate) fn open(&mut self, path: impl FnOnce() -> PathBuf) -> io::Result<&Path> {
+        let ring = match self.ring.take() {
+            Some(ring) => ring,
+            None => {
+                let path = path();
+                let ring = Ring::make(path)?;
+                let name = ring.path.to_str().ok_or_else(|| io::Error::other("the folder's path is not text"))?;
+                self.slot.open(Named::at(name)?.open_writer(Signalling::default())?);
+                ring
+            }
+        };
+        Ok(&self.ring.insert(ring).path)
+    }
+
+    /// The socket of its ring's keeper, where it has one.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.ring.as_ref().map(|ring| ring.path.as_path())
+    }
+
+    /// Ends its ring: readers take what there is.
+    pub(crate) fn close(&mut self) {
+        self.slot.close();
+        self.ring = None;
+    }
+
+    /// Blocks it gave, and their bytes.
+    pub(crate) fn given(&self) -> (u64, u64) {
+        self.slot.written()
+    }
+}
+
+impl Ring {
+    fn make(path: PathBuf) -> io::Result<Ring> {
+        let options = RingOptions {
+            geometry: Geometry::new(RingKind::D, RING_BYTES, RING_BLOCKS),
+            pages: Pages::Normal,
+            // Whoever holds would make others wait: that may only this process, and it does not.
+            policy: Policy { read: Reach::User, hold: Reach::Process, write: Reach::Process },
+            hold: Some(HOLD),
+            keep_open: false,
+        };
+        let mut keeper = RingKeeper::create(&path, options)?;
+        keeper.set_owner_process(std::process::id() as i32);
+        let (asked, asks) = io::pipe()?;
+        std::thread::Builder::new().name("ring-keeper".into()).spawn(move || {
+            // It ends when the ring is removed; where it fails, the ring goes on for whoever has it, and nobody comes.
+            let _ = keeper.run_until(asked.as_fd());
+        })?;
+        Ok(Ring { path, _asks: asks.into() })
+    }
+}
+
+/// A prefix that runs.
+pub(crate) struct Stage {
+    pub(crate) text: String,
+    /// The prefixes that it goes on from.
+    pub(crate) bases: Vec<String>,
+    /// From the source down.
+    pub(crate) outlets: Vec<Outlet>,
+    /// Since when, ns since 1970 UTC.
+    pub(crate) since: u64,
+    stop: StopFlag,
+    /// Gives why it ended.
+    thread: Option<JoinHandle<String>>,
+}
+
+/// The ring of another stage, as a stage reads it that goes on from there.
+pub(crate) struct Base {
+    pub(crate) text: String,
+    pub(crate) continuity: Continuity,
+    pub(crate) ring: PathBuf,
+}
+
+/// Of a stage of this process: as long as that is read, it goes on.
+struct Below;
+
+impl Keeper for Below {
+    fn last_word(&mut self) -> Option<String> {
+        Some("what it goes on from has ended".into())
+    }
+}
+
+/// The rings that one stage may go on from.
+pub(crate) struct Bases(pub(crate) Vec<Base>);
+
+impl Join for Bases {
+    fn join(&mut self, text: &str) -> Result<Joined, String> {
+        let base = self.0.iter().find(|base| base.text == text).ok_or("it is not there yet")?;
+        let path = base.ring.to_str().ok_or("the folder's path is not text")?;
+        let ring = OpenOptions::new().contract(OnFull::Overwrite).read(path);
+        let ring = ring.map_err(|error| format!("its ring cannot be read: {error}"))?;
+        Ok(Joined { ring, continuity: base.continuity, keeper: Box::new(Below) })
+    }
+}
+
+impl Stage {
+    /// Prepares a prefix, and runs it.
+    pub(crate) fn start(session: &Session, text: &str, bases: Vec<Base>) -> Result<Stage, Error> {
+        let base_texts = bases.iter().map(|base| base.text.clone()).collect();
+        let Prepared { mut job, outlets } = session.prepare_prefix(text, Bases(bases))?;
+        let stop = StopFlag::new();
+        let asked = stop.clone();
+        let run = move || match job.run_to_end(&asked, &mut |worker| drop(worker.take_notices())).0 {
+            Ok(_) => "it was stopped".to_string(),
+            Err(error) => error.to_string(),
+        };
+        let thread = std::thread::Builder::new().name("shared-prefix".into()).spawn(run);
+        let thread = thread.map_err(|error| Error::System(format!("no thread can be started: {error}")))?;
+        let outlet = |(text, continuity, slot)| Outlet { text, continuity, slot, ring: None, unused: None };
+        Ok(Stage {
+            text: text.into(),
+            bases: base_texts,
+            outlets: outlets.into_iter().map(outlet).collect(),
+            since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64),
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// Why it ended by itself, where it did.
+    pub(crate) fn ended(&mut self) -> Option<String> {
+        let thread = self.thread.take_if(|thread| thread.is_finished())?;
+        Some(thread.join().unwrap_or_else(|_| "the thread that ran it has panicked".into()))
+    }
+
+    /// Ends it: its source first, then its rings.
+    pub(crate) fn end(mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            // Why it ended nobody wants to know any more.
+            let _ = thread.join();
+        }
+        self.outlets.iter_mut().for_each(Outlet::close);
+    }
+}
