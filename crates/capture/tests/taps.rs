@@ -501,7 +501,7 @@ fn one_reader_takes_away_and_others_are_told() {
     let next = std::thread::scope(|scope| {
         let next = scope.spawn(|| taps.open(&taking, 1));
         std::thread::sleep(Duration::from_millis(30));
-        assert!(!next.is_finished() && Arc::strong_count(&player.alive) == alive);
+        assert!(!next.is_finished() && Arc::strong_count(&player.alive) <= alive);
         say.send(()).unwrap();
         next.join().unwrap()
     });
