@@ -126,6 +126,11 @@ impl Copying {
         let _ = rustix::io::write(&self.shared.bell, &1u64.to_ne_bytes());
     }
 
+    /// Packets, and their bytes on the wire, were kept out on the way here, for nobody wants them: they were seen.
+    pub fn kept_out(&mut self, packets: u64, wire_bytes: u64) {
+        self.writer.kept_out(packets, wire_bytes);
+    }
+
     /// Lets `each` publish packets: the expressions stay as they are meanwhile, so keep it to one batch.
     pub fn batch<R>(&mut self, each: impl FnOnce(&mut Publisher<'_>) -> R) -> R {
         let shared = Arc::clone(&self.shared);

@@ -90,7 +90,8 @@ struct Books {
 /// Where a reader's packets went: `seen = matched + filtered`, `matched = delivered + others + lost + waiting`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Packets the device's writer was shown since this reader came: of a packet socket those that its filter let in.
+    /// Packets the device's writer was shown since this reader came: of a packet socket that has a
+    /// filter which does not count, those it let in.
     pub seen: u64,
     /// Those its expression wanted.
     pub matched: u64,

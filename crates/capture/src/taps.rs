@@ -145,7 +145,8 @@ pub struct RingState {
     pub group: u32,
     /// Bytes of packets it holds.
     pub ring_bytes: u64,
-    /// Packets its writer was shown, and their bytes: of a packet socket those that its filter let in.
+    /// Packets its writer was shown, and their bytes: of a packet socket that has a filter which does not count, those it
+    /// let in.
     pub seen: (u64, u64),
     /// Packets written.
     pub written: u64,

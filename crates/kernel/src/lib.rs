@@ -13,6 +13,7 @@
 //! - [`hash`] — of a packet's flow.
 //! - `probe` — frames to try a program with; `trial` — expressions, tried together.
 //! - [`inventory`] — what there is of programs, maps and links, whoever made it.
+//! - [`sieve`] — a packet socket's filter of several expressions.
 //! - [`steer`] — the program that takes away from the host what one expression wants, and leaves it the rest.
 //! - [`tap`] — the program that decides who wants a packet and writes it into a live ring. Start reading here.
 //!
@@ -26,10 +27,13 @@ pub mod hash;
 pub mod inventory;
 pub mod lower;
 mod probe;
+pub mod sieve;
 pub mod steer;
 pub mod sys;
 pub mod tap;
 mod trial;
+mod wire;
 
+pub use sieve::Sieve;
 pub use steer::Steer;
 pub use tap::{Expression, Tap, Way};

@@ -10,7 +10,8 @@
 use crate::code::{Alu, Code, Compare, Helper, Instruction, Register, Width};
 use crate::lower::{Entry, HEAD_BYTES, facts, lower, stack};
 use crate::sys::{self, MMAPABLE, MapKind};
-use crate::tap::{TapError, add_constant, add_register};
+use crate::tap::TapError;
+use crate::wire::{add_constant, add_register};
 use Register::{Frame, R0, R1, R2, R3, R4, R6, R7, R8};
 use base::atomic::{AtomicU64, Ordering};
 use buffer::shared::segment::{Access, Mapping, PAGE_BYTES};

@@ -13,6 +13,7 @@ pub(crate) const MAP_FREEZE: libc::c_int = 22;
 pub(crate) const LINK_CREATE: libc::c_int = 28;
 pub(crate) const LINK_UPDATE: libc::c_int = 29;
 
+const PROG_TYPE_SOCKET_FILTER: u32 = 1;
 const PROG_TYPE_SCHED_CLS: u32 = 3;
 const PROG_TYPE_XDP: u32 = 6;
 
@@ -165,6 +166,11 @@ pub fn load(name: &str, code: &[Instruction]) -> Result<OwnedFd, LoadError> {
 /// Loads a program for [`Hook::Xdp`].
 pub fn load_xdp(name: &str, code: &[Instruction]) -> Result<OwnedFd, LoadError> {
     load_kind(PROG_TYPE_XDP, name, code)
+}
+
+/// Loads a program that is to be a socket's filter.
+pub fn load_socket_filter(name: &str, code: &[Instruction]) -> Result<OwnedFd, LoadError> {
+    load_kind(PROG_TYPE_SOCKET_FILTER, name, code)
 }
 
 fn load_kind(kind: u32, name: &str, code: &[Instruction]) -> Result<OwnedFd, LoadError> {

@@ -13,9 +13,10 @@
 //! the place of the old ones.
 
 use crate::code::{Alu, Atomic, Code, Compare, Helper, Instruction, Label, Register, Width};
-use crate::lower::{HEAD_BYTES, facts, stack};
+use crate::lower::{facts, stack};
 use crate::sys::{self, Hook, Link, LoadError, MMAPABLE, MapKind};
-use Register::{Frame, R0, R1, R2, R3, R4, R5, R6, R7, R8};
+use crate::wire::{self, ADDRESSES, TAG, add_constant, add_register, count, skb};
+use Register::{Frame, R0, R1, R2, R3, R4, R6, R7, R8};
 use base::atomic::{AtomicU64, Ordering};
 use buffer::live::words::{ABI, EXPRESSIONS, GRAIN_BYTES, PACKET_BYTES};
 use buffer::live::{Areas, Geometry, SlotFlags};
@@ -286,8 +287,8 @@ impl Tap {
     fn code(&self, interface: u32, way: Way, expressions: &[Expression]) -> Result<Vec<Instruction>, TapError> {
         let mut code = Code::default();
         let (nobody, end) = (code.label(), code.label());
-        self.copy_head(&mut code, end);
-        self.count_seen(&mut code, end);
+        wire::copy_head(&mut code, self.maps.head.as_fd(), self.tags, end);
+        wire::count_seen(&mut code, (self.maps.words.as_fd(), PAGE_BYTES as u32), self.geometry.cpus, end);
         code.store_constant(Width::Eight, R7, facts::WANTED, 0);
         let mine = |expression: &&Expression| if way == Way::In { expression.incoming } else { expression.outgoing };
         let mine = expressions.iter().filter(mine).collect::<Vec<_>>();
@@ -302,82 +303,6 @@ impl Tap {
         code.set(R0, -1);
         code.exit();
         code.finish().map_err(TapError::Code)
-    }
-
-    /// The packet's first bytes, as they are on the wire.
-    fn copy_head(&self, code: &mut Code, end: Label) {
-        let (untagged, copied, short) = (code.label(), code.label(), code.label());
-        code.copy(R6, R1);
-        code.store_constant(Width::Eight, Frame, stack::SCRATCH, 0);
-        code.set_map(R1, self.maps.head.as_fd());
-        code.copy(R2, Frame);
-        code.alu(Alu::Add, R2, stack::SCRATCH.into());
-        code.call(Helper::MapLookup);
-        code.jump_if(Compare::Equal, R0, 0, end);
-        code.copy(R7, R0);
-        code.load(Width::Four, R8, R6, skb::LEN);
-        code.store_constant(Width::Eight, R7, facts::SHIFT, 0);
-        if self.tags {
-            code.load(Width::Four, R1, R6, skb::VLAN_PRESENT);
-            code.jump_if(Compare::Equal, R1, 0, untagged);
-            code.jump_if(Compare::Less, R8, ADDRESSES + 1, end);
-            load_bytes(code, 0, R7, 0, ADDRESSES);
-            code.jump_if(Compare::NotEqual, R0, 0, end);
-            code.load(Width::Four, R1, R6, skb::VLAN_PROTO);
-            code.store(Width::Two, R7, ADDRESSES as i16, R1);
-            code.load(Width::Four, R1, R6, skb::VLAN_TCI);
-            code.big_endian(R1, 16);
-            code.store(Width::Two, R7, ADDRESSES as i16 + 2, R1);
-            code.store_constant(Width::Eight, R7, facts::SHIFT, TAG);
-            // The rest, as much as is there and fits.
-            code.copy(R4, R8);
-            code.alu(Alu::Subtract, R4, ADDRESSES);
-            let rest = HEAD_BYTES as i32 - ADDRESSES - TAG;
-            code.jump_if(Compare::Less, R4, rest, short);
-            code.set(R4, rest);
-            code.place(short);
-            code.jump_if(Compare::Less, R4, 1, end);
-            code.jump_if(Compare::Greater, R4, rest, end);
-            code.alu(Alu::Add, R8, TAG);
-            code.copy(R1, R4);
-            code.alu(Alu::Add, R1, ADDRESSES + TAG);
-            code.store(Width::Eight, R7, facts::HEAD, R1);
-            code.copy(R3, R7);
-            code.alu(Alu::Add, R3, ADDRESSES + TAG);
-            code.set(R2, ADDRESSES);
-            code.copy(R1, R6);
-            code.call(Helper::SkbLoadBytes);
-            code.jump_if(Compare::NotEqual, R0, 0, end);
-            code.jump(copied);
-        }
-        code.place(untagged);
-        let all = code.label();
-        code.copy(R4, R8);
-        code.jump_if(Compare::Less, R4, HEAD_BYTES as i32, all);
-        code.set(R4, HEAD_BYTES as i32);
-        code.place(all);
-        code.jump_if(Compare::Less, R4, 1, end);
-        code.jump_if(Compare::Greater, R4, HEAD_BYTES as i32, end);
-        code.store(Width::Eight, R7, facts::HEAD, R4);
-        code.copy(R3, R7);
-        code.set(R2, 0);
-        code.copy(R1, R6);
-        code.call(Helper::SkbLoadBytes);
-        code.jump_if(Compare::NotEqual, R0, 0, end);
-        code.place(copied);
-        code.store(Width::Eight, R7, facts::WIRE, R8);
-    }
-
-    /// This processor's page, and what was seen.
-    fn count_seen(&self, code: &mut Code, end: Label) {
-        code.call(Helper::SmpProcessorId);
-        code.jump_if(Compare::AtLeast, R0, self.geometry.cpus as i32, end);
-        code.alu(Alu::ShiftLeft, R0, PAGE_BYTES.trailing_zeros() as i32);
-        code.set_map_value(R1, self.maps.words.as_fd(), PAGE_BYTES as u32);
-        code.alu_register(Alu::Add, R1, R0);
-        code.store(Width::Eight, Frame, stack::COUNTS, R1);
-        add_constant(code, R1, count::SEEN, 1);
-        add_register(code, R1, count::SEEN_BYTES, R8);
     }
 
     /// Writes the packet into the ring. `R8` has the bits.
@@ -533,39 +458,11 @@ impl Tap {
 /// Wake who waits for the ring buffer, whatever is in it (BPF_RB_FORCE_WAKEUP).
 const FORCE_WAKEUP: i32 = 2;
 
-/// Bytes of the two addresses at the beginning of an Ethernet frame, and of a tag behind them.
-const ADDRESSES: i32 = 12;
-const TAG: i32 = 4;
-
-/// Offsets in `struct __sk_buff` (linux/bpf.h).
-mod skb {
-    pub const LEN: i16 = 0;
-    pub const PKT_TYPE: i16 = 4;
-    pub const MARK: i16 = 8;
-    pub const VLAN_PRESENT: i16 = 20;
-    pub const VLAN_TCI: i16 = 24;
-    pub const VLAN_PROTO: i16 = 28;
-    pub const GSO_SIZE: i16 = 176;
-}
-
 /// Offsets in `buffer::live::words::Head`.
 mod head {
     use buffer::live::words::Head;
     pub const NEXT: u32 = std::mem::offset_of!(Head, next) as u32;
     pub const RESERVED: u32 = std::mem::offset_of!(Head, reserved) as u32;
-}
-
-/// Offsets in `buffer::live::words::CpuPage`.
-mod count {
-    use buffer::live::words::{CpuPage, ExpressionCount};
-    pub const SEEN: i16 = std::mem::offset_of!(CpuPage, seen) as i16;
-    pub const SEEN_BYTES: i16 = std::mem::offset_of!(CpuPage, seen_bytes) as i16;
-    pub const WANTED: i16 = std::mem::offset_of!(CpuPage, wanted) as i16;
-    pub const LOST: i16 = std::mem::offset_of!(CpuPage, lost) as i16;
-    pub const EXPRESSIONS: i16 = std::mem::offset_of!(CpuPage, expressions) as i16;
-    pub const EXPRESSION: i16 = size_of::<ExpressionCount>() as i16;
-    pub const KEPT_BYTES: i16 = std::mem::offset_of!(CpuPage, kept_bytes) as i16;
-    pub const WIRE_BYTES: i16 = std::mem::offset_of!(ExpressionCount, wire_bytes) as i16;
 }
 
 /// Offsets in `buffer::live::words::Slot`, whose words of two halves are stored half by half: little-endian.
@@ -586,27 +483,6 @@ mod slot {
 }
 
 const _: () = assert!(cfg!(target_endian = "little"), "slots are written half a word at a time");
-
-fn load_bytes(code: &mut Code, from: i32, to: Register, offset: i32, len: i32) {
-    code.copy(R3, to);
-    code.alu(Alu::Add, R3, offset);
-    code.set(R4, len);
-    code.set(R2, from);
-    code.copy(R1, R6);
-    code.call(Helper::SkbLoadBytes);
-}
-
-pub(crate) fn add_constant(code: &mut Code, page: Register, offset: i16, more: i32) {
-    code.load(Width::Eight, R5, page, offset);
-    code.alu(Alu::Add, R5, more);
-    code.store(Width::Eight, page, offset, R5);
-}
-
-pub(crate) fn add_register(code: &mut Code, page: Register, offset: i16, more: Register) {
-    code.load(Width::Eight, R5, page, offset);
-    code.alu_register(Alu::Add, R5, more);
-    code.store(Width::Eight, page, offset, R5);
-}
 
 /// The packet has passed an expression: counts it, and sets its bit if it is to be written. `bell` is the map of [`BellWords`].
 pub(crate) fn want(code: &mut Code, expression: &Expression, bell: BorrowedFd<'_>) {

@@ -1,14 +1,18 @@
-//! The kernel's classic machine lets in what any of several expressions wants, by [`program::any_of`]: random expressions
-//! over real frames, sent over a pair of sockets of which one has the filter. Takes no rights.
+//! A socket lets in what any of several expressions wants: by [`program::any_of`] in the kernel's classic machine, which takes
+//! no rights, and by [`kernel::Sieve`], which counts besides. Random expressions over real frames, sent over pairs of sockets
+//! of which one has the filter.
 
 #[path = "expressions/mod.rs"]
 mod expressions;
 
+use buffer::live::memory::Count;
 use expressions::{expression, seen};
+use kernel::{Expression, Sieve};
 use program::cbpf::Instruction;
 use program::{Compile, CompileErrorKind, Interpreter, Program, any_of, from_cbpf, to_cbpf};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
+use std::sync::Arc;
 use testkit::random::Random;
 
 /// Expressions asked, at most [`AT_ONCE`] together.
@@ -33,6 +37,44 @@ fn attach(to: &UnixDatagram, program: &[Instruction]) -> std::io::Result<()> {
     }
 }
 
+/// Only datagrams that the loaded program wants arrive.
+fn attach_loaded(to: &UnixDatagram, program: &OwnedFd) {
+    let (fd, program) = (to.as_raw_fd(), program.as_raw_fd());
+    let (value, bytes) = (std::ptr::from_ref(&program).cast(), size_of::<i32>() as u32);
+    // SAFETY: the kernel reads one number.
+    let attached = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, value, bytes) };
+    assert_eq!(attached, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Two ends of which the far one may have a filter.
+struct Line {
+    near: UnixDatagram,
+    far: UnixDatagram,
+    to: Vec<u8>,
+}
+
+impl Line {
+    fn new() -> Line {
+        let (near, far) = UnixDatagram::pair().unwrap();
+        far.set_nonblocking(true).unwrap();
+        Line { near, far, to: vec![0; 70_000] }
+    }
+
+    fn arrives(&mut self, frame: &[u8]) -> bool {
+        self.near.send(frame).unwrap();
+        match self.far.recv(&mut self.to) {
+            Ok(len) => {
+                assert_eq!(&self.to[..len], frame, "whole");
+                true
+            }
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+                false
+            }
+        }
+    }
+}
+
 #[test]
 fn what_any_wants_is_let_in_and_nothing_else() {
     let mut random = Random(0x0dd5_0c4e_7123_4567);
@@ -40,10 +82,9 @@ fn what_any_wants_is_let_in_and_nothing_else() {
     assert!(frames.len() > 20, "{} frames", frames.len());
     let seen = seen(&frames);
     let compiler = testkit::Compiler::new();
-    let (near, far) = UnixDatagram::pair().unwrap();
-    far.set_nonblocking(true).unwrap();
-    let mut to = vec![0; 70_000];
-    let (mut asked, mut compared, mut came, mut apart) = (0usize, 0u64, 0u64, 0usize);
+    let (mut line, mut other) = (Line::new(), Line::new());
+    let sieve = Sieve::new(true).map_err(|error| println!("skipped for programs that are loaded: {error}")).ok();
+    let (mut asked, mut compared, mut came, mut kept_out, mut apart) = (0usize, 0u64, 0u64, 0u64, 0usize);
     while asked < ASKED {
         let mut texts = Vec::new();
         let mut programs: Vec<Program> = Vec::new();
@@ -65,25 +106,30 @@ fn what_any_wants_is_let_in_and_nothing_else() {
             continue;
         };
         let any = to_cbpf(&any);
-        attach(&far, &any).unwrap_or_else(|error| panic!("{error}: {} instructions for {texts:?}", any.len()));
+        attach(&line.far, &any).unwrap_or_else(|error| panic!("{error}: {} instructions for {texts:?}", any.len()));
+        if let Some(sieve) = &sieve {
+            let shared = programs.iter().cloned().map(|program| Some(Arc::new(program)));
+            let expressions: Vec<Expression> =
+                shared.enumerate().map(|(bit, program)| Expression::new(bit as u8, program)).collect();
+            let program = sieve.program(&expressions).unwrap_or_else(|error| panic!("{error}: {texts:?}"));
+            attach_loaded(&other.far, &program);
+        }
         let interpreters: Vec<Interpreter> = programs.iter().map(Interpreter::new).collect();
         for frame in &frames {
-            near.send(frame).unwrap();
-            let arrived = match far.recv(&mut to) {
-                Ok(len) => {
-                    assert_eq!(&to[..len], frame, "whole");
-                    true
-                }
-                Err(error) => {
-                    assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
-                    false
-                }
-            };
+            let arrived = line.arrives(frame);
             let wanted = interpreters.iter().any(|one| one.run(frame, frame.len() as u32) != 0);
             assert_eq!(arrived, wanted, "{texts:?} on {frame:02x?}");
+            if sieve.is_some() {
+                assert_eq!(other.arrives(frame), wanted, "{texts:?} on {frame:02x?}");
+            }
             compared += 1;
             came += u64::from(arrived);
+            kept_out += if wanted { 0 } else { frame.len() as u64 };
         }
+    }
+    if let Some(sieve) = sieve {
+        assert_eq!(sieve.seen().packets, compared);
+        assert_eq!(sieve.kept_out(), Count { packets: compared - came, wire_bytes: kept_out });
     }
     println!("{asked} expressions, {compared} datagrams, {came} came; {apart} sets were no one program");
     assert!(came > compared / 5 && came < compared - compared / 5 && apart * 10 < asked);

@@ -41,6 +41,13 @@ impl LiveWriter {
         add(&counts.kept_bytes[at], kept.into());
     }
 
+    /// Counts packets that were kept out on the way here, for nobody wants them.
+    pub fn kept_out(&mut self, packets: u64, wire_bytes: u64) {
+        let counts = &self.memory.cpus[0];
+        add(&counts.seen, packets);
+        add(&counts.seen_bytes, wire_bytes);
+    }
+
     /// Counts a packet that was shown, and writes it where anybody wants it. `parts`, one after the other, are its bytes;
     /// what no packet can have is cut off.
     pub fn publish(&mut self, facts: Facts, parts: &[&[u8]]) {

@@ -15,8 +15,9 @@ use std::path::PathBuf;
 /// Show what is counted on a packet's way: devices, the kernel's backlogs, the daemon's rings and their readers
 ///
 /// Devices are those of this process's network namespace, rings those of the daemon, if one listens. Numbers are since the
-/// device, the system or the ring was made. What a ring that is copied from a packet socket has seen is what the socket's
-/// filter let in; `socket.filter_instructions` says how long that is, 0 that it lets everything in.
+/// device, the system or the ring was made. What a ring that is copied from a packet socket has seen is with what the
+/// socket's filter kept out (`socket.kept_out`), where that is counted; where there is `socket.filter_instructions`, it is what
+/// the filter let in.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only these devices

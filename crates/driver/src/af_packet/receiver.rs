@@ -17,7 +17,7 @@ use crate::link::{self, Link};
 use crate::namespace::Namespace;
 use crate::sys::{self, Map, option, set_option};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -312,6 +312,12 @@ impl Sieve {
     pub fn set(&self, program: &[Instruction]) -> Result<(), Error> {
         let program = self::program(self.direction, program)?;
         attach_filter(self.socket.as_fd(), &program).map_err(Error::doing("attach a filter"))
+    }
+
+    /// The same of a program that is loaded already, of the kind for sockets.
+    pub fn set_loaded(&self, program: BorrowedFd<'_>) -> Result<(), Error> {
+        let attached = set_option(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_BPF, &program.as_raw_fd());
+        attached.map_err(Error::doing("attach a filter"))
     }
 }
 

@@ -59,6 +59,18 @@ pub(crate) fn trouble(error: TapError) -> Trouble {
     Trouble::new(kind, format!("{error}{help}"))
 }
 
+/// As the kernel's programs take it.
+pub(crate) fn to_kernel(expression: &Expression) -> kernel::Expression {
+    kernel::Expression {
+        bit: expression.bit,
+        program: expression.program.clone(),
+        incoming: expression.direction != Direction::Out,
+        outgoing: expression.direction != Direction::In,
+        sample: expression.sample,
+        counts: expression.counts,
+    }
+}
+
 impl Writer for KernelWriter {
     fn device(&self) -> Device {
         self.device.clone()
@@ -73,18 +85,7 @@ impl Writer for KernelWriter {
     }
 
     fn set(&mut self, expressions: &[Expression]) -> Result<(), Trouble> {
-        let expressions: Vec<kernel::Expression> = expressions
-            .iter()
-            .map(|expression| kernel::Expression {
-                bit: expression.bit,
-                program: expression.program.clone(),
-                incoming: expression.direction != Direction::Out,
-                outgoing: expression.direction != Direction::In,
-                sample: expression.sample,
-                counts: expression.counts,
-            })
-            .collect();
-        self.tap.set(&expressions).map_err(trouble)
+        self.tap.set(&expressions.iter().map(to_kernel).collect::<Vec<_>>()).map_err(trouble)
     }
 
     fn grace(&self) -> fn() {

@@ -1,12 +1,15 @@
 //! A device's ring written by a thread that copies from a packet socket: for devices and kernels whose programs cannot, or
 //! would see packets otherwise than a packet socket does.
 //!
-//! What nobody wants is not copied: all expressions together are the socket's filter (cBPF, which takes no right beyond that
-//! of having the socket). It may let in more than is wanted, and never less: expressions are asked one by one above. Packets
-//! that it does not let in are counted by nobody.
+//! What nobody wants is not copied: all expressions together are the socket's filter. Where programs may be loaded that is
+//! one which lets in exactly what is wanted and counts the rest ([`kernel::Sieve`]). Where not, it is cBPF, which takes no
+//! right beyond that of having the socket ([`program::any_of`]): it may let in more, and never less, and counts nothing.
+//! Either way expressions are asked one by one above.
 
+use super::kernel_writer::to_kernel;
 use super::opener::trouble;
 use buffer::live::Facts;
+use buffer::live::memory::Count;
 use capture::copying::{self, Copied, Copier, Copying};
 use capture::{Device, Direction, ETHERNET, Expression, Trouble};
 use driver::af_packet::{Options, PacketSocket, Receiver, Sieve};
@@ -15,6 +18,7 @@ use driver::namespace::Namespace;
 use driver::{Receive, filter};
 use program::Program;
 use program::any::WHOLE;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -32,8 +36,22 @@ pub(crate) struct PacketWriter {
     thread: Option<JoinHandle<()>>,
     promiscuous: Option<PacketSocket>,
     sieve: Sieve,
-    /// The filter in force; empty where it lets everything in.
-    sieved: Vec<filter::Instruction>,
+    /// What the filter lets in.
+    sieved: Vec<Expression>,
+    /// The filter's counters, where programs may be loaded.
+    counting: Option<Arc<kernel::Sieve>>,
+    how: How,
+}
+
+/// What the filter is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// A program that counts.
+    Loaded,
+    /// So many instructions of the classic machine.
+    Classic(usize),
+    /// None: everything comes.
+    None,
 }
 
 #[derive(Default)]
@@ -60,9 +78,12 @@ impl PacketWriter {
         let (ring, copying) = copying::ring(&link.name, ring_bytes)?;
         let shared = Arc::<Shared>::default();
         let theirs = Arc::clone(&shared);
+        // Who may load none, or has no memory for it, does without.
+        let counting = kernel::Sieve::new(link_type == ETHERNET).ok().map(Arc::new);
+        let counted = counting.clone();
         let thread = std::thread::Builder::new()
             .name(format!("copy-{}", link.name))
-            .spawn(move || copy(receiver, link_type == ETHERNET, copying, &theirs))
+            .spawn(move || copy(receiver, link_type == ETHERNET, copying, &theirs, counted.as_deref()))
             .map_err(|error| Trouble::system("no thread can be made", &error))?;
         let device = Device {
             name: link.name.clone(),
@@ -72,15 +93,31 @@ impl PacketWriter {
             how: format!("copied from a packet socket (TPACKET_V3): {why}"),
         };
         Ok(Copied::new(
-            PacketWriter { device, shared, thread: Some(thread), promiscuous: None, sieve, sieved: filter::nothing() },
+            PacketWriter {
+                device,
+                shared,
+                thread: Some(thread),
+                promiscuous: None,
+                sieve,
+                sieved: Vec::new(),
+                counting,
+                how: How::Classic(1),
+            },
             ring,
         ))
     }
 }
 
 /// The thread: from the socket's ring into the live one.
-fn copy(mut receiver: Receiver, ethernet: bool, mut copying: Copying, shared: &Shared) {
+fn copy(
+    mut receiver: Receiver,
+    ethernet: bool,
+    mut copying: Copying,
+    shared: &Shared,
+    counting: Option<&kernel::Sieve>,
+) {
     let mut scratch = vec![0; PACKET_BYTES];
+    let mut kept_out = Count::default();
     while !shared.ended.load(Ordering::Acquire) {
         let turn = receiver.receive(LOOK, &mut |batch| {
             copying.batch(|publisher| {
@@ -97,6 +134,12 @@ fn copy(mut receiver: Receiver, ethernet: bool, mut copying: Copying, shared: &S
                 }
             });
         });
+        if let Some(counting) = counting {
+            let now = counting.kept_out();
+            let more = now.since(kept_out);
+            copying.kept_out(more.packets, more.wire_bytes);
+            kept_out = now;
+        }
         match turn {
             Ok(driver::Turn::Frames(_)) => {}
             Ok(driver::Turn::Nothing | driver::Turn::Down) => {
@@ -135,17 +178,18 @@ impl Copier for PacketWriter {
     }
 
     fn sift(&mut self, expressions: &[&Expression]) -> Result<(), Trouble> {
-        let wanted = sieve(expressions).unwrap_or_default();
-        if wanted == self.sieved {
+        let mut wanted: Vec<Expression> = Vec::new();
+        for expression in expressions {
+            if !wanted.iter().any(|known| is_same(known, expression)) {
+                wanted.push((*expression).clone());
+            }
+        }
+        let is_there = |one: &Expression| self.sieved.iter().any(|known| is_same(known, one));
+        if wanted.len() == self.sieved.len() && wanted.iter().all(is_there) {
             return Ok(());
         }
-        if !wanted.is_empty() && self.sieve.set(&wanted).is_ok() {
-            self.sieved = wanted;
-            return Ok(());
-        }
-        // Too long together, or something that only this side knows how to do.
-        self.sieve.set(&filter::everything(WHOLE)).map_err(trouble)?;
-        self.sieved = Vec::new();
+        self.how = self.attach(&wanted)?;
+        self.sieved = wanted;
         Ok(())
     }
 
@@ -155,13 +199,48 @@ impl Copier for PacketWriter {
 
     fn statistics(&mut self) -> Vec<(String, u64)> {
         let mut statistics = self.shared.statistics.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        statistics.push(("socket.filter_instructions".into(), self.sieved.len() as u64));
+        match (self.how, &self.counting) {
+            (How::Loaded, Some(counting)) => {
+                statistics.push(("socket.kept_out".into(), counting.kept_out().packets));
+            }
+            (How::Classic(length), _) => statistics.push(("socket.filter_instructions".into(), length as u64)),
+            (How::Loaded | How::None, _) => {}
+        }
         statistics
     }
 }
 
-/// The socket's filter: what any of these wants. None where one program cannot say that, or need not.
-fn sieve(expressions: &[&Expression]) -> Option<Vec<filter::Instruction>> {
+impl PacketWriter {
+    /// Has the socket let in what any of these wants, in the best way there is.
+    fn attach(&self, wanted: &[Expression]) -> Result<How, Trouble> {
+        if let Some(counting) = &self.counting
+            && let Ok(program) = counting.program(&wanted.iter().map(to_kernel).collect::<Vec<_>>())
+            && self.sieve.set_loaded(program.as_fd()).is_ok()
+        {
+            return Ok(How::Loaded);
+        }
+        if let Some(program) = sieve(wanted)
+            && self.sieve.set(&program).is_ok()
+        {
+            return Ok(How::Classic(program.len()));
+        }
+        // Too long together, or something that only this side knows how to do.
+        self.sieve.set(&filter::everything(WHOLE)).map_err(trouble)?;
+        Ok(How::None)
+    }
+}
+
+/// Do these two let in the same?
+fn is_same(one: &Expression, other: &Expression) -> bool {
+    let same_program = match (&one.program, &other.program) {
+        (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+        (one, other) => one.is_none() && other.is_none(),
+    };
+    same_program && (one.bit, one.direction) == (other.bit, other.direction)
+}
+
+/// The socket's filter in the classic machine: what any of these wants. None where one program cannot say that, or need not.
+fn sieve(expressions: &[Expression]) -> Option<Vec<filter::Instruction>> {
     let all = Program::constant(WHOLE);
     let of = |way: Direction| -> Option<Vec<filter::Instruction>> {
         let asked = expressions.iter().filter(|expression| [Direction::Both, way].contains(&expression.direction));

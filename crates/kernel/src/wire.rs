@@ -1,0 +1,135 @@
+//! What every program on a packet of the kernel's (`struct __sk_buff`) begins with: the packet's first bytes as they are on
+//! the wire, and a word of count. Not what is decided by them: `decide.rs`.
+
+use crate::code::{Alu, Code, Compare, Helper, Label, Register, Width};
+use crate::lower::{HEAD_BYTES, facts, stack};
+use Register::{Frame, R0, R1, R2, R3, R4, R5, R6, R7, R8};
+use buffer::shared::segment::PAGE_BYTES;
+use std::os::fd::BorrowedFd;
+
+/// The packet's first bytes, as they are on the wire, to a value of this map, and what is known of them behind it
+/// ([`facts`]). `R6` is the context from here on, `R7` the value, `R8` the bytes on the wire; `end` is where packets go that
+/// have none.
+pub(crate) fn copy_head(code: &mut Code, map: BorrowedFd<'_>, tags: bool, end: Label) {
+    let (untagged, copied, short) = (code.label(), code.label(), code.label());
+    code.copy(R6, R1);
+    code.store_constant(Width::Eight, Frame, stack::SCRATCH, 0);
+    code.set_map(R1, map);
+    code.copy(R2, Frame);
+    code.alu(Alu::Add, R2, stack::SCRATCH.into());
+    code.call(Helper::MapLookup);
+    code.jump_if(Compare::Equal, R0, 0, end);
+    code.copy(R7, R0);
+    code.load(Width::Four, R8, R6, skb::LEN);
+    code.store_constant(Width::Eight, R7, facts::SHIFT, 0);
+    if tags {
+        code.load(Width::Four, R1, R6, skb::VLAN_PRESENT);
+        code.jump_if(Compare::Equal, R1, 0, untagged);
+        code.jump_if(Compare::Less, R8, ADDRESSES + 1, end);
+        load_bytes(code, 0, R7, 0, ADDRESSES);
+        code.jump_if(Compare::NotEqual, R0, 0, end);
+        code.load(Width::Four, R1, R6, skb::VLAN_PROTO);
+        code.store(Width::Two, R7, ADDRESSES as i16, R1);
+        code.load(Width::Four, R1, R6, skb::VLAN_TCI);
+        code.big_endian(R1, 16);
+        code.store(Width::Two, R7, ADDRESSES as i16 + 2, R1);
+        code.store_constant(Width::Eight, R7, facts::SHIFT, TAG);
+        // The rest, as much as is there and fits.
+        code.copy(R4, R8);
+        code.alu(Alu::Subtract, R4, ADDRESSES);
+        let rest = HEAD_BYTES as i32 - ADDRESSES - TAG;
+        code.jump_if(Compare::Less, R4, rest, short);
+        code.set(R4, rest);
+        code.place(short);
+        code.jump_if(Compare::Less, R4, 1, end);
+        code.jump_if(Compare::Greater, R4, rest, end);
+        code.alu(Alu::Add, R8, TAG);
+        code.copy(R1, R4);
+        code.alu(Alu::Add, R1, ADDRESSES + TAG);
+        code.store(Width::Eight, R7, facts::HEAD, R1);
+        code.copy(R3, R7);
+        code.alu(Alu::Add, R3, ADDRESSES + TAG);
+        code.set(R2, ADDRESSES);
+        code.copy(R1, R6);
+        code.call(Helper::SkbLoadBytes);
+        code.jump_if(Compare::NotEqual, R0, 0, end);
+        code.jump(copied);
+    }
+    code.place(untagged);
+    let all = code.label();
+    code.copy(R4, R8);
+    code.jump_if(Compare::Less, R4, HEAD_BYTES as i32, all);
+    code.set(R4, HEAD_BYTES as i32);
+    code.place(all);
+    code.jump_if(Compare::Less, R4, 1, end);
+    code.jump_if(Compare::Greater, R4, HEAD_BYTES as i32, end);
+    code.store(Width::Eight, R7, facts::HEAD, R4);
+    code.copy(R3, R7);
+    code.set(R2, 0);
+    code.copy(R1, R6);
+    code.call(Helper::SkbLoadBytes);
+    code.jump_if(Compare::NotEqual, R0, 0, end);
+    code.place(copied);
+    code.store(Width::Eight, R7, facts::WIRE, R8);
+}
+
+/// This processor's page of counts, in a map and from so many bytes on, and in it that a packet of `R8` bytes was seen.
+pub(crate) fn count_seen(code: &mut Code, (map, at): (BorrowedFd<'_>, u32), cpus: u32, end: Label) {
+    code.call(Helper::SmpProcessorId);
+    code.jump_if(Compare::AtLeast, R0, cpus as i32, end);
+    code.alu(Alu::ShiftLeft, R0, PAGE_BYTES.trailing_zeros() as i32);
+    code.set_map_value(R1, map, at);
+    code.alu_register(Alu::Add, R1, R0);
+    code.store(Width::Eight, Frame, stack::COUNTS, R1);
+    add_constant(code, R1, count::SEEN, 1);
+    add_register(code, R1, count::SEEN_BYTES, R8);
+}
+
+fn load_bytes(code: &mut Code, from: i32, to: Register, offset: i32, len: i32) {
+    code.copy(R3, to);
+    code.alu(Alu::Add, R3, offset);
+    code.set(R4, len);
+    code.set(R2, from);
+    code.copy(R1, R6);
+    code.call(Helper::SkbLoadBytes);
+}
+
+pub(crate) fn add_constant(code: &mut Code, page: Register, offset: i16, more: i32) {
+    code.load(Width::Eight, R5, page, offset);
+    code.alu(Alu::Add, R5, more);
+    code.store(Width::Eight, page, offset, R5);
+}
+
+pub(crate) fn add_register(code: &mut Code, page: Register, offset: i16, more: Register) {
+    code.load(Width::Eight, R5, page, offset);
+    code.alu_register(Alu::Add, R5, more);
+    code.store(Width::Eight, page, offset, R5);
+}
+
+/// Bytes of the two addresses at the beginning of an Ethernet frame, and of a tag behind them.
+pub(crate) const ADDRESSES: i32 = 12;
+pub(crate) const TAG: i32 = 4;
+
+/// Offsets in `struct __sk_buff` (linux/bpf.h).
+pub(crate) mod skb {
+    pub const LEN: i16 = 0;
+    pub const PKT_TYPE: i16 = 4;
+    pub const MARK: i16 = 8;
+    pub const VLAN_PRESENT: i16 = 20;
+    pub const VLAN_TCI: i16 = 24;
+    pub const VLAN_PROTO: i16 = 28;
+    pub const GSO_SIZE: i16 = 176;
+}
+
+/// Offsets in `buffer::live::words::CpuPage`.
+pub(crate) mod count {
+    use buffer::live::words::{CpuPage, ExpressionCount};
+    pub const SEEN: i16 = std::mem::offset_of!(CpuPage, seen) as i16;
+    pub const SEEN_BYTES: i16 = std::mem::offset_of!(CpuPage, seen_bytes) as i16;
+    pub const WANTED: i16 = std::mem::offset_of!(CpuPage, wanted) as i16;
+    pub const LOST: i16 = std::mem::offset_of!(CpuPage, lost) as i16;
+    pub const EXPRESSIONS: i16 = std::mem::offset_of!(CpuPage, expressions) as i16;
+    pub const EXPRESSION: i16 = size_of::<ExpressionCount>() as i16;
+    pub const KEPT_BYTES: i16 = std::mem::offset_of!(CpuPage, kept_bytes) as i16;
+    pub const WIRE_BYTES: i16 = std::mem::offset_of!(ExpressionCount, wire_bytes) as i16;
+}
