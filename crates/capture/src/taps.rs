@@ -1,20 +1,20 @@
 //! Who owns the rings of devices: makes them when a first reader comes, gives each reader a bit, has the writer's
 //! expressions set anew whenever one comes, goes or asks for something else, and wakes who sleeps.
 //!
-//! One thread for all devices tends bells and lines, another takes down what it finds given up; the first holds the lock for microseconds, and for as long as the kernel takes
-//! to load a program while expressions are set. Readers never wait for it, and nothing a reader sends makes it do more than one message's work
-//! at a turn.
+//! One thread for all devices tends bells and lines, another takes down what it finds given up; the first holds the lock for
+//! microseconds, and for as long as the kernel takes to load a program while expressions are set. Readers never wait for it,
+//! and nothing a reader sends makes it do more than one message's work at a turn. One ring is in `ring`.
 
-use crate::codec::{LINE_BYTES, Line};
-use crate::handout::{Device, Exchange, Handout, Past};
+mod ring;
+
+use crate::handout::{Exchange, Handout};
 use crate::wish::{By, Direction, Mode, PROGRAM_INSTRUCTIONS, Wish};
-use crate::writer::{Expression, Opened, Trouble, TroubleKind, Writer, own};
-use buffer::live::{Areas, EXPRESSIONS, LiveMemory, LiveReader};
-use buffer::shared::segment::Access;
+use crate::writer::{Opened, Trouble, TroubleKind};
 use program::cbpf::Instruction;
 use program::ir::Program;
+use ring::{Reader, Ring};
+pub use ring::{ReaderState, RingState};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
@@ -32,9 +32,6 @@ pub fn ring_bytes(wanted: u64, most: u64) -> u64 {
     let most = most.checked_ilog2().map_or(0, |log| 1 << log);
     wanted.min(most).max(buffer::live::memory::RING_BYTES_MIN)
 }
-
-/// A bit that was freed is not given to the next before this long: packets under way may still have it set.
-const BIT_REST: Duration = Duration::from_millis(200);
 
 /// How long a ring may take to be taken down, and how often that is looked for.
 const TAKING_DOWN: Duration = Duration::from_secs(2);
@@ -93,69 +90,6 @@ impl Drop for Consumed {
         // Nothing panics half way through a change of it.
         self.all.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.index);
     }
-}
-
-struct Ring {
-    writer: Box<dyn Writer>,
-    /// The writer's bell and events, to sleep by without the lock.
-    bells: Vec<Arc<OwnedFd>>,
-    device: Device,
-    memory: LiveMemory,
-    readers: Vec<Reader>,
-    /// When each bit was given back.
-    freed: [Option<Instant>; EXPRESSIONS],
-    /// The bit of all packets, where they are all kept: the ring stays without readers.
-    standing: Option<u8>,
-    /// Since when what it takes is what it takes now, by the writer's clock.
-    since: u64,
-    /// The first packet in it that each group member may see: all of them, since the ring was made for the group.
-    promiscuous: bool,
-    /// Where it takes packets away. Dropped behind the writer.
-    _consumed: Option<Consumed>,
-}
-
-struct Reader {
-    id: u64,
-    expression: Expression,
-    promiscuous: bool,
-    line: Arc<OwnedFd>,
-    asleep: bool,
-    matched_before: u64,
-}
-
-/// What is known of one reader, for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReaderState {
-    /// Its number.
-    pub id: u64,
-    /// Its bit.
-    pub bit: u8,
-    /// Packets its expression wanted since it is in force.
-    pub matched: u64,
-    /// Does it sleep?
-    pub asleep: bool,
-}
-
-/// What is known of one ring, for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RingState {
-    /// The device.
-    pub device: Device,
-    /// Who shares it.
-    pub group: u32,
-    /// Bytes of packets it holds.
-    pub ring_bytes: u64,
-    /// Packets its writer was shown, and their bytes: of a packet socket that has a filter which does not count, those it
-    /// let in.
-    pub seen: (u64, u64),
-    /// Packets written.
-    pub written: u64,
-    /// It takes all packets, and stays without readers.
-    pub kept: bool,
-    /// Its readers.
-    pub readers: Vec<ReaderState>,
-    /// What the writer and its device count besides, by name.
-    pub statistics: Vec<(String, u64)>,
 }
 
 impl Taps {
@@ -553,236 +487,6 @@ impl State {
             false
         });
         self.given_up.extend(given_up.map(|(_, ring)| ring));
-    }
-}
-
-impl Ring {
-    fn open(opener: &dyn Opened, wish: &Wish) -> Result<Ring, Trouble> {
-        let writer = opener.open(&wish.device, ring_bytes(wish.ring_bytes, u64::MAX), wish.mode, wish.by)?;
-        let memory = LiveMemory::map(writer.areas(), writer.geometry(), Access::Read)
-            .map_err(|error| Trouble::system("the ring cannot be mapped", &error))?;
-        let device = writer.device();
-        let since = writer.now();
-        let fds = [Some(writer.bell()), writer.events()].into_iter().flatten();
-        let bells = fds.map(|fd| own(fd).map(Arc::new)).collect::<Result<_, _>>()?;
-        Ok(Ring {
-            writer,
-            bells,
-            device,
-            memory,
-            readers: Vec::new(),
-            freed: [None; EXPRESSIONS],
-            standing: None,
-            since,
-            promiscuous: false,
-            _consumed: None,
-        })
-    }
-
-    fn expressions(&self) -> Vec<Expression> {
-        let all = |bit| Expression { bit, program: None, direction: Direction::Both, sample: 1, counts: None };
-        self.readers.iter().map(|reader| reader.expression.clone()).chain(self.standing.map(all)).collect()
-    }
-
-    /// Takes every packet from now on; all or nothing.
-    fn keep(&mut self) -> Result<(), Trouble> {
-        if self.standing.is_some() {
-            return Ok(());
-        }
-        let bit = self.free_bit()?;
-        self.standing = Some(bit);
-        let set = self.writer.set(&self.expressions()).and_then(|()| self.set_promiscuous());
-        if set.is_err() {
-            self.forget();
-        }
-        self.since = self.writer.now();
-        set
-    }
-
-    /// Takes what its readers want, and no more.
-    fn forget(&mut self) {
-        if let Some(bit) = self.standing.take() {
-            self.freed[usize::from(bit)] = Some(Instant::now());
-            // As when a reader goes.
-            let _ = self.writer.set(&self.expressions());
-            let _ = self.set_promiscuous();
-            self.since = self.writer.now();
-        }
-    }
-
-    /// How far back it reaches.
-    fn past(&self) -> Past {
-        let now = self.writer.now();
-        let oldest = LiveReader::new(self.memory.clone(), 0).oldest_time().unwrap_or(0);
-        Past { reaches_ns: now.saturating_sub(oldest.max(self.since)), whole: self.standing.is_some() }
-    }
-
-    /// The bit that is free for longest.
-    fn next_bit(&self) -> Option<u8> {
-        let taken = self.readers.iter().map(|reader| reader.expression.bit).chain(self.standing);
-        let taken = taken.fold(0u64, |taken, bit| taken | 1 << bit);
-        let free = (0..EXPRESSIONS as u8).filter(|bit| taken & 1 << bit == 0);
-        free.min_by_key(|bit| self.freed[usize::from(*bit)])
-    }
-
-    /// A bit nobody has had for a while.
-    fn free_bit(&self) -> Result<u8, Trouble> {
-        let bit = self.next_bit();
-        let full =
-            || Trouble::new(TroubleKind::Full, format!("`{}` has {EXPRESSIONS} readers already", self.device.name));
-        let bit = bit.ok_or_else(full)?;
-        // Slept for before the lock was taken; not all, where somebody else took the bit that was slept for.
-        std::thread::sleep(self.rest_of(bit));
-        Ok(bit)
-    }
-
-    /// How long until a bit may be given away: the writer's last packets with its old meaning get their time.
-    fn rest_of(&self, bit: u8) -> Duration {
-        self.freed[usize::from(bit)].map_or(Duration::ZERO, |freed| BIT_REST.saturating_sub(freed.elapsed()))
-    }
-
-    fn before(&self, bit: u8) -> (u64, u64) {
-        let count = self.memory.matched(usize::from(bit));
-        (count.packets, count.wire_bytes)
-    }
-
-    fn admit(&mut self, id: u64, wish: &Wish, program: Option<Arc<Program>>) -> Result<Handout, Trouble> {
-        let bit = self.free_bit()?;
-        let trouble = |error: rustix::io::Errno| Trouble::system("no line to the reader can be made", &error.into());
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let (line, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(trouble)?;
-        let areas = self.writer.areas();
-        let areas = Areas { words: own(areas.words)?, slots: own(areas.slots)?, data: own(areas.data)? };
-        let (matched_before, seen_before) = (self.before(bit), self.memory.seen().packets);
-        let kept_before = self.memory.kept_bytes(usize::from(bit));
-        let first = match wish.last_ns {
-            0 => self.memory.next(),
-            last => {
-                let mut reader = LiveReader::new(self.memory.clone(), 0);
-                reader.seek_time(self.writer.now().saturating_sub(last), 0);
-                reader.position()
-            }
-        };
-        let past = if wish.last_ns > 0 { self.past() } else { Past::default() };
-        let (sample, counts) = (wish.sample.max(1), wish.counts);
-        let expression = Expression { bit, program, direction: wish.direction, sample, counts };
-        self.readers.push(Reader {
-            id,
-            expression,
-            promiscuous: wish.promiscuous,
-            line: Arc::new(line),
-            asleep: false,
-            matched_before: matched_before.0,
-        });
-        if let Err(trouble) = self.writer.set(&self.expressions()) {
-            self.readers.pop();
-            return Err(trouble);
-        }
-        if let Err(trouble) = self.set_promiscuous() {
-            self.readers.pop();
-            self.freed[usize::from(bit)] = Some(Instant::now());
-            // As when a reader goes.
-            let _ = self.writer.set(&self.expressions());
-            return Err(trouble);
-        }
-        // Who looks back takes what was written for others, too; who does not begins before its expression was set, so that
-        // it misses nothing.
-        let decided = if wish.last_ns > 0 { self.memory.next() } else { first };
-        Ok(Handout {
-            id,
-            device: self.device.clone(),
-            geometry: self.writer.geometry(),
-            areas,
-            bit,
-            matched_before,
-            kept_before,
-            seen_before,
-            first,
-            decided,
-            past,
-            note: String::new(),
-            line: theirs,
-        })
-    }
-
-    fn exchange(&mut self, id: u64, program: Option<Arc<Program>>) -> Result<Exchange, Trouble> {
-        let bit = self.free_bit()?;
-        let matched_before = self.before(bit);
-        let Some(at) = self.readers.iter().position(|reader| reader.id == id) else {
-            return Err(Trouble::new(TroubleKind::Wish, "there is no such reader"));
-        };
-        let old = self.readers[at].expression.clone();
-        self.readers[at].expression = Expression { bit, program, ..old.clone() };
-        if let Err(trouble) = self.writer.set(&self.expressions()) {
-            self.readers[at].expression = old;
-            return Err(trouble);
-        }
-        self.freed[usize::from(old.bit)] = Some(Instant::now());
-        self.readers[at].matched_before = matched_before.0;
-        // It may sleep on a bit that is set no more.
-        self.readers[at].wake();
-        Ok(Exchange { bit, matched_before, first: self.memory.next() })
-    }
-
-    fn set_promiscuous(&mut self) -> Result<(), Trouble> {
-        let wanted = self.standing.is_some() || self.readers.iter().any(|reader| reader.promiscuous);
-        if wanted != self.promiscuous {
-            self.writer.promiscuous(wanted)?;
-            self.promiscuous = wanted;
-        }
-        Ok(())
-    }
-
-    /// What readers say: that they sleep, and where they are. One message each, so that none can keep others waiting.
-    fn hear(&mut self, gone: &mut Vec<u64>) {
-        let Ring { writer, memory, readers, .. } = self;
-        for reader in readers {
-            let mut message = [0; LINE_BYTES + 1];
-            match rustix::net::recv(&reader.line, &mut message, RecvFlags::DONTWAIT) {
-                Ok((LINE_BYTES, _)) => {
-                    let mut bytes = [0; LINE_BYTES];
-                    bytes.copy_from_slice(&message[..LINE_BYTES]);
-                    let Line::Asleep(position) = Line::from_bytes(bytes);
-                    reader.asleep = true;
-                    writer.arm(1 << reader.expression.bit);
-                    // What came before the bit was armed rings no bell.
-                    if memory.next() != position {
-                        reader.wake();
-                    }
-                }
-                Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
-                // Closed, or something a reader of ours does not say.
-                _ => gone.push(reader.id),
-            }
-        }
-    }
-
-    fn state(&mut self, group: u32) -> RingState {
-        let seen = self.memory.seen();
-        let readers = self.readers.iter().map(|reader| ReaderState {
-            id: reader.id,
-            bit: reader.expression.bit,
-            matched: self.memory.matched(usize::from(reader.expression.bit)).packets - reader.matched_before,
-            asleep: reader.asleep,
-        });
-        RingState {
-            device: self.device.clone(),
-            group,
-            ring_bytes: self.writer.geometry().ring_bytes,
-            seen: (seen.packets, seen.wire_bytes),
-            written: self.memory.next(),
-            kept: self.standing.is_some(),
-            readers: readers.collect(),
-            statistics: self.writer.statistics(),
-        }
-    }
-}
-
-impl Reader {
-    fn wake(&mut self) {
-        self.asleep = false;
-        // No room means that it has not looked at earlier words: it will.
-        let _ = rustix::net::send(&self.line, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 }
 
