@@ -4,6 +4,8 @@ use crate::parts::{landing, received};
 use driver::af_packet::options::{BLOCK_BYTES_MIN, Options};
 use driver::af_packet::{Direction, Fanout, FanoutBy, Receiver, Timestamps};
 use filter::prelude::*;
+use received::Left;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// What `af_packet` is.
 pub static KIND: Kind = Kind::new("af_packet", "captures by a packet socket of its own", make)
@@ -13,7 +15,10 @@ pub static KIND: Kind = Kind::new("af_packet", "captures by a packet socket of i
          device's packets among several processes (`fanout`), and timestamps of the device's own clock. Needs CAP_NET_RAW.\n\
          \n\
          Processes whose `fanout` is the same number each get a part of the packets: by flow, both directions together, \
-         by processor, by queue of the device, or in turn.",
+         by processor, by queue of the device, or in turn.\n\
+         \n\
+         `bpf` right behind it is the socket's filter, where programs may be loaded (CAP_BPF) and nothing else stands behind \
+         the device: what it rejects is never copied.",
     )
     .params(&[
         Param::new("device", ParamType::Text, "the device, as `streamline devices` lists it").required().main(),
@@ -28,9 +33,29 @@ pub static KIND: Kind = Kind::new("af_packet", "captures by a packet socket of i
         Param::new("clock", ParamType::Choice(&["kernel", "device"]), "whose timestamps, where the device has any")
             .default("kernel"),
     ])
-    .source(Type::Frame);
+    .source(Type::Frame)
+    .runs_in(Spaces::APP.with(Spaces::KERNEL));
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    open(params, None)
+}
+
+/// A loaded program that chooses packets, and what says how many it has kept out.
+pub type Chosen = (OwnedFd, Left);
+
+/// LINKTYPE number of the device's frames.
+pub fn link_type(params: &Params) -> Result<u16, ParamError> {
+    received::link_type(&received::look_up(params)?)
+}
+
+/// Do packets that come matter, and those that go?
+pub fn ways(params: &Params) -> (bool, bool) {
+    let direction = params.text("direction");
+    (direction != Some("out"), direction != Some("in"))
+}
+
+/// A source of a device's packets: all of them, or what a program chooses. Which way they go, the program decides as well.
+pub fn open(params: &Params, chosen: Option<Chosen>) -> Result<Instance, ParamError> {
     let fanout = params.number("fanout").map(|group| {
         let group = u16::try_from(group).map_err(|_| ParamError::new("fanout", "a group's number is at most 65535"))?;
         let by = match params.text("by") {
@@ -60,7 +85,19 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     options.block_bytes = options.block_bytes.min((bytes / 2).next_multiple_of(4096)).max(BLOCK_BYTES_MIN);
     options.block_count = (bytes / options.block_bytes).max(2);
     let name = params.text("device").unwrap_or_default();
+    if chosen.is_some() {
+        // Nothing comes that was not chosen.
+        options.filter = driver::filter::nothing();
+    }
     let receiver = Receiver::open(&received::namespace()?, name, &options).map_err(received::refusal)?;
+    let left = match chosen {
+        None => None,
+        Some((program, left)) => {
+            let sieve = receiver.sieve().map_err(received::refusal)?;
+            sieve.set_loaded(program.as_fd()).map_err(received::refusal)?;
+            Some(left)
+        }
+    };
     let link = receiver.device().clone();
-    received::source(&link, vec![Box::new(receiver)], landing::snap_len(params), None)
+    received::source(&link, vec![Box::new(receiver)], landing::snap_len(params), left)
 }

@@ -40,15 +40,12 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     open(params, None)
 }
 
-/// A program that chooses frames, and what says how many it has left to the host.
+/// A program that chooses frames, and what says how many it has not chosen.
 pub type Chosen = (Program, Left);
 
-/// The device as it is named: how many queues it can have, and the LINKTYPE number of its frames.
+/// How many queues the device can have, and the LINKTYPE number of its frames.
 pub fn look_up(params: &Params) -> Result<(u32, u16), ParamError> {
-    let name = params.text("device").unwrap_or_default();
-    let link = received::namespace()?.enter(|| driver::link::find(name));
-    let link = link.and_then(|found| found).map_err(|error| ParamError::system(format!("{name}: {error}")))?;
-    let link = link.ok_or_else(|| received::refusal(driver::Error::Absent(name.into())))?;
+    let link = received::look_up(params)?;
     Ok((link.receive_queues, received::link_type(&link)?))
 }
 

@@ -8,8 +8,9 @@
 //!
 //! Where packets are only counted (`count`), none is copied: its record is all that leaves.
 //!
-//! A device that a request has for itself (`af_xdp`) is here, too: the one expression behind it chooses what it takes away
-//! from the host. What filters above cannot want is taken all the same, for to leave it would be more than they say.
+//! A device that a request has for itself (`af_xdp`, `af_packet`) is here, too: the one expression behind it chooses what it
+//! takes away from the host, or what its socket lets in. What filters above cannot want is taken all the same, for to leave it
+//! to the host would be more than they say.
 //!
 //! What the filters above cannot want stays here, too, even where none of them can run here: they say what a packet must be
 //! ([`filter::Kind::narrow`]), and what is something else for sure is not captured.
@@ -21,7 +22,7 @@ use control::{Before, Offer, Space, StepError};
 use engine::{Edge, Node, NodeId, Plan, Task};
 use filter::run::Instance;
 use filter::{Devices, Kind, Lower, ParamError, Params, Spaces};
-use kernel::Steer;
+use kernel::{Sieve, Steer};
 use program::narrow::Narrow;
 use program::{Compile, ir};
 use std::collections::BTreeMap;
@@ -83,7 +84,7 @@ struct Laid {
 enum What {
     Device(Wish, Option<Share>, Params),
     /// A device that nobody shares.
-    Own(Params),
+    Own(&'static Kind, Params),
     Filter(Lower, Params),
 }
 
@@ -116,7 +117,10 @@ impl LiveSpace {
             Some(What::Device(wish, share, params)) => {
                 Ok(Opened::Tap(Box::new(self.open_tap(wish.clone(), *share, params, path)?)))
             }
-            Some(What::Own(params)) => self.open_own(params, path).map(Opened::Own),
+            Some(What::Own(kind, params)) if kind.name == filters::af_packet::KIND.name => {
+                self.open_packet_socket(params, path).map(Opened::Own)
+            }
+            Some(What::Own(_, params)) => self.open_own(params, path).map(Opened::Own),
             Some(What::Filter(..)) | None => {
                 Err(Trouble::new(TroubleKind::Cannot, "nothing comes from a device here").into())
             }
@@ -181,7 +185,24 @@ impl LiveSpace {
         let own = |fd: BorrowedFd<'_>| capture::writer::own(fd);
         let chooses = driver::af_xdp::Program { program: own(steer.program())?, sockets: own(steer.sockets())? };
         let left = Box::new(move || steer.counted().left());
-        filters::af_xdp::open(params, Some((chooses, left))).map_err(Why::Param)
+        filters::af_xdp::open(params, Some((chooses, ("left to the host", left)))).map_err(Why::Param)
+    }
+
+    /// A packet socket of this process's own: what an expression chooses, as its filter, or all.
+    fn open_packet_socket(&self, params: &Params, path: &[NodeId]) -> Result<Instance, Why> {
+        if path.len() == 1 {
+            return filters::af_packet::open(params, None).map_err(Why::Param);
+        }
+        let link_type = filters::af_packet::link_type(params).map_err(Why::Param)?;
+        let (incoming, outgoing) = filters::af_packet::ways(params);
+        let program = self.lowered(path, link_type)?.program.map(Arc::new);
+        let expression = kernel::Expression { incoming, outgoing, ..kernel::Expression::new(0, program) };
+        // Whoever may not load programs may still have the socket: the expression is asked above then.
+        let cannot = |error: kernel::tap::TapError| Trouble::new(TroubleKind::Cannot, error.to_string());
+        let sieve = Sieve::new(link_type == ETHERNET).map_err(cannot)?;
+        let filter = sieve.program(&[expression]).map_err(cannot)?;
+        let kept_out = Box::new(move || sieve.kept_out().packets);
+        filters::af_packet::open(params, Some((filter, ("kept out of the socket", kept_out)))).map_err(Why::Param)
     }
 
     /// The nodes of this space from which what comes from a device leaves it.
@@ -208,7 +229,9 @@ impl LiveSpace {
 
     fn device(&self, plan: &Plan, id: NodeId) -> Option<(&'static Kind, Params)> {
         match (&plan.nodes[id.index()].task, &self.nodes.get(&id)?.what) {
-            (Task::Filter { kind, .. }, What::Device(_, _, params) | What::Own(params)) => Some((kind, params.clone())),
+            (Task::Filter { kind, .. }, What::Device(_, _, params) | What::Own(_, params)) => {
+                Some((kind, params.clone()))
+            }
             _ => None,
         }
     }
@@ -285,7 +308,7 @@ fn samples(filters: &[Before<'_>]) -> bool {
 
 /// Is it a device that a request has for itself?
 fn is_own(kind: &Kind) -> bool {
-    kind.name == filters::af_xdp::KIND.name
+    [filters::af_xdp::KIND.name, filters::af_packet::KIND.name].contains(&kind.name)
 }
 
 /// Does it give numbers of packets, and no packets?
@@ -371,7 +394,7 @@ impl Space for LiveSpace {
             return Err(refused("selections run one space higher"));
         };
         let what = if is_own(kind) {
-            What::Own(params.clone())
+            What::Own(kind, params.clone())
         } else if kind.is_source() {
             let wished = filters::ethernet::wish(params);
             let (wish, share) = wished.map_err(|error| StepError { refused: false, error })?;
@@ -413,12 +436,12 @@ impl Space for LiveSpace {
             return Ok(());
         }
         let is_device =
-            |id: &NodeId| self.nodes.get(id).is_some_and(|node| matches!(node.what, What::Device(..) | What::Own(_)));
+            |id: &NodeId| self.nodes.get(id).is_some_and(|node| matches!(node.what, What::Device(..) | What::Own(..)));
         let mut opened = Vec::new();
         for path in self.paths(id) {
             let own = path
                 .first()
-                .filter(|first| self.nodes.get(first).is_some_and(|node| matches!(node.what, What::Own(_))));
+                .filter(|first| self.nodes.get(first).is_some_and(|node| matches!(node.what, What::Own(..))));
             if own.is_some_and(|device| self.ends_of(*device) > 1) && !is_device(&id) {
                 // It is taken once, so that nobody can say that the rest is the host's.
                 return Err(refused("others have to do with what it rejects"));

@@ -3,8 +3,7 @@
 use crate::net::*;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
-use std::process::Command;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 use testkit::network::{Pair, may_make_networks, quiet_namespace};
@@ -210,6 +209,47 @@ fn a_device_of_ones_own_is_left_what_an_expression_does_not_want() {
 }
 
 #[test]
+fn a_packet_socket_of_ones_own_lets_in_what_an_expression_wants() {
+    if !may_make_networks() {
+        return;
+    }
+    let pair = Pair::new();
+    let folder = tempfile::tempdir().unwrap();
+    let (mut far, mut near) = (pair.far.sender(), pair.near.sender());
+    // What is sent does not come to a socket that wants none of it; what is received, its filter keeps out.
+    for (options, wanted, least) in [("", 2, 440), ("direction=in", 1, 220), ("direction=out", 1, 520)] {
+        let mut command = Command::new(PROGRAM);
+        let request = format!(
+            "af_packet near {options} | bpf \"udp port 53\" | {{ save dns.pcap overwrite=yes + head 1 | inspect }}"
+        );
+        command.args(["run", "--local", "--stats", "json", &request]).current_dir(folder.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut reader = Running(Some(pair.near.namespace.enter(move || command.spawn().unwrap()).unwrap()));
+        let mut line = BufReader::new(reader.0.as_mut().unwrap().stdout.take().unwrap()).lines();
+        let (said, hears) = channel();
+        std::thread::spawn(move || said.send(line.next()));
+        until("it hears what it wants", || {
+            far.send(&datagram(u32::MAX, 53, 60)).unwrap();
+            near.send(&datagram(u32::MAX, 53, 60)).unwrap();
+            hears.recv_timeout(Duration::from_millis(20)).is_ok()
+        });
+        let frames = traffic(300);
+        frames.iter().for_each(|frame| far.send(frame).unwrap());
+        frames.iter().for_each(|frame| near.send(frame).unwrap());
+        let report = succeeded(&reader.interrupt());
+        let dns: Vec<_> = frames.into_iter().filter(|frame| frame[12] == 8 && frame[36..38] == [0, 53]).collect();
+        let all = packets(&folder.path().join("dns.pcap")).into_iter().map(|(_, bytes)| bytes);
+        let got: Vec<Vec<u8>> = all.filter(|frame| frame[42..46] != [0xff; 4]).collect();
+        assert_eq!(got.len(), 80 * wanted, "{options}");
+        assert!(got.chunks(80).all(|part| part == dns), "{options}");
+        let source = &report["filters"][0];
+        assert_eq!(source["space"], "kernel", "{report}");
+        let kept_out = source["events"]["kept out of the socket"].as_u64();
+        assert!(kept_out >= Some(least), "{options}: {report}");
+    }
+}
+
+#[test]
 fn who_counts_says_what_it_counted_when_its_device_goes() {
     if !may_make_networks() {
         return;
@@ -242,6 +282,8 @@ fn what_cannot_be_counted_in_the_kernel_is_counted_above() {
     let own = explained("af_xdp v1 | bpf \"tcp\" | tcp | drop");
     assert!(line(&own, "bpf").contains("kernel  lowest space"), "{own}");
     assert!(!line(&own, "tcp  ").contains("stays in the kernel"), "{own}");
+    let own = explained("af_packet v1 | bpf \"tcp\" | drop");
+    assert!(line(&own, "bpf").contains("kernel  lowest space"), "{own}");
     check("af_xdp v1 | bpf \"tcp\" | count", "count", "only chooses what is taken");
     check("af_xdp v1 | sample 3 | drop", "sample", "only chooses what is taken");
     check("ethernet v1@0/4 | count", "count", "chosen by the reader");

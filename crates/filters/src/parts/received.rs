@@ -15,13 +15,21 @@ use std::time::Duration;
 /// A device that is down is looked at this often.
 const DOWN_LOOK: Duration = Duration::from_millis(100);
 
-/// How many packets a program has left to the host up to now.
-pub type Left = Box<dyn Fn() -> u64 + Send>;
+/// What a program on the device or the socket did not choose: a word for it, and how many packets that are up to now.
+pub type Left = (&'static str, Box<dyn Fn() -> u64 + Send>);
 
 /// The network namespace this process is in.
 pub fn namespace() -> Result<driver::namespace::Namespace, ParamError> {
     driver::namespace::Namespace::current()
         .map_err(|error| ParamError::system(format!("this process's network namespace cannot be found: {error}")))
+}
+
+/// What is known of the device that a request names.
+pub fn look_up(params: &Params) -> Result<driver::link::Link, ParamError> {
+    let name = params.text("device").unwrap_or_default();
+    let link = namespace()?.enter(|| driver::link::find(name));
+    let link = link.and_then(|found| found).map_err(|error| ParamError::system(format!("{name}: {error}")))?;
+    link.ok_or_else(|| refusal(Error::Absent(name.into())))
 }
 
 /// Whose fault it is that a device could not be opened.
@@ -132,8 +140,8 @@ impl Source for Received {
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) {
-        if let Some(left) = &self.left {
-            cx.count("left to the host", left());
+        if let Some((word, left)) = &self.left {
+            cx.count(word, left());
         }
         for queue in &mut self.receivers {
             if let Ok(statistics) = queue.receiver.statistics() {
