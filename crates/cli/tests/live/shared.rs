@@ -6,6 +6,7 @@ use buffer::ring::OnFull;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use streamline::shared::client::Client;
@@ -451,5 +452,58 @@ fn a_hostile_client_of_the_same_user_hurts_nobody() {
         let source = succeeded(&output)["filters"][0].clone();
         assert_eq!(source["dropped"], serde_json::json!({}), "{source}");
         assert!(count_of(&output) >= least, "{source}");
+    }
+}
+
+#[test]
+fn a_user_without_rights_shares_with_itself_alone() {
+    if !may_make_networks() {
+        return;
+    }
+    let policy = "[[allow]]\nusers = [\"65534\", \"65533\"]\ndevices = [\"*\"]\nmodes = [\"tap\"]\n";
+    let net = Net::new(Some(policy));
+    let nobody = |mut command: Command, user: u32| {
+        command.uid(user).gid(user).env_remove("XDG_RUNTIME_DIR").env("TMPDIR", net.path(""));
+        command
+    };
+    let state = |user: u32| -> Value {
+        let mut command = Command::new(PROGRAM);
+        command.args(["ps", "--json", "--daemon"]).arg(net.socket());
+        let output = nobody(command, user).output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap_or_default()
+    };
+    let reads = |user: u32| state(user)["shared"][0]["readers"].as_array().map_or(0, Vec::len);
+    let mut running = Vec::new();
+    for (user, before) in [(65534, 0), (65534, 1), (65533, 0)] {
+        let command = nobody(sharing(&net, "ethernet D | udp | count"), user);
+        running.push(Running(Some({ command }.spawn().unwrap())));
+        until("it reads what is shared", || reads(user) > before);
+    }
+    let processes = [65534, 65533].map(|user| state(user)["shared"][0]["process"].as_i64().unwrap());
+    assert_ne!(processes[0], processes[1], "each user has its own");
+    for (process, user) in processes.into_iter().zip(["65534", "65533"]) {
+        let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+        let has = |line: &str| assert!(status.contains(line), "{line}: {status}");
+        has(&format!("Uid:\t{user}\t{user}"));
+        has("CapEff:\t0000000000000000");
+        has("CapPrm:\t0000000000000000");
+        has("NoNewPrivs:\t1");
+    }
+    // Its rings are for nobody else, and may be held by nobody.
+    let folder = net.path("streamline-65534");
+    let names = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let ring = names.into_iter().find(|name| name.ends_with(".ring")).map(|name| folder.join(name)).unwrap();
+    for (user, options) in [(65534, vec!["on-full=wait"]), (65533, vec!["on-full=overwrite"])] {
+        let mut command = Command::new(PROGRAM);
+        command.args(["pipe", "read"]).arg(&ring).args(options);
+        let output = nobody(command, user).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    send(&net, &traffic(300));
+    until("all is given", || state(65534)["shared"][0]["blocks"].as_u64() >= Some(240));
+    for running in running {
+        let output = running.interrupt();
+        succeeded(&output);
+        assert!(count_of(&output) > 0);
     }
 }
