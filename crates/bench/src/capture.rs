@@ -6,11 +6,12 @@
 //! what the sender needs with no tap, measured right before. Starting and ending programs is not counted.
 //!
 //! [`field`] has the devices, the daemon and the sender; [`taps`] the programs; [`limits`] what is no cost: losses, memory,
-//! waiting, idling.
+//! waiting, idling; [`web`] what is sent to requests that parse.
 
 pub mod field;
 pub mod limits;
 pub mod taps;
+pub mod web;
 
 use crate::case::{Case, How, Numbers, Sides, Trouble};
 use crate::measure::{Clock, Figure, Side};
@@ -61,12 +62,16 @@ struct Pairing {
 
 fn sides<'a>(setting: &'a Setting, pairing: Pairing) -> Result<Sides<'a>, Trouble> {
     let Pairing { ours, peer: (peer, who), frame_bytes } = pairing;
-    let field = Rc::new(Field::new(setting)?);
+    let field = Rc::new(match ours(Who::Ours).first().map(|tap| tap.program) {
+        Some(Program::Web { coded, .. }) => Field::of_web(setting, coded)?,
+        _ => Field::new(setting)?,
+    });
     // As fast as can be, or as both sides can take.
     let rate = field.common_rate(&[ours(Who::Ours), peer(who)], frame_bytes)?;
     let side = |taps: fn(Who) -> Vec<Tap>, who| {
         let field = Rc::clone(&field);
-        Side::new(move || field.cost_of(&taps(who), frame_bytes, rate)).per_item(field::PACKETS as f64)
+        let packets = field.packets() as f64;
+        Side::new(move || field.cost_of(&taps(who), frame_bytes, rate)).per_item(packets)
     };
     Ok(Sides { ours: side(ours, Who::Ours), peer: side(peer, who) })
 }
@@ -151,6 +156,30 @@ pub static CASES: &[Case] = &[
         (counted_above, Who::Ours),
         1500
     ),
+    case!(
+        "one `http`, as if to share, 1,500 B",
+        "by itself",
+        Goal::Reported,
+        one_shared,
+        (one_parsing, Who::Ours),
+        1500
+    ),
+    case!(
+        "nine `http` that share, 1,500 B",
+        "each by itself",
+        Goal::Reported,
+        nine_shared,
+        (nine_parsing, Who::Ours),
+        1500
+    ),
+    case!(
+        "nine `http` that share, gzip, 1,500 B",
+        "each by itself",
+        Goal::AtMost(0.5, 0.3),
+        nine_shared_coded,
+        (nine_parsing_coded, Who::Ours),
+        1500
+    ),
     number("highest loss-free rate, nine tcpdumps, 64 B", "stock, 2 MiB each", Goal::AtLeast(2.0, 3.0), |setting| {
         limits::loss_free(setting, &[nine_small(Who::Ours)], &[nine_small(Who::Stock)], 64)
     }),
@@ -215,6 +244,35 @@ fn counted_below(_who: Who) -> Vec<Tap> {
 
 fn counted_above(_who: Who) -> Vec<Tap> {
     count(false)
+}
+
+fn web(count: usize, share: bool, coded: bool) -> Vec<Tap> {
+    let tap = Tap { who: Who::Ours, program: Program::Web { share, coded }, expression: "", buffer: BUFFER };
+    vec![tap; count]
+}
+
+fn one_parsing(_who: Who) -> Vec<Tap> {
+    web(1, false, false)
+}
+
+fn one_shared(_who: Who) -> Vec<Tap> {
+    web(1, true, false)
+}
+
+fn nine_parsing(_who: Who) -> Vec<Tap> {
+    web(9, false, false)
+}
+
+fn nine_shared(_who: Who) -> Vec<Tap> {
+    web(9, true, false)
+}
+
+fn nine_parsing_coded(_who: Who) -> Vec<Tap> {
+    web(9, false, true)
+}
+
+fn nine_shared_coded(_who: Who) -> Vec<Tap> {
+    web(9, true, true)
 }
 
 /// For the first row, whose two sides are the same.

@@ -30,6 +30,11 @@ pub fn run(args: &[String]) -> Result<(), String> {
             let number = |text: &str| text.parse::<u64>().map_err(|_| format!("`{text}` is no number"));
             return capture::field::send(device, number(count)?, number(bytes)? as usize, number(rate)?);
         }
+        [stage @ ("web" | "web-gzip"), device, count, bytes, rate] => {
+            let number = |text: &str| text.parse::<u64>().map_err(|_| format!("`{text}` is no number"));
+            let coded = stage == "web-gzip";
+            return capture::web::send(device, number(count)?, number(bytes)? as usize, number(rate)?, coded);
+        }
         _ => return Err("stage produce COUNT | touch | end, or read FILE | match TEXT | size".to_owned()),
     };
     outcome.map_err(|error| error.to_string())

@@ -10,13 +10,21 @@ use driver::namespace::Namespace;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use streamline::shared::protocol::SharerState;
 use testkit::network::{Pair, may_make_networks};
 
 /// Packets sent in one run.
-pub const PACKETS: u64 = 400_000;
+const PACKETS: u64 = 400_000;
 
 /// Rates tried where there are losses at full speed, packets a second.
 const RATES: [u64; 6] = [0, 800_000, 500_000, 300_000, 200_000, 100_000];
+
+/// The same where everything is parsed, and read by nine on few processors.
+const WEB_RATES: [u64; 4] = [300_000, 200_000, 100_000, 50_000];
+
+/// And where each packet holds several kilobytes once it is decoded.
+const CODED_PACKETS: u64 = 20_000;
+const CODED_RATES: [u64; 4] = [40_000, 20_000, 10_000, 5_000];
 
 /// How long is sent to see whether anything is lost: buffers are far smaller than what is sent.
 const TRIAL: Duration = Duration::from_secs(1);
@@ -43,6 +51,10 @@ pub struct Field {
     scratch: tempfile::TempDir,
     streamline: PathBuf,
     bench: PathBuf,
+    /// Which of the bench's stages sends, how many packets in one run, and at which rates it is tried.
+    stage: &'static str,
+    packets: u64,
+    rates: &'static [u64],
     /// Threads of the kernel that receive packets in the place of who sent them.
     softirqs: Vec<u32>,
 }
@@ -79,6 +91,9 @@ impl Field {
             scratch,
             streamline: setting.streamline.clone(),
             bench: setting.bench.clone(),
+            stage: "send",
+            packets: PACKETS,
+            rates: &RATES,
             softirqs: softirqs(),
         };
         let until = Instant::now() + Duration::from_secs(10);
@@ -91,12 +106,33 @@ impl Field {
         Ok(field)
     }
 
+    /// The same; what is sent is the web's: HTTP in one TCP connection, its bodies compressed or not.
+    pub fn of_web(setting: &Setting, coded: bool) -> Result<Field, Trouble> {
+        let mut field = Field::new(setting)?;
+        (field.stage, field.rates) = ("web", &WEB_RATES);
+        if coded {
+            (field.stage, field.packets, field.rates) = ("web-gzip", CODED_PACKETS, &CODED_RATES);
+        }
+        Ok(field)
+    }
+
+    /// The process that runs filters for several requests, where there is one.
+    fn sharer(&self) -> Option<SharerState> {
+        let path = streamline::shared::socket(&self.socket).ok()?;
+        streamline::shared::client::Client::connect(&path, "bench").ok()?.state().ok()
+    }
+
+    /// Packets that were lost before anything shared looked at them.
+    fn lost_before_shared(&self) -> u64 {
+        self.sharer().map_or(0, |sharer| sharer.prefixes.iter().map(|prefix| prefix.lost).max().unwrap_or(0))
+    }
+
     /// The highest rate at which none of these sets of taps loses a packet; 0 is as fast as can be.
     pub fn common_rate(&self, sets: &[Vec<Tap>], frame_bytes: usize) -> Result<u64, Trouble> {
-        'rates: for rate in RATES {
+        'rates: for &rate in self.rates {
             let shown = if rate == 0 { "full speed".into() } else { format!("{rate} packets a second") };
             for taps in std::iter::repeat_n(sets, SURE).flatten() {
-                let lost = self.run(taps, frame_bytes, rate, PACKETS)?.lost;
+                let lost = self.run(taps, frame_bytes, rate, self.packets)?.lost;
                 if let Some(tap) = taps.first().filter(|_| lost > 0) {
                     eprintln!("  at {shown}, {} x {:?} {:?} lost {lost}", taps.len(), tap.who, tap.program);
                     continue 'rates;
@@ -162,15 +198,20 @@ impl Field {
         Ok(best)
     }
 
-    /// What these taps cost for `PACKETS` packets, beyond sending them.
+    /// Packets sent in one run.
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// What these taps cost for so many packets, beyond sending them.
     pub fn cost_of(&self, taps: &[Tap], frame_bytes: usize, rate: u64) -> Result<Cost, String> {
         let told = |trouble| match trouble {
             Trouble::Missing(text) | Trouble::Failed(text) => text,
         };
         let mut lost = 0;
         for _ in 0..SURE {
-            let without = self.run(&[], frame_bytes, rate, PACKETS).map_err(told)?;
-            let with = self.run(taps, frame_bytes, rate, PACKETS).map_err(told)?;
+            let without = self.run(&[], frame_bytes, rate, self.packets).map_err(told)?;
+            let with = self.run(taps, frame_bytes, rate, self.packets).map_err(told)?;
             if with.lost == 0 {
                 return Ok(Cost { wall_s: with.wall_s, cpu_s: with.cpu_s - without.cpu_s });
             }
@@ -183,10 +224,11 @@ impl Field {
     fn run(&self, taps: &[Tap], frame_bytes: usize, rate: u64, packets: u64) -> Result<Run, Trouble> {
         let running = taps.iter().map(|tap| self.start(tap)).collect::<Result<Vec<_>, _>>()?;
         let processes = running.iter().map(Running::id).chain([self.daemon.id()]);
+        let processes = processes.chain(self.sharer().and_then(|sharer| u32::try_from(sharer.process).ok()));
         let processes: Vec<u32> = processes.chain(self.softirqs.iter().copied()).collect();
         let all = || processes.iter().map(|process| processor_time(*process)).sum::<f64>();
         self.await_quiet(&all);
-        let (before, received) = (all(), self.received());
+        let (before, received, lost_before) = (all(), self.received(), self.lost_before_shared());
         let began = Instant::now();
         let sent = self.send(packets, frame_bytes, rate)?;
         let wall_s = began.elapsed().as_secs_f64();
@@ -199,10 +241,12 @@ impl Field {
         if arrived != packets {
             return Err(Trouble::Failed(format!("{arrived} of {packets} packets arrived")));
         }
+        // As long as they read.
+        let lost_shared = self.lost_before_shared().saturating_sub(lost_before);
         let said: Vec<Said> = running.into_iter().map(Running::end).collect::<Result<_, _>>()?;
-        let mut lost = said.iter().map(|said| said.dropped).sum();
+        let mut lost = said.iter().map(|said| said.dropped).sum::<u64>() + lost_shared;
         for (tap, said) in taps.iter().zip(&said) {
-            let wanted = tap.wanted(packets);
+            let Some(wanted) = tap.wanted(packets) else { continue };
             if said.captured + said.dropped < wanted {
                 lost += wanted - said.captured - said.dropped;
             }
@@ -249,7 +293,7 @@ impl Field {
 
     fn sender(&self, packets: u64, frame_bytes: usize, rate: u64) -> Command {
         let mut command = Command::new(&self.bench);
-        command.args(["stage", "send", &self.pair.far.name]);
+        command.args(["stage", self.stage, &self.pair.far.name]);
         command.args([packets, frame_bytes as u64, rate].map(|number| number.to_string()));
         command.stdin(Stdio::null()).stderr(Stdio::inherit());
         command
@@ -300,12 +344,6 @@ fn processor_time(process: u32) -> f64 {
 
 /// The stage `send DEVICE COUNT BYTES RATE`: sends so many frames of UDP in IPv4, pinned to the first processor.
 pub fn send(device: &str, count: u64, frame_bytes: usize, rate: u64) -> Result<(), String> {
-    let told = |error: driver::Error| error.to_string();
-    let mut cpus = nix::sched::CpuSet::new();
-    cpus.set(0).map_err(|error| error.to_string())?;
-    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus).map_err(|error| error.to_string())?;
-    let namespace = Namespace::current().map_err(|error| error.to_string())?;
-    let mut sender = Sender::open(&namespace, device, SenderOptions::default()).map_err(told)?;
     // To an address nobody has: the stack on the other side drops it as soon as it has seen that.
     let mut frame = vec![0u8; frame_bytes.max(60)];
     frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1]);
@@ -318,11 +356,26 @@ pub fn send(device: &str, count: u64, frame_bytes: usize, rate: u64) -> Result<(
     // Every hundredth goes elsewhere.
     let mut other = frame.clone();
     other[36..38].copy_from_slice(&7777u16.to_be_bytes());
+    send_each(device, count, rate, |number, to| {
+        to.clear();
+        to.extend_from_slice(if number.is_multiple_of(100) { &other } else { &frame });
+    })
+}
+
+/// Sends so many frames, pinned to the first processor; `write` writes the one with this number.
+pub(super) fn send_each(device: &str, count: u64, rate: u64, write: impl Fn(u64, &mut Vec<u8>)) -> Result<(), String> {
+    let told = |error: driver::Error| error.to_string();
+    let mut cpus = nix::sched::CpuSet::new();
+    cpus.set(0).map_err(|error| error.to_string())?;
+    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus).map_err(|error| error.to_string())?;
+    let namespace = Namespace::current().map_err(|error| error.to_string())?;
+    let mut sender = Sender::open(&namespace, device, SenderOptions::default()).map_err(told)?;
+    let mut frames: [Vec<u8>; 64] = std::array::from_fn(|_| Vec::new());
     let began = Instant::now();
     let mut sent = 0;
     while sent < count {
-        let batch: [&[u8]; 64] =
-            std::array::from_fn(|at| if (sent + at as u64).is_multiple_of(100) { &other } else { &frame }.as_slice());
+        (sent..).zip(&mut frames).for_each(|(number, frame)| write(number, frame));
+        let batch: [&[u8]; 64] = std::array::from_fn(|at| frames[at].as_slice());
         let most = (count - sent).min(64) as usize;
         match sender.transmit(&batch[..most]).map_err(told)? {
             driver::Turn::Frames(taken) => sent += taken as u64,

@@ -38,6 +38,13 @@ pub enum Program {
     BySocket,
     /// Our own program with `ethernet DEV | save FILE`, a file in memory.
     Save,
+    /// Our own program with `ethernet DEV | http | count`.
+    Web {
+        /// May what parses run once for all who ask for it?
+        share: bool,
+        /// Are the bodies that are sent compressed?
+        coded: bool,
+    },
 }
 
 /// What one packet in a hundred fits.
@@ -80,12 +87,13 @@ pub struct Said {
 const LONG: Duration = Duration::from_secs(20);
 
 impl Tap {
-    /// How many of so many packets it wants.
-    pub fn wanted(&self, packets: u64) -> u64 {
-        match self.expression {
-            "" | ALL => packets,
-            ONE_IN_A_HUNDRED => packets.div_ceil(100),
-            _ => 0,
+    /// How many of so many packets it wants; none where it does not count packets.
+    pub fn wanted(&self, packets: u64) -> Option<u64> {
+        match (self.program, self.expression) {
+            (Program::Web { .. }, _) => None,
+            (_, "" | ALL) => Some(packets),
+            (_, ONE_IN_A_HUNDRED) => Some(packets.div_ceil(100)),
+            _ => Some(0),
         }
     }
 
@@ -109,6 +117,10 @@ impl Tap {
                 if !push_down {
                     command.arg("--no-push-down");
                 }
+            }
+            Program::Web { share, .. } => {
+                request += " | http | count | drop";
+                command.args(share.then_some("--share"));
             }
             Program::Save => request += &format!(" | save {} overwrite=yes", scratch.join("ours.pcap").display()),
             Program::Tcpdump | Program::TcpdumpToFile | Program::Dumpcap => return None,
@@ -177,11 +189,12 @@ impl Running {
         let ready = match self.program {
             Program::Tcpdump | Program::TcpdumpToFile => "listening on",
             Program::Dumpcap => "File: ",
-            Program::Request { .. } | Program::Count { .. } | Program::Save => {
+            Program::Request { .. } | Program::Count { .. } | Program::Save | Program::Web { share: false, .. } => {
                 return self.await_ring("bpf-map", until);
             }
             // What this process would take for memory of the ring has the device's name.
             Program::BySocket => return self.await_ring("/memfd:", until),
+            Program::Web { share: true, .. } => return self.await_ring("streamline-ring", until),
         };
         while !self.heard.contains(ready) {
             let read = self.said.as_mut().map_or(Ok(0), |said| said.read_line(&mut self.heard));
@@ -192,7 +205,8 @@ impl Running {
         Ok(())
     }
 
-    /// Waits until our own program, which says nothing, has mapped the device's ring.
+    /// Waits until our own program, which says nothing, has mapped the device's ring, or
+    /// that of who runs its filters.
     fn await_ring(&mut self, mapped: &str, until: Instant) -> Result<(), Trouble> {
         let maps = format!("/proc/{}/maps", self.child.id());
         while !std::fs::read_to_string(&maps).is_ok_and(|maps| maps.contains(mapped)) {
@@ -214,7 +228,9 @@ impl Running {
         }
         self.child.wait().map_err(failed)?;
         Ok(match self.program {
-            Program::Request { .. } | Program::BySocket | Program::Save => request_said(&self.heard),
+            Program::Request { .. } | Program::BySocket | Program::Save | Program::Web { .. } => {
+                request_said(&self.heard)
+            }
             Program::Count { .. } => counted_said(&self.heard),
             Program::Tcpdump | Program::TcpdumpToFile => Said {
                 captured: number_before(&self.heard, " packets captured"),

@@ -668,6 +668,39 @@ impl PipeReader {
         any
     }
 
+    /// Takes whole blocks of this ring, `most` at most, without waiting: shows each to `look`, where it lies, and gives what
+    /// that made of it to `taken` once it is sure that nothing of it was overwritten meanwhile. Says how many it looked at; what
+    /// was overwritten is among them, and counted. None where it has to be asked otherwise what comes next: at the end, where
+    /// there is nothing, and before what lies elsewhere or was read in part.
+    pub fn take_each<S, T>(
+        &mut self,
+        most: usize,
+        state: &mut S,
+        mut look: impl FnMut(&mut S, &Descriptor, SharedBytes<'_>) -> T,
+        mut taken: impl FnMut(&mut S, T),
+    ) -> usize {
+        if self.offset != 0 || !self.outstanding.is_empty() {
+            return 0;
+        }
+        let reader = self.source.reader();
+        let mut looks = 0;
+        while looks < most {
+            let Ok(seen) = reader.peek() else { break };
+            if seen.elsewhere || reader.layout().kind() == RingKind::C {
+                break;
+            }
+            let made = look(state, &seen.block, reader.bytes(&seen));
+            if reader.take(&seen).is_ok() {
+                taken(state, made);
+            }
+            looks += 1;
+        }
+        if looks > 0 {
+            self.settle();
+        }
+        looks
+    }
+
     fn read_some(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             let Some(block) = self.peek_unsettled()? else { return Ok(0) };

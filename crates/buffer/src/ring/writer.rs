@@ -333,6 +333,12 @@ impl<L: Layout> Writer<L> {
         }
     }
 
+    /// Publishes what was [placed](Filling::place) so far, so many blocks: readers are signalled once for all of them.
+    #[inline]
+    pub fn publish_placed(&mut self, blocks: u32) {
+        self.publish(blocks);
+    }
+
     /// Who has joined and left? One look at a word that rarely changes. Fails where the ring was removed.
     #[inline]
     fn meet(&mut self) -> Result<(), NotWritten> {
@@ -700,7 +706,7 @@ pub struct Filling<'a, L: Layout> {
     len: u32,
 }
 
-impl<L: Layout> Filling<'_, L> {
+impl<'a, L: Layout> Filling<'a, L> {
     /// Copies these bytes to `offset` within the block; what does not fit in it is left out.
     #[inline]
     pub fn copy_in(&self, offset: u32, bytes: &[u8]) {
@@ -725,11 +731,19 @@ impl<L: Layout> Filling<'_, L> {
     /// Publishes the first `len` bytes of it (at most what was asked for) with what is known of them.
     #[inline]
     pub fn publish(self, about: Descriptor, len: u32) {
+        let writer = self.place(about, len);
+        writer.publish(1);
+    }
+
+    /// The same without publishing it: it waits for [`Writer::publish_placed`], or for the next block that is published.
+    #[inline]
+    pub fn place(self, about: Descriptor, len: u32) -> &'a mut Writer<L> {
         let len = len.min(self.len);
         let wire = if about.wire() == 0 { len.min(WIRE_MAX) } else { about.wire() };
         let mut block = Descriptor { pos: self.claim.pos, len, ..ours(about) };
         block.set_wire(wire);
         let claim = self.writer.layout.shorten(&self.claim, u64::from(len));
-        self.writer.finish(&claim, &block);
+        self.writer.place(&claim, &block);
+        self.writer
     }
 }

@@ -140,7 +140,7 @@ fn shared_text(state: &SharerState) -> String {
     for prefix in &state.prefixes {
         let lost = lost(&prefix.ring);
         let (given, process) = (count(prefix.given.0), state.process.to_string());
-        rows.push(row([prefix.text.clone(), process, ago(prefix.since), given, String::new(), String::new()]));
+        rows.push(row([prefix.text.clone(), process, ago(prefix.since), given, count(prefix.lost), String::new()]));
         for (process, purpose) in &prefix.readers {
             let lost = lost.get(process).map_or(String::new(), |lost| count(*lost));
             rows.push(row([
@@ -165,7 +165,7 @@ fn shared_as_json(state: &SharerState) -> serde_json::Value {
             .map(|(process, purpose)| json!({ "process": process, "purpose": purpose, "lost": lost.get(process) }));
         json!({
             "prefix": prefix.text, "goes_on_from": prefix.base, "process": state.process, "since_ns": prefix.since,
-            "blocks": prefix.given.0, "bytes": prefix.given.1, "readers": readers.collect::<Vec<_>>(),
+            "blocks": prefix.given.0, "bytes": prefix.given.1, "lost": prefix.lost, "readers": readers.collect::<Vec<_>>(),
         })
     });
     prefixes.collect()

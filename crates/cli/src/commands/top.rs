@@ -1,6 +1,6 @@
 //! `streamline top`: what goes through the daemon's rings, as it goes.
 
-use super::ps::connect;
+use super::ps::{connect, sharer};
 use crate::Exit;
 use crate::progress::{count, size};
 use crate::table::columns;
@@ -10,6 +10,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use streamline::StopFlag;
+use streamline::shared::protocol::SharerState;
 
 /// Show what goes through the daemon's rings, as it goes
 ///
@@ -44,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Exit {
         return Exit::Failed;
     }
     let clear = if std::io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
-    let mut before: Option<(Instant, DaemonState)> = None;
+    let mut before: Option<(Instant, DaemonState, SharerState)> = None;
     let mut views = 0;
     while !stop.is_set() {
         let now = Instant::now();
@@ -55,14 +56,17 @@ pub(crate) fn run(args: &Args) -> Exit {
                 return Exit::Failed;
             }
         };
-        if let Some((then, last)) = &before {
-            let exit = crate::print_data(&format!("{clear}{}\n", view(last, &state, (now - *then).as_secs_f64())));
+        let shared = sharer(&args.daemon, "streamline top").unwrap_or_default();
+        if let Some((then, last, last_shared)) = &before {
+            let seconds = (now - *then).as_secs_f64();
+            let shared = view_shared(last_shared, &shared, seconds);
+            let exit = crate::print_data(&format!("{clear}{}{shared}\n", view(last, &state, seconds)));
             views += 1;
             if exit != Exit::Done || args.count.is_some_and(|count| views >= count) {
                 return exit;
             }
         }
-        before = Some((now, state));
+        before = Some((now, state, shared));
         let until = now + Duration::from_secs_f64(args.interval);
         // A signal ends a sleep early or is seen soon after it.
         while !stop.is_set() && Instant::now() < until {
@@ -70,6 +74,33 @@ pub(crate) fn run(args: &Args) -> Exit {
         }
     }
     Exit::Done
+}
+
+/// What requests of this user share, and below each prefix its readers. Nothing where there is none.
+fn view_shared(before: &SharerState, now: &SharerState, seconds: f64) -> String {
+    let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds) as u64;
+    let mut rows = vec![["shared", "blocks/s", "bytes/s", "state", "purpose"].map(String::from).to_vec()];
+    for prefix in &now.prefixes {
+        let last = before.prefixes.iter().find(|last| last.text == prefix.text && last.since == prefix.since);
+        let (blocks, bytes) = last.map_or((0, 0), |last| last.given);
+        rows.push(vec![
+            prefix.text.clone(),
+            count(rate(prefix.given.0, blocks)),
+            size(rate(prefix.given.1, bytes)),
+            format!("{} readers", prefix.readers.len()),
+            String::new(),
+        ]);
+        for (process, purpose) in &prefix.readers {
+            rows.push(vec![
+                format!("  process {process}"),
+                String::new(),
+                String::new(),
+                String::new(),
+                purpose.clone(),
+            ]);
+        }
+    }
+    if now.prefixes.is_empty() { String::new() } else { format!("\n{}", columns(&rows)) }
 }
 
 /// Rings, and below each its readers, by what they got a second.

@@ -22,6 +22,30 @@ pub struct Header {
     pub facts: Option<StreamFacts>,
 }
 
+/// What of a header changes with each block, or tells that the rest has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// See [`Header::at`].
+    pub at: u64,
+    /// See [`Header::epoch`].
+    pub epoch: u32,
+    /// See [`Header::version`].
+    pub version: u32,
+}
+
+impl Place {
+    /// Of any bytes.
+    #[inline]
+    pub fn of(bytes: &[u8; HEADER_BYTES]) -> Place {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, ..] = *bytes;
+        Place {
+            at: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
+            epoch: u32::from_le_bytes([i, j, k, l]),
+            version: u32::from_le_bytes([m, n, o, p]),
+        }
+    }
+}
+
 /// States in the order of their numbers.
 const STATES: [StreamState; 6] = [
     StreamState::Midstream,
@@ -89,12 +113,8 @@ impl Header {
             }
             _ => return None,
         };
-        Some(Header {
-            at: u64::from_le_bytes(field(bytes, 0)?),
-            epoch: u32::from_le_bytes(field(bytes, 8)?),
-            version: u32::from_le_bytes(field(bytes, 12)?),
-            facts,
-        })
+        let Place { at, epoch, version } = Place::of(bytes);
+        Some(Header { at, epoch, version, facts })
     }
 }
 

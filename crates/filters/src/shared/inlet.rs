@@ -9,7 +9,7 @@
 //! expected, and renumbered; the rest is for streams that begin, end, or have a hole.
 
 use super::Continuity;
-use super::header::{HEADER_BYTES, Header};
+use super::header::{HEADER_BYTES, Header, Place};
 use crate::parts::landing;
 use base::limits::{BLOCK_BYTES, PULL_BLOCKS, STREAMS};
 use buffer::pipe::PipeReader;
@@ -67,10 +67,16 @@ struct Inlet {
 /// What a look into the ring found.
 enum Found {
     Block,
-    /// It was overwritten meanwhile, or is none.
-    Gone,
     Nothing,
     End,
+}
+
+/// What blocks that are taken become.
+struct Taking<'a, 'c> {
+    cx: &'a mut Context<'c>,
+    streams: &'a mut Streams,
+    /// Blocks that are none.
+    damaged: u64,
 }
 
 impl Inlet {
@@ -87,39 +93,47 @@ impl Inlet {
         Ok(view)
     }
 
-    /// The next block, copied out.
-    fn look(&mut self, view: ViewId, cx: &mut Context<'_>) -> Result<Found, Box<Failure>> {
-        let block = match self.ring.peek() {
-            Ok(Some(block)) => block,
-            Ok(None) => return Ok(Found::End),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Found::Nothing),
-            // Its keeper and its writer are one process: gone together.
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => return Ok(Found::End),
-            Err(error) => return Err(Box::new(Failure::System(format!("{}: {error}", self.what)))),
-        };
-        let len = block.len().saturating_sub(HEADER_BYTES);
-        if block.len() < HEADER_BYTES || len > BLOCK_BYTES || block.is_elsewhere() {
-            return self.damaged();
-        }
-        let mut header = [0; HEADER_BYTES];
-        let Ok(bytes) = self.ring.look_at(&block) else { return self.damaged() };
-        bytes.copy_to(&mut header);
-        let copied = cx.rings.append(view, len, |space| (bytes.part(HEADER_BYTES, len).copy_to(space), ()));
-        if self.ring.release(&block).is_err() {
-            // Overwritten while it was copied: the ring has counted it as lost.
-            return Ok(Found::Gone);
-        }
-        let (Some((mut copy, ())), Some(header)) = (copied, Header::from_bytes(&header)) else { return self.damaged() };
-        let about = block.descriptor();
-        (copy.time, copy.class) = (about.time, about.class);
-        let is_empty_end = len == 0 && !about.has(Flags::GAP_BEFORE);
-        copy.set_wire(if is_empty_end { 0 } else { about.wire() });
-        copy.set_flags(about.flags());
-        self.streams.take(copy, &header, cx);
-        Ok(Found::Block)
+    /// Copies out the blocks that are there, `most` at most, and gives them on; says how many it met.
+    fn take(&mut self, most: usize, view: ViewId, cx: &mut Context<'_>) -> Result<usize, Box<Failure>> {
+        let mut taking = Taking { cx, streams: &mut self.streams, damaged: 0 };
+        let looks = self.ring.take_each(
+            most,
+            &mut taking,
+            |taking, about, bytes| {
+                let len = bytes.len().checked_sub(HEADER_BYTES).filter(|len| *len <= BLOCK_BYTES)?;
+                let mut header = [0; HEADER_BYTES];
+                bytes.copy_to(&mut header);
+                let payload = bytes.part(HEADER_BYTES, len);
+                let (mut copy, ()) = taking.cx.rings.append(view, len, |space| (payload.copy_to(space), ()))?;
+                (copy.time, copy.class) = (about.time, about.class);
+                // The length of an empty block that stands for nothing would be that of its header.
+                let is_empty = len == 0 && !about.has(Flags::GAP_BEFORE);
+                copy.set_wire(if is_empty { 0 } else { about.wire() });
+                copy.set_flags(about.flags());
+                Some((copy, header))
+            },
+            |taking, taken| match taken {
+                Some((copy, header)) => taking.damaged += u64::from(!taking.streams.take(copy, &header, taking.cx)),
+                None => taking.damaged += 1,
+            },
+        );
+        if taking.damaged > 0 { self.damaged() } else { Ok(looks) }
     }
 
-    fn damaged(&self) -> Result<Found, Box<Failure>> {
+    /// Why there is no block: whether there will be any.
+    fn look(&mut self) -> Result<Found, Box<Failure>> {
+        match self.ring.peek() {
+            Ok(Some(block)) if block.is_elsewhere() => self.damaged(),
+            Ok(Some(_)) => Ok(Found::Block),
+            Ok(None) => Ok(Found::End),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Found::Nothing),
+            // Its keeper and its writer are one process: gone together.
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(Found::End),
+            Err(error) => Err(Box::new(Failure::System(format!("{}: {error}", self.what)))),
+        }
+    }
+
+    fn damaged<T>(&self) -> Result<T, Box<Failure>> {
         Err(Box::new(Failure::System(format!("{}: what comes makes no sense", self.what))))
     }
 
@@ -142,24 +156,19 @@ impl Source for Inlet {
             self.book(cx);
         }
         let most = self.stopped.map_or(PULL_BLOCKS as u64, |left| left.min(PULL_BLOCKS as u64));
-        let mut looks = 0;
-        let found = loop {
-            if looks == most {
-                break Found::Block;
-            }
-            match self.look(view, cx)? {
-                Found::Block | Found::Gone => looks += 1,
-                nothing => break nothing,
-            }
-        };
+        let looks = self.take(most as usize, view, cx)?;
         if let Some(left) = &mut self.stopped {
-            *left -= looks;
-            let is_all = *left == 0 || !matches!(found, Found::Block);
+            *left -= looks as u64;
+            let is_all = *left == 0 || looks == 0 && !matches!(self.look()?, Found::Block);
             return Ok(if is_all { Pull::End } else { Pull::Ready });
         }
         if looks > 0 {
             self.nap = NAPS[0];
             self.ring.close_poll_fd();
+            return Ok(Pull::Ready);
+        }
+        let found = self.look()?;
+        if let Found::Block = found {
             return Ok(Pull::Ready);
         }
         if let Found::End = found {
@@ -231,29 +240,33 @@ struct Side {
 }
 
 impl Streams {
-    /// Gives a block on, as one of a stream of this process.
-    fn take(&mut self, mut block: Descriptor, header: &Header, cx: &mut Context<'_>) {
+    /// Gives a block on, as one of a stream of this process. False where what stands before it is no header.
+    fn take(&mut self, mut block: Descriptor, header: &[u8; HEADER_BYTES], cx: &mut Context<'_>) -> bool {
         cx.counters.blocks_in += 1;
         let (number, direction) = (block.class.connection() as usize, block.class.direction());
-        if number >= STREAMS || header.epoch == 0 {
-            return cx.drop(1, "no stream class");
+        let Place { at, epoch, version } = Place::of(header);
+        if number >= STREAMS || epoch == 0 {
+            cx.drop(1, "no stream class");
+            return true;
         }
         if self.known.len() <= number {
             self.known.resize((number + 1).next_power_of_two(), Known::default());
         }
         let known = &mut self.known[number];
-        if (known.epoch, known.version) != (header.epoch, header.version) {
+        if (known.epoch, known.version) != (epoch, version) {
             let is_late = self.continuity == Continuity::Bytes && !block.has(Flags::FIRST);
-            if !known.learn(header, is_late, cx) {
-                return;
+            let Some(header) = Header::from_bytes(header) else { return false };
+            if !known.learn(&header, is_late, cx) {
+                return true;
             }
         }
         block.class = Class::of_stream(known.number, direction);
         match self.continuity {
-            Continuity::Bytes => known.bytes(block, header.at, cx),
-            Continuity::Messages => known.message(block, header.at, cx),
+            Continuity::Bytes => known.bytes(block, at, cx),
+            Continuity::Messages => known.message(block, at, cx),
             Continuity::Records => give(block, cx),
         }
+        true
     }
 }
 
@@ -315,10 +328,14 @@ impl Known {
         let side = &mut self.sides[usize::from(block.class.direction() & 1)];
         let accounted = u64::from(block.wire().max(block.len));
         let missing = at.saturating_sub(side.next);
-        if !std::mem::replace(&mut side.begun, true) {
-            block.add_flags(Flags::FIRST);
-        } else if missing > 0 {
+        let is_first = !std::mem::replace(&mut side.begun, true);
+        // What was before this reader is not missing. A stream that begins with a hole that is too long to tell begins later.
+        let is_before = is_first && (self.late || block.has(Flags::FIRST) || missing > u64::from(WIRE_MAX / 2));
+        if missing > 0 && !is_before {
             miss(&mut block, missing, cx);
+        }
+        if is_first {
+            block.add_flags(Flags::FIRST);
         }
         (side.next, side.time) = (at.wrapping_add(accounted), block.time);
         if block.has(Flags::LAST) {

@@ -14,6 +14,8 @@
 pub mod header;
 pub mod inlet;
 pub mod outlet;
+#[cfg(test)]
+mod tests;
 
 /// How one finds out that blocks of a stream are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -98,7 +98,7 @@ impl Filter for Outlet {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         let mut ring = self.slot.ring();
         let Some(writer) = ring.as_mut().map(NamedWriter::writer) else { return Ok(Status::Done) };
-        let (mut blocks, mut bytes_written, mut too_long, mut held) = (0, 0, 0, 0);
+        let (mut blocks, mut bytes_written, mut too_long, mut held) = (0u64, 0, 0, 0);
         for (_, block) in batch.iter() {
             let number = block.class.connection() as usize;
             let stream = if number < STREAMS {
@@ -126,7 +126,7 @@ impl Filter for Outlet {
                     // A length of 0 would be taken for one that was not said; `inlet` knows an empty block that is none.
                     let mut about = *block;
                     about.set_wire(block.wire().max(block.len));
-                    filling.publish(about, len);
+                    filling.place(about, len);
                     blocks += 1;
                     bytes_written += bytes.len() as u64;
                 }
@@ -136,6 +136,10 @@ impl Filter for Outlet {
                 // Root may hold any ring, for a moment: this waits for nobody.
                 Err(_) => held += 1,
             }
+        }
+        // One signal for all of them: who sleeps is woken once, and not for each block until it has come round to run.
+        if blocks > 0 {
+            writer.publish_placed(blocks as u32);
         }
         drop(ring);
         self.slot.blocks.fetch_add(blocks, Ordering::Relaxed);

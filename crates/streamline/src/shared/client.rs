@@ -2,7 +2,7 @@
 
 use super::protocol::{Answer, MESSAGE_BYTES, PROTOCOL, Place, Question, SharerState};
 use super::space::{Join, Joined};
-use buffer::pipe::OpenOptions;
+use buffer::pipe::{OpenOptions, PipeReader};
 use buffer::ring::OnFull;
 use buffer::shared::packets;
 use filters::shared::inlet::Keeper;
@@ -80,16 +80,26 @@ impl Client {
 impl Said {
     /// One message, within this time; `None` where there is none.
     fn hear(&mut self, timeout: Duration) -> io::Result<Option<Answer>> {
-        let timeout = Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
-        match rustix::event::poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {
-            Ok(0) => return Ok(None),
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let mut packet = vec![0; MESSAGE_BYTES];
-        match packets::receive(&self.socket, &mut packet)? {
-            None => Err(io::ErrorKind::UnexpectedEof.into()),
-            Some((len, _no_fds_are_expected)) => Answer::decode(&packet[..len]).map(Some).ok_or_else(unexpected),
+        let deadline = Instant::now() + timeout;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            match rustix::event::poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left)) {
+                Ok(0) => return Ok(None),
+                Ok(_) => {}
+                // Whoever is asked to end finds that out where it runs, not here.
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let mut packet = vec![0; MESSAGE_BYTES];
+            return match packets::receive(&self.socket, &mut packet) {
+                Ok(None) => Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(Some((len, _no_fds_are_expected))) => {
+                    Answer::decode(&packet[..len]).map(Some).ok_or_else(unexpected)
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => Err(error),
+            };
         }
     }
 }
@@ -213,8 +223,18 @@ impl Join for Joiner {
             Err(error) => return Err(format!("the process that runs it for several requests: {error}")),
         };
         let keeper = Box::new(Member { client, id });
-        let ring = OpenOptions::new().contract(OnFull::Overwrite).read(&ring);
-        let ring = ring.map_err(|error| format!("its ring cannot be read: {error}"))?;
-        Ok(Joined { ring, continuity, keeper })
+        Ok(Joined { ring: open(&ring)?, continuity, keeper })
+    }
+}
+
+/// A reader of a shared ring: one that holds nothing.
+pub(crate) fn open(ring: &str) -> Result<PipeReader, String> {
+    loop {
+        match OpenOptions::new().contract(OnFull::Overwrite).read(ring) {
+            Ok(ring) => return Ok(ring),
+            // As above.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(format!("its ring cannot be read: {error}")),
+        }
     }
 }

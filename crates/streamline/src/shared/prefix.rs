@@ -30,9 +30,7 @@ pub(crate) fn is_shareable(kind: &Kind, params: &Params) -> Result<(), String> {
     if !kind.shared || kind.is_source() || kind.is_sink() {
         return Err(format!("`{}` touches the world", kind.name));
     }
-    // What is parsed depends on nothing but the stream it is parsed from. Else what is kept of all blocks depends on the first
-    // of them, and each request begins at another.
-    if kind.mode == Mode::Serial && kind.spaces != Spaces::UNPRIVILEGED {
+    if depends_on_its_beginning(kind) {
         return Err(format!("`{}` depends on where a request begins", kind.name));
     }
     let is_path = |key| kind.params.iter().any(|param| param.key == key && param.kind == ParamType::Path);
@@ -40,6 +38,12 @@ pub(crate) fn is_shareable(kind: &Kind, params: &Params) -> Result<(), String> {
         return Err(format!("`{}` names a file", kind.name));
     }
     Ok(())
+}
+
+/// What is parsed depends on nothing but the stream it is parsed from. Else what is kept of all blocks depends on the first of
+/// them, and each request begins at another.
+fn depends_on_its_beginning(kind: &Kind) -> bool {
+    kind.mode == Mode::Serial && kind.spaces != Spaces::UNPRIVILEGED && !kind.is_sink()
 }
 
 /// By node of the plan: what leads to it, where that can be written as one request that begins at devices.
@@ -61,14 +65,17 @@ pub(crate) fn prefixes(design: &Design) -> Vec<Option<Prefix>> {
     found
 }
 
-/// A node by itself as canonical text, and what comes out of it; none for operands of a selection, and for sources whose
-/// blocks depend on who asks.
+/// A node by itself as canonical text, and what comes out of it; none for operands of a selection, and for what gives other
+/// blocks to each who asks.
 fn written(graph: &Graph, vertex: NodeId, task: &engine::Task) -> Option<(String, Types)> {
     let vertex = graph.nodes.get(vertex.index())?.as_ref()?;
     let label = match (&vertex.task, task) {
         (Task::Filter(call), engine::Task::Filter { .. }) => {
             if call.kind.is_source() && (!std::ptr::eq(call.kind, &filters::ethernet::KIND) || looks_back(&call.params))
             {
+                return None;
+            }
+            if !call.kind.is_source() && depends_on_its_beginning(call.kind) {
                 return None;
             }
             call.label()
@@ -81,7 +88,9 @@ fn written(graph: &Graph, vertex: NodeId, task: &engine::Task) -> Option<(String
 
 /// Does it ask for what was before it came, for something to stay when it goes, or for packets to be taken away?
 fn looks_back(params: &Params) -> bool {
-    params.number("last").unwrap_or(0) > 0 || params.flag("keep") || params.text("mode") == Some("consume")
+    params.number("last").unwrap_or(0) > 0
+        || params.number("keep").unwrap_or(0) > 0
+        || params.text("mode") == Some("consume")
 }
 
 /// What comes before a node, up to and with the arrow to it.
@@ -146,4 +155,77 @@ fn operands(design: &Design) -> Vec<usize> {
         .filter(|(_, (node, site))| is_choice(site.vertex) && matches!(node.task, engine::Task::Filter { .. }))
         .map(|(index, _)| index)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::devices::Place;
+    use crate::session::Session;
+    use crate::shared::prefix::prefixes;
+    use crate::shared::space::NAME;
+    use engine::NodeId;
+
+    fn session() -> Session {
+        Session::new().devices_at(Place::Daemon("/nowhere/control".into())).share(true)
+    }
+
+    /// The prefixes that a request would ask for, in order.
+    fn asked(request: &str) -> Vec<String> {
+        let design =
+            session().design(request, &Default::default()).unwrap_or_else(|error| panic!("{request}: {error}"));
+        let prefixes = prefixes(&design);
+        let nodes = &design.plan.nodes;
+        let is_here = |id: NodeId| nodes[id.index()].space == NAME;
+        let leaves =
+            |index: &usize| is_here(NodeId(*index as u32)) && nodes[*index].edges.iter().any(|edge| !is_here(edge.to));
+        let mut texts: Vec<String> = (0..nodes.len())
+            .filter(leaves)
+            .filter_map(|index| prefixes[index].clone())
+            .map(|prefix| prefix.text)
+            .collect();
+        texts.sort_unstable();
+        texts
+    }
+
+    #[test]
+    fn what_requests_begin_with_is_the_same_text_for_all_that_begin_alike() {
+        let rows: &[(&str, &[&str])] = &[
+            ("ethernet e0 | http | files dir=x", &["ethernet e0 | tcp | http"]),
+            ("(ethernet,device=e0) > (tcp) > (http) > (json)", &["ethernet e0 | tcp | http"]),
+            ("let web = tcp | http; ethernet e0 name=here | web | count", &["ethernet e0 | tcp | http"]),
+            (
+                "set share=yes; ethernet e0 | bpf \"tcp port  80\" | tcp | inspect",
+                &["ethernet e0 | bpf \"tcp port  80\" | tcp"],
+            ),
+            ("ethernet e0 | dns | json", &["{ ethernet e0 | tcp + ethernet e0 | udp } | dns"]),
+            ("ethernet e0 | { udp + tcp } | dns | json", &["{ ethernet e0 | tcp + ethernet e0 | udp } | dns"]),
+            (
+                "ethernet e0 | tcp | { http | json + tls | json }",
+                &["ethernet e0 | tcp | http", "ethernet e0 | tcp | tls"],
+            ),
+            ("ethernet e0 | tcp | port 80 or port 81 | inspect", &["ethernet e0 | tcp | port 80 or port 81"]),
+            ("ethernet e0 | tcp | not port 80 | inspect", &["ethernet e0 | tcp | not port 80"]),
+            ("ethernet e0 | port |53 udp | inspect", &["ethernet e0 | port |53 udp"]),
+            ("ethernet e0@1/4 | udp | inspect", &["ethernet \"e0@1/4\" | udp"]),
+            ("ethernet e0 + ethernet e1 | udp | inspect", &["ethernet e1 | udp"]),
+            ("ethernet e0 | match \"a b|c\" | inspect", &[]),
+            ("ethernet e0 | tcp | match \"a \\\"b\" | inspect", &["ethernet e0 | tcp | match \"a \\\"b\""]),
+            // What depends on who asks, or on when, is for each by itself; so are frames, which all read from one ring.
+            ("set share=no; ethernet e0 | http | json", &[]),
+            ("ethernet e0 | tcp | count", &["ethernet e0 | tcp"]),
+            ("ethernet e0 | tcp | head 3 | http | json", &["ethernet e0 | tcp"]),
+            ("ethernet e0 | sample 10 | tcp | inspect", &[]),
+            ("ethernet e0 last=30s | tcp | inspect", &[]),
+            ("ethernet e0 mode=consume | tcp | inspect", &[]),
+            ("ethernet e0 | vlan 7 | save x.pcap", &[]),
+            ("pcap x.pcap | http | json", &[]),
+        ];
+        for (request, expected) in rows {
+            assert_eq!(asked(request), *expected, "{request}");
+            for text in *expected {
+                let parts = session().prefixes_of(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+                assert_eq!(parts.last().map(String::as_str), Some(*text), "read again it is the same text");
+            }
+        }
+    }
 }

@@ -49,6 +49,8 @@ pub struct PrefixState {
     pub since: u64,
     /// Blocks it gave, and their bytes.
     pub given: (u64, u64),
+    /// Packets that it lost before they could be looked at, or blocks of what it goes on from.
+    pub lost: u64,
     /// Who reads it: process and purpose.
     pub readers: Vec<(i32, String)>,
 }
@@ -163,7 +165,7 @@ impl Answer {
 fn encode_prefix(prefix: &PrefixState) -> Out {
     let mut out = Out::default();
     out.text(&prefix.text).text(&prefix.base).text(&prefix.ring);
-    out.u64(prefix.since).u64(prefix.given.0).u64(prefix.given.1);
+    out.u64(prefix.since).u64(prefix.given.0).u64(prefix.given.1).u64(prefix.lost);
     let readers = &prefix.readers[..prefix.readers.len().min(READERS_LISTED)];
     out.u8(readers.len() as u8);
     for (process, purpose) in readers {
@@ -179,6 +181,7 @@ fn decode_prefix(fields: &mut In<'_>) -> Option<PrefixState> {
         ring: fields.text()?,
         since: fields.u64()?,
         given: (fields.u64()?, fields.u64()?),
+        lost: fields.u64()?,
         readers: (0..fields.u8()?).map(|_| Some((fields.u32()? as i32, fields.text()?))).collect::<Option<Vec<_>>>()?,
     })
 }
@@ -195,6 +198,7 @@ mod tests {
             ring: "/run/x".into(),
             since: 1,
             given: (2, 3),
+            lost: 5,
             readers: vec![(4, "me".into()), (-1, String::new())],
         };
         let place = Place { id: 7, ring: "/run/x".into(), continuity: Continuity::Messages };
@@ -232,6 +236,7 @@ mod tests {
             ring: String::new(),
             since: 0,
             given: (0, 0),
+            lost: 0,
             readers: vec![(1, text); 3],
         };
         let packet = Answer::State(SharerState { process: 1, prefixes: vec![one; 100] }).encode();

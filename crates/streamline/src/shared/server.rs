@@ -382,6 +382,7 @@ impl Server {
                     ring: outlet.path().map(|path| path.display().to_string()).unwrap_or_default(),
                     since: stage.since,
                     given: outlet.given(),
+                    lost: stage.lost(),
                     readers,
                 });
             }

@@ -4,15 +4,16 @@
 //! there, and gone when nobody does any more.
 
 use crate::session::{Error, Prepared, Session};
+use crate::shared::client::open;
 use crate::shared::space::{Join, Joined};
-use base::atomic::StopFlag;
+use base::atomic::{AtomicU64, Ordering, StopFlag};
 use buffer::keeper::client::Named;
 use buffer::keeper::policy::{Policy, Reach};
 use buffer::keeper::server::{Keeper as RingKeeper, RingOptions};
-use buffer::pipe::OpenOptions;
 use buffer::ring::memory::Geometry;
-use buffer::ring::{OnFull, RingKind, Signalling};
+use buffer::ring::{RingKind, Signalling};
 use buffer::shared::segment::Pages;
+use engine::Worker;
 use filters::shared::Continuity;
 use filters::shared::inlet::Keeper;
 use filters::shared::outlet::Slot;
@@ -23,14 +24,17 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Bytes of a ring: so much each reader may be behind before it loses blocks.
-pub(crate) const RING_BYTES: u64 = 16 << 20;
+/// Bytes of a ring, as many as the least a daemon gives a device: so much each reader may be behind before it loses blocks.
+const RING_BYTES: u64 = 32 << 20;
 
 /// Blocks of a ring: as many as there is room for where they are short, as datagrams are.
 const RING_BLOCKS: u64 = 1 << 16;
 
 /// Root may hold any ring: so long, and then it is overtaken like all others.
 const HOLD: Duration = Duration::from_millis(1);
+
+/// How often it is counted what a stage lost.
+const COUNT_LOST: Duration = Duration::from_millis(500);
 
 /// A place where what a prefix gives can be read.
 pub(crate) struct Outlet {
@@ -113,6 +117,8 @@ pub(crate) struct Stage {
     pub(crate) outlets: Vec<Outlet>,
     /// Since when, ns since 1970 UTC.
     pub(crate) since: u64,
+    /// What its sources lost so far.
+    lost: Arc<AtomicU64>,
     stop: StopFlag,
     /// Gives why it ended.
     thread: Option<JoinHandle<String>>,
@@ -141,9 +147,7 @@ impl Join for Bases {
     fn join(&mut self, text: &str) -> Result<Joined, String> {
         let base = self.0.iter().find(|base| base.text == text).ok_or("it is not there yet")?;
         let path = base.ring.to_str().ok_or("the folder's path is not text")?;
-        let ring = OpenOptions::new().contract(OnFull::Overwrite).read(path);
-        let ring = ring.map_err(|error| format!("its ring cannot be read: {error}"))?;
-        Ok(Joined { ring, continuity: base.continuity, keeper: Box::new(Below) })
+        Ok(Joined { ring: open(path)?, continuity: base.continuity, keeper: Box::new(Below) })
     }
 }
 
@@ -154,9 +158,23 @@ impl Stage {
         let Prepared { mut job, outlets } = session.prepare_prefix(text, Bases(bases))?;
         let stop = StopFlag::new();
         let asked = stop.clone();
-        let run = move || match job.run_to_end(&asked, &mut |worker| drop(worker.take_notices())).0 {
-            Ok(_) => "it was stopped".to_string(),
-            Err(error) => error.to_string(),
+        let lost = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&lost);
+        let run = move || {
+            let mut counted_at = Instant::now();
+            let mut look = |worker: &mut Worker| {
+                // There is nobody to tell.
+                drop(worker.take_notices());
+                if counted_at.elapsed() >= COUNT_LOST {
+                    counted_at = Instant::now();
+                    let sources = worker.report().nodes.into_iter().filter(|node| node.source);
+                    counted.store(sources.map(|node| node.counters.drops.total()).sum(), Ordering::Relaxed);
+                }
+            };
+            match job.run_to_end(&asked, &mut look).0 {
+                Ok(_) => "it was stopped".to_string(),
+                Err(error) => error.to_string(),
+            }
         };
         let thread = std::thread::Builder::new().name("shared-prefix".into()).spawn(run);
         let thread = thread.map_err(|error| Error::System(format!("no thread can be started: {error}")))?;
@@ -166,9 +184,15 @@ impl Stage {
             bases: base_texts,
             outlets: outlets.into_iter().map(outlet).collect(),
             since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64),
+            lost,
             stop,
             thread: Some(thread),
         })
+    }
+
+    /// Packets that its sources lost before they could be looked at, or blocks of what it goes on from.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
     }
 
     /// Why it ended by itself, where it did.

@@ -1,0 +1,62 @@
+//! What is sent to requests that parse: one TCP connection whose server answers one request after the other by HTTP/1.
+
+use super::field::send_each;
+use std::io::Write;
+
+/// Bytes of the body of one response, before it is compressed.
+const BODY_BYTES: usize = 64 << 10;
+
+/// Bytes of Ethernet, IPv4 and TCP.
+const HEADERS: usize = 14 + 20 + 20;
+
+/// The stage `web DEVICE COUNT BYTES RATE`, or `web-gzip`: sends so many frames of a server that answers, pinned to the first
+/// processor, with bodies that are compressed or not. Each run is a connection of its own.
+pub fn send(device: &str, count: u64, frame_bytes: usize, rate: u64, coded: bool) -> Result<(), String> {
+    // Words of a small vocabulary, as pages have them: to about a third.
+    let words = ["<div class=\"row\">", "</div>\n", "value", "the ", "of ", "<p>", "</p>", "0", "17", "packets "];
+    let mut random = 1u32;
+    let mut body = Vec::new();
+    while body.len() < BODY_BYTES {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        body.extend_from_slice(words[(random >> 16) as usize % words.len()].as_bytes());
+    }
+    let coding = if coded { "Content-Encoding: gzip\r\n" } else { "" };
+    if coded {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(&body).map_err(|error| error.to_string())?;
+        body = encoder.finish().map_err(|error| error.to_string())?;
+    }
+    let head = format!("HTTP/1.1 200 OK\r\nServer: bench\r\n{coding}Content-Length: {}\r\n\r\n", body.len());
+    let response: Vec<u8> = head.bytes().chain(body).collect();
+    let segment = frame_bytes.saturating_sub(HEADERS).max(1);
+    // Long enough that what a segment carries is in one piece wherever it begins.
+    let stream: Vec<u8> = response.iter().copied().cycle().take(response.len() + segment).collect();
+    let port = 1024 + (std::process::id() % 60_000) as u16;
+    send_each(device, count, rate, |number, frame| {
+        frame.clear();
+        let flags = if number == 0 { SYN } else { 0 } | ACK;
+        // The first has the sequence number 0, and counts for one.
+        let before = number.saturating_sub(1) * segment as u64;
+        let from = (before % response.len() as u64) as usize;
+        let payload: &[u8] = if number == 0 { &[] } else { &stream[from..from + segment] };
+        headers(frame, port, flags, if number == 0 { 0 } else { before as u32 + 1 }, payload.len());
+        frame.extend_from_slice(payload);
+    })
+}
+
+const SYN: u8 = 2;
+const ACK: u8 = 16;
+
+/// From the server's port 80 to this port. Checksums are left out, as a device leaves them to others.
+fn headers(frame: &mut Vec<u8>, port: u16, flags: u8, sequence: u32, payload: usize) {
+    frame.extend_from_slice(&[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1, 8, 0]);
+    let total = (HEADERS - 14 + payload) as u16;
+    frame.extend_from_slice(&[0x45, 0]);
+    frame.extend_from_slice(&total.to_be_bytes());
+    frame.extend_from_slice(&[0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend_from_slice(&80u16.to_be_bytes());
+    frame.extend_from_slice(&port.to_be_bytes());
+    frame.extend_from_slice(&sequence.to_be_bytes());
+    frame.extend_from_slice(&1u32.to_be_bytes());
+    frame.extend_from_slice(&[0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
+}
