@@ -132,6 +132,7 @@ impl Source for Received {
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) {
+        self.landing.leave(cx);
         if let Some(left) = &self.left {
             cx.count("left to the host", left());
         }
