@@ -74,6 +74,49 @@ fn a_hundred_replacements_lose_and_repeat_no_packet_and_others_notice_nothing() 
 }
 
 #[test]
+fn without_a_daemon_it_is_the_same() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(None);
+    for by in ["kernel", "socket"] {
+        let source = format!("ethernet {} by={by}", net.device());
+        let file = |at: usize| format!("{by}{at}.pcap");
+        let mut command = Command::new(PROGRAM);
+        command.args(["run", "--local", "--stats", "json", &format!("{source} | save {}", file(0))]);
+        let running = net.there(command);
+        let process = running.0.as_ref().unwrap().id();
+        let told = || net.state()["requests"].as_array().unwrap().clone();
+        until("its request can be asked", || told().iter().any(|request| request["process"] == process));
+        let mut sender = net.pair.far.sender();
+        let frames: Vec<Vec<u8>> = (0..1000).map(|number| datagram(number, 53, 100)).collect();
+        let (most, last) = frames.split_at(900);
+        for (at, some) in most.chunks(100).enumerate() {
+            let way = ["", "| bpf \"udp\"", "| port"][at % 3];
+            some.iter().for_each(|frame| sender.send(frame).unwrap());
+            let output = replace(&net, process, &format!("{source} {way} | save {}", file(at + 1)));
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        // A thread that copies is some time behind: all is through when the last of it is.
+        let mut watching = Command::new(PROGRAM);
+        watching.args(["watch", &format!("p{process}.ethernet"), "--format", "raw"]);
+        let said = format!("{by}.txt");
+        let mut watching = net.there_noting(watching, &said);
+        until("it watches", || net.text(&said).starts_with("watching"));
+        last.iter().for_each(|frame| sender.send(frame).unwrap());
+        let stdout = watching.0.as_mut().unwrap().stdout.as_mut().unwrap();
+        let mut seen = vec![0; 100];
+        while seen != frames[999] {
+            std::io::Read::read_exact(stdout, &mut seen).unwrap();
+        }
+        succeeded(&running.interrupt());
+        let files = (0..=9).map(|at| net.path(&file(at))).filter(|path| path.exists());
+        let got: Vec<Vec<u8>> = files.flat_map(|path| packets(&path)).map(|(_, bytes)| bytes).collect();
+        assert!(got == frames, "{by}: {} of {}", got.len(), frames.len());
+    }
+}
+
+#[test]
 fn a_request_that_cannot_be_replaced_goes_on() {
     if !may_make_networks() {
         return;
