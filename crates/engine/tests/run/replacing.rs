@@ -2,6 +2,7 @@
 //! is new begins, and the counters of all of them add up.
 
 use crate::parts::{Graph, Keep, Seen, exactly, texts};
+use crate::watching::{self, Ring};
 use base::atomic::StopFlag;
 use base::id::Class;
 use engine::{Choice, End, HandOver, Part, Replacement, Report, Worker};
@@ -233,6 +234,49 @@ fn choices_go_on_with_their_operands_and_edges_with_other_classes_are_new() {
     );
     assert_eq!((numbers(&seen, "even"), numbers(&seen, "odd")), (vec![0, 2, 4], vec![7, 9, 11]));
     assert_eq!(report.nodes[1].counters.blocks_in, 12, "the operand saw all of them");
+}
+
+#[test]
+fn who_watches_what_goes_on_goes_on_and_who_watches_what_is_retired_comes_to_the_end() {
+    let device = Device::default();
+    let plan = |sinks: [&'static str; 2], seen: &Seen| {
+        let mut graph = Graph::beside(seen);
+        let source = graph.broken_source(device.reader(0));
+        let filter = graph.in_place("all", all());
+        let sinks = sinks.map(|sink| graph.sink(sink));
+        graph.edge(source, filter);
+        sinks.into_iter().for_each(|sink| graph.edge(filter, sink));
+        graph
+    };
+    let seen = Seen::default();
+    // The filter's edge to `both` is its first, and then its second.
+    let (replacement, _done) = replacement(plan(["new", "both"], &seen), &[(0, 0), (1, 1), (3, 2)], Vec::new());
+    let mut replacement = Some(replacement);
+    let rings = [Ring::new(), Ring::new(), Ring::new()];
+    let places = [(0, None), (1, Some(0)), (1, Some(1))];
+    let watches: Vec<engine::Watch> = rings
+        .iter()
+        .zip(places)
+        .map(|(ring, (from, edge))| ring.watch(&[engine::Edges { from, edge }], true))
+        .collect();
+    let mut readers: Vec<_> = rings.iter().map(Ring::reader).collect();
+    let mut watches = Some(watches);
+    let (some, more) = (device.clone(), device.clone());
+    run(
+        plan(["both", "old"], &seen),
+        vec![
+            Box::new(move |worker| {
+                watches.take().unwrap().into_iter().for_each(|watch| assert!(worker.watch(watch)));
+                some.come(3);
+            }),
+            Box::new(move |worker| worker.replace(replacement.take().unwrap())),
+            Box::new(move |_| more.come(2)),
+            Box::new(|_| {}),
+        ],
+    );
+    assert_eq!((numbers(&seen, "both").len(), numbers(&seen, "old").len(), numbers(&seen, "new").len()), (5, 3, 2));
+    let found = readers.iter_mut().map(|reader| watching::all(reader).0.len());
+    assert_eq!(found.collect::<Vec<_>>(), [5, 5, 3]);
 }
 
 #[test]
