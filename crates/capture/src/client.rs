@@ -72,6 +72,15 @@ impl Client {
         }
     }
 
+    /// Says to people that this client is for something else from now on.
+    pub fn set_purpose(&self, purpose: &str) -> Result<(), Trouble> {
+        match self.ask(&Question::Hello(PROTOCOL, purpose.into()))?.0 {
+            Answer::Hello(_) => Ok(()),
+            Answer::Refused(kind, text) => Err(Trouble { kind, text }),
+            _ => Err(unexpected()),
+        }
+    }
+
     /// What is known of a device.
     pub fn device(&self, name: &str) -> Result<Device, Trouble> {
         match self.ask(&Question::Device(name.into()))?.0 {

@@ -31,7 +31,7 @@ pub mod taps;
 pub mod wish;
 pub mod writer;
 
-pub use handout::{Device, ETHERNET, Handout, Past};
+pub use handout::{Device, ETHERNET, Exchange, Handout, Past};
 pub use tap::{Ledger, Tap};
 pub use taps::Taps;
 pub use wish::{By, Direction, Mode, Share, Wish};

@@ -57,6 +57,8 @@ pub struct Tap {
     end: u64,
     /// Its packets are counted and never written.
     counts: bool,
+    /// Nor those before the first of these and from the second on: the readers before and after this one have them.
+    right_to: std::ops::Range<u64>,
     /// What must live as long as this reader.
     kept: Option<Arc<dyn std::any::Any + Send + Sync>>,
 }
@@ -81,13 +83,16 @@ struct Books {
     /// Packets that were handed over, or left out as another share's.
     taken: u64,
     others: u64,
+    /// Packets that the reader before this one had.
+    elsewhere: u64,
     /// Looked at anew by a new expression, and refused.
     refiltered: u64,
     /// Handed over from before this reader came.
     past: u64,
 }
 
-/// Where a reader's packets went: `seen = matched + filtered`, `matched = delivered + others + lost + waiting`.
+/// Where a reader's packets went: `seen = matched + filtered`, `matched = delivered + others + lost + waiting +
+/// elsewhere`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// Packets the device's writer was shown since this reader came: of a packet socket that has a
@@ -105,6 +110,8 @@ pub struct Ledger {
     pub lost: u64,
     /// Still in the ring.
     pub waiting: u64,
+    /// Of the readers that this one took over from, or that took over from it.
+    pub elsewhere: u64,
     /// Handed over besides: from before this reader came.
     pub past: u64,
 }
@@ -187,6 +194,7 @@ impl Tap {
             hung_up: false,
             end: u64::MAX,
             counts: false,
+            right_to: 0..u64::MAX,
             kept: None,
         })
     }
@@ -242,7 +250,12 @@ impl Tap {
                 Look::Packet(packet) if packet.number >= self.end => return Found::Nothing,
                 Look::Packet(packet) => {
                     self.found = true;
-                    if self.share.is_some_and(|share| !share.has(packet.facts.hash)) {
+                    if packet.number < self.right_to.start {
+                        self.books.elsewhere += 1;
+                        self.reader.advance();
+                        continue;
+                    }
+                    if self.is_of_others(&packet) {
                         self.books.others += 1;
                         self.reader.advance();
                         continue;
@@ -251,6 +264,22 @@ impl Tap {
                 }
             }
         }
+    }
+
+    #[inline]
+    fn is_of_others(&self, packet: &Packet) -> bool {
+        self.share.is_some_and(|share| !share.has(packet.facts.hash))
+    }
+
+    /// Takes over from another reader of the same ring: packets before this number are that one's.
+    pub fn begin_at(&mut self, number: u64) {
+        self.right_to.start = number;
+    }
+
+    /// Another reader of the same ring takes over: packets from this number on are that one's.
+    pub fn end_before(&mut self, number: u64) {
+        self.right_to.end = self.right_to.end.min(number);
+        self.end = self.end.min(number);
     }
 
     /// Copies a packet's bytes into `to`, as many as fit, and goes on behind it. `None` where there is nothing to hand over:
@@ -366,17 +395,23 @@ impl Tap {
             let before = self.matched();
             let seen = self.reader.memory().seen().packets.wrapping_sub(books.seen_before);
             let mut ahead = self.reader.clone();
-            let (mut waiting, mut others) = (0, books.others);
+            let (mut waiting, mut others, mut elsewhere) = (0, books.others, books.elsewhere);
             while let Some(packet) = next(&mut ahead) {
                 ahead.advance();
                 if self.is_past(&packet) {
                     continue;
                 }
-                if self.share.is_some_and(|share| !share.has(packet.facts.hash)) { others += 1 } else { waiting += 1 }
+                if !self.right_to.contains(&packet.number) {
+                    elsewhere += 1;
+                } else if self.is_of_others(&packet) {
+                    others += 1;
+                } else {
+                    waiting += 1;
+                }
             }
             let matched = before + books.matched_earlier;
             let delivered = if self.counts { matched } else { books.taken };
-            let accounted = delivered + books.refiltered + others + waiting;
+            let accounted = delivered + books.refiltered + others + waiting + elsewhere;
             ledger = Ledger {
                 seen: seen.max(matched),
                 matched,
@@ -385,6 +420,7 @@ impl Tap {
                 others: others + books.refiltered,
                 lost: matched.saturating_sub(accounted),
                 waiting,
+                elsewhere,
                 past: books.past,
             };
             if self.matched() == before {

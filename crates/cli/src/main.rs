@@ -75,6 +75,7 @@ enum Command {
     Stop(commands::ps::StopArgs),
     Top(commands::top::Args),
     Watch(commands::watch::Args),
+    Replace(commands::replace::Args),
 }
 
 /// How a command ended, as a shell sees it.
@@ -109,6 +110,7 @@ fn main() -> ExitCode {
         Command::Stats(args) => commands::stats::run(&args),
         Command::Top(args) => commands::top::run(&args),
         Command::Watch(args) => commands::watch::run(&args),
+        Command::Replace(args) => commands::replace::run(&args),
         Command::Stop(args) => commands::ps::stop(&args),
     };
     ExitCode::from(exit as u8)

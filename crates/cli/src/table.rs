@@ -68,13 +68,13 @@ fn shortened(label: &str) -> String {
     label.chars().take(WIDTH - 1).chain(['…']).collect()
 }
 
-/// The same as one JSON object.
-pub(crate) fn json(report: &Report, end: Option<End>) -> String {
-    let nodes: Vec<Value> = report.nodes.iter().map(node).collect();
+/// The same as one JSON object; `before` is what was counted by requests that this one took the place of.
+pub(crate) fn json(report: &Report, end: Option<End>, before: &[Report]) -> String {
+    let nodes = |report: &Report| report.nodes.iter().map(node).collect::<Vec<Value>>();
     let traffic = &report.traffic;
-    let value = json!({
+    let mut value = json!({
         "end": end.map(|end| match end { End::Input => "input", End::Enough => "enough", End::Stopped => "stopped" }),
-        "filters": nodes,
+        "filters": nodes(report),
         "rings": {
             "hold_copies": traffic.hold_copies,
             "hold_copied_bytes": traffic.hold_copied_bytes,
@@ -83,6 +83,9 @@ pub(crate) fn json(report: &Report, end: Option<End>) -> String {
             "faults": traffic.faults,
         },
     });
+    if !before.is_empty() {
+        value["before"] = before.iter().map(nodes).collect();
+    }
     format!("{value}\n")
 }
 

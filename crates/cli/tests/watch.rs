@@ -294,9 +294,9 @@ fn killed_watchers_leave_nothing_and_a_killed_request_a_name_that_the_next_takes
     drop(followed.run.take());
     let output = watcher.end();
     assert!(text(&output.stderr).contains("the process that ran the request died"), "{}", text(&output.stderr));
-    assert!(followed.names(process) > 0, "kill -9 leaves names");
+    // What kill -9 left, whoever comes next takes away: this, or another test's.
     let _next = Followed::new("F | http | files dir=out");
-    assert_eq!(followed.names(process), 0, "which the next takes away");
+    assert_eq!(followed.names(process), 0);
 }
 
 #[test]

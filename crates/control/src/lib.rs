@@ -8,13 +8,15 @@
 //! 4. [`rewrite`] — booleans and `bpf` expressions in their simplest form;
 //! 5. [`merge`] — what begins alike runs once;
 //! 6. [`place`] — each node in the lowest [`space`] that may and can run it: graph to plan;
-//! 7. [`transaction`] — prepare, connect, activate; all of it or nothing.
+//! 7. [`transaction`] — prepare, connect, activate; all of it or nothing. Where another plan runs, only what
+//!    [`difference`] leaves.
 //!
 //! [`explain`] prints what came of it.
 
 #![forbid(unsafe_code)]
 
 pub mod check;
+pub mod difference;
 pub mod explain;
 pub mod graph;
 pub mod merge;
@@ -30,7 +32,7 @@ pub use graph::Graph;
 pub use place::Design;
 pub use registry::Registry;
 pub use space::{Before, Offer, Space, StepError};
-pub use transaction::carry_out;
+pub use transaction::{Change, carry_out, carry_out_change};
 
 use request::{Diagnostic, Text};
 

@@ -3,11 +3,14 @@
 //! A kind's parameters of type path are where it writes; a source's list is what it reads. Paths are compared as they are
 //! written, made absolute; links are not followed.
 
+use crate::difference::Kept;
 use crate::graph::{Call, Graph, Task};
+use crate::place::Design;
+use engine::NodeId;
 use filter::ParamType;
 use filter::param::Value;
 use request::{Diagnostic, Span};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
 
 /// Checks the outputs of a graph.
@@ -39,6 +42,40 @@ pub fn check(graph: &Graph) -> Result<(), Diagnostic> {
         }
     }
     Ok(())
+}
+
+/// Checks that a design writes nowhere where something still writes that is retired in its favour: that would be finished
+/// there first, and the new one would find what it must not replace. Unless it may.
+pub fn check_change(wanted: &Design, running: &Design, kept: &Kept) -> Result<(), Diagnostic> {
+    let retired = (0..running.plan.nodes.len()).filter(|at| !kept.contains(&Some(NodeId(*at as u32))));
+    let written: HashSet<PathBuf> = retired
+        .filter_map(|at| call(running, at))
+        .flat_map(|(call, span)| outputs(call, span).map(|(text, _)| plain(text)).collect::<Vec<_>>())
+        .collect();
+    let begins = (0..wanted.plan.nodes.len()).filter(|at| kept[*at].is_none());
+    for (call, span) in begins.filter_map(|at| call(wanted, at)) {
+        if call.params.flag("overwrite") {
+            continue;
+        }
+        for (text, span) in outputs(call, span) {
+            if written.contains(&plain(text)) {
+                let what = format!("`{text}` is written by the request that runs");
+                return Err(Diagnostic::new(what, span)
+                    .with_label("is finished there when this takes its place")
+                    .with_help("choose another place, or overwrite=yes"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The filter that a node of a plan came from; none for choices and what stands in them.
+fn call(design: &Design, at: usize) -> Option<(&Call, Span)> {
+    let vertex = design.graph.nodes.get(design.sites[at].vertex.index())?.as_ref()?;
+    match &vertex.task {
+        Task::Filter(call) => Some((call, vertex.span)),
+        Task::Choose(_) => None,
+    }
 }
 
 fn inputs(call: &Call) -> impl Iterator<Item = &str> {

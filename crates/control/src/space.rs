@@ -40,6 +40,12 @@ pub trait Space {
         false
     }
 
+    /// A plan is to take the place of one that runs, and this node of it is that node of the running one. True where it goes
+    /// on here as it is: then it is neither prepared nor activated, and discarding it leaves the running one alone.
+    fn keep(&mut self, _id: NodeId, _running: NodeId) -> bool {
+        false
+    }
+
     /// Makes a node ready: opens what it needs, compiles, reserves.
     fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError>;
 
@@ -86,6 +92,10 @@ impl<S: Space + ?Sized> Space for &mut S {
 
     fn keeps_back(&self, before: &[Before<'_>]) -> bool {
         (**self).keeps_back(before)
+    }
+
+    fn keep(&mut self, id: NodeId, running: NodeId) -> bool {
+        (**self).keep(id, running)
     }
 
     fn discard(&mut self, id: NodeId) {

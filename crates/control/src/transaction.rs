@@ -2,7 +2,13 @@
 //!
 //! Each step knows its undo; when one fails, those before it are undone in the opposite order. A space that refuses a node
 //! it had offered to run is left out and the graph is placed again.
+//!
+//! Change is data: where a plan takes the place of one that runs, the steps are those for wanted minus running, and none of
+//! them touches what runs. What only the running plan has is retired after the last of them, by whoever switches between the
+//! two; from there on nothing can fail.
 
+use crate::difference::{self, Kept};
+use crate::outputs;
 use crate::place::{Design, Refused, place};
 use crate::space::{Space, StepError};
 use engine::{Edge, NodeId};
@@ -32,14 +38,46 @@ pub fn carry_out(design: Design, spaces: &mut [Box<dyn Space + '_>]) -> Result<D
 }
 
 /// The same, where it is known already of some spaces that they will not run what they offer to.
-pub fn carry_out_but(
+pub fn carry_out_but(design: Design, refused: Refused, spaces: &mut [Box<dyn Space + '_>]) -> Result<Design, Trouble> {
+    carry_out_beside(design, None, refused, spaces).map(|change| change.design)
+}
+
+/// A design that was carried out beside the one that runs, and what of it is what runs.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// How it came to be.
+    pub design: Design,
+    /// By node of its plan.
+    pub kept: Kept,
+}
+
+/// The same beside a design that runs, and whose place it is to take: what goes on is left as it is. On failure the running
+/// one is as it was, and nothing of the other is left.
+pub fn carry_out_change(
+    design: Design,
+    running: &Design,
+    spaces: &mut [Box<dyn Space + '_>],
+) -> Result<Change, Trouble> {
+    carry_out_beside(design, Some(running), Refused::default(), spaces)
+}
+
+fn carry_out_beside(
     mut design: Design,
+    running: Option<&Design>,
     mut refused: Refused,
     spaces: &mut [Box<dyn Space + '_>],
-) -> Result<Design, Trouble> {
+) -> Result<Change, Trouble> {
     loop {
-        match attempt(&design, spaces) {
-            Ok(()) => return Ok(design),
+        // Which nodes these are depends on where they are placed.
+        let kept = match running {
+            Some(running) => difference::kept(&design, running),
+            None => vec![None; design.plan.nodes.len()],
+        };
+        if let Some(running) = running {
+            outputs::check_change(&design, running, &kept).map_err(Trouble::Request)?;
+        }
+        match attempt(&design, &kept, spaces) {
+            Ok(()) => return Ok(Change { design, kept }),
             Err((node, space, StepError { refused: true, error })) => {
                 // Each turn leaves out one more (node, space), so this ends.
                 let why = format!("refused when asked to prepare it: {}", error.message);
@@ -51,19 +89,35 @@ pub fn carry_out_but(
     }
 }
 
-fn steps(design: &Design) -> Vec<Step> {
+/// The steps for what does not go on; an edge between two nodes that do is there already.
+fn steps(design: &Design, goes_on: &[bool]) -> Vec<Step> {
     let nodes = || (0..design.plan.nodes.len()).map(|index| NodeId(index as u32));
+    let begins = |id: &NodeId| !goes_on[id.index()];
     let edges = nodes().flat_map(|id| design.plan.nodes[id.index()].edges.iter().map(move |edge| (id, edge.clone())));
+    let edges = edges.filter(|(from, edge)| begins(from) || begins(&edge.to));
     let connect = edges.map(|(from, edge)| Step::Connect(from, edge));
     // Nodes stand in topological order: backwards, sinks come first.
-    nodes().map(Step::Prepare).chain(connect).chain(nodes().rev().map(Step::Activate)).collect()
+    let prepare = nodes().filter(begins).map(Step::Prepare);
+    prepare.chain(connect).chain(nodes().rev().filter(begins).map(Step::Activate)).collect()
 }
 
-fn attempt(design: &Design, spaces: &mut [Box<dyn Space + '_>]) -> Result<(), (NodeId, String, StepError)> {
-    let steps = steps(design);
+fn attempt(
+    design: &Design,
+    kept: &Kept,
+    spaces: &mut [Box<dyn Space + '_>],
+) -> Result<(), (NodeId, String, StepError)> {
+    let going_on = kept.iter().enumerate().map(|(index, running)| {
+        let (id, Some(running)) = (NodeId(index as u32), running) else { return false };
+        spaces.iter_mut().any(|space| space.name() == design.plan.nodes[index].space && space.keep(id, *running))
+    });
+    let goes_on: Vec<bool> = going_on.collect();
+    let steps = steps(design, &goes_on);
     for (index, step) in steps.iter().enumerate() {
         let Err((node, space, error)) = carry(step, design, spaces) else { continue };
         steps[..index].iter().rev().for_each(|done| undo(done, design, spaces));
+        for index in (0..goes_on.len()).filter(|index| goes_on[*index]) {
+            undo(&Step::Prepare(NodeId(index as u32)), design, spaces);
+        }
         return Err((node, space, error));
     }
     Ok(())
@@ -123,7 +177,7 @@ fn undo_in(step: &Step, space: &mut dyn Space) {
 
 /// Undoes a whole design that was carried out: sources stop first, then edges go, then nodes.
 pub fn take_back(design: &Design, spaces: &mut [Box<dyn Space + '_>]) {
-    steps(design).iter().rev().for_each(|step| undo(step, design, spaces));
+    steps(design, &vec![false; design.plan.nodes.len()]).iter().rev().for_each(|step| undo(step, design, spaces));
 }
 
 fn trouble(design: &Design, node: NodeId, error: ParamError) -> Trouble {

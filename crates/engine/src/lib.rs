@@ -4,12 +4,14 @@
 //! - [`worker`] — one thread's loop: pull, walk, tend, finish. Start reading here.
 //! - `walk` — one batch on its way through the graph, depth first.
 //! - `session` — which sessions a filter has, their cap and idle timeout.
+//! - [`replace`] — another plan in place of the one that runs.
 //! - [`watch`] — copies of what goes along an edge, for who watches it.
 //! - [`report`] — what was counted, and that it adds up.
 
 #![forbid(unsafe_code)]
 
 pub mod plan;
+pub mod replace;
 pub mod report;
 mod session;
 mod walk;
@@ -17,6 +19,7 @@ pub mod watch;
 pub mod worker;
 
 pub use plan::{Choice, Edge, Node, NodeId, Plan, Select, Task};
+pub use replace::{HandOver, Part, Replacement};
 pub use report::{EdgeReport, NodeReport, Report};
 pub use watch::{Edges, Watch};
 pub use worker::{End, Worker};

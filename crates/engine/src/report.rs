@@ -28,6 +28,8 @@ pub struct EdgeReport {
     pub blocks: u64,
     /// Blocks whose class the edge does not take.
     pub refused: u64,
+    /// Blocks its filter had given before there was this edge.
+    pub before: u64,
 }
 
 /// Counters of a whole run.
@@ -47,7 +49,7 @@ impl Report {
         for node in &self.nodes {
             for edge in &node.edges {
                 arrived[edge.to] += edge.blocks;
-                if edge.blocks + edge.refused != node.counters.blocks_out() {
+                if edge.before + edge.blocks + edge.refused != node.counters.blocks_out() {
                     return Err(format!(
                         "`{}` gave {} blocks, its edge had {edge:?}",
                         node.label,

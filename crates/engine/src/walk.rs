@@ -9,7 +9,7 @@
 //!
 //! In: `worker` hands over what a source gave. Out: sinks.
 
-use crate::plan::{Choice, Select};
+use crate::plan::{Choice, Edge, Select};
 use crate::session::Sessions;
 use crate::worker::{Node, Runner, Worker};
 use base::id::Class;
@@ -290,9 +290,16 @@ pub(crate) struct Arrow {
     pub(crate) select: Option<Select>,
     pub(crate) blocks: u64,
     pub(crate) refused: u64,
+    /// Blocks its filter had given before it was laid.
+    pub(crate) before: u64,
 }
 
 impl Arrow {
+    /// An edge of a filter that has given so many blocks already.
+    pub(crate) fn new(edge: &Edge, before: u64) -> Arrow {
+        Arrow { to: edge.to.index(), select: edge.select.clone(), blocks: 0, refused: 0, before }
+    }
+
     /// Keeps what goes along this edge, and counts.
     #[inline]
     fn admit(&mut self, batch: &mut Batch<'_>) {

@@ -191,6 +191,29 @@ impl Worker {
         }
     }
 
+    /// The nodes stand elsewhere: who watches edges that are still there goes on to watch them, others come to the end.
+    pub(crate) fn move_watches(&mut self, nodes: &[Option<usize>], edges: &[Vec<Option<usize>>]) {
+        self.nodes.iter_mut().for_each(|node| node.watches = 0);
+        for slot in 0..self.watches.len() {
+            let Some(watch) = &mut self.watches[slot] else { continue };
+            let places = watch.edges.iter().filter_map(|place| {
+                let edge = match place.edge {
+                    None => None,
+                    Some(edge) => Some(edges[place.from][edge]?),
+                };
+                Some(Edges { from: nodes[place.from]?, edge })
+            });
+            watch.edges = places.collect();
+            if watch.edges.is_empty() {
+                self.watches[slot] = None;
+                continue;
+            }
+            for place in &watch.edges {
+                self.nodes[place.from].watches |= 1 << slot;
+            }
+        }
+    }
+
     /// Nothing goes along any more: who watches has come to the end.
     pub(crate) fn end_watches(&mut self) {
         (0..self.watches.len()).for_each(|slot| self.forget_watch(slot));

@@ -4,6 +4,7 @@
 //! In: a [`Plan`] with its instances. Out: sinks, and a [`Report`].
 
 use crate::plan::{Choice, Plan, Task};
+use crate::replace::Replacement;
 use crate::report::{EdgeReport, NodeReport, Report};
 use crate::session::Sessions;
 use crate::walk::{Arrow, Spare, context};
@@ -27,7 +28,9 @@ pub(crate) struct Node {
     /// Somebody below, or the filter itself, still wants blocks.
     pub(crate) wanted: bool,
     finished: bool,
-    operand: bool,
+    /// Of a source: it will give nothing any more.
+    pub(crate) ended: bool,
+    pub(crate) operand: bool,
     pub(crate) exclusive: bool,
     pub(crate) edges: Vec<Arrow>,
     /// Who watches what it gives: a bit each, by place in the worker's list.
@@ -74,9 +77,9 @@ pub enum End {
 /// One thread that runs filters.
 pub struct Worker {
     pub(crate) nodes: Vec<Node>,
-    sources: Vec<usize>,
+    pub(crate) sources: Vec<usize>,
     /// By node; only those of sources go on.
-    clocks: Vec<SourceClock>,
+    pub(crate) clocks: Vec<SourceClock>,
     pulls: u32,
     pub(crate) shared: Shared,
     pub(crate) watches: Vec<Option<Watch>>,
@@ -88,6 +91,11 @@ pub struct Worker {
     /// The first failure of a source: the others are read to their ends, and the run fails then.
     source_failure: Option<Box<Failure>>,
     notices_lost: u64,
+    /// What takes this plan's place, as soon as the sources that end have ended.
+    pub(crate) next: Option<Replacement>,
+    /// Reports of plans that were replaced.
+    pub(crate) past: Vec<Report>,
+    pub(crate) replaced: u64,
 }
 
 /// Sleep at most this long at a time while the input pauses, so that a wish to stop is heard.
@@ -107,60 +115,19 @@ impl Worker {
     pub fn new(plan: &Plan, instances: Vec<Option<Instance>>) -> Worker {
         assert_eq!(plan.nodes.len(), instances.len(), "one instance for each node");
         let mut rings = Rings::new();
-        let above = plan.sources_of();
-        let mut operands = vec![false; plan.nodes.len()];
-        let mut shared_above = vec![false; plan.nodes.len()];
-        let mut nodes = Vec::with_capacity(plan.nodes.len());
+        let shape = Shape::of(plan);
+        let mut nodes: Vec<Node> = Vec::with_capacity(plan.nodes.len());
         for (index, (planned, instance)) in plan.nodes.iter().zip(instances).enumerate() {
-            let (runner, in_place) = match (&planned.task, instance) {
-                (Task::Choose(choice), _) => {
-                    mark_operands(choice, &mut operands);
-                    (Runner::Choice(Arc::new(choice.clone())), true)
-                }
-                (Task::Filter { kind, .. }, Some(instance)) => {
-                    let in_place = kind.gives == Gives::Same && !instance.gives_anew();
-                    (Runner::new(instance), in_place)
-                }
-                (Task::Filter { kind, .. }, None) => panic!("no instance of {}", kind.name),
-            };
-            shared_above[index] = above[index].len() > 1
-                || above[index]
-                    .iter()
-                    .any(|from| shared_above[from.index()] || plan.nodes[from.index()].edges.len() > 1);
-            let own_segment = rings.add_append_ring();
-            let own = rings.add_view(own_segment, Interface::default()).expect("a plan has fewer nodes than rings");
-            let edges = planned.edges.iter();
-            nodes.push(Node {
-                label: planned.label.clone(),
-                space: planned.space.clone(),
-                runner,
-                in_place,
-                wanted: true,
-                finished: false,
-                operand: false,
-                exclusive: !shared_above[index],
-                edges: edges
-                    .map(|e| Arrow { to: e.to.index(), select: e.select.clone(), blocks: 0, refused: 0 })
-                    .collect(),
-                watches: 0,
-                counters: Counters::default(),
-                out: Vec::new(),
-                own,
-                recycles: vec![own_segment],
-                wake: u64::MAX,
-            });
-        }
-        for (node, operand) in nodes.iter_mut().zip(operands) {
-            node.operand = operand;
+            let mut node = Node::new(planned, instance, &mut rings);
+            (node.operand, node.exclusive) = (shape.operands[index], shape.exclusive[index]);
+            nodes.push(node);
         }
         add_recycles(&mut nodes);
-        let is_source = |node: &Node| matches!(node.runner, Runner::Source(_));
-        let sources: Vec<usize> = (0..nodes.len()).filter(|&index| is_source(&nodes[index])).collect();
         let clocks = vec![SourceClock::default(); nodes.len()];
         let shared = Shared { rings, streams: StreamTable::new(), now: 0, began: None, notices: Vec::new() };
-        Worker {
+        let mut worker = Worker {
             nodes,
-            sources,
+            sources: Vec::new(),
             clocks,
             pulls: 0,
             shared,
@@ -170,7 +137,17 @@ impl Worker {
             failure: None,
             source_failure: None,
             notices_lost: 0,
-        }
+            next: None,
+            past: Vec::new(),
+            replaced: 0,
+        };
+        worker.sources = worker.source_nodes();
+        worker
+    }
+
+    pub(crate) fn source_nodes(&self) -> Vec<usize> {
+        let is_source = |at: &usize| matches!(self.nodes[*at].runner, Runner::Source(_));
+        (0..self.nodes.len()).filter(is_source).collect()
     }
 
     /// Runs until the input ends, nobody wants more or `stop` is set, then finishes every filter. `look` is called now
@@ -183,6 +160,8 @@ impl Worker {
         self.finish();
         self.end_watches();
         look(self);
+        // Whoever still wants another plan hears that there is none to replace.
+        self.next = None;
         self.failure.take().or(self.source_failure.take()).map_or(Ok(end), Err)
     }
 
@@ -190,7 +169,15 @@ impl Worker {
         let mut left = self.sources.clone();
         let mut batches = 0;
         let mut stopping = false;
-        while !left.is_empty() {
+        loop {
+            if self.can_switch() && self.failure.is_none() && !stopping {
+                self.switch();
+                left = self.sources.clone();
+                left.retain(|at| !self.nodes[*at].ended);
+            }
+            if left.is_empty() {
+                break;
+            }
             let mut idle = Some(NAP);
             let mut index = 0;
             while index < left.len() {
@@ -200,6 +187,7 @@ impl Worker {
                 if stop.is_set() && !stopping {
                     // What has come before is still carried through.
                     stopping = true;
+                    self.next = None;
                     left.retain(|&at| match &mut self.nodes[at].runner {
                         Runner::Source(source) => source.stop(),
                         _ => false,
@@ -219,10 +207,12 @@ impl Worker {
                 index += 1;
             }
             batches += 1;
+            // Those that were told to end where nothing more is to be had of them.
+            left.retain(|at| !self.nodes[*at].ended);
             if batches % LOOK_BATCHES == 0 || idle.is_some() {
                 look(self);
             }
-            if let Some(nap) = idle.filter(|_| !left.is_empty()) {
+            if let Some(nap) = idle.filter(|_| !left.is_empty() && !self.can_switch()) {
                 self.flush();
                 self.sleep(&left, nap);
             }
@@ -275,8 +265,12 @@ impl Worker {
         self.drain(at);
         self.tend();
         match pulled {
-            Ok(pulled) => Some(pulled),
+            Ok(pulled) => {
+                self.nodes[at].ended = pulled == Pull::End;
+                Some(pulled)
+            }
             Err(failure) => {
+                self.nodes[at].ended = true;
                 self.source_failure.get_or_insert(failure);
                 None
             }
@@ -349,30 +343,38 @@ impl Worker {
     /// Finishes every filter, from the sources down: nodes stand in topological order. A filter that fails does not keep
     /// the others from being finished.
     fn finish(&mut self) {
-        for at in 0..self.nodes.len() {
-            self.call(at, |runner, cx| match runner {
-                Runner::Source(source) => {
-                    source.finish(cx);
-                    Ok(Status::Done)
-                }
-                Runner::Filter(filter) => filter.finish(cx),
-                Runner::Session(filter, sessions) => {
-                    if sessions.finish_one(filter.as_mut(), cx)? {
-                        return Ok(Status::More);
-                    }
-                    filter.finish(cx)
-                }
-                Runner::Choice(_) => Ok(Status::Done),
-            });
-        }
+        (0..self.nodes.len()).for_each(|at| self.finish_node(at));
         self.shared.streams.sweep();
         self.shared.rings.recycle_held();
         self.bound_notices();
     }
 
+    /// No block will come to this node any more: what it still has goes down.
+    pub(crate) fn finish_node(&mut self, at: usize) {
+        self.call(at, |runner, cx| match runner {
+            Runner::Source(source) => {
+                source.finish(cx);
+                Ok(Status::Done)
+            }
+            Runner::Filter(filter) => filter.finish(cx),
+            Runner::Session(filter, sessions) => {
+                if sessions.finish_one(filter.as_mut(), cx)? {
+                    return Ok(Status::More);
+                }
+                filter.finish(cx)
+            }
+            Runner::Choice(_) => Ok(Status::Done),
+        });
+    }
+
     /// A filter wants no more blocks: neither, then, do those that only led to it.
     pub(crate) fn finished(&mut self, at: usize) {
         self.nodes[at].finished = true;
+        self.reckon_wanted();
+    }
+
+    /// Who still wants blocks: whoever has not said otherwise, and has somebody below who does.
+    pub(crate) fn reckon_wanted(&mut self) {
         for index in (0..self.nodes.len()).rev() {
             let node = &self.nodes[index];
             let below = node.edges.is_empty() || node.edges.iter().any(|edge| self.nodes[edge.to].wanted);
@@ -421,7 +423,8 @@ impl Worker {
 
     /// What was counted so far.
     pub fn report(&self) -> Report {
-        let edge = |edge: &Arrow| EdgeReport { to: edge.to, blocks: edge.blocks, refused: edge.refused };
+        let edge =
+            |edge: &Arrow| EdgeReport { to: edge.to, blocks: edge.blocks, refused: edge.refused, before: edge.before };
         let node = |node: &Node| NodeReport {
             label: node.label.clone(),
             space: node.space.clone(),
@@ -434,8 +437,79 @@ impl Worker {
     }
 }
 
+/// What of a node follows from the whole plan.
+pub(crate) struct Shape {
+    /// By node: it is an operand of a choice.
+    pub(crate) operands: Vec<bool>,
+    /// By node: nobody else sees the blocks it gets.
+    pub(crate) exclusive: Vec<bool>,
+}
+
+impl Shape {
+    pub(crate) fn of(plan: &Plan) -> Shape {
+        let above = plan.sources_of();
+        let mut operands = vec![false; plan.nodes.len()];
+        let mut exclusive = vec![true; plan.nodes.len()];
+        for (index, node) in plan.nodes.iter().enumerate() {
+            if let Task::Choose(choice) = &node.task {
+                mark_operands(choice, &mut operands);
+            }
+            let is_shared = above[index].len() > 1
+                || above[index].iter().any(|from| !exclusive[from.index()] || plan.nodes[from.index()].edges.len() > 1);
+            exclusive[index] = !is_shared;
+        }
+        Shape { operands, exclusive }
+    }
+}
+
+impl Node {
+    /// Of a plan; what follows from the whole plan is to be filled in.
+    ///
+    /// # Panics
+    /// When a filter has no instance.
+    pub(crate) fn new(planned: &crate::plan::Node, instance: Option<Instance>, rings: &mut Rings) -> Node {
+        let (runner, in_place) = match (&planned.task, instance) {
+            (Task::Choose(choice), _) => (Runner::Choice(Arc::new(choice.clone())), true),
+            (Task::Filter { kind, .. }, Some(instance)) => {
+                let in_place = kind.gives == Gives::Same && !instance.gives_anew();
+                (Runner::new(instance), in_place)
+            }
+            (Task::Filter { kind, .. }, None) => panic!("no instance of {}", kind.name),
+        };
+        let own_segment = rings.add_append_ring();
+        let own = rings.add_view(own_segment, Interface::default()).expect("a plan has fewer nodes than rings");
+        Node {
+            label: planned.label.clone(),
+            space: planned.space.clone(),
+            runner,
+            in_place,
+            wanted: true,
+            finished: false,
+            ended: false,
+            operand: false,
+            exclusive: true,
+            edges: planned.edges.iter().map(|edge| Arrow::new(edge, 0)).collect(),
+            watches: 0,
+            counters: Counters::default(),
+            out: Vec::new(),
+            own,
+            recycles: vec![own_segment],
+            wake: u64::MAX,
+        }
+    }
+
+    /// Stands for this node of another plan from now on: the same, but for names and for where operands stand.
+    pub(crate) fn rename(&mut self, planned: &crate::plan::Node) {
+        self.label.clone_from(&planned.label);
+        self.space.clone_from(&planned.space);
+        if let Task::Choose(choice) = &planned.task {
+            self.runner = Runner::Choice(Arc::new(choice.clone()));
+        }
+    }
+}
+
 impl Runner {
-    fn new(instance: Instance) -> Runner {
+    pub(crate) fn new(instance: Instance) -> Runner {
         match instance {
             Instance::Source(source) => Runner::Source(source),
             Instance::Filter(filter) => Runner::Filter(filter),
@@ -448,7 +522,7 @@ impl Runner {
 
 /// How much time passed by one source's blocks: see [`Context::now`].
 #[derive(Clone, Copy, Debug, Default)]
-struct SourceClock {
+pub(crate) struct SourceClock {
     /// Where the source's time stands; a step back by less than a leap has to be made good before it goes on.
     time: Option<u64>,
     passed: u64,
@@ -466,8 +540,9 @@ impl SourceClock {
     }
 }
 
-/// For each node that gives blocks, the rings of the filters in place that lie between it and the next such nodes.
-fn add_recycles(nodes: &mut [Node]) {
+/// For each node that gives blocks, its own ring first, the rings of the filters in place that lie between it and the next such nodes.
+pub(crate) fn add_recycles(nodes: &mut [Node]) {
+    nodes.iter_mut().for_each(|node| node.recycles.truncate(1));
     for index in 0..nodes.len() {
         if nodes[index].in_place {
             continue;

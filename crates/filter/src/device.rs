@@ -9,6 +9,13 @@ pub trait Devices: Send + Sync {
 
     /// A reader for what is wished.
     fn open(&self, wish: &Wish, share: Option<Share>) -> Result<Tap, Trouble>;
+
+    /// A reader that can take over from another one of the same device, and the number of the first packet from which on
+    /// nothing that it wants passes it by.
+    fn open_sure(&self, wish: &Wish, share: Option<Share>) -> Result<(Tap, u64), Trouble>;
+
+    /// What the capture is for now, in words for people.
+    fn set_purpose(&self, _purpose: &str) {}
 }
 
 /// Has no devices: for tests, and where only files are wanted.
@@ -25,6 +32,10 @@ impl Devices for NoDevices {
     }
 
     fn open(&self, wish: &Wish, _share: Option<Share>) -> Result<Tap, Trouble> {
+        Err(nowhere(&wish.device))
+    }
+
+    fn open_sure(&self, wish: &Wish, _share: Option<Share>) -> Result<(Tap, u64), Trouble> {
         Err(nowhere(&wish.device))
     }
 }

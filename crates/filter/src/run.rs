@@ -83,6 +83,20 @@ pub trait Source: Send {
         false
     }
 
+    /// Number of the packet it would give next, where packets of its device have numbers: all readers of one have the same.
+    fn position(&self) -> Option<u64> {
+        None
+    }
+
+    /// Another source of the same device takes over: from now on it gives the packets before this one, and then says
+    /// [`Pull::End`]. False as of [`stop`](Source::stop), which is what it comes to where packets have no numbers.
+    fn end_before(&mut self, _number: u64) -> bool {
+        self.stop()
+    }
+
+    /// It takes over from another source of the same device: packets before this one it leaves to that one.
+    fn begin_at(&mut self, _number: u64) {}
+
     /// It will not be asked again: what it knows about blocks that did not come goes to `cx.counters`.
     fn finish(&mut self, _cx: &mut Context<'_>) {}
 }

@@ -204,6 +204,13 @@ impl Source for Pcap {
         }
     }
 
+    fn finish(&mut self, cx: &mut Context<'_>) {
+        // Where it is left before its end.
+        if let Some(current) = self.current.take() {
+            cx.rings.retire(current.reading.segment());
+        }
+    }
+
     fn progress(&self) -> Option<(u64, u64)> {
         let all = self.bytes_all?;
         let here = self.current.as_ref().map_or(0, |current| current.reading.position());

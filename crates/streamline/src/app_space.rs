@@ -2,24 +2,34 @@
 //!
 //! In: steps of a transaction. Out: a [`Worker`] with everything that was prepared, connected and activated.
 
-use crate::session::Left;
+use crate::session::{Left, Opened};
 use control::{Before, Offer, Space, StepError};
 use engine::{Edge, Node, NodeId, Plan, Task, Worker};
 use filter::run::Instance;
 use filter::{Env, Kind, Params, Spaces};
 use std::collections::BTreeMap;
 
+/// What there is for a node.
+pub(crate) enum Taken {
+    /// It was prepared; choices have no instance.
+    New(Option<Instance>),
+    /// It is this node of the running plan.
+    Running(NodeId),
+}
+
 /// The space `app`.
 pub(crate) struct AppSpace {
     env: Env,
     prepared: BTreeMap<NodeId, Option<Instance>>,
+    /// Nodes that run already, and which of the running plan they are.
+    kept: BTreeMap<NodeId, NodeId>,
     edges: usize,
     active: usize,
 }
 
 impl AppSpace {
     pub(crate) fn new(env: Env) -> AppSpace {
-        AppSpace { env, prepared: BTreeMap::new(), edges: 0, active: 0 }
+        AppSpace { env, prepared: BTreeMap::new(), kept: BTreeMap::new(), edges: 0, active: 0 }
     }
 
     /// Puts another instance in the place of the one that was prepared.
@@ -37,9 +47,21 @@ impl AppSpace {
         assert_eq!((self.active, self.edges <= edges), (mine, true), "everything is connected and active");
         let instances = left.into_iter().map(|left| match left {
             Left::Node(id) => self.prepared.remove(&id).expect("every node was prepared"),
-            Left::Given(_, instance) => Some(instance),
+            Left::Given(_, instance) | Left::Source { source: Opened::New(instance), .. } => Some(instance),
+            Left::Source { source: Opened::Running(_), .. } => panic!("nothing runs yet"),
         });
         Worker::new(rest, instances.collect())
+    }
+
+    /// What was prepared for this node of a plan; or which node of the running plan it is.
+    ///
+    /// # Panics
+    /// When the plan was not carried out here as a whole.
+    pub(crate) fn take(&mut self, id: NodeId) -> Taken {
+        match self.kept.get(&id) {
+            Some(running) => Taken::Running(*running),
+            None => Taken::New(self.prepared.remove(&id).expect("every node that does not run was prepared")),
+        }
     }
 }
 
@@ -70,8 +92,14 @@ impl Space for AppSpace {
         Ok(())
     }
 
+    fn keep(&mut self, id: NodeId, running: NodeId) -> bool {
+        self.kept.insert(id, running);
+        true
+    }
+
     fn discard(&mut self, id: NodeId) {
         self.prepared.remove(&id);
+        self.kept.remove(&id);
     }
 
     fn connect(&mut self, _from: NodeId, _edge: &Edge, _to: &Node) -> Result<(), StepError> {

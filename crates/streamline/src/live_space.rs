@@ -15,7 +15,7 @@
 //! What the filters above cannot want stays here, too, even where none of them can run here: they say what a packet must be
 //! ([`filter::Kind::narrow`]), and what is something else for sure is not captured.
 
-use crate::session::{Left, Rest};
+use crate::session::{Left, Opened, Rest};
 use crate::shared::space::NAME as SHARED;
 use capture::{ETHERNET, Share, Tap, Trouble, Wish, writer::TroubleKind};
 use control::{Before, Offer, Space, StepError};
@@ -38,14 +38,47 @@ pub(crate) struct LiveSpace {
     nodes: BTreeMap<NodeId, Prepared>,
     /// Edges that leave a node of this space; whether they stay in it is known by `nodes`.
     edges: Vec<Laid>,
-    opened: BTreeMap<NodeId, Vec<(Vec<NodeId>, Opened)>>,
+    opened: BTreeMap<NodeId, Vec<Reading>>,
+    /// What runs, where a plan is to take its place.
+    running: Vec<RunningSource>,
 }
 
-/// What comes out at the end of a path.
-enum Opened {
-    Tap(Box<Tap>),
-    /// Of a device that nobody shares.
+/// What a source reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reads {
+    /// Packets of a device.
+    Packets(Wish, Option<Share>),
+    /// Numbers of packets, of so many readers.
+    Counts(Vec<(Wish, Option<Share>)>),
+    /// A device that nobody shares, as people know it with what chooses of it.
+    Own(String),
+}
+
+/// A source of the running plan.
+#[derive(Clone, Debug)]
+pub(crate) struct RunningSource {
+    /// Where it is in the worker.
+    pub(crate) node: usize,
+    /// What it reads.
+    pub(crate) reads: Reads,
+}
+
+/// What comes out at the end of a path, or of several that are counted together.
+struct Reading {
+    paths: Vec<Vec<NodeId>>,
+    reads: Reads,
+    how: How,
+}
+
+enum How {
+    /// Readers: one, but where packets are counted.
+    Taps(Vec<Tap>),
+    /// One that can take over from others of its device, from this packet on.
+    Sure(Box<Tap>, u64),
+    /// A device that nobody shares.
     Own(Instance),
+    /// This source of the running plan reads the same.
+    Running(usize),
 }
 
 /// Why a path cannot be opened, and where something else could be tried.
@@ -90,7 +123,15 @@ enum What {
 
 impl LiveSpace {
     pub(crate) fn new(devices: Arc<dyn Devices>, compiler: Arc<dyn Compile>, push_down: bool) -> LiveSpace {
-        LiveSpace { devices, compiler, push_down, nodes: BTreeMap::new(), edges: Vec::new(), opened: BTreeMap::new() }
+        let (nodes, edges, opened) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+        LiveSpace { devices, compiler, push_down, nodes, edges, opened, running: Vec::new() }
+    }
+
+    /// The same beside sources that run, and whose places are to be taken: who wants what one of them reads gets that one,
+    /// and who reads the same device otherwise takes over at one packet.
+    pub(crate) fn beside(mut self, running: Vec<RunningSource>) -> LiveSpace {
+        self.running = running;
+        self
     }
 
     /// The ways from a device to this node, all inside this space; each begins with the device.
@@ -110,21 +151,67 @@ impl LiveSpace {
         paths
     }
 
-    /// Opens what comes out at the end of a path.
-    fn open(&self, path: &[NodeId]) -> Result<Opened, Why> {
-        let first = path.first().and_then(|first| self.nodes.get(first)).map(|node| &node.what);
-        match first {
-            Some(What::Device(wish, share, params)) => {
-                Ok(Opened::Tap(Box::new(self.open_tap(wish.clone(), *share, params, path)?)))
-            }
-            Some(What::Own(kind, params)) if kind.name == filters::af_packet::KIND.name => {
-                self.open_packet_socket(params, path).map(Opened::Own)
-            }
-            Some(What::Own(_, params)) => self.open_own(params, path).map(Opened::Own),
-            Some(What::Filter(..)) | None => {
-                Err(Trouble::new(TroubleKind::Cannot, "nothing comes from a device here").into())
-            }
+    /// Opens what comes out at the end of these paths, which is one source: that of several where packets are counted.
+    fn open(&self, paths: Vec<Vec<NodeId>>) -> Result<Reading, Why> {
+        let reads = self.reads(&paths)?;
+        if let Some(node) = self.goes_on(&reads) {
+            return Ok(Reading { paths, reads, how: How::Running(node) });
         }
+        let how = match &reads {
+            Reads::Packets(wish, share) if self.running.iter().any(|source| hands_over(&source.reads, wish)) => {
+                // What had come before was the other's.
+                let (tap, first) = self.devices.open_sure(&Wish { last_ns: 0, ..wish.clone() }, *share)?;
+                How::Sure(Box::new(tap), first)
+            }
+            Reads::Packets(wish, share) => How::Taps(vec![self.devices.open(wish, *share)?]),
+            Reads::Counts(wishes) => {
+                let taps = wishes.iter().map(|(wish, share)| self.devices.open(wish, *share));
+                How::Taps(taps.collect::<Result<_, _>>()?)
+            }
+            Reads::Own(_) => {
+                let path = paths.first().map_or(&[][..], Vec::as_slice);
+                match path.first().and_then(|first| self.nodes.get(first)).map(|node| &node.what) {
+                    Some(What::Own(kind, params)) if kind.name == filters::af_packet::KIND.name => {
+                        How::Own(self.open_packet_socket(params, path)?)
+                    }
+                    Some(What::Own(_, params)) => How::Own(self.open_own(params, path)?),
+                    _ => return Err(nothing_comes().into()),
+                }
+            }
+        };
+        Ok(Reading { paths, reads, how })
+    }
+
+    /// The source of the running plan that reads this, unless it goes on elsewhere already.
+    fn goes_on(&self, reads: &Reads) -> Option<usize> {
+        let is_taken = |node: usize| {
+            let mut readings = self.opened.values().flatten();
+            readings.any(|reading| matches!(reading.how, How::Running(taken) if taken == node))
+        };
+        let mut same = self.running.iter().filter(|source| source.reads == *reads && !is_taken(source.node));
+        same.next().map(|source| source.node)
+    }
+
+    /// What comes out at the end of these paths, before anything is opened.
+    fn reads(&self, paths: &[Vec<NodeId>]) -> Result<Reads, Trouble> {
+        let wish = |path: &Vec<NodeId>| match path.first().and_then(|id| self.nodes.get(id)).map(|node| &node.what) {
+            Some(What::Device(wish, share, params)) => Ok((self.wish(wish.clone(), params, path)?, *share)),
+            Some(What::Own(..) | What::Filter(..)) | None => Err(nothing_comes()),
+        };
+        match paths {
+            [path] if self.begins_with_own(path) => Ok(Reads::Own(self.label(path))),
+            [path] => {
+                let (wish, share) = wish(path)?;
+                let is_count = wish.counts.is_some();
+                Ok(if is_count { Reads::Counts(vec![(wish, share)]) } else { Reads::Packets(wish, share) })
+            }
+            paths => Ok(Reads::Counts(paths.iter().map(wish).collect::<Result<_, _>>()?)),
+        }
+    }
+
+    fn begins_with_own(&self, path: &[NodeId]) -> bool {
+        let first = path.first().and_then(|first| self.nodes.get(first));
+        first.is_some_and(|node| matches!(node.what, What::Own(..)))
     }
 
     /// What the filters of a path are together, over frames of a link type.
@@ -156,7 +243,8 @@ impl LiveSpace {
         Ok(all)
     }
 
-    fn open_tap(&self, mut wish: Wish, share: Option<Share>, device: &Params, path: &[NodeId]) -> Result<Tap, Trouble> {
+    /// What filters behind a device make of a wish for it.
+    fn wish(&self, mut wish: Wish, device: &Params, path: &[NodeId]) -> Result<Wish, Trouble> {
         let link_type = self.devices.device(&wish.device)?.link_type;
         let Lowered { program: mut all, sample, counts } = self.lowered(path, link_type)?;
         wish.sample = sample;
@@ -171,7 +259,7 @@ impl LiveSpace {
             };
         }
         wish.program = all.as_ref().map_or_else(Vec::new, program::to_cbpf);
-        self.devices.open(&wish, share)
+        Ok(wish)
     }
 
     /// A device that nobody shares: what an expression chooses of it, or all.
@@ -261,29 +349,30 @@ pub(crate) fn rest(mut live: LiveSpace, mut inlets: BTreeMap<NodeId, (String, In
             let space = node.space.clone();
             pushed.push(edges.clone());
             rest.nodes.push(Node { label, task, space, input: Default::default(), edges: Vec::new() });
-            left.push(Left::Given(id, source));
+            left.push(source);
         };
         if let Some((label, inlet)) = inlets.remove(&id) {
             // Its kind says that it is a source, and nothing else of it counts here.
-            push(label, Task::Filter { kind: &filters::ethernet::KIND, params: Params::new() }, inlet);
+            push(label, Task::Filter { kind: &filters::ethernet::KIND, params: Params::new() }, Left::Given(id, inlet));
         }
         let is_count = matches!(&node.task, Task::Filter { kind, .. } if counts(kind));
-        let (mut labels, mut counted) = (Vec::new(), Vec::new());
-        for (path, opened) in live.opened.remove(&id).unwrap_or_default() {
-            let Some((kind, params)) = path.first().and_then(|first| live.device(plan, *first)) else { continue };
-            let task = Task::Filter { kind, params: params.clone() };
-            match opened {
-                Opened::Tap(tap) if is_count => {
-                    labels.push(live.label(&path));
-                    counted.push(*tap);
-                }
-                Opened::Tap(tap) => push(live.label(&path), task, filters::ethernet::source(*tap, &params)),
-                Opened::Own(source) => push(live.label(&path), task, source),
-            }
-        }
-        if !counted.is_empty() {
+        for Reading { paths, reads, how } in live.opened.remove(&id).unwrap_or_default() {
+            let first = paths.first().and_then(|path| path.first());
+            let Some((kind, params)) = first.and_then(|first| live.device(plan, *first)) else { continue };
             // One record, wherever its packets come from.
-            push(labels.join(" + "), node.task.clone(), filters::count::source(counted));
+            let task = if is_count { node.task.clone() } else { Task::Filter { kind, params: params.clone() } };
+            let labels: Vec<String> = paths.iter().map(|path| live.label(path)).collect();
+            let (source, first) = match how {
+                How::Running(node) => (Opened::Running(node), None),
+                How::Own(source) => (Opened::New(source), None),
+                How::Sure(tap, first) => (Opened::New(filters::ethernet::source(*tap, &params)), Some(first)),
+                How::Taps(taps) if is_count => (Opened::New(filters::count::source(taps)), None),
+                How::Taps(taps) => {
+                    let Some(tap) = taps.into_iter().next() else { continue };
+                    (Opened::New(filters::ethernet::source(tap, &params)), None)
+                }
+            };
+            push(labels.join(" + "), task, Left::Source { origin: id, source, reads, first });
         }
     }
     for (node, edges) in rest.nodes.iter_mut().zip(pushed) {
@@ -309,6 +398,17 @@ fn samples(filters: &[Before<'_>]) -> bool {
 /// Is it a device that a request has for itself?
 fn is_own(kind: &Kind) -> bool {
     [filters::af_xdp::KIND.name, filters::af_packet::KIND.name].contains(&kind.name)
+}
+
+fn nothing_comes() -> Trouble {
+    Trouble::new(TroubleKind::Cannot, "nothing comes from a device here")
+}
+
+/// Are the packets of a source that reads this numbered as those are that are wished for, so that a reader of these can take
+/// over? Rings are of a device and of who writes them.
+pub(crate) fn hands_over(reads: &Reads, wish: &Wish) -> bool {
+    let is_same = |other: &Wish| (&other.device, other.by) == (&wish.device, wish.by) && other.mode == wish.mode;
+    matches!(reads, Reads::Packets(other, _) if is_same(other))
 }
 
 /// Does it give numbers of packets, and no packets?
@@ -435,30 +535,33 @@ impl Space for LiveSpace {
         if !leaves {
             return Ok(());
         }
-        let is_device =
-            |id: &NodeId| self.nodes.get(id).is_some_and(|node| matches!(node.what, What::Device(..) | What::Own(..)));
-        let mut opened = Vec::new();
-        for path in self.paths(id) {
-            let own = path
-                .first()
-                .filter(|first| self.nodes.get(first).is_some_and(|node| matches!(node.what, What::Own(..))));
-            if own.is_some_and(|device| self.ends_of(*device) > 1) && !is_device(&id) {
+        let node = self.nodes.get(&id).map(|node| &node.what);
+        let is_device = matches!(node, Some(What::Device(..) | What::Own(..)));
+        // Where packets are counted, one source counts those of all paths.
+        let is_count = matches!(node, Some(What::Filter(Lower::Counts, _)));
+        let paths = self.paths(id);
+        let paths = if is_count { vec![paths] } else { paths.into_iter().map(|path| vec![path]).collect() };
+        for paths in paths {
+            let own = paths.iter().find(|path| self.begins_with_own(path)).and_then(|path| path.first());
+            let opened = if own.is_some_and(|device| self.ends_of(*device) > 1) && !is_device {
                 // It is taken once, so that nobody can say that the rest is the host's.
-                return Err(refused("others have to do with what it rejects"));
-            }
-            match self.open(&path) {
-                Ok(found) => opened.push((path, found)),
-                // A selector that cannot run here may run one space higher; a device that is not there is not there.
-                Err(Why::Trouble(trouble)) if trouble.kind == TroubleKind::Cannot && !is_device(&id) => {
-                    return Err(refused(trouble.text));
+                Err(refused("others have to do with what it rejects"))
+            } else {
+                self.open(paths).map_err(|why| match why {
+                    // A selector that cannot run here may run one space higher; a device that is not there is not there.
+                    Why::Trouble(trouble) if trouble.kind == TroubleKind::Cannot && !is_device => refused(trouble.text),
+                    Why::Trouble(trouble) => StepError { refused: false, error: filters::ethernet::refusal(trouble) },
+                    Why::Param(error) => StepError { refused: false, error },
+                })
+            };
+            match opened {
+                Ok(reading) => self.opened.entry(id).or_default().push(reading),
+                Err(error) => {
+                    self.opened.remove(&id);
+                    return Err(error);
                 }
-                Err(Why::Trouble(trouble)) => {
-                    return Err(StepError { refused: false, error: filters::ethernet::refusal(trouble) });
-                }
-                Err(Why::Param(error)) => return Err(StepError { refused: false, error }),
             }
         }
-        self.opened.insert(id, opened);
         Ok(())
     }
 

@@ -1,25 +1,26 @@
 //! From a request's text to a running data path, in one process.
 
-use crate::app_space::AppSpace;
+use crate::app_space::{AppSpace, Taken};
 use crate::devices::Place;
 use crate::devices::auto::AutoDevices;
-use crate::live_space::{LiveSpace, rest};
+use crate::live_space::{LiveSpace, Reads, RunningSource, hands_over, rest};
 use crate::running::edges::EdgeNames;
 use crate::shared::client::Joiner;
 use crate::shared::prefix::{self, Prefix};
 use crate::shared::space::{Join, NAME as SHARED, SharedSpace};
 use crate::shared::stage::Bases;
 use base::atomic::StopFlag;
+use capture::Wish;
 use control::place::{Refused, place};
 use control::transaction::{Trouble, carry_out_but};
-use control::{Design, Registry, Space, design};
-use engine::{Edge, End, Node, NodeId, Report, Task, Worker};
+use control::{Change, Design, Registry, Space, carry_out_change, design};
+use engine::{Edge, End, HandOver, Node, NodeId, Part, Plan, Report, Task, Worker};
 use filter::param::Value;
 use filter::{Env, Failure, Kind, Output, Params, Schema, Types};
 use filters::shared::Continuity;
 use filters::shared::outlet::{Slot, outlet};
 use request::{Diagnostic, Text};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -195,7 +196,7 @@ impl Session {
     /// Prepares a request to run: everything it needs is open, or nothing is.
     pub fn prepare(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Job, Error> {
         let text = self.parse(source, variables)?;
-        self.devices.set_purpose(source);
+        self.env.devices.set_purpose(source);
         let first = design(&text, &self.registry, &self.own_spaces())?;
         if !self.wants_to_share(&first) {
             return self.carry_out(first, None, |_, _, _| {});
@@ -232,8 +233,83 @@ impl Session {
         let Rest { plan, left } = left;
         let origins: Vec<_> = left.iter().map(Left::origin).collect();
         let edges = EdgeNames::new(&design, &plan, &origins);
+        let sources = running_sources(&left);
         let worker = app.into_worker(&plan, left);
-        Ok(Job { design, edges, sharing, worker })
+        Ok(Job { running: RunningPlan { design, origins, sources }, edges, sharing, worker })
+    }
+
+    /// Prepares a request to take the place of one that runs: everything it needs besides is open, or nothing is, and the
+    /// running one is as it was.
+    pub(crate) fn prepare_change(
+        &self,
+        source: &str,
+        variables: &BTreeMap<String, String>,
+        running: &RunningPlan,
+    ) -> Result<PreparedChange, Error> {
+        let text = self.parse(source, variables)?;
+        if running.design.plan.nodes.iter().any(|node| node.space == SHARED) {
+            let text = "a part of it runs in the process that several requests share: it cannot be replaced";
+            return Err(Error::System(text.into()));
+        }
+        let mut app = AppSpace::new(self.env.clone());
+        let mut live = self.live_space().beside(running.sources.clone());
+        let mut spaces: Vec<Box<dyn Space + '_>> = vec![Box::new(&mut app), Box::new(&mut live)];
+        let placed = design(&text, &self.registry, &spaces)?;
+        let Change { design, kept } = carry_out_change(placed, &running.design, &mut spaces)?;
+        drop(spaces);
+        let Rest { plan: rest, left } = rest(live, BTreeMap::new(), &design.plan);
+        let origins: Vec<_> = left.iter().map(Left::origin).collect();
+        let edges = EdgeNames::new(&design, &rest, &origins);
+        let sources = running_sources(&left);
+        let goes_on: HashSet<usize> = left
+            .iter()
+            .filter_map(|left| match left {
+                Left::Source { source: Opened::Running(node), .. } => Some(*node),
+                _ => None,
+            })
+            .collect();
+        // The only node of the running worker that is this node of its design, unless it goes on elsewhere.
+        let mut free: HashMap<NodeId, Vec<usize>> = HashMap::new();
+        for (node, origin) in running.origins.iter().enumerate().filter(|(node, _)| !goes_on.contains(node)) {
+            free.entry(*origin).or_default().push(node);
+        }
+        let only = |id: NodeId| match free.get(&id).map(Vec::as_slice) {
+            Some([node]) => Some(*node),
+            _ => None,
+        };
+        let alone = |id: NodeId| origins.iter().filter(|origin| **origin == id).count() == 1;
+        let mut hand_overs: Vec<(usize, HandOver)> = Vec::new();
+        let mut parts = Vec::new();
+        for (at, left) in left.into_iter().enumerate() {
+            parts.push(match left {
+                Left::Node(id) => match app.take(id) {
+                    Taken::New(instance) => Part::New(instance),
+                    Taken::Running(old) => {
+                        let node = running.origins.iter().position(|origin| *origin == old);
+                        Part::Kept(node.expect("what runs in this process is in the worker"))
+                    }
+                },
+                Left::Given(_, instance) => Part::New(Some(instance)),
+                Left::Source { source: Opened::Running(node), .. } => Part::Kept(node),
+                Left::Source { origin, source: Opened::New(instance), reads, first } => {
+                    if let (Some(first), Reads::Packets(wish, _)) = (first, &reads) {
+                        hand_over(&mut hand_overs, at, first, wish, &running.sources, &goes_on);
+                    }
+                    match kept[origin.index()].and_then(only).filter(|_| alone(origin)) {
+                        Some(node) => Part::Goes(node, instance),
+                        None => Part::New(Some(instance)),
+                    }
+                }
+            });
+        }
+        keep_whole_prefixes(&rest, &parts, |at, old| kept[origins[at].index()] == Some(running.origins[old]))?;
+        let hand_overs = hand_overs.into_iter().map(|(_, hand_over)| hand_over).collect();
+        Ok(PreparedChange { running: RunningPlan { design, origins, sources }, edges, rest, parts, hand_overs })
+    }
+
+    /// What the capture is for now, in words for people.
+    pub(crate) fn set_purpose(&self, purpose: &str) {
+        self.env.devices.set_purpose(purpose);
     }
 
     /// A prefix as the request that runs it: it ends in a place of its own.
@@ -250,7 +326,7 @@ impl Session {
 
     /// Prepares a prefix to run, with an outlet at each place where it may be read. It goes on from what runs already.
     pub(crate) fn prepare_prefix(&self, text: &str, mut bases: Bases) -> Result<Prepared, Error> {
-        self.devices.set_purpose(&format!("shared: {text}"));
+        self.env.devices.set_purpose(&format!("shared: {text}"));
         let mut outlets = Vec::new();
         let bases = (!bases.0.is_empty()).then_some(&mut bases as &mut dyn Join);
         let job = self.carry_out(self.prefix_design(text)?, bases, |design, app, rest| {
@@ -270,6 +346,76 @@ impl Session {
         })?;
         Ok(Prepared { job, outlets })
     }
+}
+
+/// A request that can take the place of the one that runs.
+pub(crate) struct PreparedChange {
+    pub(crate) running: RunningPlan,
+    pub(crate) edges: EdgeNames,
+    pub(crate) rest: Plan,
+    pub(crate) parts: Vec<Part>,
+    pub(crate) hand_overs: Vec<HandOver>,
+}
+
+/// What is known of a plan that runs.
+#[derive(Clone, Debug)]
+pub struct RunningPlan {
+    /// How it is carried out.
+    pub design: Design,
+    /// By node of the worker: the node of the design that gives what it gives.
+    pub(crate) origins: Vec<NodeId>,
+    /// Sources that read devices.
+    pub(crate) sources: Vec<RunningSource>,
+}
+
+fn running_sources(left: &[Left]) -> Vec<RunningSource> {
+    let source = |(node, left): (usize, &Left)| match left {
+        Left::Source { reads, .. } => Some(RunningSource { node, reads: reads.clone() }),
+        Left::Node(_) | Left::Given(..) => None,
+    };
+    left.iter().enumerate().filter_map(source).collect()
+}
+
+/// Notes that node `to` of the new plan takes over from the sources of its device that end.
+fn hand_over(
+    all: &mut Vec<(usize, HandOver)>,
+    to: usize,
+    first: u64,
+    wish: &Wish,
+    sources: &[RunningSource],
+    goes_on: &HashSet<usize>,
+) {
+    let of_device = || sources.iter().filter(|source| hands_over(&source.reads, wish));
+    // Which device it is, the first of its sources says.
+    let Some(device) = of_device().next().map(|source| source.node) else { return };
+    let at = match all.iter().position(|(known, _)| *known == device) {
+        Some(at) => at,
+        None => {
+            let from = of_device().map(|source| source.node).filter(|node| !goes_on.contains(node)).collect();
+            all.push((device, HandOver { from, ..HandOver::default() }));
+            all.len() - 1
+        }
+    };
+    let (_, hand_over) = &mut all[at];
+    hand_over.to.push(to);
+    hand_over.first = hand_over.first.max(first);
+}
+
+/// A filter goes on only where what leads to it goes on with it. Where a device's packets reach it by several ways and one
+/// of them changes, it cannot be told which of its state came by which.
+fn keep_whole_prefixes(rest: &Plan, parts: &[Part], is_same: impl Fn(usize, usize) -> bool) -> Result<(), Error> {
+    for (at, node) in rest.nodes.iter().enumerate() {
+        let goes_on = match &parts[at] {
+            Part::New(_) => false,
+            Part::Kept(old) | Part::Goes(old, _) => is_same(at, *old),
+        };
+        if !goes_on && node.edges.iter().any(|edge| !matches!(parts[edge.to.index()], Part::New(_))) {
+            let text = "the ways by which packets reach a filter that both requests have are different: this cannot be \
+                        changed while it runs";
+            return Err(Error::System(text.into()));
+        }
+    }
+    Ok(())
 }
 
 /// A prefix that is ready to run, and the places where it may be read, from the source down.
@@ -352,12 +498,31 @@ pub(crate) enum Left {
     Node(NodeId),
     /// What comes from elsewhere, as a source, or goes there; the node of the whole plan that gives what this is about.
     Given(NodeId, filter::run::Instance),
+    /// What was pushed down, as a source.
+    Source {
+        /// The last node of the whole plan that it stands for.
+        origin: NodeId,
+        /// The source itself.
+        source: Opened,
+        /// What it reads.
+        reads: Reads,
+        /// The packet from which on it can take over from others of its device.
+        first: Option<u64>,
+    },
+}
+
+/// A source.
+pub(crate) enum Opened {
+    /// A new one.
+    New(filter::run::Instance),
+    /// This node of the worker that runs.
+    Running(usize),
 }
 
 impl Left {
     /// The node of the whole plan that gives what this gives.
     pub(crate) fn origin(&self) -> NodeId {
-        let (Left::Node(id) | Left::Given(id, _)) = self;
+        let (Left::Node(id) | Left::Given(id, _) | Left::Source { origin: id, .. }) = self;
         *id
     }
 
@@ -369,7 +534,7 @@ impl Left {
 /// A request that is ready to run.
 pub struct Job {
     /// How it is carried out.
-    pub design: Design,
+    pub running: RunningPlan,
     /// What its edges are called.
     pub edges: EdgeNames,
     /// Where it was to be shared: which of its filters run once for several requests; else why none does.

@@ -216,7 +216,7 @@ fn requests(bed: &mut Bed) {
         let (job, failed) = bed.fail(step, ERRORS[0], prepare);
         match (&job, failed) {
             (Ok(job), _) => {
-                let selector = job.design.plan.nodes.iter().find(|node| node.label.starts_with("bpf"));
+                let selector = job.running.design.plan.nodes.iter().find(|node| node.label.starts_with("bpf"));
                 spaces.insert((selector.expect("it is in the plan").space.clone(), failed));
             }
             (Err(error), Some(_)) => assert!(!error.to_string().is_empty()),

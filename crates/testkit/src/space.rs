@@ -3,7 +3,7 @@
 use control::{Before, Offer, Space, StepError};
 use engine::{Edge, Node, NodeId};
 use filter::{Kind, ParamError, Params, Spaces};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 /// What a [`FussySpace`] does not want.
@@ -22,6 +22,8 @@ pub struct Wishes {
 pub struct Contents {
     /// Nodes prepared and not discarded.
     pub prepared: BTreeSet<NodeId>,
+    /// Nodes that go on from a running plan, and which of it they are.
+    pub kept: BTreeMap<NodeId, NodeId>,
     /// Edges laid and not taken away: (from, to).
     pub connected: Vec<(NodeId, NodeId)>,
     /// Nodes active.
@@ -35,7 +37,7 @@ pub struct Contents {
 impl Contents {
     /// Is nothing left?
     pub fn is_empty(&self) -> bool {
-        self.prepared.is_empty() && self.connected.is_empty() && self.active.is_empty()
+        self.prepared.is_empty() && self.kept.is_empty() && self.connected.is_empty() && self.active.is_empty()
     }
 }
 
@@ -109,9 +111,17 @@ impl Space for FussySpace {
         })
     }
 
+    fn keep(&mut self, id: NodeId, running: NodeId) -> bool {
+        let mut contents = self.contents.lock().expect("one thread");
+        contents.log.push(format!("keep {} as {}", running.0, id.0));
+        contents.kept.insert(id, running);
+        true
+    }
+
     fn discard(&mut self, id: NodeId) {
         self.undo(format!("discard {}", id.0), |contents| {
             contents.prepared.remove(&id);
+            contents.kept.remove(&id);
         });
     }
 

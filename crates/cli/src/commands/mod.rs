@@ -14,6 +14,7 @@ pub(crate) mod man;
 pub(crate) mod pcap;
 pub(crate) mod pipe;
 pub(crate) mod ps;
+pub(crate) mod replace;
 pub(crate) mod run;
 pub(crate) mod sharer;
 pub(crate) mod stats;

@@ -5,8 +5,9 @@ use crate::progress::Progress;
 use crate::request_text::RequestArgs;
 use crate::table;
 use std::path::PathBuf;
-use streamline::StopFlag;
+use std::sync::Arc;
 use streamline::running::Running;
+use streamline::{End, Report, StopFlag};
 
 /// Run a request
 #[derive(clap::Args)]
@@ -47,7 +48,8 @@ pub(crate) fn run(args: &Args) -> Exit {
         tell!("error: cannot listen for signals: {error}");
         return Exit::Failed;
     }
-    let mut job = match args.place.session().prepare(&request.source, &request.variables) {
+    let session = Arc::new(args.place.session());
+    let mut job = match session.prepare(&request.source, &request.variables) {
         Ok(job) => job,
         Err(error) => return request.tell(&error),
     };
@@ -58,9 +60,11 @@ pub(crate) fn run(args: &Args) -> Exit {
     }
     let mut progress = Progress::new(args.quiet);
     // Who cannot be found runs all the same.
-    let running = Running::listen(&request.source, &job).ok();
+    let running = Running::listen(session, &request.source, &job).ok();
+    let mut before = Before::default();
     let (outcome, report) = job.run_to_end(&stop, &mut |worker| {
         progress.look(worker);
+        before.extend(worker.take_replaced_reports());
         if let Some(running) = &running {
             running.look(worker);
         }
@@ -75,8 +79,8 @@ pub(crate) fn run(args: &Args) -> Exit {
     };
     let stats = match args.stats {
         Stats::Table if args.quiet && args.stats_file.is_none() => return exit,
-        Stats::Table => table::text(&report, end),
-        Stats::Json => table::json(&report, end),
+        Stats::Table => before.text() + &table::text(&report, end),
+        Stats::Json => table::json(&report, end, &before.0),
         Stats::None => return exit,
     };
     match &args.stats_file {
@@ -89,4 +93,23 @@ pub(crate) fn run(args: &Args) -> Exit {
         }
     }
     exit
+}
+
+/// Reports of requests that were replaced which are shown in the end.
+const REPLACED_REPORTS: usize = 64;
+
+/// What was counted by requests that this one took the place of: of so many, and of no more.
+#[derive(Default)]
+struct Before(Vec<Report>);
+
+impl Before {
+    fn extend(&mut self, reports: Vec<Report>) {
+        let room = REPLACED_REPORTS.saturating_sub(self.0.len());
+        self.0.extend(reports.into_iter().take(room));
+    }
+
+    fn text(&self) -> String {
+        let one = |report| format!("until it was replaced:\n{}\n", table::text(report, Some(End::Enough)));
+        self.0.iter().map(one).collect()
+    }
 }

@@ -442,10 +442,10 @@ impl Witnesses {
         let sent = sent - dropped;
         for (reader, one_in) in [(all, 1), (some, 4), (none, 0)] {
             let ledger = reader.end();
-            let Ledger { seen, matched, filtered, delivered, others, lost, waiting, past } = ledger;
+            let Ledger { seen, matched, filtered, delivered, others, lost, waiting, elsewhere, past } = ledger;
             assert_eq!(sent, delivered + lost + filtered, "{ledger:?}");
             assert_eq!((seen, matched + filtered), (sent, sent), "{ledger:?}");
-            assert_eq!((others, lost, waiting, past), (0, 0, 0, 0), "{ledger:?}");
+            assert_eq!((others, lost, waiting, elsewhere, past), (0, 0, 0, 0, 0), "{ledger:?}");
             if dropped == 0 {
                 assert_eq!(delivered, sent.checked_div(one_in).unwrap_or(0), "{ledger:?}");
             }

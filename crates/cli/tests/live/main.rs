@@ -2,13 +2,14 @@
 //!
 //! - `net` — what they share; `requests` — `streamline run` with a daemon; `lowered` — what of it runs in the kernel;
 //!   `devices` — devices that a request opens by itself; `consume` — the same, taking packets away; `shared` — `run --share`;
-//!   `programs` — `streamline pcap`; `watching` — `streamline watch`.
+//!   `programs` — `streamline pcap`; `watching`, `replacing` — `streamline watch` and `replace`.
 
 mod consume;
 mod devices;
 mod lowered;
 mod net;
 mod programs;
+mod replacing;
 mod requests;
 mod shared;
 mod watching;

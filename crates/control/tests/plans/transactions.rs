@@ -1,6 +1,6 @@
 //! A design is carried out whole or not at all: every step is made to fail in turn.
 
-use control::{Design, Space, carry_out, design, transaction};
+use control::{Design, Space, carry_out, carry_out_change, design, transaction};
 use filter::Spaces;
 use std::sync::{Arc, Mutex};
 use testkit::space::Contents;
@@ -64,5 +64,107 @@ fn sinks_are_active_before_sources() {
     assert_eq!(log(0)[log(0).len() - 2..], ["activate 1", "activate 0"]);
     assert_eq!(log(1), ["prepare files out", "connect 1 2", "activate 2"]);
     transaction::take_back(&design, &mut all);
+    assert!(contents.iter().all(|space| space.lock().unwrap().is_empty()));
+}
+
+/// The labels of nodes that go on, with their numbers before.
+fn kept(change: &control::Change) -> Vec<(&str, u32)> {
+    let nodes = change.design.plan.nodes.iter().zip(&change.kept);
+    nodes.filter_map(|(node, running)| Some((node.label.as_str(), running.as_ref()?.0))).collect()
+}
+
+fn changed(from: &str, to: &str) -> (control::Change, Vec<Arc<Mutex<Contents>>>) {
+    let (mut all, _) = spaces(Wishes::default());
+    let running = carry_out(designed(from, &all), &mut all).unwrap();
+    let (mut all, contents) = spaces(Wishes::default());
+    let wanted = designed(to, &all);
+    (carry_out_change(wanted, &running, &mut all).unwrap(), contents)
+}
+
+#[test]
+fn what_both_plans_begin_with_goes_on() {
+    let rows: [(&str, &str, &[&str]); 9] = [
+        ("pcap x | port | files out", "pcap x | port | files out", &["pcap x", "port", "files out"]),
+        ("pcap x | port | files out", "pcap x | port | count | json", &["pcap x", "port"]),
+        ("pcap x | port | files out", "pcap y | port | files b", &[]),
+        ("pcap x | port | count | json", "pcap x | count | json", &["pcap x"]),
+        // Another class goes along the edge.
+        ("pcap x | port |80 http | files a", "pcap x | port |81 http | files b", &["pcap x", "port"]),
+        (
+            "pcap x | port | { |80 http | files a + |53 count | json }",
+            "pcap x | port |80 http | files b",
+            &["pcap x", "port", "tcp", "http"],
+        ),
+        (
+            "pcap x | { count | json + port | files a }",
+            "pcap x | { port | files a + count | json }",
+            &["pcap x", "port", "count", "json", "files a"],
+        ),
+        // Operands of a selection go on with it.
+        (
+            "pcap x | not { ip or vlan } | count | json",
+            "pcap x | not { ip or vlan } | files a",
+            &["pcap x", "ip", "vlan"],
+        ),
+        ("pcap x | not { ip or vlan } | files a", "pcap x | not { vlan or ip } | files b", &["pcap x"]),
+    ];
+    for (from, to, expected) in rows {
+        let (change, contents) = changed(from, to);
+        let mut found: Vec<&str> = kept(&change).into_iter().map(|(label, _)| label).collect();
+        let all = found.len();
+        found.retain(|label| !label.starts_with("not "));
+        found.sort_unstable();
+        let mut expected = expected.to_vec();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{from} > {to}");
+        let prepared: usize = contents.iter().map(|space| space.lock().unwrap().prepared.len()).sum();
+        assert_eq!(prepared + all, change.design.plan.nodes.len(), "the rest begins");
+    }
+}
+
+#[test]
+fn every_step_of_a_change_that_fails_leaves_the_running_plan_and_nothing_else() {
+    let (mut runs, in_running) = spaces(Wishes::default());
+    let running = carry_out(designed(REQUEST, &runs), &mut runs).unwrap();
+    let as_it_was = |space: &Arc<Mutex<Contents>>| format!("{:?}", space.lock().unwrap());
+    let before: Vec<String> = in_running.iter().map(as_it_was).collect();
+    const WANTED: &str = "pcap x | port | { |80 http | files other + |! count + |53 head | count }";
+    let (mut all, contents) = spaces(Wishes::default());
+    let design = designed(WANTED, &all);
+    let change = carry_out_change(design, &running, &mut all).unwrap();
+    assert!(kept(&change).contains(&("port", 1)), "{:?}", kept(&change));
+    let steps = contents[0].lock().unwrap().steps;
+    assert!(steps > 4, "the daemon takes part: {steps} steps");
+    for step in 0..steps {
+        let (mut all, contents) = spaces(Wishes { fails_at: Some(step), ..Wishes::default() });
+        let design = designed(WANTED, &all);
+        let trouble = carry_out_change(design, &running, &mut all).expect_err("a step fails");
+        assert!(
+            matches!(trouble, transaction::Trouble::System(text) if text == format!("daemon fails at step {step}"))
+        );
+        for space in &contents {
+            assert!(space.lock().unwrap().is_empty(), "step {step} left {:?}", space.lock().unwrap());
+        }
+        assert_eq!(in_running.iter().map(as_it_was).collect::<Vec<_>>(), before, "step {step}");
+    }
+}
+
+#[test]
+fn sinks_of_a_change_are_active_before_what_is_above_them_and_what_goes_on_is_left_alone() {
+    let (_, contents) = changed("pcap x | port | files out", "pcap x | port | { files out + count | json }");
+    let log = |space: usize| contents[space].lock().unwrap().log.clone();
+    assert_eq!(log(0)[..2], ["keep 0 as 0", "keep 1 as 1"]);
+    assert!(!log(0).iter().any(|step| step == "activate 0" || step == "activate 1"), "{:?}", log(0));
+}
+
+#[test]
+fn what_is_still_written_is_not_written_anew() {
+    let (mut runs, _) = spaces(Wishes::default());
+    let running = carry_out(designed("pcap x | port | files out", &runs), &mut runs).unwrap();
+    let (mut all, contents) = spaces(Wishes::default());
+    let trouble =
+        carry_out_change(designed("pcap x | files out", &all), &running, &mut all).expect_err("it is written");
+    let transaction::Trouble::Request(diagnostic) = trouble else { panic!("{trouble:?}") };
+    assert!(diagnostic.message.contains("`out` is written by the request that runs"), "{diagnostic:?}");
     assert!(contents.iter().all(|space| space.lock().unwrap().is_empty()));
 }

@@ -100,6 +100,16 @@ impl Graph {
         Worker::new(&self.plan, self.instances)
     }
 
+    /// A graph whose sinks write down beside those of others what they see.
+    pub fn beside(seen: &Seen) -> Graph {
+        Graph { seen: Arc::clone(seen), ..Graph::default() }
+    }
+
+    /// The plan, and its instances.
+    pub fn taken(self) -> (Plan, Vec<Option<Instance>>) {
+        (self.plan, self.instances)
+    }
+
     /// Runs it. The counters add up, or this panics.
     pub fn run(self) -> (Result<End, Box<Failure>>, Report) {
         self.run_until(&StopFlag::new())

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// A ring with a keeper of its own.
-struct Ring {
+pub struct Ring {
     _folder: tempfile::TempDir,
     named: Named,
     path: PathBuf,
@@ -24,7 +24,7 @@ struct Ring {
 }
 
 impl Ring {
-    fn new() -> Ring {
+    pub fn new() -> Ring {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ring.sock");
         let options = RingOptions {
@@ -40,12 +40,12 @@ impl Ring {
         Ring { _folder: folder, named, path, keeper: Some(keeper) }
     }
 
-    fn watch(&self, edges: &[Edges], frames: bool) -> Watch {
+    pub fn watch(&self, edges: &[Edges], frames: bool) -> Watch {
         let writer = self.named.open_writer(Signalling::default()).unwrap();
         Watch::new(edges.to_vec(), frames, writer)
     }
 
-    fn reader(&self) -> NamedReader {
+    pub fn reader(&self) -> NamedReader {
         self.named.open_reader(OnFull::Overwrite, From::Next, None).unwrap()
     }
 
@@ -57,7 +57,7 @@ impl Ring {
 }
 
 /// Everything there is in a ring: number, class, bytes; what only says how many there were is left out, but for the last.
-fn all(reader: &mut NamedReader) -> (Vec<(u64, u32, String)>, u64) {
+pub fn all(reader: &mut NamedReader) -> (Vec<(u64, u32, String)>, u64) {
     let (mut found, mut last) = (Vec::new(), 0);
     while let Ok(seen) = reader.reader().peek() {
         let bytes = reader.reader().bytes(&seen).copy_to_vec();

@@ -83,6 +83,13 @@ impl Landing {
         (len as usize).min(buffer::live::words::PACKET_BYTES)
     }
 
+    /// Nothing more is appended: the memory goes as soon as nobody holds any of it.
+    pub fn leave(&mut self, cx: &mut Context<'_>) {
+        if let Some((segment, _)) = self.memory.take() {
+            cx.rings.retire(segment);
+        }
+    }
+
     /// The view to append to; what was appended before the last call has gone all the way down, or is held.
     pub fn view(&mut self, cx: &mut Context<'_>) -> Result<ViewId, Box<Failure>> {
         if let Some((segment, view)) = self.memory {

@@ -136,7 +136,22 @@ impl Source for Live {
         true
     }
 
+    fn position(&self) -> Option<u64> {
+        Some(self.tap.position())
+    }
+
+    fn begin_at(&mut self, number: u64) {
+        self.tap.begin_at(number);
+    }
+
+    fn end_before(&mut self, number: u64) -> bool {
+        self.tap.end_before(number);
+        self.stopped = Some(Instant::now());
+        true
+    }
+
     fn finish(&mut self, cx: &mut Context<'_>) {
+        self.landing.leave(cx);
         self.book(cx);
         let waiting = self.tap.ledger().waiting;
         if waiting > 0 {

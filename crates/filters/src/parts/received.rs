@@ -140,6 +140,7 @@ impl Source for Received {
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) {
+        self.landing.leave(cx);
         if let Some((word, left)) = &self.left {
             cx.count(word, left());
         }

@@ -1,6 +1,6 @@
 //! Devices through the daemon where there is one, else by this process itself.
 
-use super::{LocalDevices, reader};
+use super::{LocalDevices, reader, sure};
 use capture::client::Client;
 use capture::{Device, Share, Tap, Trouble, Wish, writer::TroubleKind};
 use filter::Devices;
@@ -36,12 +36,6 @@ enum Chosen {
 impl AutoDevices {
     pub(crate) fn new(place: Place) -> AutoDevices {
         AutoDevices { place, purpose: Mutex::default(), chosen: Mutex::default() }
-    }
-
-    /// What a daemon is told that this process is for.
-    pub(crate) fn set_purpose(&self, purpose: &str) {
-        *self.purpose.lock().unwrap_or_else(PoisonError::into_inner) =
-            purpose.split_whitespace().collect::<Vec<_>>().join(" ");
     }
 
     /// The socket of the daemon that devices are opened by, where it is not this process that opens them.
@@ -116,5 +110,33 @@ impl Devices for AutoDevices {
                 Ok(tap)
             }
         }
+    }
+
+    fn open_sure(&self, wish: &Wish, share: Option<Share>) -> Result<(Tap, u64), Trouble> {
+        match self.choose()? {
+            Chosen::Daemon(client) => {
+                let tap = reader(client.open(wish)?, wish, share)?;
+                let exchange = client.exchange(tap.id(), &wish.program)?;
+                let (mut tap, first) = sure(tap, exchange, wish)?;
+                tap.keep(client);
+                Ok((tap, first))
+            }
+            Chosen::Here(local) => {
+                let (mut tap, first) = local.open_sure(wish, share)?;
+                tap.keep(local);
+                Ok((tap, first))
+            }
+        }
+    }
+
+    /// A daemon is told what this process is for.
+    fn set_purpose(&self, purpose: &str) {
+        let purpose = purpose.split_whitespace().collect::<Vec<_>>().join(" ");
+        let chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(Chosen::Daemon(client)) = chosen {
+            // For people: it does no harm if the daemon goes on to say what it was for before.
+            let _ = client.set_purpose(&purpose);
+        }
+        *self.purpose.lock().unwrap_or_else(PoisonError::into_inner) = purpose;
     }
 }

@@ -58,27 +58,48 @@ impl Devices for LocalDevices {
     }
 
     fn open(&self, wish: &Wish, share: Option<Share>) -> Result<Tap, Trouble> {
+        reader(self.with_taps(|taps| taps.open(wish, 0))?, wish, share)
+    }
+
+    fn open_sure(&self, wish: &Wish, share: Option<Share>) -> Result<(Tap, u64), Trouble> {
+        let tap = self.open(wish, share)?;
+        let exchange = self.with_taps(|taps| taps.exchange(tap.id(), &wish.program))?;
+        sure(tap, exchange, wish)
+    }
+}
+
+impl LocalDevices {
+    fn with_taps<T>(&self, ask: impl FnOnce(&Taps) -> Result<T, Trouble>) -> Result<T, Trouble> {
         // Nothing that panics under it leaves it half made.
         let mut taps = self.taps.lock().unwrap_or_else(PoisonError::into_inner);
-        let taps = match &mut *taps {
+        ask(match &mut *taps {
             Some(taps) => taps,
             none => none.insert(Taps::new(Box::new(Opener))?),
-        };
-        let handout = taps.open(wish, 0)?;
-        reader(handout, wish, share)
+        })
+    }
+}
+
+fn interpreter(wish: &Wish) -> Result<Option<Interpreter>, Trouble> {
+    match wish.program.as_slice() {
+        [] => Ok(None),
+        program => {
+            let made = Interpreter::from_cbpf(program);
+            made.map(Some).map_err(|error| Trouble::new(TroubleKind::Wish, error.to_string()))
+        }
     }
 }
 
 /// The reader's half of what a wish was granted.
 pub fn reader(handout: capture::Handout, wish: &Wish, share: Option<Share>) -> Result<Tap, Trouble> {
-    let program = match wish.program.as_slice() {
-        [] => None,
-        program => {
-            let made = Interpreter::from_cbpf(program);
-            Some(made.map_err(|error| Trouble::new(TroubleKind::Wish, error.to_string()))?)
-        }
-    };
-    let tap = Tap::new(handout, program, share);
+    let tap = Tap::new(handout, interpreter(wish)?, share);
     let tap = tap.map_err(|error| Trouble::system("the ring cannot be mapped", &error))?;
     Ok(if wish.counts.is_some() { tap.that_counts() } else { tap })
+}
+
+/// A reader whose expression was exchanged for itself: when that was answered, no program that did not know it was running
+/// any more, so from there on it gets everything it wants. A packet that came meanwhile may have been decided on by one.
+fn sure(mut tap: Tap, exchange: capture::Exchange, wish: &Wish) -> Result<(Tap, u64), Trouble> {
+    let first = exchange.first;
+    tap.exchange(exchange, interpreter(wish)?);
+    Ok((tap, first))
 }

@@ -2,6 +2,7 @@
 
 use buffer::shared::packets;
 use filter::{Type, Types};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 
@@ -18,6 +19,15 @@ pub enum Question {
     Edges,
     /// Let me see what goes along this edge.
     Watch(String),
+    /// Go on as this request.
+    Replace {
+        /// Its text.
+        source: String,
+        /// What people call where the text stands.
+        name: String,
+        /// What `$x` stands for.
+        variables: BTreeMap<String, String>,
+    },
 }
 
 /// An edge that can be watched, or all edges of a filter.
@@ -53,6 +63,8 @@ pub enum Answer {
     Edges(String, Vec<EdgeLine>),
     /// A ring with what goes along the edge.
     Ring(RingPlace),
+    /// It goes on as was asked.
+    Replaced,
     /// Not done, and why; the request or the name is wrong.
     Wrong(String),
     /// Not done, and why: it would not work.
@@ -95,6 +107,10 @@ impl Question {
         match self {
             Question::Edges => encode([PROTOCOL, "edges"]),
             Question::Watch(edge) => encode([PROTOCOL, "watch", edge]),
+            Question::Replace { source, name, variables } => {
+                let variables = variables.iter().flat_map(|(name, value)| [&**name, &**value]);
+                encode([PROTOCOL, "replace", source, name].into_iter().chain(variables))
+            }
         }
     }
 
@@ -105,6 +121,11 @@ impl Question {
         match texts[..] {
             [PROTOCOL, "edges"] => Ok(Question::Edges),
             [PROTOCOL, "watch", edge] => Ok(Question::Watch(edge.into())),
+            [PROTOCOL, "replace", source, name, ref variables @ ..] if variables.len().is_multiple_of(2) => {
+                let (variables, _) = variables.as_chunks::<2>();
+                let variables = variables.iter().map(|[name, value]| (name.to_string(), value.to_string()));
+                Ok(Question::Replace { source: source.into(), name: name.into(), variables: variables.collect() })
+            }
             [PROTOCOL, ..] | [] => Err("nobody asks that".into()),
             [other, ..] => Err(format!("the request runs in a program that speaks {PROTOCOL}, not `{other}`")),
         }
@@ -122,6 +143,7 @@ impl Answer {
                 encode(["edges", request].into_iter().chain(lines))
             }
             Answer::Ring(ring) => encode(["ring", &ring.path, &types_text(ring.types), &ring.number, &ring.label]),
+            Answer::Replaced => encode(["replaced"]),
             Answer::Wrong(text) => encode(["wrong", text]),
             Answer::Failed(text) => encode(["failed", text]),
         }
@@ -146,6 +168,7 @@ impl Answer {
                 number: number.into(),
                 label: label.into(),
             }),
+            ["replaced"] => Answer::Replaced,
             ["wrong", text] => Answer::Wrong(text.into()),
             ["failed", text] => Answer::Failed(text.into()),
             _ => return None,
@@ -169,7 +192,9 @@ mod tests {
 
     #[test]
     fn what_is_said_is_heard() {
-        for question in [Question::Edges, Question::Watch("tcp".into()), Question::Watch(String::new())] {
+        let variables = [("x".to_string(), "a=b | c".to_string())].into();
+        let replace = Question::Replace { source: "pcap $x".into(), name: "day.srl".into(), variables };
+        for question in [Question::Edges, Question::Watch("tcp".into()), Question::Watch(String::new()), replace] {
             assert_eq!(Question::decode(&question.encode()), Ok(question));
         }
         let (types, label) = (Types::of(&[Type::Bytes, Type::Message]), "tcp\n|".to_string());
@@ -178,6 +203,7 @@ mod tests {
             Answer::Edges("pcap x | tcp".into(), vec![edge.clone(), edge]),
             Answer::Edges(String::new(), vec![]),
             Answer::Ring(RingPlace { path: "/x".into(), types: Types::NONE, number: "1.2".into(), label }),
+            Answer::Replaced,
             Answer::Wrong("ä".into()),
             Answer::Failed(String::new()),
         ] {

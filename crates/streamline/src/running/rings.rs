@@ -90,6 +90,11 @@ impl WatchRings {
         locked(&self.all).by_edge.remove(edge);
     }
 
+    /// The same of every edge: what their names meant, they mean no more. Who reads a ring goes on.
+    pub(super) fn forget_all(&self) {
+        locked(&self.all).by_edge.clear();
+    }
+
     fn keep(&self, edge: &str, serial: u64, path: &Path) -> io::Result<NamedWriter> {
         let (bytes, slots) = WATCH_RING;
         let options = RingOptions {

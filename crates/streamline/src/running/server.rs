@@ -3,24 +3,25 @@
 //!
 //! Nothing here keeps the worker waiting: it looks now and then whether there is an order.
 
-use super::edges::{EdgeNames, Found};
+use super::edges::{EdgeNames, Found, Giver};
 use super::place;
 use super::protocol::{Answer, EdgeLine, Question, RingPlace, receive};
 use super::rings::WatchRings;
-use crate::session::Job;
+use crate::session::{Error, Job, PreparedChange, RunningPlan, Session};
 use buffer::keeper::server::{lock, remove_socket};
 use buffer::shared::{packets, peer};
-use engine::{Watch, Worker};
+use engine::{Replacement, Watch, Worker};
 use filter::{Type, Types};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -34,8 +35,14 @@ const ASK: Duration = Duration::from_secs(5);
 /// A worker takes orders within this time, unless it is stopped or one batch takes that long.
 const ORDER: Duration = Duration::from_secs(10);
 
+/// Who watches while it is being replaced is served by the plan that runs then, after so many tries.
+const WATCH_TRIES: u32 = 100;
+
 /// Longest label of a filter that is told, in characters.
 const LABEL: usize = 200;
+
+/// Longest text of a request that is told, in characters.
+const REQUEST: usize = 4096;
 
 /// Bytes of a list of edges that are told at most.
 const EDGES_BYTES: usize = 64 << 10;
@@ -51,11 +58,23 @@ pub struct Running {
 }
 
 struct Shared {
-    request: String,
-    edges: EdgeNames,
+    session: Arc<Session>,
+    runs: Mutex<Runs>,
+    /// Held by who replaces what runs.
+    replacing: Mutex<()>,
     rings: WatchRings,
     orders: Mutex<Orders>,
     asking: AtomicUsize,
+}
+
+/// What runs.
+#[derive(Clone)]
+struct Runs {
+    request: String,
+    edges: EdgeNames,
+    plan: RunningPlan,
+    /// Requests that ran before it.
+    replaced: u64,
 }
 
 #[derive(Default)]
@@ -66,12 +85,27 @@ struct Orders {
 }
 
 /// What a worker is asked to do, and where it says whether it did.
-struct Order {
-    watch: Watch,
-    done: SyncSender<bool>,
+enum Order {
+    /// Let somebody watch; the edges are of the plan that runs after so many others.
+    Watch(Box<Watch>, u64, SyncSender<Done>),
+    /// Go on as another request.
+    Replace(Replacement),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Done {
+    Yes,
+    /// There are as many as there can be.
+    Full,
+    /// Another plan runs by now.
+    Replaced,
 }
 
 impl Shared {
+    fn runs(&self) -> Runs {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn orders(&self) -> MutexGuard<'_, Orders> {
         // Nothing that panics under it leaves it half made.
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
@@ -79,12 +113,15 @@ impl Shared {
 }
 
 impl Running {
-    /// Listens for who wants to look at the edges of a job. Where that cannot be, the job runs all the same.
-    pub fn listen(request: &str, job: &Job) -> io::Result<Running> {
-        Running::listen_in(&place::folder(), request, &job.edges)
+    /// Listens for who wants to look at the edges of a job, or to replace it by another that this session would prepare. Where
+    /// that cannot be, the job runs all the same.
+    pub fn listen(session: Arc<Session>, request: &str, job: &Job) -> io::Result<Running> {
+        let (edges, plan) = (job.edges.clone(), job.running.clone());
+        let runs = Runs { request: on_one_line(request), edges, plan, replaced: 0 };
+        Running::listen_in(&place::folder(), session, runs)
     }
 
-    fn listen_in(folder: &Path, request: &str, edges: &EdgeNames) -> io::Result<Running> {
+    fn listen_in(folder: &Path, session: Arc<Session>, runs: Runs) -> io::Result<Running> {
         place::make_folder(folder)?;
         let path = place::socket_in(folder, std::process::id() as i32);
         let lock = lock(&path)?;
@@ -96,8 +133,9 @@ impl Running {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
         rustix::net::listen(&listener, 64)?;
         let shared = Arc::new(Shared {
-            request: request.split_whitespace().collect::<Vec<_>>().join(" "),
-            edges: edges.clone(),
+            session,
+            runs: Mutex::new(runs),
+            replacing: Mutex::default(),
             rings: WatchRings::new(folder)?,
             orders: Mutex::default(),
             asking: AtomicUsize::new(0),
@@ -113,9 +151,17 @@ impl Running {
     /// Lets the worker do what it was asked to. To be called between batches.
     pub fn look(&self, worker: &mut Worker) {
         let waiting = std::mem::take(&mut self.shared.orders().waiting);
-        for Order { watch, done } in waiting {
-            // Who asked may have given up: then nobody reads the ring, and it goes.
-            let _ = done.send(worker.watch(watch));
+        for order in waiting {
+            match order {
+                Order::Watch(_, replaced, done) if replaced != worker.replaced() => {
+                    let _ = done.send(Done::Replaced);
+                }
+                Order::Watch(watch, _, done) => {
+                    // Who asked may have given up: then nobody reads the ring, and it goes.
+                    let _ = done.send(if worker.watch(*watch) { Done::Yes } else { Done::Full });
+                }
+                Order::Replace(replacement) => worker.replace(replacement),
+            }
         }
         worker.tend_watches();
     }
@@ -185,25 +231,29 @@ fn attend(shared: &Shared, socket: &OwnedFd) {
     // It closed, is silent, or says more than anybody asks.
     let Ok(Some(packet)) = receive(socket) else { return };
     let answer = match Question::decode(&packet) {
-        Ok(Question::Edges) => Answer::Edges(shared.request.clone(), lines(&shared.edges)),
-        Ok(Question::Watch(edge)) => match shared.edges.find(&edge) {
-            Ok(found) => watch(shared, &found).unwrap_or_else(Answer::Failed),
-            Err(text) => Answer::Wrong(text),
-        },
+        Ok(Question::Edges) => {
+            let runs = shared.runs();
+            Answer::Edges(shortened(&runs.request, REQUEST), lines(&runs.edges))
+        }
+        Ok(Question::Watch(edge)) => watch(shared, &edge),
+        Ok(Question::Replace { source, name, variables }) => replace(shared, &source, &name, &variables),
         Err(text) => Answer::Failed(text),
     };
     let _ = packets::send(socket, &answer.encode(), &[]);
 }
 
-fn shortened(label: &str) -> String {
-    if label.chars().count() <= LABEL { label.into() } else { label.chars().take(LABEL).chain(['…']).collect() }
+fn on_one_line(request: &str) -> String {
+    request.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn shortened(text: &str, most: usize) -> String {
+    if text.chars().count() <= most { text.into() } else { text.chars().take(most).chain(['…']).collect() }
 }
 
 fn lines(edges: &EdgeNames) -> Vec<EdgeLine> {
-    let line = |giver| -> EdgeLine {
-        let giver: &super::edges::Giver = giver;
+    let line = |giver: &Giver| {
         let (name, number) = (edges.name(giver), giver.number.to_string());
-        EdgeLine { name, number, types: giver.types, label: shortened(&giver.label) }
+        EdgeLine { name, number, types: giver.types, label: shortened(&giver.label, LABEL) }
     };
     let mut bytes = 0;
     let lines = edges.givers().map(line).take_while(|line| {
@@ -214,38 +264,104 @@ fn lines(edges: &EdgeNames) -> Vec<EdgeLine> {
 }
 
 /// A ring of what goes along an edge, and a worker that writes it.
-fn watch(shared: &Shared, found: &Found) -> Result<Answer, String> {
+fn watch(shared: &Shared, edge: &str) -> Answer {
+    // Where it is replaced meanwhile, the name may mean another edge, or none.
+    for _ in 0..WATCH_TRIES {
+        let runs = shared.runs();
+        let found = match runs.edges.find(edge) {
+            Ok(found) => found,
+            Err(text) => return Answer::Wrong(text),
+        };
+        match watch_found(shared, &found, runs.replaced) {
+            Ok(Some(ring)) => return Answer::Ring(ring),
+            Ok(None) => std::thread::sleep(Duration::from_millis(10)),
+            Err(text) => return Answer::Failed(text),
+        }
+    }
+    Answer::Failed("it is replaced again and again".into())
+}
+
+/// The same of an edge of the plan that runs after so many others; none where that is no longer so.
+fn watch_found(shared: &Shared, found: &Found, replaced: u64) -> Result<Option<RingPlace>, String> {
     let (path, new) = shared.rings.open(&found.name).map_err(|error| format!("no ring can be made: {error}"))?;
     if let Some(writer) = new {
         let frames = Types::of(&[Type::Frame, Type::Packet]).has_all(found.types);
-        let watch = Watch::new(found.edges.clone(), frames, writer);
-        let done = order(shared, watch);
-        if done.is_err() {
+        let (done, is_done) = sync_channel(1);
+        let watch = Box::new(Watch::new(found.edges.clone(), frames, writer));
+        let outcome =
+            order(shared, Order::Watch(watch, replaced, done)).and_then(|()| match is_done.recv_timeout(ORDER) {
+                Ok(done) => Ok(done),
+                Err(RecvTimeoutError::Disconnected) => Err(ENDED.into()),
+                Err(RecvTimeoutError::Timeout) => Err(stopped()),
+            });
+        if outcome != Ok(Done::Yes) {
             shared.rings.forget(&found.name);
         }
-        done?;
+        match outcome? {
+            Done::Yes => {}
+            Done::Full => return Err("as many edges of the request are watched as can be".into()),
+            Done::Replaced => return Ok(None),
+        }
     }
     let path = path.to_str().ok_or("the folder's name is not text")?.to_string();
-    let (types, number, label) = (found.types, found.name.clone(), shortened(&found.label));
-    Ok(Answer::Ring(RingPlace { path, types, number, label }))
+    let (types, number, label) = (found.types, found.name.clone(), shortened(&found.label, LABEL));
+    Ok(Some(RingPlace { path, types, number, label }))
 }
 
-/// Has the worker do something, and waits until it has.
-fn order(shared: &Shared, watch: Watch) -> Result<(), String> {
+/// Has another request take the place of the one that runs.
+fn replace(shared: &Shared, source: &str, name: &str, variables: &BTreeMap<String, String>) -> Answer {
+    let Ok(_one_at_a_time) = shared.replacing.try_lock() else {
+        return Answer::Failed("it is being replaced already".into());
+    };
+    let running = shared.runs();
+    let prepared = match shared.session.prepare_change(source, variables, &running.plan) {
+        Ok(prepared) => prepared,
+        Err(Error::Request(diagnostic)) => return Answer::Wrong(diagnostic.render(source, name)),
+        Err(Error::Input(text)) => return Answer::Wrong(format!("error: {text}\n")),
+        Err(Error::System(text)) => return Answer::Failed(text),
+    };
+    let PreparedChange { running: plan, edges, rest, parts, hand_overs } = prepared;
     let (done, is_done) = sync_channel(1);
-    {
-        let mut orders = shared.orders();
-        if orders.over {
-            return Err("the request has ended".into());
-        }
-        orders.waiting.push(Order { watch, done });
+    let replacement = Replacement { plan: rest, parts, hand_overs, done };
+    if let Err(text) = order(shared, Order::Replace(replacement)) {
+        return Answer::Failed(text);
     }
-    match is_done.recv_timeout(ORDER) {
-        Ok(true) => Ok(()),
-        Ok(false) => Err("as many edges of the request are watched as can be".into()),
-        Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => Err("the request has ended".into()),
-        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
-            Err(format!("the request does nothing for {} s: is it stopped?", ORDER.as_secs()))
-        }
+    let outcome = is_done.recv_timeout(ORDER);
+    if outcome == Err(RecvTimeoutError::Timeout) && withdraw(shared) {
+        return Answer::Failed(stopped());
     }
+    // Once the worker has it, it takes place, unless the run ends before.
+    if outcome.is_err() && is_done.recv().is_err() {
+        return Answer::Failed(ENDED.into());
+    }
+    let request = on_one_line(source);
+    *shared.runs.lock().unwrap_or_else(PoisonError::into_inner) =
+        Runs { request, edges, plan, replaced: running.replaced + 1 };
+    shared.rings.forget_all();
+    shared.session.set_purpose(source);
+    Answer::Replaced
+}
+
+const ENDED: &str = "the request has ended";
+
+fn stopped() -> String {
+    format!("the request does nothing for {} s: is it stopped?", ORDER.as_secs())
+}
+
+/// Has the worker do something as soon as it looks.
+fn order(shared: &Shared, order: Order) -> Result<(), String> {
+    let mut orders = shared.orders();
+    if orders.over {
+        return Err(ENDED.into());
+    }
+    orders.waiting.push(order);
+    Ok(())
+}
+
+/// Takes a replacement back that the worker has not got yet; false where it has.
+fn withdraw(shared: &Shared) -> bool {
+    let mut orders = shared.orders();
+    let before = orders.waiting.len();
+    orders.waiting.retain(|order| !matches!(order, Order::Replace(_)));
+    orders.waiting.len() < before
 }

@@ -1,0 +1,145 @@
+//! Requests that are replaced while packets come: each packet reaches one of them, once, and others notice nothing.
+
+use crate::net::*;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use testkit::network::may_make_networks;
+
+/// `streamline replace` of what this process runs; `D` stands for the device.
+fn replace(net: &Net, process: u32, request: &str) -> std::process::Output {
+    let mut command = Command::new(PROGRAM);
+    command.args(["replace", &format!("p{process}"), &request.replace('D', net.device())]);
+    command.arg("--daemon").arg(net.socket()).output().unwrap()
+}
+
+fn started(net: &Net, request: &str) -> (Running, u32) {
+    let running = net.read(&[request]).pop().unwrap();
+    let process = running.0.as_ref().unwrap().id();
+    until("its request can be asked", || {
+        net.state()["requests"].as_array().unwrap().iter().any(|request| request["process"] == process)
+    });
+    (running, process)
+}
+
+#[test]
+fn a_hundred_replacements_lose_and_repeat_no_packet_and_others_notice_nothing() {
+    if !may_make_networks() {
+        return;
+    }
+    const TIMES: usize = 100;
+    let net = Net::new(None);
+    let (other, _) = started(&net, "ethernet D | save other.pcap");
+    let (running, process) = started(&net, "ethernet D | save 0.pcap");
+    let files = || std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().count();
+    let before = files();
+    let done = AtomicBool::new(false);
+    let mut sent = Vec::new();
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            let mut sender = net.pair.far.sender();
+            let mut frames = Vec::new();
+            while !done.load(Ordering::Relaxed) {
+                for _ in 0..20 {
+                    let frame = datagram(frames.len() as u32, 53, 100);
+                    sender.send(&frame).unwrap();
+                    frames.push(frame);
+                }
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            frames
+        });
+        for at in 1..=TIMES {
+            // Every packet passes each of these; the device is read in another way for each, or in the same.
+            let way = ["", "| bpf \"udp\"", "| bpf \"udp or tcp\" | port", "| port"][at % 4];
+            let output = replace(&net, process, &format!("ethernet D {way} | save {at}.pcap"));
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            assert!(net.path(&format!("{}.pcap", at - 1)).exists(), "what was retired is finished");
+        }
+        done.store(true, Ordering::Relaxed);
+        sent = sending.join().unwrap();
+    });
+    until("its readers are those of one request", || net.readers() == 2);
+    until("nothing of the others is left open", || files() <= before + 1);
+    until("all are seen", || net.state()["rings"][0]["seen"].as_u64().unwrap() >= sent.len() as u64);
+    let stats = succeeded(&running.interrupt());
+    assert_eq!(stats["before"].as_array().unwrap().len(), 64, "as many as are kept");
+    succeeded(&other.interrupt());
+    let bytes = |file: String| packets(&net.path(&file)).into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>();
+    assert!(bytes("other.pcap".into()) == sent, "another reader of the device noticed");
+    let got: Vec<Vec<u8>> = (0..=TIMES).flat_map(|at| bytes(format!("{at}.pcap"))).collect();
+    let number = |frame: &Vec<u8>| u32::from_be_bytes(frame[42..46].try_into().unwrap());
+    let wrong = got.iter().zip(&sent).position(|(got, sent)| got != sent);
+    let wrong = wrong.map(|at| (number(&got[at]), number(&sent[at])));
+    assert_eq!((got.len(), wrong), (sent.len(), None), "lost or repeated");
+}
+
+#[test]
+fn without_a_daemon_it_is_the_same() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(None);
+    for by in ["kernel", "socket"] {
+        let source = format!("ethernet {} by={by}", net.device());
+        let file = |at: usize| format!("{by}{at}.pcap");
+        let mut command = Command::new(PROGRAM);
+        command.args(["run", "--local", "--stats", "json", &format!("{source} | save {}", file(0))]);
+        let running = net.there(command);
+        let process = running.0.as_ref().unwrap().id();
+        let told = || net.state()["requests"].as_array().unwrap().clone();
+        until("its request can be asked", || told().iter().any(|request| request["process"] == process));
+        let mut sender = net.pair.far.sender();
+        let frames: Vec<Vec<u8>> = (0..1000).map(|number| datagram(number, 53, 100)).collect();
+        let (most, last) = frames.split_at(900);
+        for (at, some) in most.chunks(100).enumerate() {
+            let way = ["", "| bpf \"udp\"", "| port"][at % 3];
+            some.iter().for_each(|frame| sender.send(frame).unwrap());
+            let output = replace(&net, process, &format!("{source} {way} | save {}", file(at + 1)));
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        // A thread that copies is some time behind: all is through when the last of it is.
+        let mut watching = Command::new(PROGRAM);
+        watching.args(["watch", &format!("p{process}.ethernet"), "--format", "raw"]);
+        let said = format!("{by}.txt");
+        let mut watching = net.there_noting(watching, &said);
+        until("it watches", || net.text(&said).starts_with("watching"));
+        last.iter().for_each(|frame| sender.send(frame).unwrap());
+        let stdout = watching.0.as_mut().unwrap().stdout.as_mut().unwrap();
+        let mut seen = vec![0; 100];
+        while seen != frames[999] {
+            std::io::Read::read_exact(stdout, &mut seen).unwrap();
+        }
+        succeeded(&running.interrupt());
+        let files = (0..=9).map(|at| net.path(&file(at))).filter(|path| path.exists());
+        let got: Vec<Vec<u8>> = files.flat_map(|path| packets(&path)).map(|(_, bytes)| bytes).collect();
+        assert!(got == frames, "{by}: {} of {}", got.len(), frames.len());
+    }
+}
+
+#[test]
+fn a_request_that_cannot_be_replaced_goes_on() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(Some("[[allow]]\nusers = [\"0\"]\ndevices = [\"near\"]\nmodes = [\"tap\"]\n"));
+    let (running, process) = started(&net, "ethernet D | bpf \"udp\" | save all.pcap");
+    let rows: [(&str, i32, &str); 5] = [
+        ("ethernet D | nix", 2, "^^^ unknown filter"),
+        ("ethernet D | bpf \"udb\" | save b.pcap", 2, "^"),
+        ("ethernet none | save b.pcap", 2, "none"),
+        ("ethernet D | save /none/b.pcap", 1, "/none"),
+        ("ethernet D | save all.pcap", 2, "is written by the request that runs"),
+    ];
+    let frames: Vec<Vec<u8>> = (0..50).map(|number| datagram(number, 53, 100)).collect();
+    for (at, (request, status, expected)) in rows.into_iter().enumerate() {
+        send(&net, &frames[at * 10..(at + 1) * 10]);
+        let output = replace(&net, process, request);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(status) && said.contains(expected), "{request}: {said}");
+        assert_eq!(net.readers(), 1, "{request}");
+    }
+    let stats = succeeded(&running.interrupt());
+    assert!(stats["before"].is_null(), "{stats}");
+    let got: Vec<Vec<u8>> = packets(&net.path("all.pcap")).into_iter().map(|(_, bytes)| bytes).collect();
+    assert!(got == frames);
+}

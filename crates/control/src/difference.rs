@@ -1,0 +1,111 @@
+//! Wanted plan minus running plan: which nodes of the one are nodes of the other, and go on.
+//!
+//! A node goes on where it does the same with the same parameters in the same space, and everything before it goes on as
+//! well, along the same edges. So what goes on is what both plans begin with: below something new or changed everything is
+//! new, for its state would be that of other blocks.
+
+use crate::place::Design;
+use engine::{Choice, NodeId, Select, Task};
+
+/// By node of the wanted plan: the node of the running plan that it is.
+pub type Kept = Vec<Option<NodeId>>;
+
+/// Compares two plans.
+pub fn kept(wanted: &Design, running: &Design) -> Kept {
+    let (edges, before) = (edges_to(wanted), edges_to(running));
+    let (is_operand, was_operand) = (operands(wanted), operands(running));
+    let mut kept: Kept = vec![None; wanted.plan.nodes.len()];
+    let mut taken = vec![false; running.plan.nodes.len()];
+    // Nodes stand in topological order: what is before a node is known when its turn comes.
+    for (index, node) in wanted.plan.nodes.iter().enumerate() {
+        if is_operand[index] {
+            continue;
+        }
+        let above: Option<Vec<Arrow>> =
+            edges[index].iter().map(|(from, select, cut)| Some((kept[from.index()]?, select.clone(), *cut))).collect();
+        let Some(above) = above else { continue };
+        let found = running.plan.nodes.iter().enumerate().position(|(at, other)| {
+            !taken[at]
+                && !was_operand[at]
+                && node.space == other.space
+                && same_task(wanted, &node.task, running, &other.task)
+                && same_arrows(&above, &before[at])
+        });
+        let Some(found) = found else { continue };
+        taken[found] = true;
+        kept[index] = Some(NodeId(found as u32));
+        if let (Task::Choose(choice), Task::Choose(other)) = (&node.task, &running.plan.nodes[found].task) {
+            let (mut ids, mut others) = (Vec::new(), Vec::new());
+            each_operand(choice, &mut |id| ids.push(id));
+            each_operand(other, &mut |id| others.push(id));
+            ids.into_iter().zip(others).for_each(|(id, other)| kept[id.index()] = Some(other));
+        }
+    }
+    kept
+}
+
+/// Where an edge comes from, and what goes along it.
+type Arrow = (NodeId, Option<Select>, bool);
+
+fn edges_to(design: &Design) -> Vec<Vec<Arrow>> {
+    let mut edges = vec![Vec::new(); design.plan.nodes.len()];
+    for (index, node) in design.plan.nodes.iter().enumerate() {
+        for edge in &node.edges {
+            edges[edge.to.index()].push((NodeId(index as u32), edge.select.clone(), edge.cut));
+        }
+    }
+    edges
+}
+
+/// The same edges, in any order.
+fn same_arrows(some: &[Arrow], others: &[Arrow]) -> bool {
+    let count = |all: &[Arrow], one: &Arrow| all.iter().filter(|other| *other == one).count();
+    some.len() == others.len() && some.iter().all(|one| count(some, one) == count(others, one))
+}
+
+fn same_task(wanted: &Design, task: &Task, running: &Design, other: &Task) -> bool {
+    match (task, other) {
+        (Task::Filter { kind, params }, Task::Filter { kind: other, params: told }) => {
+            kind.name == other.name && params == told
+        }
+        (Task::Choose(choice), Task::Choose(other)) => same_choice(wanted, choice, running, other),
+        _ => false,
+    }
+}
+
+fn same_choice(wanted: &Design, choice: &Choice, running: &Design, other: &Choice) -> bool {
+    let all = |parts: &[Choice], others: &[Choice]| {
+        let pairs = || parts.iter().zip(others);
+        parts.len() == others.len() && pairs().all(|(part, other)| same_choice(wanted, part, running, other))
+    };
+    match (choice, other) {
+        (Choice::Filter(id), Choice::Filter(other)) => {
+            same_task(wanted, &wanted.plan.nodes[id.index()].task, running, &running.plan.nodes[other.index()].task)
+        }
+        (Choice::Class(select), Choice::Class(other)) => select == other,
+        (Choice::All(parts), Choice::All(others)) | (Choice::Any(parts), Choice::Any(others)) => all(parts, others),
+        (Choice::Not(part), Choice::Not(other)) | (Choice::KeepClass(part), Choice::KeepClass(other)) => {
+            same_choice(wanted, part, running, other)
+        }
+        _ => false,
+    }
+}
+
+fn operands(design: &Design) -> Vec<bool> {
+    let mut operands = vec![false; design.plan.nodes.len()];
+    for node in &design.plan.nodes {
+        if let Task::Choose(choice) = &node.task {
+            each_operand(choice, &mut |id| operands[id.index()] = true);
+        }
+    }
+    operands
+}
+
+fn each_operand(choice: &Choice, see: &mut dyn FnMut(NodeId)) {
+    match choice {
+        Choice::Filter(id) => see(*id),
+        Choice::Class(_) => {}
+        Choice::All(parts) | Choice::Any(parts) => parts.iter().for_each(|part| each_operand(part, see)),
+        Choice::Not(part) | Choice::KeepClass(part) => each_operand(part, see),
+    }
+}
