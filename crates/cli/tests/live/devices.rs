@@ -90,6 +90,32 @@ fn a_device_that_is_made_is_up_while_the_request_runs() {
     }
 }
 
+/// The kernel gives a packet socket's block over when it is full, or some time after.
+#[test]
+fn what_came_before_the_end_is_still_given() {
+    if !may_make_networks() {
+        return;
+    }
+    let pair = Pair::new();
+    let folder = tempfile::tempdir().unwrap();
+    let mut sender = pair.far.sender();
+    for source in ["af_packet D", "af_packet D direction=in buffer=16M", "af_xdp D"] {
+        let request = format!("{source} | {{ save got.pcap overwrite=yes + head 1 | inspect }}");
+        let mut reader = start(&pair.near, folder.path(), &request);
+        let mut line = std::io::BufReader::new(reader.0.as_mut().unwrap().stdout.take().unwrap()).lines();
+        let (said, hears) = std::sync::mpsc::channel();
+        std::thread::spawn(move || said.send(line.next()));
+        until("it receives", || {
+            sender.send(&datagram(u32::MAX, 7, 60)).unwrap();
+            hears.recv_timeout(Duration::from_millis(20)).is_ok()
+        });
+        (0..50).for_each(|number| sender.send(&datagram(number, 7, 100)).unwrap());
+        succeeded(&reader.interrupt());
+        let got = packets(&folder.path().join("got.pcap"));
+        assert_eq!(got.iter().filter(|(wire, _)| *wire == 100).count(), 50, "{source}");
+    }
+}
+
 #[test]
 fn what_cannot_be_sent_is_counted_by_its_reason() {
     if !may_make_networks() {

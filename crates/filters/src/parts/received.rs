@@ -10,7 +10,10 @@ use driver::{Error, Frame, Receive, Turn};
 use filter::prelude::*;
 use rustix::event::epoll;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Frames that the kernel has when a run is to end are waited for so long: some times a packet socket's block.
+const LAST_FRAMES: Duration = Duration::from_millis(200);
 
 /// A device that is down is looked at this often.
 const DOWN_LOOK: Duration = Duration::from_millis(100);
@@ -63,7 +66,7 @@ pub fn source(
     let landing = Landing::new(&device.name, link_type(device)?, snap_len);
     let bells = bells(&receivers).map_err(|error| ParamError::system(format!("epoll: {error}")))?;
     let receivers = receivers.into_iter().map(|receiver| Queue { receiver, ended: false }).collect();
-    Ok(Instance::source(Received { receivers, bells, landing, left, stopping: false }))
+    Ok(Instance::source(Received { receivers, bells, landing, left, stopped: None }))
 }
 
 /// One descriptor that can be read where any of the receivers' can.
@@ -80,7 +83,8 @@ struct Received {
     bells: OwnedFd,
     landing: Landing,
     left: Option<Left>,
-    stopping: bool,
+    /// Since when nothing more is to come.
+    stopped: Option<Instant>,
 }
 
 struct Queue {
@@ -106,12 +110,18 @@ impl Source for Received {
                 match turn.map_err(failure)? {
                     Turn::Frames(count) => given += count,
                     Turn::Nothing => {
-                        queue.ended = self.stopping;
+                        // Frames that are there are given over when their block is full, or some time after.
+                        let is_all = |receiver: &mut dyn Receive| {
+                            receiver.statistics().map_or(true, |statistics| statistics.waiting() == 0)
+                        };
+                        queue.ended = self
+                            .stopped
+                            .is_some_and(|since| since.elapsed() > LAST_FRAMES || is_all(queue.receiver.as_mut()));
                         break;
                     }
                     Turn::Down => {
                         down = true;
-                        queue.ended = self.stopping;
+                        queue.ended = self.stopped.is_some();
                         break;
                     }
                 }
@@ -133,9 +143,9 @@ impl Source for Received {
     }
 
     fn stop(&mut self) -> bool {
-        self.stopping = true;
         // One that cannot be stopped gives what it has until it finds nothing.
         self.receivers.iter_mut().for_each(|queue| drop(queue.receiver.stop()));
+        self.stopped = Some(Instant::now());
         true
     }
 
@@ -161,5 +171,90 @@ impl Source for Received {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use buffer::{Interface, Rings};
+    use driver::counters::Counter;
+    use driver::filter::Instruction;
+    use driver::{Batch, ReceiveStatistics};
+    use filter::Counters;
+    use std::os::unix::net::UnixStream;
+
+    /// Has a frame, and gives it over only when it is asked again.
+    struct Late {
+        fd: UnixStream,
+        asked: u64,
+        given: u64,
+    }
+
+    impl Receive for Late {
+        fn receive(&mut self, _wait: Duration, take: &mut dyn FnMut(Batch<'_>)) -> Result<Turn, Error> {
+            self.asked += 1;
+            if self.asked < 3 || self.given > 0 {
+                return Ok(Turn::Nothing);
+            }
+            self.given = 1;
+            take(Batch { first_number: 0, frames: &[Frame::new(&[7; 60])] });
+            Ok(Turn::Frames(1))
+        }
+
+        fn set_filter(&mut self, _program: &[Instruction]) -> Result<u64, Error> {
+            Ok(0)
+        }
+
+        fn stop(&mut self) -> Result<(), Error> {
+            Ok(())
+        }
+
+        fn statistics(&mut self) -> Result<ReceiveStatistics, Error> {
+            Ok(ReceiveStatistics { seen: 1, given: self.given, ..ReceiveStatistics::default() })
+        }
+
+        fn counters(&mut self) -> Result<Vec<Counter>, Error> {
+            Ok(Vec::new())
+        }
+
+        fn fd(&self) -> BorrowedFd<'_> {
+            self.fd.as_fd()
+        }
+    }
+
+    #[test]
+    fn frames_that_are_given_over_late_come_before_the_end() {
+        let (fd, _other) = UnixStream::pair().unwrap();
+        let receivers: Vec<Box<dyn Receive>> = vec![Box::new(Late { fd, asked: 0, given: 0 })];
+        let bells = bells(&receivers).unwrap();
+        let receivers = receivers.into_iter().map(|receiver| Queue { receiver, ended: false }).collect();
+        let landing = Landing::new("late0", 1, 0);
+        let mut source = Received { receivers, bells, landing, left: None, stopped: None };
+        let mut rings = Rings::new();
+        let own = rings.add_append_ring();
+        let own = rings.add_view(own, Interface::default()).unwrap();
+        let (mut counters, mut out, mut notices, mut wake) = (Counters::default(), Vec::new(), Vec::new(), u64::MAX);
+        let mut streams = StreamTable::new();
+        let mut pull = |source: &mut Received| {
+            let mut context = Context {
+                rings: &mut rings,
+                streams: &mut streams,
+                out: &mut out,
+                counters: &mut counters,
+                own,
+                now: 0,
+                exclusive: true,
+                wake: &mut wake,
+                notices: &mut notices,
+            };
+            let pulled = source.pull(&mut context).unwrap();
+            (matches!(pulled, Pull::End), out.len())
+        };
+        assert_eq!(pull(&mut source), (false, 0));
+        assert!(source.stop());
+        assert_eq!(pull(&mut source), (false, 0), "the kernel has a frame");
+        assert_eq!(pull(&mut source), (false, 1));
+        assert_eq!(pull(&mut source), (true, 1));
     }
 }
