@@ -26,7 +26,7 @@ a || b           a cut between workers
 name value key=value        the first value needs no key; flags are key=yes; values with blanks in \"double quotes\"
 f name=x ... @x  a node with a name, and a path that goes on from it or into it
 let web = http | files dir=out; pcap x | web        a piece of a request
-set workers=1 latency=1ms   settings of the request
+set workers=1 latency=1ms share=yes   settings of the request
 $x, ${x}         filled by -D x=value
 # ...            a comment
 Sizes: k M G are 1024, 1024^2, 1024^3; numbers: 1000, 1000^2, 1000^3; durations: ns us ms s min h.

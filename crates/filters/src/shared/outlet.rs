@@ -1,7 +1,7 @@
 //! The end of a prefix that several requests begin with: copies each block, behind its [`Header`], into a ring that those
 //! requests read.
 //!
-//! There need not be a ring: as long as nobody wants what comes here, it costs a look for each batch. Readers hold nothing,
+//! There need not be a ring, nor a reader: as long as nobody wants what comes here, it costs a look for each batch. Readers hold nothing,
 //! so that none of them can keep this from going on.
 
 use super::Continuity;
@@ -98,6 +98,10 @@ impl Filter for Outlet {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         let mut ring = self.slot.ring();
         let Some(writer) = ring.as_mut().map(NamedWriter::writer) else { return Ok(Status::Done) };
+        if writer.readers() == 0 {
+            // Who comes later begins in the middle anyway, wherever that is counted from.
+            return Ok(Status::Done);
+        }
         let (mut blocks, mut bytes_written, mut too_long, mut held) = (0u64, 0, 0, 0);
         for (_, block) in batch.iter() {
             let number = block.class.connection() as usize;
