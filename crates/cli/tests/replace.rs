@@ -208,3 +208,24 @@ fn what_is_wrong_is_said_to_who_asked_and_the_request_goes_on() {
     assert!(stats["before"].is_null());
     assert_eq!(stats["filters"][1]["blocks_in"], 207);
 }
+
+#[test]
+fn who_gives_up_on_a_request_that_is_stopped_has_not_replaced_it() {
+    let mut followed = Followed::new("F | http | files dir=out");
+    let pid = rustix::process::Pid::from_child(followed.run.as_ref().unwrap());
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let id = format!("p{}", followed.run.as_ref().unwrap().id());
+    let mut asking = Command::new(PROGRAM);
+    let mut asking = asking.args(["replace", &id, "pcap f.pcap follow=yes | count | json"]).spawn().unwrap();
+    // It has asked when it waits in the kernel for the answer's packet.
+    let channel = format!("/proc/{}/wchan", asking.id());
+    until("it waits", || std::fs::read_to_string(&channel).unwrap_or_default().contains("skb"));
+    asking.kill().unwrap();
+    asking.wait().unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    // What is asked after it is answered after it, or beside it: the request goes on as it was.
+    until("it answers", || followed.ask("watch", &[]).status.success());
+    std::fs::write(followed.folder.path().join("f.pcap"), &followed.capture).unwrap();
+    let (stats, _) = followed.stop();
+    assert!(stats["before"].is_null(), "{stats}");
+}

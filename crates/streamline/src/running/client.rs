@@ -34,7 +34,10 @@ pub struct Told {
 const LIST: Duration = Duration::from_millis(500);
 
 /// Who asks one request something waits so long: longer than that waits for its worker.
-pub const ASK: Duration = Duration::from_secs(15);
+const ASK: Duration = Duration::from_secs(15);
+
+/// The same of who replaces it: what is to be prepared may take some time besides.
+const REPLACE: Duration = Duration::from_secs(60);
 
 /// Requests that this user may look at, by process; what those that were killed have left is not there.
 pub fn list() -> Vec<Request> {
@@ -59,7 +62,8 @@ pub fn find(process: i32) -> Option<PathBuf> {
 
 /// Asks the request of a process.
 pub fn ask(path: &Path, process: i32, question: &Question) -> Result<Answer, String> {
-    speak(path, process, question, ASK).map(|(answer, _)| answer).map_err(|error| told_of(&error))
+    let patience = if matches!(question, Question::Replace { .. }) { REPLACE } else { ASK };
+    speak(path, process, question, patience).map(|(answer, _)| answer).map_err(|error| told_of(&error))
 }
 
 /// Nobody listens there: it was killed, or has ended by now.

@@ -236,7 +236,7 @@ fn attend(shared: &Shared, socket: &OwnedFd) {
             Answer::Edges(shortened(&runs.request, REQUEST), lines(&runs.edges))
         }
         Ok(Question::Watch(edge)) => watch(shared, &edge),
-        Ok(Question::Replace { source, name, variables }) => replace(shared, &source, &name, &variables),
+        Ok(Question::Replace { source, name, variables }) => replace(shared, socket, &source, &name, &variables),
         Err(text) => Answer::Failed(text),
     };
     let _ = packets::send(socket, &answer.encode(), &[]);
@@ -309,7 +309,7 @@ fn watch_found(shared: &Shared, found: &Found, replaced: u64) -> Result<Option<R
 }
 
 /// Has another request take the place of the one that runs.
-fn replace(shared: &Shared, source: &str, name: &str, variables: &BTreeMap<String, String>) -> Answer {
+fn replace(shared: &Shared, asker: &OwnedFd, source: &str, name: &str, variables: &BTreeMap<String, String>) -> Answer {
     let Ok(_one_at_a_time) = shared.replacing.try_lock() else {
         return Answer::Failed("it is being replaced already".into());
     };
@@ -321,6 +321,10 @@ fn replace(shared: &Shared, source: &str, name: &str, variables: &BTreeMap<Strin
         Err(Error::System(text)) => return Answer::Failed(text),
     };
     let PreparedChange { running: plan, edges, rest, parts, hand_overs } = prepared;
+    if is_gone(asker) {
+        // It was told that nobody answers, so nothing is to happen: this process was stopped, perhaps.
+        return Answer::Failed("nobody waits for it any more".into());
+    }
     let (done, is_done) = sync_channel(1);
     let replacement = Replacement { plan: rest, parts, hand_overs, done };
     if let Err(text) = order(shared, Order::Replace(replacement)) {
@@ -340,6 +344,13 @@ fn replace(shared: &Shared, source: &str, name: &str, variables: &BTreeMap<Strin
     shared.rings.forget_all();
     shared.session.set_purpose(source);
     Answer::Replaced
+}
+
+/// Has the other side closed?
+fn is_gone(socket: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(socket, PollFlags::empty())];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 const ENDED: &str = "the request has ended";
