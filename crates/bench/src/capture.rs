@@ -6,8 +6,9 @@
 //! what the sender needs with no tap, measured right before. Starting and ending programs is not counted.
 //!
 //! [`field`] has the devices, the daemon and the sender; [`taps`] the programs; [`limits`] what is no cost: losses, memory,
-//! waiting, idling; [`web`] what is sent to requests that parse.
+//! waiting, idling; [`bulk`] what is left of a TCP stream; [`web`] what is sent to requests that parse.
 
+pub mod bulk;
 pub mod field;
 pub mod limits;
 pub mod taps;
@@ -195,6 +196,21 @@ pub static CASES: &[Case] = &[
             let ours = vec![Tap { who: Who::Ours, program: Program::Save, expression: "", buffer: SMALL_BUFFER }];
             limits::loss_free(setting, &[ours], &[to_file(Program::TcpdumpToFile), to_file(Program::Dumpcap)], 64)
         },
+    ),
+    number("iperf3 TCP beside nine tcpdumps that reject", "no tap", Goal::AtLeast(0.95, 0.98), |setting| {
+        bulk::throughput(setting, &nine_rejecting(Who::Ours), &[], true)
+    }),
+    number("iperf3 TCP without offloads beside nine that reject", "no tap", Goal::AtLeast(0.95, 0.98), |setting| {
+        bulk::throughput(setting, &nine_rejecting(Who::Ours), &[], false)
+    }),
+    number("iperf3 TCP beside nine tcpdumps that match all", "nine stock", Goal::AtLeast(1.8, 2.3), |setting| {
+        bulk::throughput(setting, &nine(Who::Ours), &nine(Who::Stock), true)
+    }),
+    number(
+        "iperf3 TCP without offloads beside nine that match all",
+        "nine stock",
+        Goal::AtLeast(1.8, 2.3),
+        |setting| bulk::throughput(setting, &nine(Who::Ours), &nine(Who::Stock), false),
     ),
     number("memory of nine tcpdumps with 64 MiB each", "stock", Goal::AtMost(0.25, 0.15), |setting| {
         limits::memory(setting, &nine(Who::Ours), &nine(Who::Stock))

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use streamline::shared::protocol::SharerState;
-use testkit::network::{Pair, may_make_networks};
+use testkit::network::{End, Pair, may_make_networks};
 
 /// Packets sent in one run.
 const PACKETS: u64 = 400_000;
@@ -147,6 +147,16 @@ impl Field {
     /// The device that is tapped.
     pub fn device(&self) -> &str {
         &self.pair.near.name
+    }
+
+    /// The end that is tapped.
+    pub fn near(&self) -> &End {
+        &self.pair.near
+    }
+
+    /// The end that sends.
+    pub fn far(&self) -> &End {
+        &self.pair.far
     }
 
     /// Starts a tap, and waits until it listens.

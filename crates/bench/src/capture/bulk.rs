@@ -1,0 +1,98 @@
+//! What taps leave of a TCP stream: iperf3 from one side to the other, at whatever rate it comes to.
+
+use super::field::Field;
+use super::taps::Tap;
+use crate::case::{Numbers, Trouble};
+use crate::measure::Effort;
+use crate::setting::Setting;
+use driver::ethtool::{Ethtool, Offloads};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use testkit::network::End;
+
+/// How long one stream is sent, in seconds.
+const SECONDS: u32 = 2;
+
+/// How often each side is measured.
+const ROUNDS: usize = 5;
+const QUICK_ROUNDS: usize = 3;
+
+/// The side that is tapped, and the other.
+const ADDRESSES: [&str; 2] = ["10.99.0.1", "10.99.0.2"];
+
+/// A server may take so long to listen.
+const LONG: Duration = Duration::from_secs(10);
+
+/// Gb/s of one TCP stream to the tapped device beside these taps and beside those, with every offload of both devices or none.
+pub fn throughput(setting: &Setting, ours: &[Tap], peer: &[Tap], offloads: bool) -> Result<Numbers, Trouble> {
+    for (program, package) in [("iperf3", "iperf3"), ("ip", "iproute2")] {
+        if Command::new(program).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
+            return Err(Trouble::Missing(format!("apt-get install {package}")));
+        }
+    }
+    let field = Field::new(setting)?;
+    for (end, address) in [field.near(), field.far()].into_iter().zip(ADDRESSES) {
+        prepare(end, address, offloads)?;
+    }
+    let mut numbers = Numbers { ours: Vec::new(), peer: Some(Vec::new()), unit: "Gb/s" };
+    for _ in 0..if setting.effort == Effort::Quick { QUICK_ROUNDS } else { ROUNDS } {
+        numbers.ours.push(stream(&field, ours)?);
+        numbers.peer.get_or_insert_default().push(stream(&field, peer)?);
+    }
+    Ok(numbers)
+}
+
+fn failed(what: &str, why: impl std::fmt::Display) -> Trouble {
+    Trouble::Failed(format!("{what}: {why}"))
+}
+
+fn prepare(end: &End, address: &str, offloads: bool) -> Result<(), Trouble> {
+    let mut command = Command::new("ip");
+    command.args(["address", "add", &format!("{address}/24"), "dev", &end.name]);
+    let work = || -> std::io::Result<bool> {
+        if !offloads {
+            Ethtool::new()?.set_offloads(&end.name, Offloads::NONE)?;
+        }
+        Ok(command.status()?.success())
+    };
+    match end.namespace.enter(work) {
+        Ok(Ok(true)) => Ok(()),
+        Ok(Ok(false)) => Err(failed(&end.name, "it takes no address")),
+        Ok(Err(error)) | Err(error) => Err(failed(&end.name, error)),
+    }
+}
+
+/// Ends with the measurement.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What one stream comes to, Gb/s.
+fn stream(field: &Field, taps: &[Tap]) -> Result<f64, Trouble> {
+    let told = |error: std::io::Error| failed("iperf3", error);
+    let taps = taps.iter().map(|tap| field.start(tap)).collect::<Result<Vec<_>, _>>()?;
+    let mut server = Command::new("iperf3");
+    server.args(["--server", "--one-off"]).stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null());
+    let _server = Server(field.near().namespace.enter(move || server.spawn()).map_err(told)?.map_err(told)?);
+    let until = Instant::now() + LONG;
+    loop {
+        let mut client = Command::new("iperf3");
+        client.args(["--client", ADDRESSES[0], "--json", "--time", &SECONDS.to_string()]).stdin(Stdio::null());
+        let output = field.far().namespace.enter(move || client.output()).map_err(told)?.map_err(told)?;
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        match said["end"]["sum_received"]["bits_per_second"].as_f64() {
+            Some(rate) if output.status.success() => {
+                drop(taps);
+                return Ok(rate / 1e9);
+            }
+            // The server does not listen yet.
+            _ if Instant::now() < until => std::thread::sleep(Duration::from_millis(20)),
+            _ => return Err(failed("iperf3", said["error"].as_str().unwrap_or("it says nothing"))),
+        }
+    }
+}
