@@ -20,6 +20,16 @@ const QUICK_ROUNDS: usize = 3;
 /// The side that is tapped, and the other.
 const ADDRESSES: [&str; 2] = ["10.99.0.1", "10.99.0.2"];
 
+/// What a device of a pair has when nobody changes it.
+const ALL: Offloads = Offloads {
+    receive_checksum: true,
+    transmit_checksum: true,
+    scatter_gather: true,
+    tso: true,
+    gso: true,
+    ..Offloads::NONE
+};
+
 /// A server may take so long to listen.
 const LONG: Duration = Duration::from_secs(10);
 
@@ -47,13 +57,12 @@ fn failed(what: &str, why: impl std::fmt::Display) -> Trouble {
 }
 
 fn prepare(end: &End, address: &str, offloads: bool) -> Result<(), Trouble> {
-    let mut command = Command::new("ip");
-    command.args(["address", "add", &format!("{address}/24"), "dev", &end.name]);
+    let ip = |arguments: &[&str]| Command::new("ip").args(arguments).status().map(|status| status.success());
     let work = || -> std::io::Result<bool> {
-        if !offloads {
-            Ethtool::new()?.set_offloads(&end.name, Offloads::NONE)?;
-        }
-        Ok(command.status()?.success())
+        Ethtool::new()?.set_offloads(&end.name, if offloads { ALL } else { Offloads::NONE })?;
+        // Pairs are made without ARP, so that nothing is on them but what is sent.
+        Ok(ip(&["link", "set", "dev", &end.name, "arp", "on"])?
+            && ip(&["address", "add", &format!("{address}/24"), "dev", &end.name])?)
     };
     match end.namespace.enter(work) {
         Ok(Ok(true)) => Ok(()),
@@ -82,7 +91,8 @@ fn stream(field: &Field, taps: &[Tap]) -> Result<f64, Trouble> {
     let until = Instant::now() + LONG;
     loop {
         let mut client = Command::new("iperf3");
-        client.args(["--client", ADDRESSES[0], "--json", "--time", &SECONDS.to_string()]).stdin(Stdio::null());
+        client.args(["--client", ADDRESSES[0], "--json", "--connect-timeout", "1000"]);
+        client.args(["--time", &SECONDS.to_string()]).stdin(Stdio::null());
         let output = field.far().namespace.enter(move || client.output()).map_err(told)?.map_err(told)?;
         let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         match said["end"]["sum_received"]["bits_per_second"].as_f64() {
