@@ -8,11 +8,11 @@
 //! interpreter says.
 
 use crate::code::{Alu, Code, Compare, Helper, Instruction, Register, Width};
-use crate::lower::{Entry, HEAD_BYTES, facts, lower, stack};
+use crate::lower::{Entry, facts, lower, stack};
 use crate::sys::{self, MMAPABLE, MapKind};
 use crate::tap::TapError;
-use crate::wire::{add_constant, add_register};
-use Register::{Frame, R0, R1, R2, R3, R4, R6, R7, R8};
+use crate::wire::{add_constant, add_register, copy_first};
+use Register::{Frame, R0, R1, R2, R3, R6, R7, R8};
 use base::atomic::{AtomicU64, Ordering};
 use buffer::shared::segment::{Access, Mapping, PAGE_BYTES};
 use buffer::shared::words::{Shared, Words};
@@ -167,7 +167,7 @@ impl Maps {
     /// The whole program.
     fn code(&self, expression: Option<&Program>) -> Result<Vec<Instruction>, TapError> {
         let mut code = Code::fetching_by(Helper::XdpLoadBytes);
-        let (all, accept, pass) = (code.label(), code.label(), code.label());
+        let (accept, pass) = (code.label(), code.label());
         code.copy(R6, R1);
         code.store_constant(Width::Eight, Frame, stack::SCRATCH, 0);
         code.set_map(R1, self.head.as_fd());
@@ -182,19 +182,7 @@ impl Maps {
         code.store(Width::Eight, R7, facts::WIRE, R8);
         code.store_constant(Width::Eight, R7, facts::SHIFT, 0);
         self.count_seen(&mut code, pass);
-        // The frame's first bytes.
-        code.copy(R4, R8);
-        code.jump_if(Compare::Less, R4, HEAD_BYTES as i32, all);
-        code.set(R4, HEAD_BYTES as i32);
-        code.place(all);
-        code.jump_if(Compare::Less, R4, 1, pass);
-        code.jump_if(Compare::Greater, R4, HEAD_BYTES as i32, pass);
-        code.store(Width::Eight, R7, facts::HEAD, R4);
-        code.copy(R3, R7);
-        code.set(R2, 0);
-        code.copy(R1, R6);
-        code.load_bytes();
-        code.jump_if(Compare::NotEqual, R0, 0, pass);
+        copy_first(&mut code, pass);
         if let Some(program) = expression {
             lower(&mut code, program, Entry::START, accept, pass)
                 .map_err(|refusal| TapError::Expression(0, refusal))?;

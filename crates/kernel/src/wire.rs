@@ -56,19 +56,7 @@ pub(crate) fn copy_head(code: &mut Code, map: BorrowedFd<'_>, tags: bool, end: L
         code.jump(copied);
     }
     code.place(untagged);
-    let all = code.label();
-    code.copy(R4, R8);
-    code.jump_if(Compare::Less, R4, HEAD_BYTES as i32, all);
-    code.set(R4, HEAD_BYTES as i32);
-    code.place(all);
-    code.jump_if(Compare::Less, R4, 1, end);
-    code.jump_if(Compare::Greater, R4, HEAD_BYTES as i32, end);
-    code.store(Width::Eight, R7, facts::HEAD, R4);
-    code.copy(R3, R7);
-    code.set(R2, 0);
-    code.copy(R1, R6);
-    code.call(Helper::SkbLoadBytes);
-    code.jump_if(Compare::NotEqual, R0, 0, end);
+    copy_first(code, end);
     code.place(copied);
     code.store(Width::Eight, R7, facts::WIRE, R8);
 }
@@ -83,6 +71,23 @@ pub(crate) fn count_seen(code: &mut Code, (map, at): (BorrowedFd<'_>, u32), cpus
     code.store(Width::Eight, Frame, stack::COUNTS, R1);
     add_constant(code, R1, count::SEEN, 1);
     add_register(code, R1, count::SEEN_BYTES, R8);
+}
+
+/// As many of the packet's first bytes as there are and fit, as they lie, to the value in `R7`; `R8` is how many there are.
+pub(crate) fn copy_first(code: &mut Code, end: Label) {
+    let all = code.label();
+    code.copy(R4, R8);
+    code.jump_if(Compare::Less, R4, HEAD_BYTES as i32, all);
+    code.set(R4, HEAD_BYTES as i32);
+    code.place(all);
+    code.jump_if(Compare::Less, R4, 1, end);
+    code.jump_if(Compare::Greater, R4, HEAD_BYTES as i32, end);
+    code.store(Width::Eight, R7, facts::HEAD, R4);
+    code.copy(R3, R7);
+    code.set(R2, 0);
+    code.copy(R1, R6);
+    code.load_bytes();
+    code.jump_if(Compare::NotEqual, R0, 0, end);
 }
 
 fn load_bytes(code: &mut Code, from: i32, to: Register, offset: i32, len: i32) {
