@@ -4,13 +4,12 @@
 //! Not a file format: both sides are of one version, which they have told each other before. Written by the engine, read
 //! by the facade; what is read comes from shared memory and may be anything.
 
-use crate::stream::{StreamFacts, StreamState};
+use crate::facts::{self, field};
+use crate::stream::StreamFacts;
 use base::id::Class;
-use packet::flow::Flow;
-use std::net::IpAddr;
 
 /// Bytes of a caption.
-pub const CAPTION_BYTES: usize = 72;
+pub const CAPTION_BYTES: usize = 19 + facts::FACTS_BYTES;
 
 /// What is known of a copied block beside time, class and bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,88 +26,37 @@ pub struct Caption {
     pub stream: Option<(StreamFacts, u32)>,
 }
 
-/// Stands for no link type, and for no VLAN.
+/// Stands for no link type.
 const NONE: u16 = u16::MAX;
-
-const STATES: [StreamState; 6] = [
-    StreamState::Midstream,
-    StreamState::Opening,
-    StreamState::Established,
-    StreamState::Closed,
-    StreamState::Reset,
-    StreamState::Cut,
-];
-
-fn octets(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(address) => {
-            let mut octets = [0; 16];
-            octets[..4].copy_from_slice(&address.octets());
-            octets
-        }
-        IpAddr::V6(address) => address.octets(),
-    }
-}
-
-fn address(family: u8, octets: [u8; 16]) -> Option<IpAddr> {
-    match family {
-        4 => octets.first_chunk::<4>().map(|four| IpAddr::from(*four)),
-        6 => Some(IpAddr::from(octets)),
-        _ => None,
-    }
-}
 
 impl Caption {
     /// As bytes.
     #[inline]
     pub fn to_bytes(&self) -> [u8; CAPTION_BYTES] {
         let mut bytes = [0; CAPTION_BYTES];
+        let (facts, epoch) = self.stream.as_ref().map_or((None, 0), |(facts, epoch)| (Some(facts), *epoch));
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
         put(0, &self.number.to_le_bytes());
-        put(24, &self.wire_and_flags.to_le_bytes());
-        put(28, &self.link_type.unwrap_or(NONE).to_le_bytes());
-        put(39, &[u8::from(self.mark)]);
-        if let Some((facts, epoch)) = &self.stream {
-            let StreamFacts { flow, start, reuse, vlan, state } = facts;
-            put(8, &start.to_le_bytes());
-            put(16, &reuse.to_le_bytes());
-            put(20, &epoch.to_le_bytes());
-            put(30, &vlan.unwrap_or(NONE).to_le_bytes());
-            put(32, &flow.source_port.to_le_bytes());
-            put(34, &flow.target_port.to_le_bytes());
-            let state = STATES.iter().position(|known| known == state).unwrap_or(0);
-            put(36, &[flow.protocol, if flow.source.is_ipv4() { 4 } else { 6 }, state as u8]);
-            put(40, &octets(flow.source));
-            put(56, &octets(flow.target));
-        }
+        put(8, &epoch.to_le_bytes());
+        put(12, &self.wire_and_flags.to_le_bytes());
+        put(16, &self.link_type.unwrap_or(NONE).to_le_bytes());
+        put(18, &[u8::from(self.mark)]);
+        put(19, &facts::to_bytes(facts));
         bytes
     }
 
     /// From what a block begins with; `None` where that is no caption.
     pub fn of(bytes: &[u8]) -> Option<Caption> {
         let bytes: &[u8; CAPTION_BYTES] = bytes.first_chunk()?;
-        let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        let long = |at: usize| u32::from(word(at)) | u32::from(word(at + 2)) << 16;
-        let longer = |at: usize| u64::from(long(at)) | u64::from(long(at + 4)) << 32;
-        let octets = |at: usize| -> [u8; 16] { std::array::from_fn(|index| bytes[at + index]) };
-        let some = |number: u16| (number != NONE).then_some(number);
-        let family = bytes[37];
-        let stream = match family {
-            0 => None,
-            _ => {
-                let flow = Flow {
-                    source: address(family, octets(40))?,
-                    target: address(family, octets(56))?,
-                    source_port: word(32),
-                    target_port: word(34),
-                    protocol: bytes[36],
-                };
-                let state = *STATES.get(usize::from(bytes[38]))?;
-                Some((StreamFacts { flow, start: longer(8), reuse: long(16), vlan: some(word(30)), state }, long(20)))
-            }
-        };
-        let mark = bytes[39] != 0;
-        Some(Caption { number: longer(0), mark, wire_and_flags: long(24), link_type: some(word(28)), stream })
+        let epoch = u32::from_le_bytes(field(bytes, 8)?);
+        let link_type = u16::from_le_bytes(field(bytes, 16)?);
+        Some(Caption {
+            number: u64::from_le_bytes(field(bytes, 0)?),
+            mark: bytes[18] != 0,
+            wire_and_flags: u32::from_le_bytes(field(bytes, 12)?),
+            link_type: (link_type != NONE).then_some(link_type),
+            stream: facts::of_bytes(&field(bytes, 19)?)?.map(|facts| (facts, epoch)),
+        })
     }
 
     /// What a table of streams knows of a block's class, for its caption.
@@ -121,6 +69,8 @@ impl Caption {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stream::StreamState;
+    use packet::flow::Flow;
     use proptest::prelude::*;
 
     fn facts(source: &str, target: &str) -> StreamFacts {

@@ -14,7 +14,7 @@ pub trait Devices: Send + Sync {
     /// nothing that it wants passes it by.
     fn open_sure(&self, wish: &Wish, share: Option<Share>) -> Result<(Tap, u64), Trouble>;
 
-    /// What the capture is for now, in words for people.
+    /// What the capture is used for, in words for people.
     fn set_purpose(&self, _purpose: &str) {}
 }
 

@@ -4,6 +4,7 @@
 //! - [`run`] — what a filter does: the traits behind an instance.
 //! - [`batch`] — up to 64 blocks and which of them are still alive.
 //! - [`caption`] — what stands in front of a block that is copied for somebody who watches.
+//! - [`facts`] — the facts of a stream as bytes, for such blocks and those that are shared.
 //! - [`context`] — what a running filter may reach: bytes, streams, the blocks it makes, its counters.
 //! - [`device`] — live devices, by trait.
 //! - [`param`] — typed parameters with units and defaults.
@@ -21,6 +22,7 @@ pub mod context;
 pub mod counter;
 pub mod device;
 pub mod env;
+pub mod facts;
 pub mod kind;
 pub mod param;
 pub mod record;

@@ -307,7 +307,7 @@ impl Session {
         Ok(PreparedChange { running: RunningPlan { design, origins, sources }, edges, rest, parts, hand_overs })
     }
 
-    /// What the capture is for now, in words for people.
+    /// What the capture is used for, in words for people.
     pub(crate) fn set_purpose(&self, purpose: &str) {
         self.env.devices.set_purpose(purpose);
     }

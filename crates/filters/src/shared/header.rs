@@ -2,9 +2,11 @@
 //!
 //! Little-endian, [`HEADER_BYTES`] long. It is read from another process's memory: every field is checked.
 
-use filter::{StreamFacts, StreamState};
-use packet::flow::Flow;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use filter::StreamFacts;
+use filter::facts;
+
+/// Bytes of what changes with each block; the facts stand behind it.
+const PLACE_BYTES: usize = 16;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 72;
@@ -46,19 +48,6 @@ impl Place {
     }
 }
 
-/// States in the order of their numbers.
-const STATES: [StreamState; 6] = [
-    StreamState::Midstream,
-    StreamState::Opening,
-    StreamState::Established,
-    StreamState::Closed,
-    StreamState::Reset,
-    StreamState::Cut,
-];
-
-/// The number that says that there is no VLAN: VLAN ids have 12 bits.
-const NO_VLAN: u16 = u16::MAX;
-
 impl Header {
     /// As bytes.
     pub fn to_bytes(&self) -> [u8; HEADER_BYTES] {
@@ -67,17 +56,7 @@ impl Header {
         put(0, &self.at.to_le_bytes());
         put(8, &self.epoch.to_le_bytes());
         put(12, &self.version.to_le_bytes());
-        let Some(facts) = &self.facts else { return bytes };
-        let state = STATES.iter().position(|state| *state == facts.state).unwrap_or(0) as u8;
-        let is_v6 = facts.flow.source.is_ipv6() || facts.flow.target.is_ipv6();
-        put(16, &[1, state, facts.flow.protocol, u8::from(is_v6)]);
-        put(20, &facts.vlan.unwrap_or(NO_VLAN).to_le_bytes());
-        put(24, &facts.start.to_le_bytes());
-        put(32, &facts.reuse.to_le_bytes());
-        put(36, &facts.flow.source_port.to_le_bytes());
-        put(38, &facts.flow.target_port.to_le_bytes());
-        put(40, &address_bytes(facts.flow.source, is_v6));
-        put(56, &address_bytes(facts.flow.target, is_v6));
+        put(PLACE_BYTES, &facts::to_bytes(self.facts.as_ref()));
         bytes
     }
 
@@ -88,62 +67,19 @@ impl Header {
 
     /// From bytes; `None` where they say what cannot be.
     pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
-        let facts = match bytes[16] {
-            0 => None,
-            1 => {
-                let is_v6 = match bytes[19] {
-                    0 => false,
-                    1 => true,
-                    _ => return None,
-                };
-                let vlan = u16::from_le_bytes(field(bytes, 20)?);
-                Some(StreamFacts {
-                    flow: Flow {
-                        source: address(field(bytes, 40)?, is_v6),
-                        target: address(field(bytes, 56)?, is_v6),
-                        source_port: u16::from_le_bytes(field(bytes, 36)?),
-                        target_port: u16::from_le_bytes(field(bytes, 38)?),
-                        protocol: bytes[18],
-                    },
-                    start: u64::from_le_bytes(field(bytes, 24)?),
-                    reuse: u32::from_le_bytes(field(bytes, 32)?),
-                    vlan: (vlan != NO_VLAN).then_some(vlan),
-                    state: *STATES.get(usize::from(bytes[17]))?,
-                })
-            }
-            _ => return None,
-        };
+        let facts = facts::of_bytes(&facts::field(bytes, PLACE_BYTES)?)?;
         let Place { at, epoch, version } = Place::of(bytes);
         Some(Header { at, epoch, version, facts })
     }
 }
 
-fn field<const N: usize>(bytes: &[u8; HEADER_BYTES], at: usize) -> Option<[u8; N]> {
-    bytes.get(at..)?.first_chunk().copied()
-}
-
-/// Where one of both is an IPv6 address, the other is written as one, too.
-fn address_bytes(address: IpAddr, is_v6: bool) -> [u8; 16] {
-    match address {
-        IpAddr::V6(address) => address.octets(),
-        IpAddr::V4(address) if is_v6 => address.to_ipv6_mapped().octets(),
-        IpAddr::V4(address) => {
-            let mut bytes = [0; 16];
-            bytes[..4].copy_from_slice(&address.octets());
-            bytes
-        }
-    }
-}
-
-fn address(bytes: [u8; 16], is_v6: bool) -> IpAddr {
-    let [a, b, c, d, ..] = bytes;
-    if is_v6 { IpAddr::V6(Ipv6Addr::from(bytes)) } else { IpAddr::V4(Ipv4Addr::new(a, b, c, d)) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use filter::facts::STATES;
+    use packet::flow::Flow;
     use proptest::prelude::*;
+    use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
     #[test]
     fn what_was_said_is_read() {
@@ -168,11 +104,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_header_or_none(bytes in proptest::collection::vec(any::<u8>(), HEADER_BYTES), kind in 0u8..3) {
+        fn any_bytes_are_a_header_or_none(bytes in proptest::collection::vec(any::<u8>(), HEADER_BYTES), family in 0u8..7) {
             let mut bytes: [u8; HEADER_BYTES] = bytes.try_into().unwrap();
-            bytes[16] = kind;
+            bytes[16] = family;
             bytes[17] %= 8;
-            bytes[19] %= 3;
             if let Some(header) = Header::from_bytes(&bytes) {
                 prop_assert_eq!(Header::from_bytes(&header.to_bytes()), Some(header));
             }

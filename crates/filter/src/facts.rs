@@ -1,0 +1,97 @@
+//! Facts of a stream as bytes, for blocks that go to another process: no table of streams goes with them.
+//!
+//! Not a file format: both sides are of one version, which they have told each other before. What is read comes from
+//! shared memory and may be anything.
+
+use crate::stream::{StreamFacts, StreamState};
+use packet::flow::Flow;
+use std::net::IpAddr;
+
+/// Bytes of the facts of a stream.
+pub const FACTS_BYTES: usize = 53;
+
+/// States in the order of their numbers.
+pub const STATES: [StreamState; 6] = [
+    StreamState::Midstream,
+    StreamState::Opening,
+    StreamState::Established,
+    StreamState::Closed,
+    StreamState::Reset,
+    StreamState::Cut,
+];
+
+/// The number that says that there is no VLAN: VLAN ids have 12 bits.
+const NO_VLAN: u16 = u16::MAX;
+
+/// Versions of IP that both addresses are of; 0 stands for no facts at all.
+const V4: u8 = 4;
+const V6: u8 = 6;
+
+/// As bytes.
+#[inline]
+pub fn to_bytes(facts: Option<&StreamFacts>) -> [u8; FACTS_BYTES] {
+    let mut bytes = [0; FACTS_BYTES];
+    let Some(StreamFacts { flow, start, reuse, vlan, state }) = facts else { return bytes };
+    let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
+    let state = STATES.iter().position(|known| known == state).unwrap_or(0);
+    let family = if flow.source.is_ipv4() && flow.target.is_ipv4() { V4 } else { V6 };
+    put(0, &[family, state as u8, flow.protocol]);
+    put(3, &vlan.unwrap_or(NO_VLAN).to_le_bytes());
+    put(5, &start.to_le_bytes());
+    put(13, &reuse.to_le_bytes());
+    put(17, &flow.source_port.to_le_bytes());
+    put(19, &flow.target_port.to_le_bytes());
+    put(21, &octets(flow.source, family));
+    put(37, &octets(flow.target, family));
+    bytes
+}
+
+/// From bytes; `None` where they say what cannot be.
+#[inline]
+pub fn of_bytes(bytes: &[u8; FACTS_BYTES]) -> Option<Option<StreamFacts>> {
+    let [family, state, protocol, ..] = *bytes;
+    if family == 0 {
+        return Some(None);
+    }
+    let vlan = u16::from_le_bytes(field(bytes, 3)?);
+    Some(Some(StreamFacts {
+        flow: Flow {
+            source: address(field(bytes, 21)?, family)?,
+            target: address(field(bytes, 37)?, family)?,
+            source_port: u16::from_le_bytes(field(bytes, 17)?),
+            target_port: u16::from_le_bytes(field(bytes, 19)?),
+            protocol,
+        },
+        start: u64::from_le_bytes(field(bytes, 5)?),
+        reuse: u32::from_le_bytes(field(bytes, 13)?),
+        vlan: (vlan != NO_VLAN).then_some(vlan),
+        state: *STATES.get(usize::from(state))?,
+    }))
+}
+
+/// So many bytes from a place on.
+#[inline]
+pub fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..)?.first_chunk().copied()
+}
+
+/// Where one of both is an IPv6 address, the other is written as one, too.
+fn octets(address: IpAddr, family: u8) -> [u8; 16] {
+    match address {
+        IpAddr::V6(address) => address.octets(),
+        IpAddr::V4(address) if family == V6 => address.to_ipv6_mapped().octets(),
+        IpAddr::V4(address) => {
+            let mut octets = [0; 16];
+            octets[..4].copy_from_slice(&address.octets());
+            octets
+        }
+    }
+}
+
+fn address(octets: [u8; 16], family: u8) -> Option<IpAddr> {
+    match family {
+        V4 => octets.first_chunk::<4>().map(|four| IpAddr::from(*four)),
+        V6 => Some(IpAddr::from(octets)),
+        _ => None,
+    }
+}
