@@ -121,11 +121,9 @@ impl OpenOptions {
 
     /// Opens the ring of this name (or whose keeper's socket is at this path) for writing.
     pub fn write(&self, name: &str) -> io::Result<PipeWriter> {
-        let mut writer = Named::at(name)?.open_writer(self.signalling)?;
-        if !writer.writer().set_deck(self.deck) {
-            let text = "only a ring of descriptors (kind d) can be used in part";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        Ok(PipeWriter::of_named(writer, self.blocking, self.needs_readers))
+        let writer = Named::at(name)?.open_writer(self.signalling)?;
+        let mut writer = PipeWriter::of_named(writer, self.blocking, self.needs_readers);
+        writer.set_deck(self.deck)?;
+        Ok(writer)
     }
 }

@@ -8,7 +8,7 @@ use crate::descriptor::{Descriptor, WIRE_MAX};
 use crate::keeper::client::NamedWriter;
 use crate::keeper::server::FOREIGN_RINGS;
 use crate::ring::layout::Layout;
-use crate::ring::{NotWritten, RingKind, Writer, WriterCounters};
+use crate::ring::{Deck, NotWritten, RingKind, Writer, WriterCounters};
 use crate::shared::lifeline;
 use std::collections::VecDeque;
 use std::io;
@@ -79,6 +79,8 @@ pub struct WriterStat {
     pub forwarded: u64,
     /// Blocks forwarded to it whose bytes had to be copied: it is no ring of descriptors, or cannot name theirs.
     pub copied: u64,
+    /// Bytes of payload in use, of a ring of descriptors; 0 for other kinds, which use all.
+    pub deck: u64,
 }
 
 /// The end of a pipe that is written. Dropping it ends the ring in order.
@@ -185,7 +187,18 @@ impl PipeWriter {
             ring: writer.counters(),
             forwarded: self.forwarded,
             copied: self.copied,
+            deck: writer.layout().deck().map_or(0, |(deck, _)| deck),
         }
+    }
+
+    /// How much of the payload is in use from now on; a ring of another size keeps to it. EINVAL but for a ring of
+    /// descriptors: other kinds always use all.
+    pub fn set_deck(&mut self, deck: Deck) -> io::Result<()> {
+        if locked(&self.sink).writer().set_deck(deck) {
+            return Ok(());
+        }
+        let text = "only a ring of descriptors (kind d) can be used in part";
+        Err(io::Error::new(io::ErrorKind::InvalidInput, text))
     }
 
     /// Writes one block with what is known of it; of a stream as many bytes as there is room for, all where it waits.
