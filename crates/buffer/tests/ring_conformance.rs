@@ -345,6 +345,28 @@ fn a_stream_takes_what_there_is_room_for() {
     assert_eq!(writer.try_write_some(&[3; 9000]), Ok(4096));
 }
 
+/// Whether it is units that run out or bytes: else both sides take turns at a whole ring.
+#[test]
+fn an_eighth_of_a_ring_that_was_taken_is_room() {
+    for kind in RingKind::ALL {
+        // Far more descriptors than blocks that fit.
+        let slots = if kind == RingKind::D { 16 * SLOTS } else { SLOTS };
+        let geometry = Geometry::new(kind, BYTES, slots);
+        let (mut ring, mut writer) = Ring::create(geometry, Pages::Normal, Signalling::default()).unwrap();
+        let mut reader = ring.attach(OnFull::Wait, None, From::Next).unwrap();
+        let bytes = [7; 256];
+        let mut written = 0;
+        while writer.try_write(Descriptor::default(), &bytes).is_ok() {
+            written += 1;
+        }
+        assert!(written >= 8, "{kind:?}");
+        for _ in 0..written / 8 + 1 {
+            assert_eq!(read(&mut reader, 256).unwrap().len(), 256, "{kind:?}");
+        }
+        assert_eq!(writer.try_write(Descriptor::default(), &bytes), Ok(()), "{kind:?}");
+    }
+}
+
 #[test]
 fn a_cut_deck_uses_less_memory_and_loses_nothing() {
     let (mut ring, mut writer) = ring(RingKind::D, Signalling::default());
