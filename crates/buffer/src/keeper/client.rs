@@ -25,6 +25,19 @@ struct Connection {
     socket: OwnedFd,
     /// Who came and went, heard while something else was waited for.
     changes: Vec<Change>,
+    /// Questions that were asked and not answered yet. A keeper answers in order, so that all but the last answer are to
+    /// questions whose asker has given up.
+    owed: u32,
+}
+
+/// What the keeper said.
+enum Heard {
+    /// An answer to what was asked last.
+    Answer(Message, Vec<OwnedFd>),
+    /// Who came or went, which is noted; or an answer that nobody waits for any more.
+    News,
+    /// Nothing any more.
+    Closed,
 }
 
 /// Time in which a keeper answers what it need not wait for itself; one that does not is stopped, or no keeper.
@@ -59,7 +72,7 @@ impl Connection {
             };
             io::Error::new(io::Error::from(error).kind(), told)
         })?;
-        let mut connection = Connection { socket, changes: Vec::new() };
+        let mut connection = Connection { socket, changes: Vec::new(), owed: 0 };
         match connection.call(&Message::Hello(PROTOCOL), deadline.or_else(at_once))? {
             (Message::Done, _) => Ok(connection),
             _ => Err(invalid("the keeper answers something else")),
@@ -68,23 +81,52 @@ impl Connection {
 
     /// Says something and hears the answer. A refusal is an error; `deadline` passed is [`io::ErrorKind::TimedOut`].
     fn call(&mut self, message: &Message, deadline: Option<Instant>) -> io::Result<(Message, Vec<OwnedFd>)> {
-        message::send(&self.socket, message, &[])?;
-        self.answer(deadline)
+        self.ask(message)?;
+        loop {
+            match self.answer(deadline) {
+                // What was asked is done, whoever waits for it: a signal takes nothing back.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                answer => return answer,
+            }
+        }
     }
 
+    /// Says something that will be answered.
+    fn ask(&mut self, message: &Message) -> io::Result<()> {
+        message::send(&self.socket, message, &[])?;
+        self.owed += 1;
+        Ok(())
+    }
+
+    /// The answer to what was asked last.
     fn answer(&mut self, deadline: Option<Instant>) -> io::Result<(Message, Vec<OwnedFd>)> {
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if !self.readable(left)? {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "the keeper does not answer in time"));
             }
-            match message::receive(&self.socket)? {
-                None => return Err(io::Error::new(io::ErrorKind::NotConnected, "the ring's keeper is gone")),
-                Some((Message::Refused(refusal, text), _)) => return Err(refusal.to_error(text)),
-                Some((change @ (Message::Joined(_) | Message::Left(_)), fds)) => self.note(change, fds),
-                Some(answer) => return Ok(answer),
+            match self.hear()? {
+                Heard::Closed => return Err(io::Error::new(io::ErrorKind::NotConnected, "the ring's keeper is gone")),
+                Heard::Answer(Message::Refused(refusal, text), _) => return Err(refusal.to_error(text)),
+                Heard::Answer(answer, fds) => return Ok((answer, fds)),
+                Heard::News => {}
             }
         }
+    }
+
+    /// One message, whatever it is about. Waits where there is none.
+    fn hear(&mut self) -> io::Result<Heard> {
+        Ok(match message::receive(&self.socket)? {
+            None => Heard::Closed,
+            Some((change @ (Message::Joined(_) | Message::Left(_)), fds)) => {
+                self.note(change, fds);
+                Heard::News
+            }
+            Some((answer, fds)) => {
+                self.owed = self.owed.saturating_sub(1);
+                if self.owed == 0 { Heard::Answer(answer, fds) } else { Heard::News }
+            }
+        })
     }
 
     fn readable(&self, timeout: Option<Duration>) -> io::Result<bool> {
@@ -129,10 +171,9 @@ impl Connection {
     /// Who came and went, without waiting.
     fn changes(&mut self) -> Vec<Change> {
         while self.readable(Some(Duration::ZERO)).unwrap_or(false) {
-            match message::receive(&self.socket) {
-                Ok(Some((change, fds))) => self.note(change, fds),
-                // A keeper that is gone tells of nobody any more; the ring itself goes on.
-                _ => break,
+            // A keeper that is gone tells of nobody any more; the ring itself goes on.
+            if let Err(_) | Ok(Heard::Closed) = self.hear() {
+                break;
             }
         }
         std::mem::take(&mut self.changes)
@@ -235,8 +276,8 @@ impl Named {
     }
 
     fn ask(&self, contract: OnFull, from: From, waits: bool) -> io::Result<AskedReader> {
-        let connection = Connection::open(&self.path)?;
-        ask_to_read(&connection, contract, from, 0, waits)?;
+        let mut connection = Connection::open(&self.path)?;
+        ask_to_read(&mut connection, contract, from, 0, waits)?;
         Ok(AskedReader { connection, contract, from })
     }
 
@@ -312,9 +353,8 @@ fn take_offer(
     Ok(Given { writer, geometry, generation, held })
 }
 
-fn ask_to_read(connection: &Connection, contract: OnFull, from: From, after: u32, wait: bool) -> io::Result<()> {
-    let wanted = WantedReader { contract, oldest: from == From::Oldest, after, wait };
-    message::send(&connection.socket, &Message::OpenReader(wanted), &[])
+fn ask_to_read(connection: &mut Connection, contract: OnFull, from: From, after: u32, wait: bool) -> io::Result<()> {
+    connection.ask(&Message::OpenReader(WantedReader { contract, oldest: from == From::Oldest, after, wait }))
 }
 
 fn given_to_read(
@@ -413,11 +453,10 @@ impl NamedWriter {
             }
             let connection = Arc::clone(&self.connection);
             let mut connection = locked(&connection);
-            if connection.readable(left)? {
-                match message::receive(&connection.socket)? {
-                    Some((change, fds)) => connection.note(change, fds),
-                    None => return Err(io::Error::new(io::ErrorKind::NotConnected, "the ring's keeper is gone")),
-                }
+            if connection.readable(left)?
+                && let Heard::Closed = connection.hear()?
+            {
+                return Err(io::Error::new(io::ErrorKind::NotConnected, "the ring's keeper is gone"));
             }
             drop(connection);
             self.writer().meet_now();
@@ -488,7 +527,7 @@ impl NamedReader {
     }
 
     fn ask_for_next(&mut self) -> io::Result<()> {
-        ask_to_read(&self.connection, self.contract, From::Next, self.generation, true)?;
+        ask_to_read(&mut self.connection, self.contract, From::Next, self.generation, true)?;
         self.asked = true;
         Ok(())
     }
