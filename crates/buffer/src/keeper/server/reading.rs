@@ -8,6 +8,10 @@ use std::os::fd::AsFd;
 
 impl Keeper {
     pub(super) fn open_reader(&mut self, key: u64, wanted: WantedReader) -> Result<(), Gone> {
+        // The ring would have a writer of whose end nobody learns.
+        if self.clients.get(&key).is_some_and(|client| matches!(client.role, Role::Writer { .. })) {
+            return self.refuse(key, Refusal::Wrong, "who writes a ring opens it for reading by another connection");
+        }
         // A reader of a ring that moved has had its place in the new one since that was made.
         if let Some(serial) = self.moved(key, wanted.after) {
             let sealed = |generation: &Generation| matches!(generation.stage, Stage::Written | Stage::Over);

@@ -9,6 +9,14 @@ use std::os::fd::AsFd;
 
 impl Keeper {
     pub(super) fn open_writer(&mut self, key: u64) -> Result<(), Gone> {
+        // What it has as a reader, or waits for, would be left to nobody.
+        if !self.clients.get(&key).is_some_and(|client| matches!(client.role, Role::Guest)) {
+            return self.refuse(
+                key,
+                Refusal::Wrong,
+                "who reads or writes a ring opens it for writing by another connection",
+            );
+        }
         match self.current.stage {
             Stage::Offered | Stage::Written => {
                 return self.refuse(key, Refusal::Busy, "the ring has a writer already: each ring has one at a time");

@@ -1,0 +1,115 @@
+//! Clients of a keeper that say what no client of ours says, in an order in which none says it.
+
+use buffer::keeper::client::Named;
+use buffer::keeper::message::{self, Message, PROTOCOL, WantedReader};
+use buffer::keeper::policy::Policy;
+use buffer::keeper::server::{Keeper, RingOptions};
+use buffer::ring::memory::Geometry;
+use buffer::ring::{OnFull, RingKind, Signalling};
+use buffer::shared::segment::Pages;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long anything may take that should not be waited for at all.
+const LONG: Duration = Duration::from_secs(5);
+
+/// A keeper in a thread of its own, and the ring it keeps.
+struct Kept {
+    named: Named,
+    keeper: Option<JoinHandle<io::Result<()>>>,
+    _folder: tempfile::TempDir,
+}
+
+impl Kept {
+    fn new() -> Kept {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ring.sock");
+        let options = RingOptions {
+            geometry: Geometry::new(RingKind::D, 4096, 16),
+            pages: Pages::Normal,
+            policy: Policy::default(),
+            hold: None,
+            keep_open: true,
+        };
+        let mut keeper = Keeper::create(&path, options).unwrap();
+        let named = Named::at(path.to_str().unwrap()).unwrap();
+        Kept { named, keeper: Some(std::thread::spawn(move || keeper.run())), _folder: folder }
+    }
+
+    fn client(&self) -> Client {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        rustix::net::connect(&socket, &SocketAddrUnix::new(self.named.path()).unwrap()).unwrap();
+        let client = Client(socket);
+        assert_eq!(client.call(Message::Hello(PROTOCOL)), Message::Done);
+        client
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.named.remove().unwrap();
+        self.keeper.take().unwrap().join().unwrap().unwrap();
+    }
+}
+
+/// One that says what it is told to.
+struct Client(OwnedFd);
+
+impl Client {
+    fn call(&self, message: Message) -> Message {
+        message::send(&self.0, &message, &[]).unwrap();
+        message::receive(&self.0).unwrap().expect("the keeper answers").0
+    }
+
+    fn writes(&self) {
+        assert!(matches!(self.call(Message::OpenWriter), Message::Writer(..)));
+        assert_eq!(self.call(Message::Mapped), Message::Sealed);
+    }
+}
+
+fn wants_to_read(contract: OnFull) -> Message {
+    Message::OpenReader(WantedReader { contract, oldest: false, after: 0, wait: true })
+}
+
+#[test]
+fn a_writer_that_asks_to_read_as_well_leaves_when_it_goes() {
+    let kept = Kept::new();
+    let client = kept.client();
+    client.writes();
+    client.call(wants_to_read(OnFull::Overwrite));
+    drop(client);
+    let began = Instant::now();
+    while let Err(error) = kept.named.open_writer(Signalling::Every) {
+        assert!(began.elapsed() < LONG, "{error}: of whom there is nobody any more");
+    }
+}
+
+#[test]
+fn a_reader_that_asks_to_write_as_well_holds_nothing_when_it_is_gone() {
+    let kept = Kept::new();
+    let writer = kept.client();
+    writer.writes();
+    let client = kept.client();
+    assert!(matches!(client.call(wants_to_read(OnFull::Wait)), Message::Reader(_)));
+    drop(writer);
+    let began = Instant::now();
+    // As long as the keeper has not seen that the writer is gone it has another answer.
+    while kept.named.state().unwrap().writing {
+        assert!(began.elapsed() < LONG);
+    }
+    client.call(Message::OpenWriter);
+    drop(client);
+    let mut writer = loop {
+        match kept.named.open_writer(Signalling::Every) {
+            Ok(writer) => break writer,
+            Err(error) => assert!(began.elapsed() < LONG, "{error}"),
+        }
+    };
+    while writer.writer().readers() > 0 {
+        assert!(began.elapsed() < LONG, "nobody reads, and somebody is waited for");
+    }
+}
