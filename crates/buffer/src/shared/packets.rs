@@ -34,6 +34,26 @@ pub fn all_taken(socket: impl AsFd) -> io::Result<bool> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(bytes == 0) }
 }
 
+/// Whether files may be sent to a socket (Linux 6.16); those that a listening socket accepts are as it is.
+const SO_PASSRIGHTS: libc::c_int = 83;
+
+/// Lets nobody send files to this socket, nor to those it accepts, from here on: whoever tries gets EPERM. For who wants
+/// none: a file that came has to be closed, and how long that takes is for its maker to say (a socket that lingers, a file
+/// system of somebody's own). Where the kernel cannot (before 6.16), files come, and are closed.
+pub fn take_no_files(socket: impl AsFd) {
+    let no: libc::c_int = 0;
+    // SAFETY: the option is one int, which is there. What an older kernel says to it changes nothing.
+    unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const no).cast(),
+            size_of_val(&no) as libc::socklen_t,
+        );
+    }
+}
+
 /// Receives one packet into `packet`: how long it was, and what file descriptors came with it. `None` where the other side
 /// closed; an error where the packet was longer than `packet`.
 pub fn receive(socket: impl AsFd, packet: &mut [u8]) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {

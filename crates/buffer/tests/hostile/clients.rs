@@ -8,8 +8,9 @@ use buffer::ring::memory::Geometry;
 use buffer::ring::{OnFull, RingKind, Signalling};
 use buffer::shared::segment::Pages;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::io;
-use std::os::fd::OwnedFd;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,11 @@ struct Kept {
 
 impl Kept {
     fn new() -> Kept {
+        Kept::after(|_| {})
+    }
+
+    /// One that begins to listen to its clients when this was done.
+    fn after(first: impl FnOnce(&Path)) -> Kept {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ring.sock");
         let options = RingOptions {
@@ -36,14 +42,12 @@ impl Kept {
         };
         let mut keeper = Keeper::create(&path, options).unwrap();
         let named = Named::at(path.to_str().unwrap()).unwrap();
+        first(&path);
         Kept { named, keeper: Some(std::thread::spawn(move || keeper.run())), _folder: folder }
     }
 
     fn client(&self) -> Client {
-        let flags = SocketFlags::CLOEXEC;
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-        rustix::net::connect(&socket, &SocketAddrUnix::new(self.named.path()).unwrap()).unwrap();
-        let client = Client(socket);
+        let client = Client::connect(self.named.path());
         assert_eq!(client.call(Message::Hello(PROTOCOL)), Message::Done);
         client
     }
@@ -60,6 +64,13 @@ impl Drop for Kept {
 struct Client(OwnedFd);
 
 impl Client {
+    fn connect(path: &Path) -> Client {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+        Client(socket)
+    }
+
     fn call(&self, message: Message) -> Message {
         message::send(&self.0, &message, &[]).unwrap();
         message::receive(&self.0).unwrap().expect("the keeper answers").0
@@ -112,4 +123,39 @@ fn a_reader_that_asks_to_write_as_well_holds_nothing_when_it_is_gone() {
     while writer.writer().readers() > 0 {
         assert!(began.elapsed() < LONG, "nobody reads, and somebody is waited for");
     }
+}
+
+/// The last to close a socket that lingers waits for its peer, for as long as whoever made the socket has said.
+#[test]
+fn a_file_that_takes_long_to_close_is_not_for_the_keeper_to_close() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut lingers = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let _never_reads = listener.accept().unwrap();
+    lingers.set_nonblocking(true).unwrap();
+    while lingers.write(&[0; 65536]).is_ok() {}
+    rustix::net::sockopt::set_socket_linger(&lingers, Some(Duration::from_secs(20))).unwrap();
+    let mut client = None;
+    let (mut option, mut len) = (0 as libc::c_int, size_of::<libc::c_int>() as libc::socklen_t);
+    const SO_PASSRIGHTS: libc::c_int = 83;
+    // SAFETY: there is room for an int.
+    let known = unsafe {
+        let option = (&raw mut option).cast();
+        libc::getsockopt(listener.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, option, &raw mut len)
+    };
+    if known != 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOPROTOOPT) {
+        return eprintln!("skipped: before Linux 6.16 nobody can keep files from being sent");
+    }
+    let kept = Kept::after(|path| {
+        let client = client.insert(Client::connect(path));
+        message::send(&client.0, &Message::Hello(PROTOCOL), &[]).unwrap();
+        if let Err(error) = message::send(&client.0, &Message::AskState, &[lingers.as_fd()]) {
+            assert_eq!(error.raw_os_error(), Some(libc::EPERM), "{error}");
+            // Nobody has it but us: it need not linger here.
+            rustix::net::sockopt::set_socket_linger(&lingers, None).unwrap();
+        }
+        drop(lingers);
+    });
+    let began = Instant::now();
+    kept.named.state().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(2), "the keeper waited for a client's file to be closed");
 }

@@ -26,8 +26,8 @@ use super::{message, policy};
 use crate::ring::memory::Geometry;
 use crate::ring::retire::retire;
 use crate::ring::{Hold, OnFull};
-use crate::shared::peer;
 use crate::shared::segment::Pages;
+use crate::shared::{packets, peer};
 use base::atomic::Ordering;
 use foreign::ForeignRings;
 use generation::{Generation, Stage};
@@ -112,6 +112,8 @@ impl Keeper {
         // Who may talk to the keeper at all; who may do what is checked for each message.
         let mode = if options.policy.farthest() >= Reach::Group { 0o666 } else { 0o600 };
         let Claimed { listener, lock } = claim(path, mode)?;
+        // No client has files to give: what comes would be the keeper's to close, which may take as long as a client likes.
+        packets::take_no_files(&listener);
         let owner = policy::Peer {
             process: rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get()),
             user: rustix::process::geteuid().as_raw(),
