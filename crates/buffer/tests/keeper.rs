@@ -324,3 +324,22 @@ fn a_keeper_that_is_asked_to_stop_leaves_nothing_behind() {
     assert_eq!(read(&mut reader), Err(Nothing::Removed));
     assert!(!reader.next_generation(soon()).unwrap());
 }
+
+#[test]
+fn a_file_of_somebody_elses_beside_the_socket_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let others = folder.path().join("Cargo.lock");
+    std::fs::write(&others, "somebody's").unwrap();
+    let path = folder.path().join("Cargo.sock");
+    let mut keeper = Keeper::create(&path, options(RingKind::D)).unwrap();
+    // Not the same ring, though only what is behind the dot differs.
+    let mut beside = Keeper::create(&folder.path().join("Cargo.ring"), options(RingKind::D)).unwrap();
+    keeper.remove();
+    beside.remove();
+    assert_eq!(std::fs::read_to_string(&others).unwrap(), "somebody's");
+    // What a killed keeper left is cleared as carefully.
+    drop(Keeper::create(&path, options(RingKind::D)).unwrap());
+    clear_dead(&path).unwrap();
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["Cargo.lock"]);
+}

@@ -8,7 +8,7 @@ use super::place;
 use super::protocol::{Answer, EdgeLine, Question, RingPlace, receive};
 use super::rings::WatchRings;
 use crate::session::{Error, Job, PreparedChange, RunningPlan, Session};
-use buffer::keeper::server::{lock, remove_socket};
+use buffer::keeper::server::{lock, lock_path, remove_socket};
 use buffer::shared::{packets, peer};
 use engine::{Replacement, Watch, Worker};
 use filter::{Type, Types};
@@ -181,7 +181,7 @@ impl Drop for Running {
             let _ = thread.join();
         }
         let _ = std::fs::remove_file(&self.path);
-        let _ = std::fs::remove_file(self.path.with_extension("lock"));
+        let _ = std::fs::remove_file(lock_path(&self.path));
     }
 }
 

@@ -7,8 +7,12 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-pub(super) fn lock_path(path: &Path) -> PathBuf {
-    path.with_extension("lock")
+/// Where the lock of this socket lies: beside it, under all of its name. With another ending in place of the socket's it might
+/// be a file of somebody else's (`Cargo.lock`).
+pub fn lock_path(path: &Path) -> PathBuf {
+    let mut lock = path.as_os_str().to_owned();
+    lock.push(".lock");
+    PathBuf::from(lock)
 }
 
 /// A lock that says that a keeper of this name lives; the kernel lets go of it when that dies, however it dies.
