@@ -34,6 +34,12 @@ pub fn all_taken(socket: impl AsFd) -> io::Result<bool> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(bytes == 0) }
 }
 
+/// Is this what a system says that has nothing more to give for now: files, memory, or files on their way?
+pub fn is_short(error: &io::Error) -> bool {
+    use libc::{EMFILE, ENFILE, ENOBUFS, ENOMEM, ETOOMANYREFS};
+    error.raw_os_error().is_some_and(|errno| [EMFILE, ENFILE, ENOBUFS, ENOMEM, ETOOMANYREFS].contains(&errno))
+}
+
 /// Whether files may be sent to a socket (Linux 6.16); those that a listening socket accepts are as it is.
 const SO_PASSRIGHTS: libc::c_int = 83;
 

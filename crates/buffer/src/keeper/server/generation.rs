@@ -97,20 +97,35 @@ impl Generation {
 
     /// Tells a ring's writer what it does not know yet of its readers.
     pub(super) fn tell(&mut self, socket: &OwnedFd, told: &mut Vec<u32>) -> io::Result<()> {
+        if self.stage != Stage::Written {
+            return Ok(());
+        }
         let mut any = false;
+        let said = self.say(socket, told, &mut any);
+        if any {
+            // Behind what was said: who sees the epoch finds the message. The bells come last, for a writer that is woken
+            // and finds no message sleeps on.
+            self.changed();
+            self.gone.iter().for_each(|page| doorbell::ring(&page.wait.0.bell));
+        }
+        if told.iter().all(|serial| self.readers.contains_key(serial)) {
+            self.gone.clear();
+        }
+        said
+    }
+
+    /// As much of it as there is room for, and whether that was `any`.
+    fn say(&self, socket: &OwnedFd, told: &mut Vec<u32>, any: &mut bool) -> io::Result<()> {
         let mut say = |message: &Message, fds: &[std::os::fd::BorrowedFd<'_>]| match message::send(socket, message, fds)
         {
             Ok(()) => {
-                any = true;
+                *any = true;
                 Ok(true)
             }
             // What there is no room for waits until there is.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
             Err(error) => Err(error),
         };
-        if self.stage != Stage::Written {
-            return Ok(());
-        }
         let mut index = 0;
         while index < told.len() {
             if self.readers.contains_key(&told[index]) {
@@ -133,15 +148,6 @@ impl Generation {
                 break;
             }
             told.push(*serial);
-        }
-        if any {
-            // Behind what was said: who sees the epoch finds the message. The bells come last, for a writer that is woken
-            // and finds no message sleeps on.
-            self.changed();
-            self.gone.iter().for_each(|page| doorbell::ring(&page.wait.0.bell));
-        }
-        if told.iter().all(|serial| self.readers.contains_key(serial)) {
-            self.gone.clear();
         }
         Ok(())
     }

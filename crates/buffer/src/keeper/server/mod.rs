@@ -33,6 +33,7 @@ use foreign::ForeignRings;
 use generation::{Generation, Stage};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::SocketFlags;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -44,6 +45,10 @@ pub const CLIENTS: usize = 256;
 /// Rings left for one of another size that are kept for who has to read them yet. Where somebody who holds is further
 /// behind, the next change of size is refused; who does not hold goes on in a younger one.
 pub const PAST: usize = 8;
+
+/// Milliseconds for which a keeper that has used up what the system gives it (file descriptors, mostly) leaves alone what
+/// needs more.
+const REST_MS: u32 = 50;
 
 /// What a ring is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +70,25 @@ struct Client {
     peer: Peer,
     greeted: bool,
     role: Role,
+    /// It was given files with an answer.
+    is_given: Cell<bool>,
+}
+
+impl Client {
+    /// Who does not read its answers is let go: it has asked for each of them.
+    fn answer(&self, message: &Message, fds: &[BorrowedFd<'_>]) -> Result<(), Gone> {
+        debug_assert!(message.encode().len() <= MESSAGE_BYTES);
+        message::send(&self.socket, message, fds).map_err(|_| Gone::Broken)
+    }
+
+    /// The same with files. Those that it has not taken are open meanwhile, and count for all that this user sends: one
+    /// answer of that sort at a time.
+    fn give(&self, message: &Message, fds: &[BorrowedFd<'_>]) -> Result<(), Gone> {
+        if self.is_given.replace(true) && !packets::all_taken(&self.socket).unwrap_or(false) {
+            return Err(Gone::Broken);
+        }
+        self.answer(message, fds)
+    }
 }
 
 enum Role {
@@ -95,6 +119,8 @@ pub struct Keeper {
     clients: BTreeMap<u64, Client>,
     last_client: u64,
     removed: bool,
+    /// The system had nothing more to give in the last turn.
+    is_short: bool,
 }
 
 /// Why a client is let go.
@@ -133,6 +159,7 @@ impl Keeper {
             clients: BTreeMap::new(),
             last_client: 0,
             removed: false,
+            is_short: false,
         })
     }
 
@@ -162,11 +189,14 @@ impl Keeper {
     /// Waits for something to do, does it. For callers with a loop of their own, at most `timeout_ms` milliseconds, and
     /// until `also` can be read; says whether it can.
     pub fn turn(&mut self, timeout_ms: Option<u32>, also: Option<BorrowedFd<'_>>) -> io::Result<bool> {
+        // What it could not do is there to be done at once: asking for it again and again would take a processor.
+        let rests = std::mem::take(&mut self.is_short);
+        let timeout_ms = if rests { Some(timeout_ms.map_or(REST_MS, |ms| ms.min(REST_MS))) } else { timeout_ms };
         let (listens, also, ready) = {
-            let mut polled = vec![PollFd::new(&self.listener, PollFlags::IN)];
+            let mut polled = vec![PollFd::new(&self.listener, if rests { PollFlags::empty() } else { PollFlags::IN })];
             for client in self.clients.values() {
                 let wants_out = match &client.role {
-                    Role::Writer { told } => self.current.news_for(told),
+                    Role::Writer { told } => !rests && self.current.news_for(told),
                     _ => false,
                 };
                 let flags = if wants_out { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
@@ -206,7 +236,13 @@ impl Keeper {
 
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let Ok(socket) = rustix::net::accept_with(&self.listener, flags) else { return };
+        let socket = match rustix::net::accept_with(&self.listener, flags) {
+            Ok(socket) => socket,
+            Err(error) => {
+                self.is_short |= packets::is_short(&error.into());
+                return;
+            }
+        };
         let Ok(peer) = peer::credentials(socket.as_fd()) else { return };
         if self.clients.len() >= CLIENTS {
             let text = format!("the ring has {CLIENTS} clients already");
@@ -215,7 +251,10 @@ impl Keeper {
         }
         let peer = Peer { process: peer.pid, user: peer.uid, group: peer.gid };
         self.last_client += 1;
-        self.clients.insert(self.last_client, Client { socket, peer, greeted: false, role: Role::Guest });
+        self.clients.insert(
+            self.last_client,
+            Client { socket, peer, greeted: false, role: Role::Guest, is_given: Cell::new(false) },
+        );
     }
 
     /// One message of a client that has something to say.
@@ -282,14 +321,8 @@ impl Keeper {
     }
 
     fn answer(&self, key: u64, message: &Message) -> Result<(), Gone> {
-        self.answer_with(key, message, &[])
-    }
-
-    /// A client that does not read its answers is let go: it has asked for each of them.
-    fn answer_with(&self, key: u64, message: &Message, fds: &[std::os::fd::BorrowedFd<'_>]) -> Result<(), Gone> {
         let Some(client) = self.clients.get(&key) else { return Ok(()) };
-        debug_assert!(message.encode().len() <= MESSAGE_BYTES);
-        message::send(&client.socket, message, fds).map_err(|_| Gone::Broken)
+        client.answer(message, &[])
     }
 
     fn refuse(&self, key: u64, refusal: Refusal, text: &str) -> Result<(), Gone> {
@@ -303,7 +336,7 @@ impl Keeper {
         match found.and_then(|one| Some((one, one.memory.segment().read_only_fd().ok()?))) {
             Some((one, segment)) => {
                 let mapping = Message::Mapping(one.memory.geometry(), generation);
-                self.answer_with(key, &mapping, &[segment.as_fd()])
+                self.clients.get(&key).map_or(Ok(()), |client| client.give(&mapping, &[segment.as_fd()]))
             }
             None => self.refuse(key, Refusal::Nothing, "the ring of that time is gone"),
         }

@@ -122,7 +122,8 @@ impl Keeper {
             return self.refuse(key, Refusal::Wrong, "this place was given to its reader already");
         };
         let fds = [segment.as_fd(), reader.segment.fd(), generation.line.as_fd(), held.as_fd()];
-        self.answer_with(key, &Message::Reader(given), &fds)?;
+        let Some(client) = self.clients.get(&key) else { return Ok(()) };
+        client.give(&Message::Reader(given), &fds)?;
         let generation = self.past.iter_mut().chain([&mut self.current]).find(|one| one.number == given.generation);
         if let Some(reader) = generation.and_then(|generation| generation.readers.get_mut(&serial)) {
             // From here on nobody else holds it.
