@@ -81,7 +81,16 @@ impl Connection {
 
     /// Says something and hears the answer. A refusal is an error; `deadline` passed is [`io::ErrorKind::TimedOut`].
     fn call(&mut self, message: &Message, deadline: Option<Instant>) -> io::Result<(Message, Vec<OwnedFd>)> {
-        self.ask(message)?;
+        match self.ask(message) {
+            // Who is not let in is told why before it has asked for anything.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                return match self.hear() {
+                    Ok(Heard::Answer(Message::Refused(refusal, text), _)) => Err(refusal.to_error(text)),
+                    _ => Err(error),
+                };
+            }
+            asked => asked?,
+        }
         loop {
             match self.answer(deadline) {
                 // What was asked is done, whoever waits for it: a signal takes nothing back.

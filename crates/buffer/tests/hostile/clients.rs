@@ -2,7 +2,7 @@
 
 use buffer::keeper::client::Named;
 use buffer::keeper::message::{self, Message, PROTOCOL, WantedReader};
-use buffer::keeper::policy::Policy;
+use buffer::keeper::policy::{Policy, Reach};
 use buffer::keeper::server::{Keeper, RingOptions};
 use buffer::ring::memory::Geometry;
 use buffer::ring::{OnFull, RingKind, Signalling};
@@ -10,6 +10,7 @@ use buffer::shared::segment::Pages;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -31,12 +32,16 @@ impl Kept {
 
     /// One that begins to listen to its clients when this was done.
     fn after(first: impl FnOnce(&Path)) -> Kept {
+        Kept::with(Policy::default(), first)
+    }
+
+    fn with(policy: Policy, first: impl FnOnce(&Path)) -> Kept {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ring.sock");
         let options = RingOptions {
             geometry: Geometry::new(RingKind::D, 4096, 16),
             pages: Pages::Normal,
-            policy: Policy::default(),
+            policy,
             hold: None,
             keep_open: true,
         };
@@ -158,4 +163,54 @@ fn a_file_that_takes_long_to_close_is_not_for_the_keeper_to_close() {
     let began = Instant::now();
     kept.named.state().unwrap();
     assert!(began.elapsed() < Duration::from_secs(2), "the keeper waited for a client's file to be closed");
+}
+
+const NOBODY: u32 = 65_534;
+const SOMEBODY: u32 = 54_321;
+
+/// Runs as this user, of this group alone, in a thread that ends with it.
+fn as_user<T: Send>(user: u32, group: u32, work: impl FnOnce() -> T + Send) -> T {
+    let change = move || {
+        // SAFETY: changes this thread alone; there is no list of groups.
+        let changed = unsafe {
+            libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()) == 0
+                && libc::syscall(libc::SYS_setresgid, group, group, group) == 0
+                && libc::syscall(libc::SYS_setresuid, user, user, user) == 0
+        };
+        assert!(changed, "root may become anybody");
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(change).join().unwrap())
+}
+
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("skipped: only root can try what others may do");
+    }
+    is_root
+}
+
+fn crowd(path: &Path) -> Vec<OwnedFd> {
+    (0..300).map(|_| Client::connect(path).0).collect()
+}
+
+#[test]
+fn crowds_of_those_who_may_do_nothing_shut_nobody_out() {
+    if !is_root() {
+        return;
+    }
+    let policy = Policy { read: Reach::Group, ..Policy::default() };
+    let kept = Kept::with(policy, |path| {
+        std::fs::set_permissions(path.parent().unwrap(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    });
+    let _idle = as_user(NOBODY, NOBODY, || crowd(kept.named.path()));
+    // A member of root's group, which may read it.
+    let _members = as_user(SOMEBODY, 0, || {
+        kept.named.state().unwrap();
+        crowd(kept.named.path())
+    });
+    let refused = as_user(NOBODY, NOBODY, || kept.named.state()).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::QuotaExceeded, "{refused}");
+    kept.named.state().unwrap();
 }

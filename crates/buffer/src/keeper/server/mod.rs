@@ -32,14 +32,15 @@ use base::atomic::Ordering;
 use foreign::ForeignRings;
 use generation::{Generation, Stage};
 use rustix::event::{PollFd, PollFlags};
-use rustix::net::SocketFlags;
+use rustix::net::{RecvFlags, SocketFlags};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Clients one keeper has at a time, whatever they want.
+/// Clients one keeper has at a time, whatever they want; a fourth of them is for the ring's own user and root alone, and who
+/// may neither read nor write the ring has no more than another.
 pub const CLIENTS: usize = 256;
 
 /// Rings left for one of another size that are kept for who has to read them yet. Where somebody who holds is further
@@ -121,6 +122,26 @@ pub struct Keeper {
     removed: bool,
     /// The system had nothing more to give in the last turn.
     is_short: bool,
+}
+
+/// How a client stands to the ring: of all that there may be, some are left for who stands higher.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    /// May do nothing with it.
+    Stranger,
+    /// May read or write it.
+    Guest,
+    /// Is of the user who made it, or root.
+    Own,
+}
+
+/// Says why somebody is not let in. What it has said by then is read, and no more is taken: a socket that is closed with
+/// words unread is reset, and the other side would never hear the reason.
+fn refuse_to_let_in(socket: &OwnedFd, text: &str) {
+    let _ = message::send(socket, &Message::Refused(Refusal::Full, text.to_owned()), &[]);
+    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Read);
+    // As many as there can be in a queue, for it does not grow any more.
+    while rustix::net::recv(socket, &mut [0u8; 1], RecvFlags::DONTWAIT).is_ok_and(|(len, _)| len > 0) {}
 }
 
 /// Why a client is let go.
@@ -244,17 +265,34 @@ impl Keeper {
             }
         };
         let Ok(peer) = peer::credentials(socket.as_fd()) else { return };
-        if self.clients.len() >= CLIENTS {
-            let text = format!("the ring has {CLIENTS} clients already");
-            let _ = message::send(&socket, &Message::Refused(Refusal::Full, text), &[]);
+        let peer = Peer { process: peer.pid, user: peer.uid, group: peer.gid };
+        let standing = self.standing(peer);
+        let most = match standing {
+            Standing::Stranger => CLIENTS / 4,
+            Standing::Guest => CLIENTS - CLIENTS / 4,
+            Standing::Own => CLIENTS,
+        };
+        // Who stands higher takes no place away from who stands lower, and does not count.
+        if self.clients.values().filter(|client| self.standing(client.peer) <= standing).count() >= most {
+            refuse_to_let_in(&socket, &format!("the ring has {most} clients already"));
             return;
         }
-        let peer = Peer { process: peer.pid, user: peer.uid, group: peer.gid };
         self.last_client += 1;
         self.clients.insert(
             self.last_client,
             Client { socket, peer, greeted: false, role: Role::Guest, is_given: Cell::new(false) },
         );
+    }
+
+    fn standing(&self, peer: Peer) -> Standing {
+        let policy = self.options.policy;
+        if Reach::User.covers(self.owner, peer) {
+            Standing::Own
+        } else if policy.farthest().covers(self.owner, peer) {
+            Standing::Guest
+        } else {
+            Standing::Stranger
+        }
     }
 
     /// One message of a client that has something to say.
