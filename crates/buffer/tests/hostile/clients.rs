@@ -5,7 +5,7 @@ use buffer::keeper::message::{self, Message, PROTOCOL, WantedReader};
 use buffer::keeper::policy::{Policy, Reach};
 use buffer::keeper::server::{Keeper, RingOptions};
 use buffer::ring::memory::Geometry;
-use buffer::ring::{OnFull, RingKind, Signalling};
+use buffer::ring::{From, OnFull, RingKind, Signalling};
 use buffer::shared::segment::Pages;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io::{self, Write};
@@ -213,4 +213,20 @@ fn crowds_of_those_who_may_do_nothing_shut_nobody_out() {
     let refused = as_user(NOBODY, NOBODY, || kept.named.state()).unwrap_err();
     assert_eq!(refused.kind(), io::ErrorKind::QuotaExceeded, "{refused}");
     kept.named.state().unwrap();
+}
+
+#[test]
+fn readers_of_others_leave_places_for_the_rings_own_user() {
+    if !is_root() {
+        return;
+    }
+    let policy = Policy { read: Reach::Other, ..Policy::default() };
+    let kept = Kept::with(policy, |path| {
+        std::fs::set_permissions(path.parent().unwrap(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    });
+    let _writer = kept.named.open_writer(Signalling::Every).unwrap();
+    let read = || kept.named.open_reader(OnFull::Overwrite, From::Next, Some(Instant::now() + LONG));
+    let others = as_user(NOBODY, NOBODY, || std::iter::repeat_with(read).map_while(Result::ok).collect::<Vec<_>>());
+    let own: Vec<_> = std::iter::repeat_with(read).map_while(Result::ok).collect();
+    assert_eq!((others.len(), own.len()), (48, 16));
 }
