@@ -50,7 +50,8 @@ impl Reach {
     pub fn covers(self, owner: Peer, peer: Peer) -> bool {
         peer.user == 0
             || match self {
-                Reach::Process => peer == owner,
+                // 0 is who cannot be seen from here: there may be many.
+                Reach::Process => peer.process != 0 && peer == owner,
                 Reach::User => peer.user == owner.user,
                 Reach::Group => peer.user == owner.user || peer.group == owner.group,
                 Reach::Other => true,
@@ -120,6 +121,8 @@ mod tests {
             (Reach::Group, [true, true, true, false, true]),
             (Reach::Other, [true, true, true, true, true]),
         ];
+        let unseen = Peer { process: 0, ..owner };
+        assert!(!Reach::Process.covers(unseen, unseen), "from another PID namespace");
         for (reach, expected) in rows {
             for ((who, peer), expected) in peers.iter().zip(expected) {
                 assert_eq!(reach.covers(owner, *peer), expected, "{reach}: {who}");

@@ -110,6 +110,8 @@ pub struct Keeper {
     /// Held as long as the keeper lives; whoever finds it free may replace the socket.
     _lock: OwnedFd,
     owner: Peer,
+    /// Readable when the owner's process has ended: another may have its number from then on.
+    owner_ends: Option<OwnedFd>,
     options: RingOptions,
     /// The ring there is, and the number of the last one.
     current: Generation,
@@ -162,16 +164,17 @@ impl Keeper {
         // No client has files to give: what comes would be the keeper's to close, which may take as long as a client likes.
         packets::take_no_files(&listener);
         let owner = policy::Peer {
-            process: rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get()),
+            process: 0,
             user: rustix::process::geteuid().as_raw(),
             group: rustix::process::getegid().as_raw(),
         };
         let current = Generation::make(&options, 1)?;
-        Ok(Keeper {
+        let mut keeper = Keeper {
             path: path.to_owned(),
             listener,
             _lock: lock,
             owner,
+            owner_ends: None,
             options,
             current,
             past: Vec::new(),
@@ -181,12 +184,29 @@ impl Keeper {
             last_client: 0,
             removed: false,
             is_short: false,
-        })
+        };
+        keeper.set_owner_process(rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get()));
+        Ok(keeper)
     }
 
-    /// Makes `owner` the one whom the policy's `process` means, in place of this process's parent.
+    /// Makes this process the one whom the policy's `process` means, in place of this process's parent; 0: there is none. It
+    /// is meant for as long as it lives.
     pub fn set_owner_process(&mut self, process: i32) {
-        self.owner.process = process;
+        let flags = rustix::process::PidfdFlags::empty();
+        let process = rustix::process::Pid::from_raw(process.max(0));
+        self.owner_ends = process.and_then(|process| rustix::process::pidfd_open(process, flags).ok());
+        let known = process.filter(|_| self.owner_ends.is_some());
+        self.owner.process = known.map_or(0, |process| process.as_raw_nonzero().get());
+    }
+
+    /// Who made the ring, as of now.
+    fn owner(&self) -> Peer {
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let has_ended = self.owner_ends.as_ref().is_some_and(|ends| {
+            let mut polled = [PollFd::new(ends, PollFlags::IN)];
+            rustix::event::poll(&mut polled, Some(&now)) != Ok(0)
+        });
+        if has_ended { Peer { process: 0, ..self.owner } } else { self.owner }
     }
 
     /// Answers until somebody with the right to asks for the ring's removal.
@@ -319,7 +339,8 @@ impl Keeper {
             };
         }
         let peer = client.peer;
-        let may = |reach: Reach| reach.covers(self.owner, peer);
+        let owner = self.owner();
+        let may = |reach: Reach| reach.covers(owner, peer);
         let policy = self.options.policy;
         match message {
             Message::OpenWriter | Message::Resize(_) | Message::Register(..) | Message::Remove if !may(policy.write) => {
