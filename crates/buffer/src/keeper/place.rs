@@ -33,17 +33,24 @@ pub fn make_folder(folder: &Path) -> io::Result<()> {
     let user = rustix::process::geteuid().as_raw();
     let mode = if user == 0 { 0o755 } else { 0o700 };
     std::fs::DirBuilder::new().recursive(true).mode(mode).create(folder)?;
-    let found = std::fs::symlink_metadata(folder)?;
-    if !found.is_dir() || found.uid() != user {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            format!("`{}` belongs to somebody else", folder.display()),
-        ));
-    }
-    Ok(())
+    check_folder(folder)
 }
 
-/// The socket of the ring of this name; a name with a `/` in it is a socket's path itself.
+/// Is the folder of this user, if it is there? Where all may make one (`/tmp`), somebody else may have come first: whoever
+/// keeps a ring there sees what is written to it.
+fn check_folder(folder: &Path) -> io::Result<()> {
+    let found = match std::fs::symlink_metadata(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found?,
+    };
+    if found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    let text = format!("`{}` belongs to somebody else", folder.display());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+}
+
+/// The socket of the ring of this name, in a folder of this user's; a name with a `/` in it is a socket's path itself.
 pub fn socket(name: &str) -> io::Result<PathBuf> {
     if name.contains('/') {
         return Ok(PathBuf::from(name));
@@ -54,7 +61,9 @@ pub fn socket(name: &str) -> io::Result<PathBuf> {
             format!("`{name}` is no name for a ring: up to {NAME_BYTES} letters, digits, `.`, `_` and `-`"),
         ));
     }
-    Ok(folder().join(format!("{name}.sock")))
+    let folder = folder();
+    check_folder(&folder)?;
+    Ok(folder.join(format!("{name}.sock")))
 }
 
 /// The names of the rings in this user's folder, in order.
