@@ -153,3 +153,31 @@ fn clients_that_take_no_answers_cost_others_none() {
     kept.end();
     drop(few);
 }
+
+#[test]
+fn a_reader_that_had_no_files_for_the_next_ring_is_told_so_and_does_not_wait_for_it() {
+    let few = Few::new(64);
+    let kept = Kept::new();
+    let mut writer = kept.named.open_writer(Signalling::Every).unwrap();
+    let mut reader = kept.named.open_reader(OnFull::Wait, From::Next, soon()).unwrap();
+    let late = reader.next_generation(Some(Instant::now())).unwrap_err();
+    assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+    // The keeper answers when the next ring is there, and this process cannot take what comes with the answer.
+    writer.resize(8192, 32).unwrap();
+    while rustix::event::poll(
+        &mut [rustix::event::PollFd::from_borrowed_fd(reader.answer_fd(), rustix::event::PollFlags::IN)],
+        None,
+    ) != Ok(1)
+    {}
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let mut all = Vec::new();
+    while let Ok(one) = null.try_clone() {
+        all.push(one);
+    }
+    assert!(reader.next_generation(soon()).is_err());
+    drop(all);
+    let again = reader.next_generation(soon()).map_err(|error| error.kind());
+    assert_ne!(again, Err(io::ErrorKind::TimedOut), "it was answered already");
+    kept.end();
+    drop(few);
+}

@@ -516,9 +516,13 @@ impl NamedReader {
     pub fn next_generation(&mut self, deadline: Option<Instant>) -> io::Result<bool> {
         let given = if self.asked { Ok(()) } else { self.ask_for_next() };
         let given = given.and_then(|()| given_to_read(&mut self.connection, self.contract, From::Next, deadline));
+        // Not answered yet, or never: the keeper is gone. Whatever else it was, it was the answer, and no other will come.
+        self.asked &= given.as_ref().is_err_and(|error| {
+            use io::ErrorKind::{ConnectionReset, Interrupted, NotConnected, TimedOut};
+            matches!(error.kind(), TimedOut | Interrupted | NotConnected | ConnectionReset)
+        });
         match given {
             Ok((mut reader, generation)) => {
-                self.asked = false;
                 reader.go_on_from(&self.reader);
                 self.reader = reader;
                 self.generation = generation;

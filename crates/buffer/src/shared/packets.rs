@@ -60,15 +60,38 @@ pub fn take_no_files(socket: impl AsFd) {
     }
 }
 
+/// A packet as it came.
+#[derive(Debug)]
+pub struct Received {
+    /// Bytes of it.
+    pub len: usize,
+    /// The file descriptors beside it; none where not all of them came.
+    pub fds: Vec<OwnedFd>,
+    /// There were more than can be heard, or than this process may have now.
+    pub is_cut: bool,
+}
+
 /// Receives one packet into `packet`: how long it was, and what file descriptors came with it. `None` where the other side
-/// closed; an error where the packet was longer than `packet`.
+/// closed; an error where the packet was longer than `packet`, or had more file descriptors than came.
 pub fn receive(socket: impl AsFd, packet: &mut [u8]) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
+    match receive_cut(socket, packet)? {
+        Some(Received { is_cut: true, .. }) => Err(more_than_can_be_heard()),
+        received => Ok(received.map(|received| (received.len, received.fds))),
+    }
+}
+
+fn more_than_can_be_heard() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the other side says more than can be heard")
+}
+
+/// The same, also where not all file descriptors came: for who has to know what the packet says all the same.
+pub fn receive_cut(socket: impl AsFd, packet: &mut [u8]) -> io::Result<Option<Received>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut slices = [IoSliceMut::new(packet)];
     let got = rustix::net::recvmsg(socket, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC)?;
     // Taken before anything is refused, so that none stays open.
-    let fds: Vec<OwnedFd> = control
+    let mut fds: Vec<OwnedFd> = control
         .drain()
         .filter_map(|message| match message {
             RecvAncillaryMessage::ScmRights(fds) => Some(fds),
@@ -79,10 +102,14 @@ pub fn receive(socket: impl AsFd, packet: &mut [u8]) -> io::Result<Option<(usize
     if got.bytes == 0 {
         return Ok(None);
     }
-    if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "the other side says more than can be heard"));
+    if got.flags.contains(ReturnFlags::TRUNC) {
+        return Err(more_than_can_be_heard());
     }
-    Ok(Some((got.bytes, fds)))
+    let is_cut = got.flags.contains(ReturnFlags::CTRUNC);
+    if is_cut {
+        fds.clear();
+    }
+    Ok(Some(Received { len: got.bytes, fds, is_cut }))
 }
 
 #[cfg(all(test, not(loom)))]
