@@ -5,7 +5,7 @@ use buffer::keeper::message::{self, Message, PROTOCOL, WantedReader};
 use buffer::keeper::policy::{Policy, Reach};
 use buffer::keeper::server::{Keeper, RingOptions};
 use buffer::ring::memory::Geometry;
-use buffer::ring::{From, OnFull, RingKind, Signalling};
+use buffer::ring::{From, Nothing, OnFull, RingKind, Signalling};
 use buffer::shared::segment::Pages;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io::{self, Write};
@@ -170,10 +170,15 @@ const SOMEBODY: u32 = 54_321;
 
 /// Runs as this user, of this group alone, in a thread that ends with it.
 fn as_user<T: Send>(user: u32, group: u32, work: impl FnOnce() -> T + Send) -> T {
+    as_user_in(user, group, &[], work)
+}
+
+/// The same in these groups as well.
+fn as_user_in<T: Send>(user: u32, group: u32, groups: &[libc::gid_t], work: impl FnOnce() -> T + Send) -> T {
     let change = move || {
-        // SAFETY: changes this thread alone; there is no list of groups.
+        // SAFETY: changes this thread alone; the list has as many groups as is said.
         let changed = unsafe {
-            libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()) == 0
+            libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) == 0
                 && libc::syscall(libc::SYS_setresgid, group, group, group) == 0
                 && libc::syscall(libc::SYS_setresuid, user, user, user) == 0
         };
@@ -229,4 +234,25 @@ fn readers_of_others_leave_places_for_the_rings_own_user() {
     let others = as_user(NOBODY, NOBODY, || std::iter::repeat_with(read).map_while(Result::ok).collect::<Vec<_>>());
     let own: Vec<_> = std::iter::repeat_with(read).map_while(Result::ok).collect();
     assert_eq!((others.len(), own.len()), (48, 16));
+}
+
+#[test]
+fn a_writer_that_dies_between_two_sizes_leaves_nobody_waiting() {
+    let kept = Kept::new();
+    let writer = kept.client();
+    message::send(&writer.0, &Message::OpenWriter, &[]).unwrap();
+    // Its end of the line, which somebody else has as well: only the keeper knows of its death.
+    let line = message::receive(&writer.0).unwrap().unwrap().1;
+    assert_eq!(writer.call(Message::Mapped), Message::Sealed);
+    let mut reader = kept.named.open_reader(OnFull::Overwrite, From::Next, Some(Instant::now() + LONG)).unwrap();
+    message::send(&writer.0, &Message::Resize(Geometry::new(RingKind::D, 8192, 0)), &[]).unwrap();
+    loop {
+        // News of the reader come first.
+        if let (Message::Writer(..), _) = message::receive(&writer.0).unwrap().unwrap() {
+            break;
+        }
+    }
+    drop(writer);
+    assert_eq!(reader.reader().wait(Some(Instant::now() + LONG)), Err(Nothing::Retired));
+    drop(line);
 }

@@ -415,7 +415,8 @@ impl Keeper {
                 let _ = self.current.memory.segment().seal_for_readers();
             }
             self.current.stage = Stage::Over;
-            retire(&self.current.map.words);
+            // Also what it was leaving for another size and had not said the end of.
+            self.past.iter().chain([&self.current]).for_each(|generation| retire(&generation.map.words));
             self.serve_all_waiting();
         }
     }
