@@ -10,7 +10,7 @@ pub struct Peer {
     pub process: i32,
     /// Its user.
     pub user: u32,
-    /// Its group.
+    /// Its group; of a peer, of all its groups that of who made the ring, if it is in that.
     pub group: u32,
 }
 

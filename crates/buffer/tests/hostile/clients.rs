@@ -256,3 +256,20 @@ fn a_writer_that_dies_between_two_sizes_leaves_nobody_waiting() {
     assert_eq!(reader.reader().wait(Some(Instant::now() + LONG)), Err(Nothing::Retired));
     drop(line);
 }
+
+/// A member is who is in the group, whatever group it acts for now.
+#[test]
+fn members_of_the_group_are_all_who_are_in_it() {
+    if !is_root() {
+        return;
+    }
+    let policy = Policy { read: Reach::Group, ..Policy::default() };
+    let kept = Kept::with(policy, |path| {
+        std::fs::set_permissions(path.parent().unwrap(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    });
+    let ask = |groups: &'static [libc::gid_t]| {
+        as_user_in(NOBODY, NOBODY, groups, || kept.named.state().map(drop).map_err(|error| error.kind()))
+    };
+    assert_eq!(ask(&[77, 0, 78]), Ok(()));
+    assert_eq!(ask(&[77, 78]), Err(io::ErrorKind::PermissionDenied));
+}

@@ -43,6 +43,9 @@ use std::path::{Path, PathBuf};
 /// may neither read nor write the ring has no more than another.
 pub const CLIENTS: usize = 256;
 
+/// No group has this number (chown(2)).
+const NO_GROUP: u32 = u32::MAX;
+
 /// Rings left for one of another size that are kept for who has to read them yet. Where somebody who holds is further
 /// behind, the next change of size is refused; who does not hold goes on in a younger one.
 pub const PAST: usize = 8;
@@ -284,8 +287,10 @@ impl Keeper {
                 return;
             }
         };
-        let Ok(peer) = peer::credentials(socket.as_fd()) else { return };
-        let peer = Peer { process: peer.pid, user: peer.uid, group: peer.gid };
+        let Ok(peer) = peer::of(socket.as_fd()) else { return };
+        // A member of the owner's group is one by whichever of its groups.
+        let group = if peer.groups.contains(&self.owner.group) { self.owner.group } else { NO_GROUP };
+        let peer = Peer { process: peer.process, user: peer.user, group };
         let standing = self.standing(peer);
         let most = match standing {
             Standing::Stranger => CLIENTS / 4,
