@@ -25,6 +25,8 @@ struct Connection {
     socket: OwnedFd,
     /// Who came and went, heard while something else was waited for.
     changes: Vec<Change>,
+    /// It asked to write: who comes and goes is for it to know.
+    writes: bool,
     /// Questions that were asked and not answered yet. A keeper answers in order, so that all but the last answer are to
     /// questions whose asker has given up.
     owed: u32,
@@ -51,6 +53,10 @@ fn invalid(text: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
+fn not_in_time() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the keeper does not answer in time")
+}
+
 impl Connection {
     fn open(path: &Path) -> io::Result<Connection> {
         Connection::open_until(path, None)
@@ -72,7 +78,7 @@ impl Connection {
             };
             io::Error::new(io::Error::from(error).kind(), told)
         })?;
-        let mut connection = Connection { socket, changes: Vec::new(), owed: 0 };
+        let mut connection = Connection { socket, changes: Vec::new(), writes: false, owed: 0 };
         match connection.call(&Message::Hello(PROTOCOL), deadline.or_else(at_once))? {
             (Message::Done, _) => Ok(connection),
             _ => Err(invalid("the keeper answers something else")),
@@ -112,12 +118,14 @@ impl Connection {
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if !self.readable(left)? {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "the keeper does not answer in time"));
+                return Err(not_in_time());
             }
             match self.hear()? {
                 Heard::Closed => return Err(io::Error::new(io::ErrorKind::NotConnected, "the ring's keeper is gone")),
                 Heard::Answer(Message::Refused(refusal, text), _) => return Err(refusal.to_error(text)),
                 Heard::Answer(answer, fds) => return Ok((answer, fds)),
+                // Who talks on and on does not answer either.
+                Heard::News if left.is_some_and(|left| left.is_zero()) => return Err(not_in_time()),
                 Heard::News => {}
             }
         }
@@ -128,7 +136,10 @@ impl Connection {
         Ok(match message::receive(&self.socket)? {
             None => Heard::Closed,
             Some((change @ (Message::Joined(_) | Message::Left(_)), fds)) => {
-                self.note(change, fds);
+                // Nobody else would ever ask for it.
+                if self.writes {
+                    self.note(change, fds);
+                }
                 Heard::News
             }
             Some((answer, fds)) => {
@@ -263,6 +274,7 @@ impl Named {
     /// Becomes its writer.
     pub fn open_writer(&self, signalling: Signalling) -> io::Result<NamedWriter> {
         let mut connection = Connection::open(&self.path)?;
+        connection.writes = true;
         let offer = connection.call(&Message::OpenWriter, at_once())?;
         let connection = Arc::new(Mutex::new(connection));
         let Given { writer, geometry, generation, held } = take_offer(&connection, offer, signalling)?;
