@@ -21,6 +21,10 @@ impl Locked for SharedSink {
         let is_kept = sink.is_kept();
         look(sink.writer(), is_kept)
     }
+
+    fn with_writer<T>(&self, look: impl FnOnce(&mut Writer) -> T) -> T {
+        look(locked(self).writer())
+    }
 }
 
 /// An eventfd: full, or empty when there is room.

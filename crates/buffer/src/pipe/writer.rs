@@ -3,7 +3,7 @@
 use super::foreign::Origin;
 use super::local::Local;
 use super::room::RoomPoller;
-use super::watch::writing::Wanted;
+use super::watch::writing::{Wanted, sleep_for_readers};
 use crate::descriptor::{Descriptor, WIRE_MAX};
 use crate::keeper::client::NamedWriter;
 use crate::keeper::server::FOREIGN_RINGS;
@@ -308,7 +308,11 @@ impl PipeWriter {
                 }
                 Ok(None) | Err(NotWritten::WouldBlock) => {
                     // However it ends, the next attempt says the same.
-                    let _ = writer.wait_for_room(room, None);
+                    if writer.wait_for_room(room, Some(Instant::now())) == Err(NotWritten::WouldBlock) {
+                        drop(sink);
+                        sleep_for_readers(&self.sink, |writer| writer.sleep_needs(room));
+                        sink = locked(&self.sink);
+                    }
                 }
             }
         }
@@ -408,13 +412,16 @@ impl PipeWriter {
         };
         named.writer().flush();
         if let Some(last) = self.forwarded_to.checked_sub(1) {
-            while named.writer().needed_by(last).is_some() {
+            while sink.writer().needed_by(last).is_some() {
                 if !self.blocking {
                     return Err(would_block());
                 }
-                named.writer().sleep_for_readers_of(last);
+                drop(sink);
+                sleep_for_readers(&self.sink, |writer| writer.needed_by(last));
+                sink = locked(&self.sink);
             }
         }
+        let Sink::Named(named) = &mut *sink else { return Err(io::ErrorKind::Unsupported.into()) };
         let outcome = named.resize(bytes, slots);
         drop(sink);
         if outcome.is_ok() {

@@ -781,3 +781,38 @@ fn many_blocks_at_a_time_are_read_wherever_they_lie() {
     while reader.copy_blocks_to(&mut got, usize::MAX).is_ok() {}
     assert!(got == [b"before", &expected[..]].concat());
 }
+
+#[test]
+fn who_forwarded_to_a_ring_is_not_kept_waiting_by_who_waits_to_write_to_it() {
+    let (_source, mut writer, mut reader) = pair(RingKind::D);
+    let (_sink, mut to, mut far) = pair(RingKind::D);
+    writer.write_all(b"forwarded").unwrap();
+    let seen = reader.peek().unwrap().unwrap();
+    reader.forward(&seen, &mut to).unwrap();
+    to.set_non_blocking(true);
+    while to.write_all(b"more").is_ok() {}
+    to.set_non_blocking(false);
+    let waits = std::thread::spawn(move || to.write_all(b"last").map(|()| to));
+    reader.set_non_blocking(true);
+    let (said, heard) = std::sync::mpsc::channel();
+    let looks = std::thread::spawn(move || {
+        // For as long as it takes the other thread to go to sleep, and longer.
+        let began = std::time::Instant::now();
+        while began.elapsed() < Duration::from_millis(200) {
+            let nothing = reader.peek().unwrap_err();
+            assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+        }
+        said.send(()).unwrap();
+        reader
+    });
+    let looked = heard.recv_timeout(Duration::from_secs(5));
+    far.set_non_blocking(true);
+    while !waits.is_finished() {
+        // Telling what it took, also where nothing more is there.
+        let _ = far.read(&mut [0; 16]);
+        far.tell();
+    }
+    waits.join().unwrap().unwrap();
+    looks.join().unwrap();
+    assert_eq!(looked, Ok(()));
+}
