@@ -285,9 +285,9 @@ impl Named {
     pub fn open_reader(&self, contract: OnFull, from: From, deadline: Option<Instant>) -> io::Result<NamedReader> {
         let waits = deadline.is_none_or(|deadline| deadline > Instant::now());
         let asking = self.ask(contract, from, waits)?;
-        // Who does not wait is refused at once.
+        // Who does not wait is refused at once, by a keeper that is not stopped.
         asking
-            .answer(deadline.filter(|_| waits))?
+            .answer(if waits { deadline } else { at_once() })?
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "nobody writes this ring"))
     }
 

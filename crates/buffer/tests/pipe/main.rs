@@ -816,3 +816,31 @@ fn who_forwarded_to_a_ring_is_not_kept_waiting_by_who_waits_to_write_to_it() {
     looks.join().unwrap();
     assert_eq!(looked, Ok(()));
 }
+
+#[test]
+fn a_reader_that_must_not_wait_is_not_cloned_by_waiting_for_a_writer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ring.sock");
+    let geometry = Geometry::new(RingKind::D, 4096, 16);
+    let options =
+        RingOptions { geometry, pages: Pages::Normal, policy: Policy::default(), hold: None, keep_open: true };
+    let mut keeper = Keeper::create(&path, options).unwrap();
+    let keeping = std::thread::spawn(move || keeper.run());
+    let name = path.to_str().unwrap().to_owned();
+    let writer = OpenOptions::new().write(&name).unwrap();
+    let mut reader = OpenOptions::new().read(&name).unwrap();
+    drop(writer);
+    reader.set_non_blocking(true);
+    let (said, heard) = std::sync::mpsc::channel();
+    let cloning = std::thread::spawn(move || {
+        let began = std::time::Instant::now();
+        // The keeper may not know yet that the writer is gone.
+        while reader.try_clone().is_ok() && began.elapsed() < Duration::from_secs(5) {}
+        said.send(reader.try_clone().map(drop).map_err(|error| error.kind())).unwrap();
+    });
+    let refused = heard.recv_timeout(Duration::from_secs(5));
+    Named::at(&name).unwrap().remove().unwrap();
+    keeping.join().unwrap().unwrap();
+    cloning.join().unwrap();
+    assert_eq!(refused, Ok(Err(io::ErrorKind::WouldBlock)));
+}
