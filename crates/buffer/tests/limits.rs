@@ -47,6 +47,16 @@ impl Drop for Few {
     }
 }
 
+fn options() -> RingOptions {
+    RingOptions {
+        geometry: Geometry::new(RingKind::D, 4096, 16),
+        pages: Pages::Normal,
+        policy: Policy::default(),
+        hold: None,
+        keep_open: true,
+    }
+}
+
 /// A keeper in a thread of its own, which root makes nobody's: root is not held to the system's limits.
 struct Kept {
     named: Named,
@@ -59,14 +69,7 @@ impl Kept {
     fn new() -> Kept {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ring.sock");
-        let options = RingOptions {
-            geometry: Geometry::new(RingKind::D, 4096, 16),
-            pages: Pages::Normal,
-            policy: Policy::default(),
-            hold: None,
-            keep_open: true,
-        };
-        let mut keeper = Keeper::create(&path, options).unwrap();
+        let mut keeper = Keeper::create(&path, options()).unwrap();
         let named = Named::at(path.to_str().unwrap()).unwrap();
         let keeper = std::thread::spawn(move || {
             // SAFETY: setresuid of this thread alone; it is not allowed to who is nobody already.
@@ -179,5 +182,38 @@ fn a_reader_that_had_no_files_for_the_next_ring_is_told_so_and_does_not_wait_for
     let again = reader.next_generation(soon()).map_err(|error| error.kind());
     assert_ne!(again, Err(io::ErrorKind::TimedOut), "it was answered already");
     kept.end();
+    drop(few);
+}
+
+#[test]
+fn whichever_file_a_ring_lacks_nothing_is_left_of_it() {
+    let few = Few::new(64);
+    let folder = tempfile::tempdir().unwrap();
+    let left = || std::fs::read_dir(folder.path()).unwrap().map(|one| one.unwrap().file_name()).collect::<Vec<_>>();
+    let path = folder.path().join("ring.sock");
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let mut failures = 0;
+    for free in 0.. {
+        let mut all = Vec::new();
+        while let Ok(one) = null.try_clone() {
+            all.push(one);
+        }
+        all.truncate(all.len() - free);
+        let made = Keeper::create(&path, options());
+        drop(all);
+        if let Ok(mut keeper) = made {
+            keeper.remove();
+            break;
+        }
+        failures += 1;
+        assert_eq!(left(), [""; 0], "with {free} files");
+    }
+    assert!(failures > 3, "{failures}");
+    // Nor of one whose name is taken, or too long.
+    let taken = folder.path().join("taken");
+    std::fs::write(&taken, "somebody's").unwrap();
+    assert!(Keeper::create(&taken, options()).is_err());
+    assert!(Keeper::create(&folder.path().join("x".repeat(120)), options()).is_err());
+    assert_eq!(left(), ["taken"]);
     drop(few);
 }

@@ -163,7 +163,15 @@ impl Keeper {
         }
         // Who may talk to the keeper at all; who may do what is checked for each message.
         let mode = if options.policy.farthest() >= Reach::Group { 0o666 } else { 0o600 };
-        let Claimed { listener, lock } = claim(path, mode)?;
+        let claimed = claim(path, mode)?;
+        let current = match Generation::make(&options, 1) {
+            Ok(current) => current,
+            Err(error) => {
+                give_up(path, claimed);
+                return Err(error);
+            }
+        };
+        let Claimed { listener, lock } = claimed;
         // No client has files to give: what comes would be the keeper's to close, which may take as long as a client likes.
         packets::take_no_files(&listener);
         let owner = policy::Peer {
@@ -171,7 +179,6 @@ impl Keeper {
             user: rustix::process::geteuid().as_raw(),
             group: rustix::process::getegid().as_raw(),
         };
-        let current = Generation::make(&options, 1)?;
         let mut keeper = Keeper {
             path: path.to_owned(),
             listener,

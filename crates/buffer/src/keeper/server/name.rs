@@ -47,16 +47,31 @@ pub struct Claimed {
 }
 
 /// Listens at a path with nobody else doing so, in place of whoever was killed there; `mode` says whom the socket lets in.
+/// Where that fails nothing is left.
 pub fn claim(path: &Path, mode: u32) -> io::Result<Claimed> {
     let lock = lock(path)?;
+    match listen(path, mode) {
+        Ok(listener) => Ok(Claimed { listener, lock }),
+        Err(error) => {
+            let _ = std::fs::remove_file(lock_path(path));
+            Err(error)
+        }
+    }
+}
+
+fn listen(path: &Path, mode: u32) -> io::Result<OwnedFd> {
     // Nobody keeps it: what lies there is what a killed keeper left.
     remove_socket(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-    rustix::net::listen(&listener, 64)?;
-    Ok(Claimed { listener, lock })
+    let listens = std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+        .and_then(|()| Ok(rustix::net::listen(&listener, 64)?));
+    if let Err(error) = listens {
+        let _ = std::fs::remove_file(path);
+        return Err(error);
+    }
+    Ok(listener)
 }
 
 /// Gives a claimed name up: whoever comes next may claim it.
