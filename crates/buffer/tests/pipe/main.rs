@@ -844,3 +844,30 @@ fn a_reader_that_must_not_wait_is_not_cloned_by_waiting_for_a_writer() {
     cloning.join().unwrap();
     assert_eq!(refused, Ok(Err(io::ErrorKind::WouldBlock)));
 }
+
+/// The kernel lets nobody sleep on more than 128 words.
+#[test]
+fn who_forwarded_to_many_rings_sleeps_until_they_are_read() {
+    let (_source, mut writer, mut reader) = pair(RingKind::D);
+    let mut sinks: Vec<_> = (0..140).map(|_| pair(RingKind::D)).collect();
+    writer.write_all(b"for all").unwrap();
+    let seen = reader.peek().unwrap().unwrap();
+    let mut to: Vec<&mut PipeWriter> = sinks.iter_mut().map(|(_, writer, _)| writer).collect();
+    reader.tee(&seen, &mut to).unwrap();
+    let drains = std::thread::spawn(move || {
+        reader.drain().unwrap();
+        // SAFETY: there is room for a time.
+        unsafe {
+            let mut time: libc::timespec = std::mem::zeroed();
+            assert_eq!(libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time), 0);
+            Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+        }
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    for (_, _, far) in &mut sinks {
+        assert_eq!(far.read(&mut [0; 16]).unwrap(), 7);
+        far.tell();
+    }
+    let spent = drains.join().unwrap();
+    assert!(spent < Duration::from_millis(250), "{spent:?} of half a second");
+}
