@@ -64,6 +64,8 @@ fn listen(path: &Path, mode: u32) -> io::Result<OwnedFd> {
     remove_socket(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    // No client has files to give: what comes would be ours to close, which may take as long as a client likes.
+    crate::shared::packets::take_no_files(&listener);
     rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
     let listens = std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
         .and_then(|()| Ok(rustix::net::listen(&listener, 64)?));
