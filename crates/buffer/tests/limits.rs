@@ -25,7 +25,7 @@ fn soon() -> Option<Instant> {
     Some(Instant::now() + LONG)
 }
 
-/// This process has so few file descriptors as long as this lives, and no other test runs.
+/// This process has so few file descriptors as long as this lives, and no other test runs: made first, it is dropped last.
 struct Few {
     before: Rlimit,
     _alone: MutexGuard<'static, ()>,
@@ -109,7 +109,7 @@ fn greet(socket: &OwnedFd, path: &Path) {
 
 #[test]
 fn a_keeper_without_files_lets_clients_wait_and_sleeps() {
-    let few = Few::new(64);
+    let _few = Few::new(64);
     let kept = Kept::new();
     let client = socket();
     let null = std::fs::File::open("/dev/null").unwrap();
@@ -126,13 +126,12 @@ fn a_keeper_without_files_lets_clients_wait_and_sleeps() {
     assert_eq!(answer, Message::Done);
     assert!(spent < Duration::from_millis(100), "{spent:?} of half a second");
     kept.end();
-    drop(few);
 }
 
 /// File descriptors on their way count for who sent them, all its rings together.
 #[test]
 fn clients_that_take_no_answers_cost_others_none() {
-    let few = Few::new(256);
+    let _few = Few::new(256);
     let kept = Kept::new();
     let mut writer = kept.named.open_writer(Signalling::Every).unwrap();
     let hostile: Vec<OwnedFd> = (0..4).map(|_| socket()).collect();
@@ -154,12 +153,11 @@ fn clients_that_take_no_answers_cost_others_none() {
     assert!(is_written, "its writer was let go");
     assert!(writer.wait_for_reader(soon()).unwrap());
     kept.end();
-    drop(few);
 }
 
 #[test]
 fn a_reader_that_had_no_files_for_the_next_ring_is_told_so_and_does_not_wait_for_it() {
-    let few = Few::new(64);
+    let _few = Few::new(64);
     let kept = Kept::new();
     let mut writer = kept.named.open_writer(Signalling::Every).unwrap();
     let mut reader = kept.named.open_reader(OnFull::Wait, From::Next, soon()).unwrap();
@@ -182,12 +180,11 @@ fn a_reader_that_had_no_files_for_the_next_ring_is_told_so_and_does_not_wait_for
     let again = reader.next_generation(soon()).map_err(|error| error.kind());
     assert_ne!(again, Err(io::ErrorKind::TimedOut), "it was answered already");
     kept.end();
-    drop(few);
 }
 
 #[test]
 fn whichever_file_a_ring_lacks_nothing_is_left_of_it() {
-    let few = Few::new(64);
+    let _few = Few::new(64);
     let folder = tempfile::tempdir().unwrap();
     let left = || std::fs::read_dir(folder.path()).unwrap().map(|one| one.unwrap().file_name()).collect::<Vec<_>>();
     let path = folder.path().join("ring.sock");
@@ -215,5 +212,27 @@ fn whichever_file_a_ring_lacks_nothing_is_left_of_it() {
     assert!(Keeper::create(&taken, options()).is_err());
     assert!(Keeper::create(&folder.path().join("x".repeat(120)), options()).is_err());
     assert_eq!(left(), ["taken"]);
-    drop(few);
+}
+
+/// A client says how large a ring is to be: what that takes is taken by who uses it, not by its keeper.
+#[test]
+fn a_keeper_takes_no_memory_for_what_is_not_written_yet() {
+    let _few = Few::new(64);
+    let kept = Kept::new();
+    let client = socket();
+    greet(&client, &kept.path);
+    let hear = || message::receive(&client).unwrap().unwrap();
+    assert_eq!(hear().0, Message::Done);
+    for (asked, ring_bytes) in
+        [(Message::OpenWriter, 4096), (Message::Resize(Geometry::new(RingKind::D, 64 << 20, 0)), 64 << 20)]
+    {
+        message::send(&client, &asked, &[]).unwrap();
+        let (offer, fds) = hear();
+        assert!(matches!(offer, Message::Writer(..)), "{offer:?}");
+        let stat = rustix::fs::fstat(&fds[0]).unwrap();
+        assert!(stat.st_size >= ring_bytes && stat.st_blocks * 512 <= 16384, "{} bytes", stat.st_blocks * 512);
+        message::send(&client, &Message::Mapped, &[]).unwrap();
+        assert_eq!(hear().0, Message::Sealed);
+    }
+    kept.end();
 }

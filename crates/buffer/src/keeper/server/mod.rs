@@ -426,7 +426,7 @@ impl Keeper {
             }
             self.current.stage = Stage::Over;
             // Also what it was leaving for another size and had not said the end of.
-            self.past.iter().chain([&self.current]).for_each(|generation| retire(&generation.map.words));
+            self.past.iter().chain([&self.current]).for_each(|generation| retire(&generation.words));
             self.serve_all_waiting();
         }
     }
@@ -447,7 +447,7 @@ impl Keeper {
 
     /// How it is.
     pub fn state(&self) -> RingState {
-        let words = &self.current.map.words;
+        let words = &self.current.words;
         let counts = &words.counts.0;
         let readers = self.current.readers.iter().map(|(serial, reader)| {
             let slot = &words.slots[reader.slot];
