@@ -11,7 +11,7 @@
 //! - [`forward`] — blocks from one ring to others; who waits for whom.
 //! - [`foreign`] — the buffer fault: bytes that lie in another ring than their descriptor.
 //! - [`poll`] — a file descriptor for poll(2) and epoll(7) that says that there is something to read; `room`, that there is
-//!   room to write; [`watch`] — what the threads behind both do.
+//!   room to write; [`watch`] — what the threads behind both do, `thread` how they end.
 //! - [`local`] — rings within this process, without a keeper's socket.
 //! - [`mod@file`] — a file read as if it were a ring.
 //!
@@ -24,6 +24,7 @@ pub mod local;
 pub mod poll;
 pub mod reader;
 mod room;
+mod thread;
 pub mod watch;
 pub mod writer;
 
