@@ -488,3 +488,19 @@ fn a_write_to_a_stream_with_room_for_a_part_ends_at_its_deadline() {
         drop(reader);
     }
 }
+
+#[test]
+fn more_of_a_ring_than_there_is_is_all_of_it() {
+    let (mut ring, mut writer) = ring(RingKind::D, Signalling::default());
+    let mut reader = ring.attach(OnFull::Wait, None, From::Next).unwrap();
+    for bytes in [BYTES + 1, 1 << 63, (1 << 63) + 1, u64::MAX] {
+        assert!(writer.set_deck(Deck::Bytes(bytes)));
+        assert_eq!(writer.layout().deck(), Some((BYTES, BYTES)), "{bytes}");
+        assert!(writer.set_deck(Deck::Auto { least: bytes }));
+        for _ in 0..4 * BYTES / 16 {
+            writer.try_write(Descriptor::default(), &[7; 16]).unwrap();
+            assert_eq!(read(&mut reader, 16).unwrap(), [7; 16]);
+        }
+        assert_eq!(writer.layout().deck(), Some((BYTES, BYTES)), "{bytes}");
+    }
+}
