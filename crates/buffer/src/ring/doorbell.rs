@@ -64,12 +64,19 @@ pub fn light() {
     full();
 }
 
-/// The side that is about to sleep: as if every registered process ran a full fence now, this one included.
-pub fn heavy() {
+/// The side that is about to sleep: as if every registered process ran a full fence now, this one included. Says whether
+/// they did: where this process may not ask for it (a sandbox), a wake-up may be missed, and it must [look](LOOK) again.
+#[must_use]
+pub fn heavy() -> bool {
     full();
     #[cfg(not(loom))]
-    let _ = membarrier(libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+    return membarrier(libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED);
+    #[cfg(loom)]
+    true
 }
+
+/// How often to look where nobody may ring.
+pub const LOOK: Duration = Duration::from_millis(5);
 
 /// Lets other processes run fences for this one; `false` where the system cannot, and [`full`] must be used.
 #[cfg(not(loom))]

@@ -585,12 +585,17 @@ impl<L: Layout> Reader<L> {
         let bell = self.words.slots[self.slot].bell.load(Ordering::Relaxed);
         let wait = &self.page.wait.0.wait;
         let batched = self.words.writer.0.signalling.load(Ordering::Relaxed) != Signalling::Every.code();
+        let mut is_met = true;
         if timed {
             wait.store(TIMED, Ordering::Relaxed);
             doorbell::full();
         } else {
             wait.store(ASLEEP, Ordering::Relaxed);
-            if batched { doorbell::heavy() } else { doorbell::full() }
+            if batched {
+                is_met = doorbell::heavy();
+            } else {
+                doorbell::full();
+            }
         }
         // The words that make a look worthwhile, looked at after it was said that we sleep.
         let words = &self.words;
@@ -601,10 +606,11 @@ impl<L: Layout> Reader<L> {
         } || words.writer.0.ended.load(Ordering::Relaxed) != 0
             || words.keeper.0.retired.load(Ordering::Relaxed) != 0;
         if !awake {
-            let longest = match (timed, &self.line) {
-                (true, _) => Some(self.patience.latency),
-                (false, Some(_)) => Some(lifeline::LOOK),
-                (false, None) => None,
+            let longest = match (timed, is_met, &self.line) {
+                (true, ..) => Some(self.patience.latency),
+                (false, false, _) => Some(doorbell::LOOK),
+                (false, true, Some(_)) => Some(lifeline::LOOK),
+                (false, true, None) => None,
             };
             let timeout = match (left, longest) {
                 (Some(left), Some(longest)) => Some(left.min(longest)),

@@ -31,8 +31,10 @@ impl Sleeper {
         let wait = &self.page.wait.0.wait;
         wait.store(ASLEEP, Ordering::Relaxed);
         // Whether the writer's fences are light or full, this one meets them.
-        doorbell::heavy();
+        let is_met = doorbell::heavy();
         if !self.is_due() {
+            let soon = if is_met { None } else { Instant::now().checked_add(doorbell::LOOK) };
+            let deadline = [deadline, soon].into_iter().flatten().min();
             let mut words = vec![(bell, seen)];
             words.extend_from_slice(others);
             wait_any(&words, deadline);
@@ -65,9 +67,6 @@ pub struct Needed {
     pub(super) hold: Option<Duration>,
 }
 
-/// How often a reader that does not ring is looked at.
-const LOOK: Duration = Duration::from_millis(5);
-
 impl Needed {
     /// The word to sleep on, and the value it has while nothing changes.
     pub fn word(&self) -> (&AtomicU32, u32) {
@@ -76,7 +75,7 @@ impl Needed {
 
     /// When to look again even if nobody has rung.
     pub fn deadline(&self) -> Option<Instant> {
-        let longest = if self.rings { self.has_line.then_some(lifeline::LOOK) } else { Some(LOOK) };
+        let longest = if self.rings { self.has_line.then_some(lifeline::LOOK) } else { Some(doorbell::LOOK) };
         [longest, self.hold].into_iter().flatten().min().and_then(|longest| Instant::now().checked_add(longest))
     }
 

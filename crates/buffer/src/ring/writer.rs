@@ -239,10 +239,12 @@ impl<L: Layout> Writer<L> {
     /// Writes a block of these bytes if there is room. Only length, class, time, wire length and flags of `about` count.
     #[inline(always)]
     pub fn try_write(&mut self, about: Descriptor, bytes: &[u8]) -> Result<(), NotWritten> {
-        let claim = self.room_for(bytes.len() as u64)?;
+        // A descriptor says no more, however large the ring is.
+        let len = u32::try_from(bytes.len()).map_err(|_| NotWritten::TooLong)?;
+        let claim = self.room_for(u64::from(len))?;
         self.begin(&claim);
         self.payload.copy_in(claim.pos, bytes);
-        let block = Descriptor { pos: claim.pos, len: bytes.len() as u32, ..ours(about) };
+        let block = Descriptor { pos: claim.pos, len, ..ours(about) };
         self.finish(&claim, &block);
         Ok(())
     }
@@ -307,7 +309,7 @@ impl<L: Layout> Writer<L> {
 
     /// Writes as many of these bytes as there is room for: for streams.
     pub fn try_write_some(&mut self, bytes: &[u8]) -> Result<usize, NotWritten> {
-        let mut len = bytes.len().min(self.layout.units() as usize);
+        let mut len = bytes.len().min(self.layout.units() as usize).min(u32::MAX as usize);
         if len == 0 {
             return Ok(0);
         }
