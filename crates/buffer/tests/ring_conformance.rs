@@ -180,6 +180,32 @@ fn who_holds_too_long_is_demoted_and_told() {
     }
 }
 
+/// Else it would have the ring for as long as it lives, a block for each limit.
+#[test]
+fn who_takes_a_block_now_and_then_is_demoted_too() {
+    for kind in RingKind::ALL {
+        for contract in [OnFull::Wait, OnFull::DropNewest] {
+            let (mut ring, mut writer) = ring(kind, Signalling::default());
+            let mut drips = ring.attach(contract, Some(Duration::from_millis(50)), From::Next).unwrap();
+            let (mut written, mut looked) = (0, Instant::now());
+            let until = Some(Instant::now() + Duration::from_secs(5));
+            while writer.counters().demoted == 0 {
+                assert!(Some(Instant::now()) < until, "{kind:?} {contract:?}: it holds the ring for ever");
+                let shortly = Some(Instant::now() + Duration::from_millis(1));
+                if writer.write(Descriptor::default(), &block(written), shortly).is_ok() {
+                    written += 1;
+                }
+                if looked.elapsed() >= Duration::from_millis(30) {
+                    let _ = read(&mut drips, 100);
+                    drips.tell();
+                    looked = Instant::now();
+                }
+            }
+            assert_eq!(drips.contract(), OnFull::Overwrite);
+        }
+    }
+}
+
 #[test]
 fn the_oldest_that_is_there_can_be_read_by_who_comes_late() {
     for kind in RingKind::ALL {

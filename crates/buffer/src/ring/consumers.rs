@@ -49,7 +49,7 @@ struct Consumer {
     contract: OnFull,
     /// Its position as last believed.
     position: u64,
-    /// Since when, and at which position, it has been holding a full ring.
+    /// Since when it has been holding a full ring, and up to where it must get to have let go of it.
     holding: Option<(Instant, u64)>,
     /// Its group step as last believed.
     stamp: u64,
@@ -209,27 +209,25 @@ impl Consumers {
     }
 
     /// Demotes who has stood in the way for longer than it may: it becomes an Overwrite reader, and finds that out by its
-    /// place. Says whether somebody was.
+    /// place. Its time begins anew when it has taken an eighth of what it held: less is taken by none that reads, and one
+    /// that moved a unit in time, again and again, would have the ring. Says whether somebody was.
     #[cold]
     pub fn demote(&mut self, words: &RingWords, head: u64, fits: impl Fn(u64) -> bool) -> bool {
         let mut any = false;
         let now = Instant::now();
         for consumer in &mut self.all {
+            consumer.holding = consumer.holding.filter(|(_, goal)| consumer.position < *goal);
             let (true, Some(limit)) = (consumer.contract.holds() && !fits(consumer.position), consumer.reader.hold)
             else {
-                consumer.holding = None;
                 continue;
             };
-            match consumer.holding {
-                Some((since, at)) if at == consumer.position => {
-                    if now.duration_since(since) >= limit {
-                        consumer.contract = OnFull::Overwrite;
-                        words.slots[consumer.reader.slot].contract.store(consumer.contract.code(), Ordering::Relaxed);
-                        self.demoted += 1;
-                        any = true;
-                    }
-                }
-                _ => consumer.holding = Some((now, consumer.position)),
+            let goal = consumer.position + (head - consumer.position).div_ceil(8);
+            let (since, _) = *consumer.holding.get_or_insert((now, goal));
+            if now.duration_since(since) >= limit {
+                consumer.contract = OnFull::Overwrite;
+                words.slots[consumer.reader.slot].contract.store(consumer.contract.code(), Ordering::Relaxed);
+                self.demoted += 1;
+                any = true;
             }
         }
         if any {

@@ -63,7 +63,8 @@ impl std::str::FromStr for OnFull {
     }
 }
 
-/// How long a reader may hold a full ring before it is demoted to Overwrite, and told. `None`: as long as it lives.
+/// How long a reader may hold a full ring, and take less than an eighth of it, before it is demoted to Overwrite, and told.
+/// `None`: as long as it lives.
 pub type Hold = Option<Duration>;
 
 /// When a writer wakes readers that sleep.
