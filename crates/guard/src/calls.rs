@@ -54,6 +54,11 @@ const OLDER_RUNTIME: &[libc::c_long] = &[libc::SYS_time];
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER_RUNTIME: &[libc::c_long] = &[];
 
+/// What is done with descriptors: Rust's library looks whether one is open before it closes it, and makes copies; memory is
+/// sealed. Not who is signalled when one is ready.
+const DESCRIPTORS: [libc::c_int; 6] =
+    [libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_DUPFD_CLOEXEC, libc::F_ADD_SEALS, libc::F_GET_SEALS];
+
 /// What the kernel told this process when it began: where the clock can be read without a call.
 const PR_GET_AUXV: u64 = 0x4155_5856;
 
@@ -104,7 +109,7 @@ pub struct Calls(BTreeMap<libc::c_long, Vec<Vec<Argument>>>);
 
 impl Calls {
     /// What any program of ours calls. It makes threads, but no process and no namespace, and nothing executable; it looks at
-    /// its limits, and sets none; it signals none but itself.
+    /// its limits, and sets none; it signals none but itself, nor has the kernel do so.
     pub fn of_any_program() -> Calls {
         let namespaces = libc::CLONE_NEWNS
             | libc::CLONE_NEWCGROUP
@@ -123,6 +128,8 @@ impl Calls {
                 libc::SYS_prctl,
                 [vec![Argument::is(0, libc::PR_SET_NAME as u32)], vec![Argument::is(0, PR_GET_AUXV as u32)]],
             )
+            .and_if(libc::SYS_fcntl, DESCRIPTORS.map(|command| vec![Argument::is(1, command as u32)]))
+            .and_if(libc::SYS_fcntl, [vec![Argument::is(1, libc::F_SETFL as u32), Argument::bits(2, libc::O_ASYNC, 0)]])
             // 0: of this process.
             .and_if(libc::SYS_prlimit64, [vec![Argument::is(0, 0), Argument::is_null(2)]])
             // What a process sends itself when it gives up.
@@ -193,7 +200,7 @@ mod tests {
             crate::keep_capabilities(rustix::thread::CapabilitySet::empty()).ok()?;
             let read = Argument::bits(2, libc::O_ACCMODE, libc::O_RDONLY);
             let calls = Calls::of_any_program()
-                .and(&[libc::SYS_read, libc::SYS_close, libc::SYS_fcntl])
+                .and(&[libc::SYS_read, libc::SYS_close])
                 .and_if(libc::SYS_openat, [vec![read, Argument::is_null(3)]]);
             calls.confine("what it calls").held.map_err(|error| eprintln!("skipped: {error}")).ok()?;
             let kind = |error: std::io::Error| error.kind();

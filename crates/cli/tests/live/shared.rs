@@ -457,6 +457,42 @@ fn a_hostile_client_of_the_same_user_hurts_nobody() {
 }
 
 #[test]
+fn who_runs_it_is_confined_in_all_its_threads_and_looks_up_names_all_the_same() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(None);
+    let by_name = "ethernet D | bpf \"udp port domain and not ip proto ospf and not host localhost\" | udp | count";
+    let running = start(&net, &[by_name, by_name, "ethernet D | http | count"]);
+    let state = &net.state()["shared"][0];
+    let confined = state["confined"].as_str().unwrap();
+    let mut threads = 0;
+    for thread in std::fs::read_dir(format!("/proc/{}/task", state["process"])).unwrap().flatten() {
+        let status = std::fs::read_to_string(thread.path().join("status")).unwrap();
+        let has = |line: &str| assert!(status.contains(line), "{line}: {status}");
+        has("NoNewPrivs:\t1\n");
+        has("CapEff:\t0000000000000000\n");
+        has("CapPrm:\t0000000000000000\n");
+        assert_eq!(status.contains("Seccomp:\t2\n"), confined.contains("seccomp"), "{status}");
+        threads += 1;
+    }
+    assert!(threads >= 5, "{threads}: who answers, two prefixes, two rings");
+    let known = std::fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail").unwrap_or_default();
+    assert_eq!(confined.contains("seccomp"), known.contains("errno"), "{confined}");
+    if !confined.contains("seccomp") || !confined.contains("Landlock") {
+        eprintln!("skipped: this kernel confines it only to {confined}");
+    }
+    let shown: Vec<_> = shared(&net).into_values().map(|(_, readers)| readers).collect();
+    assert_eq!(shown, [2, 1]);
+    send_all(&net, &(0..100).map(|number| datagram(number, 53, 100)).collect::<Vec<_>>());
+    for (running, counted) in running.into_iter().zip([100, 100, 0]) {
+        let output = running.interrupt();
+        succeeded(&output);
+        assert_eq!(count_of(&output), counted);
+    }
+}
+
+#[test]
 fn a_user_without_rights_shares_with_itself_alone() {
     if !may_make_networks() {
         return;
@@ -491,7 +527,7 @@ fn a_user_without_rights_shares_with_itself_alone() {
         has("NoNewPrivs:\t1");
     }
     // Its rings are for nobody else, and may be held by nobody.
-    let folder = net.path("streamline-65534");
+    let folder = net.path("streamline-65534/shared");
     let names = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let ring = names.into_iter().find(|name| name.ends_with(".ring")).map(|name| folder.join(name)).unwrap();
     for (user, options) in [(65534, vec!["on-full=wait"]), (65533, vec!["on-full=overwrite"])] {

@@ -7,7 +7,7 @@ use capture::codec::{In, Out};
 use filters::shared::Continuity;
 
 /// Version of these messages, of the headers of blocks, and of what the texts of prefixes mean.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Longest packet in bytes.
 pub const MESSAGE_BYTES: usize = 64 << 10;
@@ -60,6 +60,8 @@ pub struct PrefixState {
 pub struct SharerState {
     /// Its process.
     pub process: i32,
+    /// What that is confined by, for people.
+    pub confined: String,
     /// What runs.
     pub prefixes: Vec<PrefixState>,
 }
@@ -117,7 +119,7 @@ impl Answer {
             Answer::Hello(version) => out.u8(1).u32(*version),
             Answer::Joined(place) => out.u8(2).u64(place.id).text(&place.ring).u8(place.continuity as u8),
             Answer::State(state) => {
-                out.u8(3).u32(state.process as u32);
+                out.u8(3).u32(state.process as u32).text(&state.confined);
                 for prefix in &state.prefixes {
                     let entry = encode_prefix(prefix);
                     if out.0.len() + entry.0.len() <= MESSAGE_BYTES {
@@ -148,7 +150,8 @@ impl Answer {
                 },
             }),
             3 => {
-                let mut state = SharerState { process: fields.u32()? as i32, prefixes: Vec::new() };
+                let (process, confined) = (fields.u32()? as i32, fields.text()?);
+                let mut state = SharerState { process, confined, prefixes: Vec::new() };
                 while !fields.is_empty() {
                     state.prefixes.push(decode_prefix(&mut fields)?);
                 }
@@ -205,7 +208,7 @@ mod tests {
         let answers = [
             Answer::Hello(1),
             Answer::Joined(place),
-            Answer::State(SharerState { process: 9, prefixes: vec![prefix] }),
+            Answer::State(SharerState { process: 9, confined: "all".into(), prefixes: vec![prefix] }),
             Answer::Refused("no".into()),
             Answer::Over(7, "gone".into()),
         ];
@@ -239,7 +242,8 @@ mod tests {
             lost: 0,
             readers: vec![(1, text); 3],
         };
-        let packet = Answer::State(SharerState { process: 1, prefixes: vec![one; 100] }).encode();
+        let packet =
+            Answer::State(SharerState { process: 1, prefixes: vec![one; 100], ..SharerState::default() }).encode();
         assert!(packet.len() <= MESSAGE_BYTES);
         let Some(Answer::State(state)) = Answer::decode(&packet) else { panic!("a state") };
         assert!((1..100).contains(&state.prefixes.len()));

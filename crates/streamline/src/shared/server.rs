@@ -7,6 +7,7 @@
 //! One thread listens and decides; each stage has a thread, each ring one that keeps it. Nothing a client says or does not
 //! read makes anybody wait.
 
+use super::confine;
 use super::protocol::{Answer, MESSAGE_BYTES, PROTOCOL, Place, PrefixState, Question, SharerState};
 use super::stage::{Base, Outlet, Stage};
 use crate::devices;
@@ -15,12 +16,15 @@ use buffer::keeper::place;
 use buffer::keeper::server::{Claimed, claim, clear_dead, give_up};
 use buffer::shared::{packets, peer};
 use filter::Output;
+use guard::CapabilitySet;
+use program::Compile;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::SocketFlags;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Clients at a time.
@@ -59,6 +63,10 @@ impl From<io::Error> for Trouble {
 /// A sharer.
 pub struct Server {
     daemon: PathBuf,
+    /// Of tcpdump text: loaded before no library can be.
+    compiler: Arc<dyn Compile>,
+    /// What holds of this process, for people.
+    confined: String,
     path: PathBuf,
     claimed: Option<Claimed>,
     groups: Vec<u32>,
@@ -85,10 +93,13 @@ struct Client {
 struct Gone;
 
 impl Server {
-    /// Listens where clients of the daemon at this socket look for it.
+    /// Listens where clients of the daemon at this socket look for it. Payload is parsed here: this thread and those it starts
+    /// keep no capability, nor can they get one again.
     pub fn listen(daemon: &Path) -> Result<Server, Trouble> {
+        guard::keep_capabilities(CapabilitySet::empty())?;
         let path = super::socket(daemon)?;
         if let Some(folder) = path.parent() {
+            place::make_folder(&place::folder())?;
             place::make_folder(folder)?;
         }
         let claimed = claim(&path, 0o600).map_err(|error| match error.kind() {
@@ -97,6 +108,8 @@ impl Server {
         })?;
         let server = Server {
             daemon: daemon.to_owned(),
+            compiler: Arc::new(libpcap::Lazy::new()),
+            confined: String::new(),
             path,
             claimed: Some(claimed),
             groups: super::groups()?,
@@ -108,6 +121,15 @@ impl Server {
         };
         server.clear_rings();
         Ok(server)
+    }
+
+    /// Gives up, for good, all that it does not need to serve; where the kernel has a guard not, it serves without.
+    pub fn confine(&mut self) {
+        // For what it says nobody has to know; where there is none, filters given as tcpdump text are refused later.
+        let _ = self.compiler.describe();
+        let Some(folder) = self.path.parent() else { return };
+        confine::make_for_user_alone();
+        self.confined = guard::describe("no capabilities", &confine::confine(folder));
     }
 
     /// The path of a ring.
@@ -283,7 +305,9 @@ impl Server {
             return Err(format!("{STAGES} prefixes run already"));
         }
         let output = Output::new(Box::new(io::sink()), false);
-        let session = Session::with_output(output).devices_at(devices::Place::Daemon(self.daemon.clone()));
+        let session = Session::with_output(output)
+            .devices_at(devices::Place::Daemon(self.daemon.clone()))
+            .compiler(Arc::clone(&self.compiler));
         let parts = session.prefixes_of(text).map_err(|error| error.to_string())?;
         if parts.last().is_none_or(|last| last != text) {
             return Err("it is not written as it must be to be the same for all".into());
@@ -387,6 +411,6 @@ impl Server {
                 });
             }
         }
-        SharerState { process: std::process::id() as i32, prefixes }
+        SharerState { process: std::process::id() as i32, confined: self.confined.clone(), prefixes }
     }
 }

@@ -14,9 +14,16 @@ pub(super) fn lock_path(path: &Path) -> PathBuf {
 /// A lock that says that a keeper of this name lives; the kernel lets go of it when that dies, however it dies.
 pub fn lock(path: &Path) -> io::Result<OwnedFd> {
     use rustix::fs::{FlockOperation, Mode, OFlags};
-    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let open = |access| {
+        let flags = access | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        rustix::fs::open(lock_path(path), flags, Mode::from_raw_mode(0o600))
+    };
     for _ in 0..LOCK_TRIES {
-        let lock = rustix::fs::open(lock_path(path), flags, Mode::from_raw_mode(0o600))?;
+        let lock = match open(OFlags::RDWR) {
+            // A process that may open no file for writing can lock all the same, unless the file is on NFS (flock(2)).
+            Err(rustix::io::Errno::PERM | rustix::io::Errno::ACCESS) => open(OFlags::RDONLY)?,
+            opened => opened?,
+        };
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => break,
@@ -50,7 +57,10 @@ pub fn claim(path: &Path, mode: u32) -> io::Result<Claimed> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    // Who makes everything for its user alone, by its umask, need not be permitted to change modes.
+    if std::fs::symlink_metadata(path)?.permissions().mode() & 0o777 != mode {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    }
     rustix::net::listen(&listener, 64)?;
     Ok(Claimed { listener, lock })
 }
