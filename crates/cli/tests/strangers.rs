@@ -80,3 +80,19 @@ fn who_does_not_answer_makes_nobody_wait_for_one_after_the_other() {
     request.kill().unwrap();
     request.wait().unwrap();
 }
+
+#[test]
+fn what_others_say_of_their_requests_is_not_for_the_terminal_to_obey() {
+    let at = tempfile::tempdir().unwrap();
+    let text = "pcap - | tcp | match \"\u{1b}[2J\" | count # \u{1b}]0;owned\u{7}\u{9b}2J";
+    let mut request = waiting_request(at.path(), text);
+    let listed = String::from_utf8(ps(at.path()).stdout).unwrap();
+    let nowhere = format!("p{}.nowhere", request.id());
+    let told = String::from_utf8(streamline(at.path()).args(["watch", &nowhere]).output().unwrap().stderr).unwrap();
+    assert!(listed.contains("| count #") && told.contains("given by"), "{listed}{told}");
+    for shown in [listed, told] {
+        assert!(!shown.contains(|c: char| c.is_control() && c != '\n'), "{shown:?}");
+    }
+    request.kill().unwrap();
+    request.wait().unwrap();
+}

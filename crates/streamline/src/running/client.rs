@@ -1,7 +1,7 @@
 //! The side of who asks: finds running requests, asks one something.
 
 use super::place;
-use super::protocol::{Answer, EdgeLine, Question, receive};
+use super::protocol::{Answer, EdgeLine, Question, RingPlace, receive};
 use buffer::shared::{packets, peer};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -153,6 +153,27 @@ fn speak(path: &Path, process: i32, question: &Question, patience: Duration) -> 
 fn answer(socket: &OwnedFd) -> io::Result<Answer> {
     let gone = || io::Error::new(io::ErrorKind::ConnectionRefused, "it has ended");
     let packet = receive(socket)?.ok_or_else(gone)?;
-    let answer = Answer::decode(&packet);
+    let answer = Answer::decode(&packet).map(for_people);
     answer.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it answers something else"))
+}
+
+/// The same without what a terminal obeys: who answers may be another user's process, and root's terminal shows it.
+fn for_people(answer: Answer) -> Answer {
+    let line = |text: String| text.replace(char::is_control, "\u{fffd}");
+    let lines = |text: String| text.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}");
+    match answer {
+        Answer::Edges(request, edges) => {
+            let clean = |edge: EdgeLine| EdgeLine {
+                name: line(edge.name),
+                number: line(edge.number),
+                label: line(edge.label),
+                ..edge
+            };
+            Answer::Edges(line(request), edges.into_iter().map(clean).collect())
+        }
+        Answer::Ring(ring) => Answer::Ring(RingPlace { number: line(ring.number), label: line(ring.label), ..ring }),
+        Answer::Replaced => Answer::Replaced,
+        Answer::Wrong(text) => Answer::Wrong(lines(text)),
+        Answer::Failed(text) => Answer::Failed(lines(text)),
+    }
 }
