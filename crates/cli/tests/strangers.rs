@@ -3,7 +3,8 @@
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -95,4 +96,61 @@ fn what_others_say_of_their_requests_is_not_for_the_terminal_to_obey() {
     }
     request.kill().unwrap();
     request.wait().unwrap();
+}
+
+/// What a process said that ends by itself, or is ended when it has not.
+fn end_within(command: &mut Command, time: Duration) -> Output {
+    let began = Instant::now();
+    let mut child = command.spawn().unwrap();
+    while child.try_wait().unwrap().is_none() && began.elapsed() < time {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+    child.wait_with_output().unwrap()
+}
+
+/// Two users without rights, and a place where both may make folders; none where this is not for us to try.
+fn victim_and_stranger() -> Option<([u32; 2], tempfile::TempDir)> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can be several users");
+        return None;
+    }
+    let at = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(at.path(), PermissionsExt::from_mode(0o1777)).unwrap();
+    Some(([65534, 65533], at))
+}
+
+#[test]
+fn a_folder_that_somebody_else_made_in_ones_name_is_not_believed() {
+    let Some(([victim, stranger], at)) = victim_and_stranger() else { return };
+    let folder = at.path().join(format!("streamline-{victim}"));
+    std::fs::create_dir(&folder).unwrap();
+    std::os::unix::fs::chown(&folder, Some(stranger), Some(stranger)).unwrap();
+    let as_user = |user: u32| {
+        let mut command = streamline(at.path());
+        command.uid(user).gid(user);
+        command
+    };
+    let ring = folder.join("diary.sock");
+    let mut create = as_user(stranger);
+    create.args(["pipe", "create"]).arg(&ring).args(["read=other", "write=other"]);
+    let created = create.output().unwrap();
+    assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
+    let is_refused = |mut command: Command| {
+        let output = end_within(&mut command, Duration::from_secs(10));
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains("belongs to somebody else"), "{told}");
+    };
+    for arguments in [&["write", "diary"][..], &["read", "diary"], &["ls"]] {
+        let mut command = as_user(victim);
+        command.arg("pipe").args(arguments);
+        is_refused(command);
+    }
+    // Who passes the prefixes of one's requests on is of the same user, wherever it listens.
+    let why = streamline::shared::client::Client::connect(&ring, "a test").err().unwrap();
+    assert_eq!(why.kind(), std::io::ErrorKind::PermissionDenied, "{why}");
+    // Its own user and whoever was told where it is may use it.
+    let removed = as_user(stranger).args(["pipe", "rm"]).arg(&ring).output().unwrap();
+    assert!(removed.status.success(), "{}", String::from_utf8_lossy(&removed.stderr));
 }

@@ -33,8 +33,14 @@ pub fn make_folder(folder: &Path) -> io::Result<()> {
     let user = rustix::process::geteuid().as_raw();
     let mode = if user == 0 { 0o755 } else { 0o700 };
     std::fs::DirBuilder::new().recursive(true).mode(mode).create(folder)?;
+    check_folder(folder)
+}
+
+/// Is this folder this user's? In `/tmp` anybody can make one in another's name, and listen there. An error of kind `NotFound`
+/// says that there is none.
+pub fn check_folder(folder: &Path) -> io::Result<()> {
     let found = std::fs::symlink_metadata(folder)?;
-    if !found.is_dir() || found.uid() != user {
+    if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() {
         return Err(io::Error::new(
             io::ErrorKind::PermissionDenied,
             format!("`{}` belongs to somebody else", folder.display()),
@@ -54,12 +60,18 @@ pub fn socket(name: &str) -> io::Result<PathBuf> {
             format!("`{name}` is no name for a ring: up to {NAME_BYTES} letters, digits, `.`, `_` and `-`"),
         ));
     }
-    Ok(folder().join(format!("{name}.sock")))
+    let folder = folder();
+    match check_folder(&folder) {
+        // That there is no ring is for others to say.
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(folder.join(format!("{name}.sock"))),
+    }
 }
 
 /// The names of the rings in this user's folder, in order.
 pub fn names() -> io::Result<Vec<String>> {
-    let entries = match std::fs::read_dir(folder()) {
+    let folder = folder();
+    let entries = match check_folder(&folder).and_then(|()| std::fs::read_dir(&folder)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };

@@ -70,7 +70,7 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
 /// Folders in which requests may be found: one's own; for root, those of every user, which are known by whose they are, so
 /// that each user has as many as there are places, whatever they make there.
 fn folders() -> Vec<PathBuf> {
-    let mut folders = vec![folder()];
+    let mut folders = Vec::from_iter(place::check_folder(&place::folder()).is_ok().then(folder));
     if rustix::process::geteuid().is_root() {
         let below = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
         let of_users = below(Path::new("/run/user")).map(|path| path.join("streamline"));

@@ -4,13 +4,13 @@ use super::protocol::{Answer, MESSAGE_BYTES, PROTOCOL, Place, Question, SharerSt
 use super::space::{Join, Joined};
 use buffer::pipe::{OpenOptions, PipeReader};
 use buffer::ring::OnFull;
-use buffer::shared::packets;
+use buffer::shared::{packets, peer};
 use filters::shared::inlet::Keeper;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::ffi::OsString;
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,10 +32,14 @@ struct Said {
 
 impl Client {
     /// Connects to the sharer that listens at `path`; `purpose` says to people what this client is for. An error of kind
-    /// `NotFound` or `ConnectionRefused` says that there is none, `UnexpectedEof` that it is about to end.
+    /// `NotFound` or `ConnectionRefused` says that there is none, `UnexpectedEof` that it is about to end, `PermissionDenied`
+    /// that it is somebody else's: what prefixes give would be what that one likes.
     pub fn connect(path: &Path, purpose: &str) -> io::Result<Client> {
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        if peer::of(socket.as_fd())?.user != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user's process listens there"));
+        }
         let client = Client { said: Mutex::new(Said { socket, over: Vec::new() }) };
         let version = env!("CARGO_PKG_VERSION").to_string();
         match client.ask(&Question::Hello(PROTOCOL, version, purpose.into()))? {
