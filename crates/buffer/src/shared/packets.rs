@@ -25,6 +25,20 @@ pub fn send(socket: impl AsFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Res
     Ok(())
 }
 
+/// socket(7), Linux 6.16: may file descriptors be sent there?
+const SO_PASSRIGHTS: libc::c_int = 83;
+
+/// Keeps file descriptors out of a socket, and out of those that are accepted from it: who sends some gets EPERM. For who
+/// expects none: the last to close a file waits for it (a connection with SO_LINGER, as long as its owner likes), and that
+/// is who finds it in a queue. An error where the kernel cannot.
+pub fn take_no_fds(socket: impl AsFd) -> io::Result<()> {
+    let (fd, no) = (socket.as_fd().as_raw_fd(), 0 as libc::c_int);
+    let bytes = size_of_val(&no) as libc::socklen_t;
+    // SAFETY: an int is read there, which lives.
+    let result = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, SO_PASSRIGHTS, (&raw const no).cast(), bytes) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Has the other side taken everything that was sent to it? File descriptors on their way are open until then, and count
 /// against who sent them.
 pub fn all_taken(socket: impl AsFd) -> io::Result<bool> {

@@ -128,6 +128,8 @@ impl Running {
         remove_socket(&path)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        // Where the kernel cannot, whoever sends some can make a thread wait.
+        let _ = packets::take_no_fds(&listener);
         rustix::net::bind(&listener, &SocketAddrUnix::new(&path)?)?;
         // It does not listen yet: nobody has connected before it was said who may.
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;

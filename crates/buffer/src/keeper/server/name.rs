@@ -1,6 +1,7 @@
 //! Whose a ring's name is: a lock beside its socket, which the kernel lets go of with the process that holds it, however
 //! that dies. Who has it may take away a socket that lies there, for nobody listens at it.
 
+use crate::shared::packets::take_no_fds;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -56,6 +57,8 @@ pub fn claim(path: &Path, mode: u32) -> io::Result<Claimed> {
     remove_socket(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    // Where the kernel cannot, whoever sends some can make the keeper wait.
+    let _ = take_no_fds(&listener);
     rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
     // Who makes everything for its user alone, by its umask, need not be permitted to change modes.
     if std::fs::symlink_metadata(path)?.permissions().mode() & 0o777 != mode {
