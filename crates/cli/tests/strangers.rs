@@ -154,3 +154,14 @@ fn a_folder_that_somebody_else_made_in_ones_name_is_not_believed() {
     let removed = as_user(stranger).args(["pipe", "rm"]).arg(&ring).output().unwrap();
     assert!(removed.status.success(), "{}", String::from_utf8_lossy(&removed.stderr));
 }
+
+#[test]
+fn who_shares_does_not_wait_for_ever_to_be_let_in() {
+    let at = tempfile::tempdir().unwrap();
+    let path = at.path().join("control");
+    let _silent = full(&path);
+    let (ended, has_ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || ended.send(streamline::shared::client::Client::connect(&path, "a test").err()));
+    let error = has_ended.recv_timeout(Duration::from_secs(20)).expect("it gives up").expect("nobody answers");
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{error}");
+}

@@ -7,6 +7,7 @@ use buffer::ring::OnFull;
 use buffer::shared::{packets, peer};
 use filters::shared::inlet::Keeper;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -36,7 +37,12 @@ impl Client {
     /// that it is somebody else's: what prefixes give would be what that one likes.
     pub fn connect(path: &Path, purpose: &str) -> io::Result<Client> {
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        // Who is stopped lets nobody in, once as many wait as may.
+        set_socket_timeout(&socket, Timeout::Send, Some(ANSWER))?;
+        match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
+            Err(rustix::io::Errno::AGAIN) => return Err(late()),
+            connected => connected?,
+        }
         if peer::of(socket.as_fd())?.user != rustix::process::geteuid().as_raw() {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user's process listens there"));
         }
@@ -64,7 +70,7 @@ impl Client {
         let deadline = Instant::now() + ANSWER;
         loop {
             match said.hear(deadline.saturating_duration_since(Instant::now()))? {
-                None => return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer in time")),
+                None => return Err(late()),
                 Some(Answer::Over(id, why)) => said.over.push((id, why)),
                 Some(answer) => return Ok(answer),
             }
@@ -106,6 +112,10 @@ impl Said {
             };
         }
     }
+}
+
+fn late() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "it does not answer in time")
 }
 
 fn unexpected() -> io::Error {
