@@ -165,3 +165,15 @@ fn who_shares_does_not_wait_for_ever_to_be_let_in() {
     let error = has_ended.recv_timeout(Duration::from_secs(20)).expect("it gives up").expect("nobody answers");
     assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{error}");
 }
+
+#[test]
+fn nobody_waits_for_ever_for_the_keeper_of_a_ring_to_let_it_in() {
+    let at = tempfile::tempdir().unwrap();
+    let path = at.path().join("ring.sock");
+    let _silent = full(&path);
+    let (ended, has_ended) = std::sync::mpsc::channel();
+    let named = buffer::keeper::client::Named::at(path.to_str().unwrap()).unwrap();
+    std::thread::spawn(move || ended.send(named.state().err()));
+    let error = has_ended.recv_timeout(Duration::from_secs(20)).expect("it gives up").expect("nobody answers");
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{error}");
+}
