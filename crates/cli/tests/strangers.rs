@@ -98,6 +98,52 @@ fn what_others_say_of_their_requests_is_not_for_the_terminal_to_obey() {
     request.wait().unwrap();
 }
 
+/// Processor time that a process has taken so far, in ticks (a hundredth of a second).
+fn ticks(process: i32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
+    fields.skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
+}
+
+/// A connection, as soon as somebody listens there.
+fn connected(path: &Path) -> OwnedFd {
+    let began = Instant::now();
+    loop {
+        let socket = socket(SocketFlags::empty());
+        match rustix::net::connect(&socket, &SocketAddrUnix::new(path).unwrap()) {
+            Ok(()) => return socket,
+            Err(error) => assert!(began.elapsed() < Duration::from_secs(20), "{error}"),
+        }
+    }
+}
+
+/// More connect there than the process has files for, which takes hardly any of its time; when they are gone, it answers.
+fn crowd(path: &Path) {
+    let first = connected(path);
+    let process = rustix::net::sockopt::socket_peercred(&first).unwrap().pid.as_raw_nonzero().get();
+    let crowd: Vec<OwnedFd> = (0..60).map(|_| connected(path)).collect();
+    let limit = std::fs::read_to_string(format!("/proc/{process}/limits")).unwrap();
+    let files = || std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().count();
+    let began = Instant::now();
+    while files() < 32 {
+        assert!(began.elapsed() < Duration::from_secs(20), "{} files, {limit}", files());
+    }
+    let before = ticks(process);
+    std::thread::sleep(Duration::from_secs(1));
+    let taken = ticks(process) - before;
+    assert!(taken < 25, "{taken} hundredths of a second in one");
+    drop((first, crowd));
+}
+
+/// The same with few files.
+fn with_few_files(at: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 32 && exec \"$0\" \"$@\"", PROGRAM]).args(arguments);
+    command.env_remove("XDG_RUNTIME_DIR").env("TMPDIR", at).current_dir(at);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
 /// What a process said that ends by itself, or is ended when it has not.
 fn end_within(command: &mut Command, time: Duration) -> Output {
     let began = Instant::now();
@@ -176,4 +222,43 @@ fn nobody_waits_for_ever_for_the_keeper_of_a_ring_to_let_it_in() {
     std::thread::spawn(move || ended.send(named.state().err()));
     let error = has_ended.recv_timeout(Duration::from_secs(20)).expect("it gives up").expect("nobody answers");
     assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{error}");
+}
+
+#[test]
+fn a_keeper_without_files_for_those_who_come_rests() {
+    let at = tempfile::tempdir().unwrap();
+    let path = at.path().join("ring.sock");
+    let path_text = path.to_str().unwrap();
+    assert!(with_few_files(at.path(), &["pipe", "create", path_text]).status().unwrap().success());
+    crowd(&path);
+    let named = buffer::keeper::client::Named::at(path_text).unwrap();
+    named.state().unwrap();
+    named.remove().unwrap();
+}
+
+#[test]
+fn who_runs_what_several_share_rests_without_files_for_those_who_come() {
+    let at = tempfile::tempdir().unwrap();
+    // Of a daemon that there is not; root's lies elsewhere, under a name that is this test's alone.
+    let daemon = at.path().join("no-daemon");
+    let path = streamline::shared::socket(&daemon).unwrap();
+    let path = match rustix::process::geteuid().is_root() {
+        true => path,
+        false => at
+            .path()
+            .join(format!("streamline-{}/shared", rustix::process::geteuid().as_raw()))
+            .join(path.file_name().unwrap()),
+    };
+    let mut sharer = with_few_files(at.path(), &["sharer", daemon.to_str().unwrap()]).spawn().unwrap();
+    let began = Instant::now();
+    while !path.exists() {
+        assert!(began.elapsed() < Duration::from_secs(20), "it does not listen");
+    }
+    crowd(&path);
+    streamline::shared::client::Client::connect(&path, "a test").unwrap().state().unwrap();
+    sharer.kill().unwrap();
+    sharer.wait().unwrap();
+    for left in [path.with_extension("lock"), path] {
+        std::fs::remove_file(left).unwrap();
+    }
 }

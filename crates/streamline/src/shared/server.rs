@@ -13,7 +13,7 @@ use super::stage::{Base, Outlet, Stage};
 use crate::devices;
 use crate::session::Session;
 use buffer::keeper::place;
-use buffer::keeper::server::{Claimed, claim, clear_dead, give_up};
+use buffer::keeper::server::{Claimed, Rest, claim, clear_dead, give_up};
 use buffer::shared::{packets, peer};
 use filter::Output;
 use guard::CapabilitySet;
@@ -69,6 +69,7 @@ pub struct Server {
     confined: String,
     path: PathBuf,
     claimed: Option<Claimed>,
+    rest: Rest,
     groups: Vec<u32>,
     clients: BTreeMap<u64, Client>,
     stages: Vec<Stage>,
@@ -112,6 +113,7 @@ impl Server {
             confined: String::new(),
             path,
             claimed: Some(claimed),
+            rest: Rest::default(),
             groups: super::groups()?,
             clients: BTreeMap::new(),
             stages: Vec::new(),
@@ -179,9 +181,10 @@ impl Server {
     /// Waits for something to do, does it.
     fn turn(&mut self) -> io::Result<()> {
         let Some(claimed) = &self.claimed else { return Ok(()) };
-        let mut polled = vec![PollFd::new(&claimed.listener, PollFlags::IN)];
+        let mut polled = vec![PollFd::new(&claimed.listener, self.rest.flags())];
         polled.extend(self.clients.values().map(|client| PollFd::new(&client.socket, PollFlags::IN)));
-        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };
+        let left = self.rest.left().map_or(LOOK, |left| left.min(LOOK));
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
         match rustix::event::poll(&mut polled, Some(&timeout)) {
             Err(rustix::io::Errno::INTR) => return Ok(()),
             result => result?,
@@ -204,7 +207,10 @@ impl Server {
     fn accept(&mut self) {
         let Some(claimed) = &self.claimed else { return };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let Ok(socket) = rustix::net::accept_with(&claimed.listener, flags) else { return };
+        let socket = match rustix::net::accept_with(&claimed.listener, flags) {
+            Ok(socket) => socket,
+            Err(error) => return self.rest.note(error),
+        };
         let Ok(mut peer) = peer::of(socket.as_fd()) else { return };
         peer.groups.sort_unstable();
         peer.groups.dedup();

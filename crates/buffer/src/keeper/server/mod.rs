@@ -8,16 +8,18 @@
 //! - `writing`, `reading` — who gets the next place to write or read, and in which generation.
 //! - `generation` — one writer's ring and its readers.
 //! - `foreign` — numbers for rings that others keep.
-//! - `name` — whose the ring's name is.
+//! - `name` — whose the ring's name is; `rest` — what is done while nobody can be let in.
 
 mod foreign;
 mod generation;
 mod name;
 mod reading;
+mod rest;
 mod writing;
 
 pub use foreign::{FOREIGN_PATH_BYTES, FOREIGN_RINGS};
 pub use name::{Claimed, claim, clear_dead, give_up, lock, remove_socket};
+pub use rest::Rest;
 
 use super::message::{MESSAGE_BYTES, Message, PROTOCOL, ReaderState, Refusal, RingState, WantedReader};
 use super::place;
@@ -37,6 +39,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Clients one keeper has at a time, whatever they want.
 pub const CLIENTS: usize = 256;
@@ -82,6 +85,7 @@ enum Role {
 pub struct Keeper {
     path: PathBuf,
     listener: OwnedFd,
+    rest: Rest,
     /// Held as long as the keeper lives; whoever finds it free may replace the socket.
     _lock: OwnedFd,
     owner: Peer,
@@ -121,6 +125,7 @@ impl Keeper {
         Ok(Keeper {
             path: path.to_owned(),
             listener,
+            rest: Rest::default(),
             _lock: lock,
             owner,
             options,
@@ -161,7 +166,7 @@ impl Keeper {
     /// until `also` can be read; says whether it can.
     pub fn turn(&mut self, timeout_ms: Option<u32>, also: Option<BorrowedFd<'_>>) -> io::Result<bool> {
         let (listens, also, ready) = {
-            let mut polled = vec![PollFd::new(&self.listener, PollFlags::IN)];
+            let mut polled = vec![PollFd::new(&self.listener, self.rest.flags())];
             for client in self.clients.values() {
                 let wants_out = match &client.role {
                     Role::Writer { told } => self.current.news_for(told),
@@ -171,9 +176,10 @@ impl Keeper {
                 polled.push(PollFd::new(&client.socket, flags));
             }
             polled.extend(also.map(|also| PollFd::from_borrowed_fd(also, PollFlags::IN)));
-            let timeout = timeout_ms.map(|ms| rustix::event::Timespec {
-                tv_sec: i64::from(ms / 1000),
-                tv_nsec: i64::from(ms % 1000) * 1_000_000,
+            let timeout = timeout_ms.map(|ms| Duration::from_millis(ms.into()));
+            let timeout = timeout.into_iter().chain(self.rest.left()).min().map(|left| rustix::event::Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: left.subsec_nanos().into(),
             });
             match rustix::event::poll(&mut polled, timeout.as_ref()) {
                 Err(rustix::io::Errno::INTR) => return Ok(false),
@@ -204,7 +210,10 @@ impl Keeper {
 
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let Ok(socket) = rustix::net::accept_with(&self.listener, flags) else { return };
+        let socket = match rustix::net::accept_with(&self.listener, flags) {
+            Ok(socket) => socket,
+            Err(error) => return self.rest.note(error),
+        };
         let Ok(peer) = peer::credentials(socket.as_fd()) else { return };
         if self.clients.len() >= CLIENTS {
             let text = format!("the ring has {CLIENTS} clients already");
