@@ -22,7 +22,6 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_close,
     libc::SYS_dup,
     libc::SYS_dup3,
-    libc::SYS_fcntl,
     libc::SYS_lseek,
     libc::SYS_fstat,
     libc::SYS_newfstatat,
@@ -69,8 +68,19 @@ const OLDER_CALLS: &[libc::c_long] = &[];
 /// The sockets it makes: for clients, devices' settings, packets.
 const DOMAINS: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_NETLINK, libc::AF_PACKET, libc::AF_XDP];
 
-/// Asking sockets and devices: 0x8900 to 0x89ff.
-const SOCKET_REQUESTS: libc::c_int = 0x8900;
+/// What sockets and devices are asked, and told: their names, what they are and can, time stamps of the device's own; and
+/// whether a client took all. Not who is signalled when one is ready (FIOSETOWN), for root may name anybody.
+const REQUESTS: [u32; 9] = [
+    libc::SIOCGIFNAME as u32,
+    libc::SIOCGIFINDEX as u32,
+    libc::SIOCGIFFLAGS as u32,
+    libc::SIOCGIFMTU as u32,
+    libc::SIOCETHTOOL as u32,
+    libc::SIOCGHWTSTAMP as u32,
+    libc::SIOCSHWTSTAMP as u32,
+    libc::TIOCOUTQ as u32,
+    libc::FIONBIO as u32,
+];
 
 /// What may be called.
 fn permitted() -> Calls {
@@ -79,14 +89,7 @@ fn permitted() -> Calls {
         .and(CALLS)
         .and(OLDER_CALLS)
         .and_if(libc::SYS_openat, [vec![Argument::bits(2, to_read, libc::O_RDONLY)]])
-        .and_if(
-            libc::SYS_ioctl,
-            [
-                vec![Argument::bits(1, !0xff, SOCKET_REQUESTS)],
-                vec![Argument::is(1, libc::TIOCOUTQ as u32)],
-                vec![Argument::is(1, libc::FIONBIO as u32)],
-            ],
-        )
+        .and_if(libc::SYS_ioctl, REQUESTS.map(|request| vec![Argument::is(1, request)]))
         .and_if(libc::SYS_socket, DOMAINS.map(|domain| vec![Argument::is(0, domain as u32)]))
         .and_if(libc::SYS_socketpair, [vec![Argument::is(0, libc::AF_UNIX as u32)]]);
     #[cfg(target_arch = "x86_64")]
@@ -123,12 +126,16 @@ mod tests {
         let refused = confined(|| {
             let error = |error: std::io::Error| error.kind();
             let temporary = std::env::temp_dir().join("streamline-confined");
+            let pair = std::os::unix::net::UnixStream::pair().expect("there is room");
             [
                 std::process::Command::new("/bin/true").status().map(drop).map_err(error),
                 std::fs::write(temporary, "x").map_err(error),
                 std::os::unix::net::UnixStream::connect("/run/streamline/control").map(drop).map_err(error),
                 std::net::UdpSocket::bind("127.0.0.1:0").map(drop).map_err(error),
                 rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::CONT)
+                    .map_err(|errno| errno.kind()),
+                // Having the kernel signal whom one likes.
+                rustix::fs::fcntl_setfl(&pair.0, rustix::fs::OFlags::from_bits_retain(libc::O_ASYNC as u32))
                     .map_err(|errno| errno.kind()),
                 rustix::thread::move_into_link_name_space(
                     std::os::fd::AsFd::as_fd(&std::fs::File::open("/proc/self/ns/net").expect("it may be read")),
@@ -138,7 +145,7 @@ mod tests {
             ]
         });
         let Some(refused) = refused else { return };
-        assert_eq!(refused, [Err(std::io::ErrorKind::PermissionDenied); 6]);
+        assert_eq!(refused, [Err(std::io::ErrorKind::PermissionDenied); 7]);
     }
 
     #[test]
