@@ -50,7 +50,8 @@ impl Reach {
     pub fn covers(self, owner: Peer, peer: Peer) -> bool {
         peer.user == 0
             || match self {
-                Reach::Process => peer == owner,
+                // 0 is every process in PID namespaces that cannot be seen from here.
+                Reach::Process => peer.process != 0 && peer == owner,
                 Reach::User => peer.user == owner.user,
                 Reach::Group => peer.user == owner.user || peer.group == owner.group,
                 Reach::Other => true,
@@ -125,5 +126,12 @@ mod tests {
                 assert_eq!(reach.covers(owner, *peer), expected, "{reach}: {who}");
             }
         }
+    }
+
+    #[test]
+    fn a_process_that_cannot_be_seen_is_nobodys() {
+        let (owner, peer) = (Peer { process: 0, user: 1000, group: 100 }, Peer { process: 0, user: 1000, group: 100 });
+        assert!(!Reach::Process.covers(owner, peer));
+        assert!(Reach::User.covers(owner, peer));
     }
 }
