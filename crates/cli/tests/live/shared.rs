@@ -391,6 +391,23 @@ fn who_runs_it_dies_and_is_told_and_the_next_request_starts_another() {
 }
 
 #[test]
+fn a_ring_of_another_that_ends_only_now_is_in_nobodys_way() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(None);
+    let socket = streamline::shared::socket(&net.socket()).unwrap();
+    std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
+    let left = socket.with_extension("1.ring");
+    let lock = buffer::keeper::server::lock(&left).unwrap();
+    let running = start(&net, &["ethernet D | udp | count"]);
+    assert_eq!(shared(&net).into_values().map(|(_, readers)| readers).collect::<Vec<_>>(), [1]);
+    running.into_iter().for_each(|running| drop(succeeded(&running.interrupt())));
+    std::fs::remove_file(left.with_extension("lock")).unwrap();
+    drop(lock);
+}
+
+#[test]
 fn a_hostile_client_of_the_same_user_hurts_nobody() {
     if !may_make_networks() {
         return;

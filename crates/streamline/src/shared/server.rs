@@ -36,6 +36,9 @@ const READINGS: usize = 64;
 /// Stages at a time: each is a thread, and has a ring for each place where it is read.
 const STAGES: usize = 64;
 
+/// Names that are tried for one ring.
+const RING_NAMES: u32 = 256;
+
 /// What nobody reads any more goes on for so long: requests are often started anew.
 const UNUSED: Duration = Duration::from_secs(1);
 
@@ -296,13 +299,20 @@ impl Server {
 
     /// The ring of an outlet.
     fn open(&mut self, text: &str) -> Result<(PathBuf, filters::shared::Continuity), String> {
-        self.last_ring += 1;
-        let path = self.ring_path(self.last_ring);
-        let outlet = self.outlet(text).ok_or("it ended while it was started")?;
-        outlet.unused = None;
-        let continuity = outlet.continuity;
-        let ring = outlet.open(|| path).map_err(|error| format!("there is no ring for it: {error}"))?;
-        Ok((ring.to_owned(), continuity))
+        for _ in 0..RING_NAMES {
+            self.last_ring += 1;
+            let path = self.ring_path(self.last_ring);
+            let outlet = self.outlet(text).ok_or("it ended while it was started")?;
+            outlet.unused = None;
+            let continuity = outlet.continuity;
+            match outlet.open(|| path) {
+                Ok(ring) => return Ok((ring.to_owned(), continuity)),
+                // A sharer that is ending has it still.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(format!("there is no ring for it: {error}")),
+            }
+        }
+        Err(format!("there is no ring for it: {RING_NAMES} names are others'"))
     }
 
     /// Starts what a client wants and nobody runs yet, unless it is better off by itself.
