@@ -262,3 +262,32 @@ fn who_runs_what_several_share_rests_without_files_for_those_who_come() {
         std::fs::remove_file(left).unwrap();
     }
 }
+
+/// Does something as this user.
+fn as_user<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {
+    use rustix::thread::{Gid, Uid, set_thread_res_gid, set_thread_res_uid};
+    let work = || {
+        // Of this thread alone, which ends with the work.
+        let (group, user) = (Gid::from_raw(user), Uid::from_raw(user));
+        set_thread_res_gid(group, group, group).expect("root may");
+        set_thread_res_uid(user, user, user).expect("root may");
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+}
+
+#[test]
+fn strangers_do_not_shut_a_user_out_of_its_own_ring() {
+    let Some(([user, stranger], at)) = victim_and_stranger() else { return };
+    let path = at.path().join("ring.sock");
+    let mut create = streamline(at.path());
+    create.args(["pipe", "create"]).arg(&path).args(["read=other"]).uid(user).gid(user);
+    let created = create.output().unwrap();
+    assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
+    let crowd: Vec<OwnedFd> = as_user(stranger, || (0..300).map(|_| connected(&path)).collect());
+    let named = buffer::keeper::client::Named::at(path.to_str().unwrap()).unwrap();
+    let told = as_user(user, || named.state().map_err(|error| error.to_string()));
+    drop(crowd);
+    let removed = as_user(user, || named.remove().map_err(|error| error.to_string()));
+    assert_eq!((told.map(drop), removed), (Ok(()), Ok(())));
+}

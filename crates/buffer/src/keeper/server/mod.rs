@@ -44,6 +44,9 @@ use std::time::Duration;
 /// Clients one keeper has at a time, whatever they want.
 pub const CLIENTS: usize = 256;
 
+/// Others than the ring's user and root come in as long as there are fewer: who may read a ring does not shut its user out.
+const GUESTS: usize = CLIENTS - 64;
+
 /// Rings left for one of another size that are kept for who has to read them yet. Where somebody who holds is further
 /// behind, the next change of size is refused; who does not hold goes on in a younger one.
 pub const PAST: usize = 8;
@@ -215,8 +218,10 @@ impl Keeper {
             Err(error) => return self.rest.note(error),
         };
         let Ok(peer) = peer::credentials(socket.as_fd()) else { return };
-        if self.clients.len() >= CLIENTS {
-            let text = format!("the ring has {CLIENTS} clients already");
+        let is_guest = peer.uid != self.owner.user && peer.uid != 0;
+        let most = if is_guest { GUESTS } else { CLIENTS };
+        if self.clients.len() >= most {
+            let text = format!("the ring has {most} clients already");
             let _ = message::send(&socket, &Message::Refused(Refusal::Full, text), &[]);
             return;
         }
