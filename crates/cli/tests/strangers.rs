@@ -236,31 +236,70 @@ fn a_keeper_without_files_for_those_who_come_rests() {
     named.remove().unwrap();
 }
 
+/// What runs prefixes for several requests, of a daemon that there is not, and where it listens.
+struct Sharer(Child, PathBuf);
+
+impl Sharer {
+    fn start(at: &Path, command: impl FnOnce(&[&str]) -> Command) -> Sharer {
+        let daemon = at.join("no-daemon");
+        let path = streamline::shared::socket(&daemon).unwrap();
+        let user = rustix::process::geteuid();
+        // Root's lies elsewhere, under a name that is this daemon's alone.
+        let path = match user.is_root() {
+            true => path,
+            false => at.join(format!("streamline-{}/shared", user.as_raw())).join(path.file_name().unwrap()),
+        };
+        let child = command(&["sharer", daemon.to_str().unwrap()]).spawn().unwrap();
+        let began = Instant::now();
+        while !path.exists() {
+            assert!(began.elapsed() < Duration::from_secs(20), "it does not listen");
+        }
+        Sharer(child, path)
+    }
+}
+
+impl Drop for Sharer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        for left in [self.1.with_extension("lock"), self.1.clone()] {
+            let _ = std::fs::remove_file(left);
+        }
+    }
+}
+
 #[test]
 fn who_runs_what_several_share_rests_without_files_for_those_who_come() {
     let at = tempfile::tempdir().unwrap();
-    // Of a daemon that there is not; root's lies elsewhere, under a name that is this test's alone.
-    let daemon = at.path().join("no-daemon");
-    let path = streamline::shared::socket(&daemon).unwrap();
-    let path = match rustix::process::geteuid().is_root() {
-        true => path,
-        false => at
-            .path()
-            .join(format!("streamline-{}/shared", rustix::process::geteuid().as_raw()))
-            .join(path.file_name().unwrap()),
-    };
-    let mut sharer = with_few_files(at.path(), &["sharer", daemon.to_str().unwrap()]).spawn().unwrap();
-    let began = Instant::now();
-    while !path.exists() {
-        assert!(began.elapsed() < Duration::from_secs(20), "it does not listen");
+    let sharer = Sharer::start(at.path(), |arguments| with_few_files(at.path(), arguments));
+    crowd(&sharer.1);
+    streamline::shared::client::Client::connect(&sharer.1, "a test").unwrap().state().unwrap();
+}
+
+#[test]
+fn who_is_not_let_in_hears_why() {
+    let at = tempfile::tempdir().unwrap();
+    let path = at.path().join("ring.sock");
+    let created = streamline(at.path()).args(["pipe", "create"]).arg(&path).status().unwrap();
+    assert!(created.success());
+    let sharer = Sharer::start(at.path(), |arguments| {
+        let mut command = streamline(at.path());
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    });
+    let crowds: Vec<OwnedFd> = (0..512).map(|at| connected([&path, &sharer.1][at % 2])).collect();
+    let named = buffer::keeper::client::Named::at(path.to_str().unwrap()).unwrap();
+    for _ in 0..20 {
+        let told = [
+            named.state().err().map(|error| error.to_string()),
+            streamline::shared::client::Client::connect(&sharer.1, "a test").err().map(|error| error.to_string()),
+        ];
+        for told in told {
+            assert!(told.as_ref().is_some_and(|told| told.contains("256 clients already")), "{told:?}");
+        }
     }
-    crowd(&path);
-    streamline::shared::client::Client::connect(&path, "a test").unwrap().state().unwrap();
-    sharer.kill().unwrap();
-    sharer.wait().unwrap();
-    for left in [path.with_extension("lock"), path] {
-        std::fs::remove_file(left).unwrap();
-    }
+    drop(crowds);
+    named.remove().unwrap();
 }
 
 /// Does something as this user.

@@ -254,14 +254,9 @@ impl Server {
     }
 }
 
-/// Says why somebody is not let in. What it has said by then is read, and no more is taken: a socket that is closed with
-/// words unread is reset, and the other side would never hear the reason.
 fn refuse(socket: &OwnedFd, text: &str) {
     let answer = Answer::Refused(TroubleKind::Full, text.into());
-    let _ = buffer::shared::packets::send(socket, &answer.encode(), &[]);
-    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Read);
-    // As many as there can be in a queue, for it does not grow any more.
-    while rustix::net::recv(socket, &mut [0u8; 1], rustix::net::RecvFlags::DONTWAIT).is_ok_and(|(len, _)| len > 0) {}
+    buffer::shared::packets::send_last(socket, &answer.encode());
 }
 
 /// One client's thread.

@@ -75,8 +75,11 @@ impl Connection {
 
     /// Says something and hears the answer. A refusal is an error; `deadline` passed is [`io::ErrorKind::TimedOut`].
     fn call(&mut self, message: &Message, deadline: Option<Instant>) -> io::Result<(Message, Vec<OwnedFd>)> {
-        message::send(&self.socket, message, &[])?;
-        self.answer(deadline)
+        match message::send(&self.socket, message, &[]) {
+            // It listens no more; why, it may have said.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+            _ => self.answer(deadline),
+        }
     }
 
     fn answer(&mut self, deadline: Option<Instant>) -> io::Result<(Message, Vec<OwnedFd>)> {

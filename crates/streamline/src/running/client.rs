@@ -65,7 +65,7 @@ pub fn list() -> Vec<Request> {
 fn list_some(sockets: &[(i32, PathBuf)], deadline: Instant) -> Vec<Request> {
     let asked = sockets.iter().map(|(process, path)| {
         let asked = connect(path, *process, SocketFlags::NONBLOCK, LIST).and_then(|(socket, user)| {
-            packets::send(&socket, &Question::Edges.encode(), &[])?;
+            say(&socket, &Question::Edges.encode())?;
             Ok((socket, user))
         });
         (*process, asked)
@@ -146,8 +146,16 @@ fn speak(path: &Path, process: i32, question: &Question, patience: Duration) -> 
     if packet.len() > super::protocol::MESSAGE_BYTES {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "that is too long"));
     }
-    packets::send(&socket, &packet, &[])?;
+    say(&socket, &packet)?;
     answer(&socket)
+}
+
+fn say(socket: &OwnedFd, packet: &[u8]) -> io::Result<()> {
+    match packets::send(socket, packet, &[]) {
+        // It listens no more; why, it may have said.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        said => said,
+    }
 }
 
 fn answer(socket: &OwnedFd) -> io::Result<Answer> {

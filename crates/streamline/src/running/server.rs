@@ -216,8 +216,7 @@ fn admit(shared: &Arc<Shared>, socket: OwnedFd) {
     // Relaxed: a limit, and nothing that is ordered by it.
     if !may || timeouts.iter().any(Result::is_err) || shared.asking.load(Ordering::Relaxed) >= ASKING {
         let text = if may { "too many ask at a time" } else { "only its user and root may look at a request" };
-        let _ = packets::send(&socket, &Answer::Failed(text.into()).encode(), &[]);
-        return;
+        return packets::send_last(&socket, &Answer::Failed(text.into()).encode());
     }
     shared.asking.fetch_add(1, Ordering::Relaxed);
     let theirs = Arc::clone(shared);

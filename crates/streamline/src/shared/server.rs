@@ -217,7 +217,7 @@ impl Server {
         let Ok(mut peer) = peer::of(socket.as_fd()) else { return };
         peer.groups.sort_unstable();
         peer.groups.dedup();
-        let refuse = |why: &str| drop(packets::send(&socket, &Answer::Refused(why.into()).encode(), &[]));
+        let refuse = |why: &str| packets::send_last(&socket, &Answer::Refused(why.into()).encode());
         // What this process may read, all its clients read: they must be who may read the same.
         if peer.user != rustix::process::geteuid().as_raw() || peer.groups != self.groups {
             return refuse("it runs for another user, or for one in other groups");

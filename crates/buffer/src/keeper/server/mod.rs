@@ -28,8 +28,8 @@ use super::{message, policy};
 use crate::ring::memory::Geometry;
 use crate::ring::retire::retire;
 use crate::ring::{Hold, OnFull};
-use crate::shared::peer;
 use crate::shared::segment::Pages;
+use crate::shared::{packets, peer};
 use base::atomic::Ordering;
 use foreign::ForeignRings;
 use generation::{Generation, Stage};
@@ -222,8 +222,7 @@ impl Keeper {
         let most = if is_guest { GUESTS } else { CLIENTS };
         if self.clients.len() >= most {
             let text = format!("the ring has {most} clients already");
-            let _ = message::send(&socket, &Message::Refused(Refusal::Full, text), &[]);
-            return;
+            return packets::send_last(&socket, &Message::Refused(Refusal::Full, text).encode());
         }
         let peer = Peer { process: peer.pid, user: peer.uid, group: peer.gid };
         self.last_client += 1;
