@@ -330,3 +330,20 @@ fn strangers_do_not_shut_a_user_out_of_its_own_ring() {
     let removed = as_user(user, || named.remove().map_err(|error| error.to_string()));
     assert_eq!((told.map(drop), removed), (Ok(()), Ok(())));
 }
+
+#[test]
+fn a_daemon_makes_no_folder_that_others_may_write() {
+    let at = tempfile::tempdir().unwrap();
+    let folder = at.path().join("new");
+    let mut command = Command::new("sh");
+    command.args(["-c", "umask 0 && exec \"$0\" \"$@\"", PROGRAM, "daemon", "--socket"]).arg(folder.join("control"));
+    let mut daemon = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let began = Instant::now();
+    while !folder.exists() {
+        assert!(began.elapsed() < Duration::from_secs(20), "it makes none");
+    }
+    let mode = std::fs::metadata(&folder).unwrap().permissions().mode();
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    assert_eq!(mode & 0o022, 0, "{mode:o}");
+}

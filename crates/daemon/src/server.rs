@@ -13,6 +13,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,7 +47,8 @@ impl Listening {
     /// Listens at a path. A socket that nobody listens on is replaced.
     pub fn at(path: &Path, who: MayConnect) -> io::Result<Listening> {
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)?;
+            // Whatever this process makes else is for whom its umask says; who may write here takes the socket's place.
+            std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
         }
         let address = SocketAddrUnix::new(path)?;
         let make = || rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
