@@ -15,6 +15,7 @@ pub mod taps;
 pub mod web;
 
 use crate::case::{Case, How, Numbers, Sides, Trouble};
+use crate::machine::NETSNIFF;
 use crate::measure::{Clock, Figure, Side};
 use crate::setting::Setting;
 use crate::table::{Goal, Touched};
@@ -189,14 +190,19 @@ pub static CASES: &[Case] = &[
     }),
     number(
         "capture to a file in memory, loss-free, 64 B",
-        "best of tcpdump, dumpcap, 2 MiB",
+        "best of tcpdump, dumpcap, netsniff-ng, 2 MiB",
         Goal::AtLeast(1.0, 1.5),
-        |setting| {
-            let to_file = |program| vec![Tap { who: Who::Stock, program, expression: "", buffer: SMALL_BUFFER }];
-            let ours = vec![Tap { who: Who::Ours, program: Program::Save, expression: "", buffer: SMALL_BUFFER }];
-            limits::loss_free(setting, &[ours], &[to_file(Program::TcpdumpToFile), to_file(Program::Dumpcap)], 64)
-        },
+        |setting| to_file(setting, 64),
     ),
+    number(
+        "capture to a file in memory, loss-free, mixed sizes",
+        "best of tcpdump, dumpcap, netsniff-ng, 2 MiB",
+        Goal::AtLeast(1.0, 1.5),
+        |setting| to_file(setting, field::MIXED),
+    ),
+    number("64-byte sender beside nine tcpdumps that reject", "no tap", Goal::Reported, |setting| {
+        limits::sender(setting, &nine_rejecting(Who::Ours))
+    }),
     number("iperf3 TCP beside nine tcpdumps that reject", "no tap", Goal::AtLeast(0.95, 0.98), |setting| {
         bulk::throughput(setting, &nine_rejecting(Who::Ours), &[], true)
     }),
@@ -226,6 +232,15 @@ const fn number(
     numbers: fn(&Setting) -> Result<Numbers, Trouble>,
 ) -> Case {
     Case { about, against, goal, touched: Touched::Copy, how: How::Numbers(numbers) }
+}
+
+/// The highest rate at which everything comes into a file.
+fn to_file(setting: &Setting, frame_bytes: usize) -> Result<Numbers, Trouble> {
+    NETSNIFF.find().map_err(Trouble::Missing)?;
+    let to_file = |who, program| vec![Tap { who, program, expression: "", buffer: SMALL_BUFFER }];
+    let peers =
+        [Program::TcpdumpToFile, Program::Dumpcap, Program::Netsniff].map(|program| to_file(Who::Stock, program));
+    limits::loss_free(setting, &[to_file(Who::Ours, Program::Save)], &peers, frame_bytes)
 }
 
 fn nine_small(who: Who) -> Vec<Tap> {

@@ -13,13 +13,19 @@ pub struct Peer {
 }
 
 /// The peers of the comparisons there are.
-pub const PEERS: [Peer; 3] = [TCPDUMP, TSHARK, TCPFLOW];
+pub const PEERS: [Peer; 6] = [TCPDUMP, TSHARK, TCPFLOW, DUMPCAP, NETSNIFF, IPERF];
 /// Prints, filters and stores packets.
 pub const TCPDUMP: Peer = Peer { program: "tcpdump", package: "tcpdump" };
 /// Dissects packets.
 pub const TSHARK: Peer = Peer { program: "tshark", package: "tshark" };
 /// Puts TCP streams in order and stores them.
 pub const TCPFLOW: Peer = Peer { program: "tcpflow", package: "tcpflow" };
+/// Stores packets, and does nothing else.
+pub const DUMPCAP: Peer = Peer { program: "dumpcap", package: "wireshark-common" };
+/// Stores packets out of a ring of its own.
+pub const NETSNIFF: Peer = Peer { program: "netsniff-ng", package: "netsniff-ng" };
+/// Sends a TCP stream as fast as it goes.
+pub const IPERF: Peer = Peer { program: "iperf3", package: "iperf3" };
 
 impl Peer {
     /// Where it is installed, or how to install it.

@@ -345,6 +345,28 @@ fn a_stream_takes_what_there_is_room_for() {
     assert_eq!(writer.try_write_some(&[3; 9000]), Ok(4096));
 }
 
+/// Whether it is units that run out or bytes: else both sides take turns at a whole ring.
+#[test]
+fn an_eighth_of_a_ring_that_was_taken_is_room() {
+    for kind in RingKind::ALL {
+        // Far more descriptors than blocks that fit.
+        let slots = if kind == RingKind::D { 16 * SLOTS } else { SLOTS };
+        let geometry = Geometry::new(kind, BYTES, slots);
+        let (mut ring, mut writer) = Ring::create(geometry, Pages::Normal, Signalling::default()).unwrap();
+        let mut reader = ring.attach(OnFull::Wait, None, From::Next).unwrap();
+        let bytes = [7; 256];
+        let mut written = 0;
+        while writer.try_write(Descriptor::default(), &bytes).is_ok() {
+            written += 1;
+        }
+        assert!(written >= 8, "{kind:?}");
+        for _ in 0..written / 8 + 1 {
+            assert_eq!(read(&mut reader, 256).unwrap().len(), 256, "{kind:?}");
+        }
+        assert_eq!(writer.try_write(Descriptor::default(), &bytes), Ok(()), "{kind:?}");
+    }
+}
+
 #[test]
 fn a_cut_deck_uses_less_memory_and_loses_nothing() {
     let (mut ring, mut writer) = ring(RingKind::D, Signalling::default());
@@ -464,5 +486,21 @@ fn a_write_to_a_stream_with_room_for_a_part_ends_at_its_deadline() {
         assert_eq!(writer.write(Descriptor::default(), &[2; 200], deadline), Err(NotWritten::WouldBlock), "{kind:?}");
         assert!(writer.counters().waits > 0, "{kind:?}: it sleeps");
         drop(reader);
+    }
+}
+
+#[test]
+fn more_of_a_ring_than_there_is_is_all_of_it() {
+    let (mut ring, mut writer) = ring(RingKind::D, Signalling::default());
+    let mut reader = ring.attach(OnFull::Wait, None, From::Next).unwrap();
+    for bytes in [BYTES + 1, 1 << 63, (1 << 63) + 1, u64::MAX] {
+        assert!(writer.set_deck(Deck::Bytes(bytes)));
+        assert_eq!(writer.layout().deck(), Some((BYTES, BYTES)), "{bytes}");
+        assert!(writer.set_deck(Deck::Auto { least: bytes }));
+        for _ in 0..4 * BYTES / 16 {
+            writer.try_write(Descriptor::default(), &[7; 16]).unwrap();
+            assert_eq!(read(&mut reader, 16).unwrap(), [7; 16]);
+        }
+        assert_eq!(writer.layout().deck(), Some((BYTES, BYTES)), "{bytes}");
     }
 }

@@ -49,6 +49,21 @@
 #define SL_UNREAD 128
 
 /*
+ Wake sleeping readers with every block written; else with every 32, by `sl_flush`, and within their own bound.
+ */
+#define SL_EVERY 256
+
+/*
+ For `sl_deck`: all of the ring.
+ */
+#define SL_DECK_WHOLE 0
+
+/*
+ For `sl_deck`: as little of the ring as its readers need to keep up with.
+ */
+#define SL_DECK_AUTO UINT64_MAX
+
+/*
  One end of a ring.
  */
 typedef struct sl_pipe sl_pipe;
@@ -127,6 +142,10 @@ typedef struct {
    Readers of this writer's ring.
    */
   uint64_t readers;
+  /*
+   Bytes of payload that this writer uses, of a ring of descriptors; else 0: all there are.
+   */
+  uint64_t deck;
   /*
    'c', 'p', 'v' or 'd'.
    */
@@ -255,6 +274,18 @@ int32_t sl_flush(sl_pipe *pipe);
  `pipe` is from `sl_open`.
  */
 int32_t sl_resize(sl_pipe *pipe, uint64_t bytes, uint64_t slots);
+
+/*
+ Uses so many bytes of a ring of descriptors from here on (rounded up to a power of two), so that what is written stays
+ in the processor's cache; SL_DECK_WHOLE for all of it, SL_DECK_AUTO to find out how many will do. A ring of another size
+ keeps to it. 0, or a negative errno: -EINVAL for rings of other kinds.
+
+ # Safety
+
+ `pipe` is from `sl_open`.
+ */
+int32_t sl_deck(sl_pipe *pipe,
+                uint64_t bytes);
 
 /*
  Waits until what was forwarded is read, so that closing overwrites nothing unread. 0, or a negative errno.

@@ -2,7 +2,7 @@
 
 use crate::{guarded, guarded_int};
 use buffer::pipe::{Block, OpenOptions, PipeReader, PipeWriter};
-use buffer::ring::{From, OnFull};
+use buffer::ring::{Deck, From, OnFull, Signalling};
 use std::ffi::{CStr, c_char, c_void};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -23,6 +23,13 @@ pub const SL_OVERWRITE: u32 = 32;
 pub const SL_SHARED: u32 = 64;
 /// Write also while nobody reads: it is lost.
 pub const SL_UNREAD: u32 = 128;
+/// Wake sleeping readers with every block written; else with every 32, by `sl_flush`, and within their own bound.
+pub const SL_EVERY: u32 = 256;
+
+/// For `sl_deck`: all of the ring.
+pub const SL_DECK_WHOLE: u64 = 0;
+/// For `sl_deck`: as little of the ring as its readers need to keep up with.
+pub const SL_DECK_AUTO: u64 = u64::MAX;
 
 /// One end of a ring.
 pub struct SlPipe(End);
@@ -72,6 +79,8 @@ pub struct SlStat {
     pub faults: u64,
     /// Readers of this writer's ring.
     pub readers: u64,
+    /// Bytes of payload that this writer uses, of a ring of descriptors; else 0: all there are.
+    pub deck: u64,
     /// 'c', 'p', 'v' or 'd'.
     pub kind: c_char,
 }
@@ -122,7 +131,7 @@ unsafe fn writer<'a>(pipe: *mut SlPipe) -> io::Result<&'a mut PipeWriter> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_open(name: *const c_char, flags: u32, pipe: *mut *mut SlPipe) -> i32 {
     guarded_int(|| {
-        if name.is_null() || pipe.is_null() || flags >= SL_UNREAD * 2 {
+        if name.is_null() || pipe.is_null() || flags >= SL_EVERY * 2 {
             return Err(invalid());
         }
         // SAFETY: not null, and the caller's word for the rest.
@@ -139,7 +148,8 @@ pub unsafe extern "C" fn sl_open(name: *const c_char, flags: u32, pipe: *mut *mu
             .contract(contract)
             .from(if has(SL_OLDEST) { From::Oldest } else { From::Next })
             .non_blocking(has(SL_NONBLOCK))
-            .needs_readers(!has(SL_UNREAD));
+            .needs_readers(!has(SL_UNREAD))
+            .signalling(if has(SL_EVERY) { Signalling::Every } else { Signalling::default() });
         let opened = match flags & (SL_READ | SL_WRITE) {
             SL_READ => End::Reader { reader: Box::new(options.read(name)?), peeked: None },
             SL_WRITE => End::Writer(Box::new(options.write(name)?)),
@@ -357,6 +367,27 @@ pub unsafe extern "C" fn sl_resize(pipe: *mut SlPipe, bytes: u64, slots: u64) ->
     })
 }
 
+/// Uses so many bytes of a ring of descriptors from here on (rounded up to a power of two), so that what is written stays
+/// in the processor's cache; SL_DECK_WHOLE for all of it, SL_DECK_AUTO to find out how many will do. A ring of another size
+/// keeps to it. 0, or a negative errno: -EINVAL for rings of other kinds.
+///
+/// # Safety
+///
+/// `pipe` is from `sl_open`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sl_deck(pipe: *mut SlPipe, bytes: u64) -> i32 {
+    guarded_int(|| {
+        let deck = match bytes {
+            SL_DECK_WHOLE => Deck::Whole,
+            SL_DECK_AUTO => Deck::AUTO,
+            bytes => Deck::Bytes(bytes),
+        };
+        // SAFETY: the caller's word.
+        unsafe { writer(pipe) }?.set_deck(deck)?;
+        Ok(0)
+    })
+}
+
 /// Waits until what was forwarded is read, so that closing overwrites nothing unread. 0, or a negative errno.
 ///
 /// # Safety
@@ -397,6 +428,7 @@ pub unsafe extern "C" fn sl_stat(pipe: *mut SlPipe, stat: *mut SlStat) -> i32 {
                     outstanding: is.outstanding as u64,
                     faults: is.faults,
                     readers: 0,
+                    deck: 0,
                     kind: 0,
                 };
                 (answer, is.kind)
@@ -413,6 +445,7 @@ pub unsafe extern "C" fn sl_stat(pipe: *mut SlPipe, stat: *mut SlStat) -> i32 {
                     outstanding: 0,
                     faults: 0,
                     readers: is.readers as u64,
+                    deck: is.deck,
                     kind: 0,
                 };
                 (answer, is.kind)
@@ -452,6 +485,7 @@ mod tests {
     use buffer::shared::segment::Pages;
     use std::ffi::CString;
     use std::ptr::null_mut;
+    use std::thread::JoinHandle;
 
     fn poll(fd: i32, events: i16, wait_ms: i32) -> i16 {
         let mut polled = libc::pollfd { fd, events, revents: 0 };
@@ -460,16 +494,47 @@ mod tests {
         polled.revents
     }
 
-    #[test]
-    fn a_writers_descriptor_is_writable_while_there_is_room() {
+    /// A ring of 8 KiB kept by a thread: the folder it lives in, its path, and the same for C.
+    fn kept(kind: RingKind) -> (tempfile::TempDir, String, CString, JoinHandle<io::Result<()>>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ring.sock");
-        let geometry = Geometry::new(RingKind::C, 8192, 0);
+        let geometry = Geometry::new(kind, 8192, 0);
         let options =
             RingOptions { geometry, pages: Pages::Normal, policy: Policy::default(), hold: None, keep_open: false };
         let mut keeper = Keeper::create(&path, options).unwrap();
-        let keeper = std::thread::spawn(move || keeper.run());
-        let name = CString::new(path.to_str().unwrap()).unwrap();
+        let path = path.to_str().unwrap().to_owned();
+        let name = CString::new(path.as_str()).unwrap();
+        (folder, path, name, std::thread::spawn(move || keeper.run()))
+    }
+
+    #[test]
+    fn a_deck_is_cut_and_told_and_only_a_ring_of_descriptors_has_one() {
+        for (kind, cut, told) in [(RingKind::D, 0, 2048), (RingKind::V, -libc::EINVAL, 0)] {
+            let (_folder, path, name, keeper) = kept(kind);
+            let mut pipe = null_mut();
+            // SAFETY: zeroes are a value of each of its fields.
+            let mut stat: SlStat = unsafe { std::mem::zeroed() };
+            // SAFETY: handles and memory as the functions want them.
+            unsafe {
+                assert_eq!(sl_open(name.as_ptr(), SL_WRITE | SL_UNREAD | SL_EVERY, &mut pipe), 0);
+                assert_eq!(sl_deck(pipe, 2000), cut);
+                assert_eq!(sl_stat(pipe, &mut stat), 0);
+                assert_eq!(stat.deck, told);
+                assert_eq!(sl_deck(pipe, SL_DECK_AUTO), cut);
+                assert_eq!(sl_deck(pipe, SL_DECK_WHOLE), 0);
+                assert_eq!(sl_stat(pipe, &mut stat), 0);
+                assert_eq!(stat.deck, if cut == 0 { 8192 } else { 0 });
+                assert_eq!(sl_close(pipe), 0);
+                assert_eq!(sl_open(name.as_ptr(), SL_WRITE | (SL_EVERY << 1), &mut pipe), -libc::EINVAL);
+            }
+            Named::at(&path).unwrap().remove().unwrap();
+            keeper.join().unwrap().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_writers_descriptor_is_writable_while_there_is_room() {
+        let (_folder, path, name, keeper) = kept(RingKind::C);
         let (mut writer, mut reader) = (null_mut(), null_mut());
         let bytes = [7u8; 8192];
         let mut got = [0u8; 8192];
@@ -499,7 +564,7 @@ mod tests {
             assert_eq!(poll(fd, libc::POLLOUT, 5000), libc::POLLOUT);
             assert_eq!(sl_close(writer), 0);
         }
-        Named::at(path.to_str().unwrap()).unwrap().remove().unwrap();
+        Named::at(&path).unwrap().remove().unwrap();
         keeper.join().unwrap().unwrap();
         assert!(got == bytes);
     }

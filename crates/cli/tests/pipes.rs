@@ -440,7 +440,7 @@ fn a_killed_keeper_ends_both_sides_with_a_line_and_rm_clears_it_away() {
         assert_eq!(ring.state()["dead"], true);
         check(&ring.run("read", &[]), 1, "is dead");
         check(&ring.run("rm", &[]), 0, "");
-        assert!(!ring.path("ring.sock").exists() && !ring.path("ring.lock").exists());
+        assert!(!ring.path("ring.sock").exists() && !ring.path("ring.sock.lock").exists());
         check(&ring.run("create", &[]), 0, "");
     }
 }
@@ -471,7 +471,7 @@ fn a_keeper_that_is_asked_to_stop_removes_its_ring() {
         signal(ring.keeper(), name);
         check(&reader.ends(), 1, "the ring was removed");
         check(&writer.ends(), 1, "the ring was removed");
-        assert!(!ring.path("ring.sock").exists() && !ring.path("ring.lock").exists());
+        assert!(!ring.path("ring.sock").exists() && !ring.path("ring.sock.lock").exists());
     }
 }
 

@@ -262,7 +262,7 @@ impl Drop for Sharer {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
-        for left in [self.1.with_extension("lock"), self.1.clone()] {
+        for left in [buffer::keeper::server::lock_path(&self.1), self.1.clone()] {
             let _ = std::fs::remove_file(left);
         }
     }

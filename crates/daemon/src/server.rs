@@ -61,7 +61,7 @@ impl Listening {
         }
         let socket = make()?;
         // Where the kernel cannot, whoever sends some can make its own client's thread wait.
-        let _ = buffer::shared::packets::take_no_fds(&socket);
+        buffer::shared::packets::take_no_files(&socket);
         // Nobody can connect before it is said who may: it does not listen yet.
         rustix::net::bind(&socket, &address)?;
         let (mode, group) = match who {

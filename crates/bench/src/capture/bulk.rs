@@ -3,6 +3,7 @@
 use super::field::Field;
 use super::taps::Tap;
 use crate::case::{Numbers, Trouble};
+use crate::machine::{IPERF, Peer};
 use crate::measure::Effort;
 use crate::setting::Setting;
 use driver::ethtool::{Ethtool, Offloads};
@@ -35,10 +36,8 @@ const LONG: Duration = Duration::from_secs(10);
 
 /// Gb/s of one TCP stream to the tapped device beside these taps and beside those, with every offload of both devices or none.
 pub fn throughput(setting: &Setting, ours: &[Tap], peer: &[Tap], offloads: bool) -> Result<Numbers, Trouble> {
-    for (program, package) in [("iperf3", "iperf3"), ("ip", "iproute2")] {
-        if Command::new(program).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
-            return Err(Trouble::Missing(format!("apt-get install {package}")));
-        }
+    for peer in [IPERF, Peer { program: "ip", package: "iproute2" }] {
+        peer.find().map_err(Trouble::Missing)?;
     }
     let field = Field::new(setting)?;
     for (end, address) in [field.near(), field.far()].into_iter().zip(ADDRESSES) {

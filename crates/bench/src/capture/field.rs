@@ -208,6 +208,11 @@ impl Field {
         Ok(best)
     }
 
+    /// Packets a second that a sender comes to beside these taps.
+    pub fn full_speed(&self, taps: &[Tap], frame_bytes: usize) -> Result<f64, Trouble> {
+        Ok(self.packets as f64 / self.run(taps, frame_bytes, 0, self.packets)?.wall_s)
+    }
+
     /// Packets sent in one run.
     pub fn packets(&self) -> u64 {
         self.packets
@@ -352,24 +357,35 @@ fn processor_time(process: u32) -> f64 {
     tasks.filter_map(|task| of(task.path().join("schedstat"))).sum::<f64>() * 1e-9
 }
 
-/// The stage `send DEVICE COUNT BYTES RATE`: sends so many frames of UDP in IPv4, pinned to the first processor.
+/// Frame length that stands for a mixture: seven of 64 bytes, four of 594 and one of 1,518 with their checksums, the "simple
+/// IMIX" of device tests (RFC 6985, section 1).
+pub const MIXED: usize = 0;
+const MIXTURE: [usize; 12] = [60, 590, 60, 60, 590, 60, 1514, 60, 590, 60, 590, 60];
+
+/// The stage `send DEVICE COUNT BYTES RATE`: sends so many frames of UDP in IPv4, pinned to the first processor. Every
+/// hundredth goes to another port.
 pub fn send(device: &str, count: u64, frame_bytes: usize, rate: u64) -> Result<(), String> {
-    // To an address nobody has: the stack on the other side drops it as soon as it has seen that.
+    let lengths = if frame_bytes == MIXED { MIXTURE.to_vec() } else { vec![frame_bytes] };
+    let frames: Vec<[Vec<u8>; 2]> = lengths.iter().map(|len| [0x1f91, 7777].map(|port| udp(*len, port))).collect();
+    send_each(device, count, rate, |number, to| {
+        to.clear();
+        let frame = &frames[(number % frames.len() as u64) as usize];
+        to.extend_from_slice(&frame[usize::from(number.is_multiple_of(100))]);
+    })
+}
+
+/// A frame to an address nobody has: the stack on the other side drops it as soon as it has seen that.
+fn udp(frame_bytes: usize, port: u16) -> Vec<u8> {
     let mut frame = vec![0u8; frame_bytes.max(60)];
     frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1]);
     frame[12..15].copy_from_slice(&[8, 0, 0x45]);
     let ip = (frame.len() - 14) as u16;
     frame[16..18].copy_from_slice(&ip.to_be_bytes());
     frame[22..24].copy_from_slice(&[64, 17]);
-    frame[26..38].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2, 0x1f, 0x90, 0x1f, 0x91]);
+    frame[26..36].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2, 0x1f, 0x90]);
+    frame[36..38].copy_from_slice(&port.to_be_bytes());
     frame[38..40].copy_from_slice(&(ip - 20).to_be_bytes());
-    // Every hundredth goes elsewhere.
-    let mut other = frame.clone();
-    other[36..38].copy_from_slice(&7777u16.to_be_bytes());
-    send_each(device, count, rate, |number, to| {
-        to.clear();
-        to.extend_from_slice(if number.is_multiple_of(100) { &other } else { &frame });
-    })
+    frame
 }
 
 /// Sends so many frames, pinned to the first processor; `write` writes the one with this number.

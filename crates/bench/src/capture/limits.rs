@@ -34,6 +34,17 @@ pub fn loss_free(
     Ok(numbers)
 }
 
+/// What a sender of frames of 64 bytes comes to beside these taps and beside none, in thousands of packets a second.
+pub fn sender(setting: &Setting, taps: &[Tap]) -> Result<Numbers, Trouble> {
+    let field = Field::new(setting)?;
+    let mut numbers = Numbers { ours: Vec::new(), peer: Some(Vec::new()), unit: "kpps" };
+    for _ in 0..rounds(setting) {
+        numbers.ours.push(field.full_speed(taps, 64)? / 1000.0);
+        numbers.peer.get_or_insert_default().push(field.full_speed(&[], 64)? / 1000.0);
+    }
+    Ok(numbers)
+}
+
 /// By how much MemAvailable falls, in MiB, once taps listen and their buffers have been written all over.
 pub fn memory(setting: &Setting, ours: &[Tap], peer: &[Tap]) -> Result<Numbers, Trouble> {
     let mut numbers = Numbers { ours: Vec::new(), peer: Some(Vec::new()), unit: "MiB" };

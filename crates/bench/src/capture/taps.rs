@@ -24,6 +24,8 @@ pub enum Program {
     TcpdumpToFile,
     /// `dumpcap -w` into a file in memory.
     Dumpcap,
+    /// `netsniff-ng --out` into a file in memory.
+    Netsniff,
     /// Our own program with `ethernet DEV | bpf EXPRESSION | drop`.
     Request {
         /// May the expression run in the kernel?
@@ -123,7 +125,7 @@ impl Tap {
                 command.args(share.then_some("--share"));
             }
             Program::Save => request += &format!(" | save {} overwrite=yes", scratch.join("ours.pcap").display()),
-            Program::Tcpdump | Program::TcpdumpToFile | Program::Dumpcap => return None,
+            Program::Tcpdump | Program::TcpdumpToFile | Program::Dumpcap | Program::Netsniff => return None,
         }
         command.arg(request);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -150,6 +152,13 @@ impl Tap {
                 words.extend(["tcpdump", "-n", "-B", &kibibytes, "-Z", "root", "-i", &interface].map(String::from));
                 words.extend(["-w", &file].map(String::from));
                 words.extend(self.expression.split(' ').filter(|word| !word.is_empty()).map(String::from));
+            }
+            Program::Netsniff => {
+                let file = scratch.join("netsniff.pcap").display().to_string();
+                // It says everything on its standard output.
+                words.extend(["sh", "-c", "exec \"$@\" >&2", "sh"].map(String::from));
+                words.extend(["netsniff-ng", "--silent", "--in", &interface, "--out", &file].map(String::from));
+                words.extend(["--ring-size".to_string(), format!("{}MiB", self.buffer)]);
             }
             _ => {
                 let file = scratch.join(format!("{:?}.pcapng", self.who)).display().to_string();
@@ -194,6 +203,8 @@ impl Running {
             }
             // What this process would take for memory of the ring has the device's name.
             Program::BySocket => return self.await_ring("/memfd:", until),
+            // What it hears from the kernel is mapped.
+            Program::Netsniff => return self.await_ring("socket:[", until),
             Program::Web { share: true, .. } => return self.await_ring("streamline-ring", until),
         };
         while !self.heard.contains(ready) {
@@ -237,6 +248,8 @@ impl Running {
                 dropped: number_before(&self.heard, " packets dropped by kernel"),
             },
             Program::Dumpcap => dumpcap_said(&self.heard),
+            // What it lost is what is missing.
+            Program::Netsniff => Said { captured: number_before(&self.heard, "  packets incoming"), dropped: 0 },
         })
     }
 }

@@ -25,6 +25,21 @@ struct Connection {
     socket: OwnedFd,
     /// Who came and went, heard while something else was waited for.
     changes: Vec<Change>,
+    /// It asked to write: who comes and goes is for it to know.
+    writes: bool,
+    /// Questions that were asked and not answered yet. A keeper answers in order, so that all but the last answer are to
+    /// questions whose asker has given up.
+    owed: u32,
+}
+
+/// What the keeper said.
+enum Heard {
+    /// An answer to what was asked last.
+    Answer(Message, Vec<OwnedFd>),
+    /// Who came or went, which is noted; or an answer that nobody waits for any more.
+    News,
+    /// Nothing any more.
+    Closed,
 }
 
 /// Time in which a keeper answers what it need not wait for itself; one that does not is stopped, or no keeper.
@@ -34,12 +49,12 @@ fn at_once() -> Option<Instant> {
     Some(Instant::now() + ANSWER)
 }
 
-fn late() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "the keeper does not answer in time")
-}
-
 fn invalid(text: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+fn not_in_time() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "the keeper does not answer in time")
 }
 
 impl Connection {
@@ -59,14 +74,14 @@ impl Connection {
         rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Send, left)?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?).map_err(|error| {
             let told = match error {
-                rustix::io::Errno::AGAIN => return late(),
+                rustix::io::Errno::AGAIN => return not_in_time(),
                 rustix::io::Errno::NOENT => format!("no ring at `{}`", path.display()),
                 rustix::io::Errno::CONNREFUSED => format!("the keeper of `{}` is dead", path.display()),
                 other => format!("no way to the keeper of `{}`: {other}", path.display()),
             };
             io::Error::new(io::Error::from(error).kind(), told)
         })?;
-        let mut connection = Connection { socket, changes: Vec::new() };
+        let mut connection = Connection { socket, changes: Vec::new(), writes: false, owed: 0 };
         match connection.call(&Message::Hello(PROTOCOL), deadline)? {
             (Message::Done, _) => Ok(connection),
             _ => Err(invalid("the keeper answers something else")),
@@ -75,26 +90,66 @@ impl Connection {
 
     /// Says something and hears the answer. A refusal is an error; `deadline` passed is [`io::ErrorKind::TimedOut`].
     fn call(&mut self, message: &Message, deadline: Option<Instant>) -> io::Result<(Message, Vec<OwnedFd>)> {
-        match message::send(&self.socket, message, &[]) {
-            // It listens no more; why, it may have said.
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
-            _ => self.answer(deadline),
+        match self.ask(message) {
+            // Who is not let in is told why before it has asked for anything.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                return match self.hear() {
+                    Ok(Heard::Answer(Message::Refused(refusal, text), _)) => Err(refusal.to_error(text)),
+                    _ => Err(error),
+                };
+            }
+            asked => asked?,
+        }
+        loop {
+            match self.answer(deadline) {
+                // What was asked is done, whoever waits for it: a signal takes nothing back.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                answer => return answer,
+            }
         }
     }
 
+    /// Says something that will be answered.
+    fn ask(&mut self, message: &Message) -> io::Result<()> {
+        message::send(&self.socket, message, &[])?;
+        self.owed += 1;
+        Ok(())
+    }
+
+    /// The answer to what was asked last.
     fn answer(&mut self, deadline: Option<Instant>) -> io::Result<(Message, Vec<OwnedFd>)> {
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if !self.readable(left)? {
-                return Err(late());
+                return Err(not_in_time());
             }
-            match message::receive(&self.socket)? {
-                None => return Err(io::Error::new(io::ErrorKind::NotConnected, "the ring's keeper is gone")),
-                Some((Message::Refused(refusal, text), _)) => return Err(refusal.to_error(text)),
-                Some((change @ (Message::Joined(_) | Message::Left(_)), fds)) => self.note(change, fds),
-                Some(answer) => return Ok(answer),
+            match self.hear()? {
+                Heard::Closed => return Err(io::Error::new(io::ErrorKind::NotConnected, "the ring's keeper is gone")),
+                Heard::Answer(Message::Refused(refusal, text), _) => return Err(refusal.to_error(text)),
+                Heard::Answer(answer, fds) => return Ok((answer, fds)),
+                // Who talks on and on does not answer either.
+                Heard::News if left.is_some_and(|left| left.is_zero()) => return Err(not_in_time()),
+                Heard::News => {}
             }
         }
+    }
+
+    /// One message, whatever it is about. Waits where there is none.
+    fn hear(&mut self) -> io::Result<Heard> {
+        Ok(match message::receive(&self.socket)? {
+            None => Heard::Closed,
+            Some((change @ (Message::Joined(_) | Message::Left(_)), fds)) => {
+                // Nobody else would ever ask for it.
+                if self.writes {
+                    self.note(change, fds);
+                }
+                Heard::News
+            }
+            Some((answer, fds)) => {
+                self.owed = self.owed.saturating_sub(1);
+                if self.owed == 0 { Heard::Answer(answer, fds) } else { Heard::News }
+            }
+        })
     }
 
     fn readable(&self, timeout: Option<Duration>) -> io::Result<bool> {
@@ -139,10 +194,9 @@ impl Connection {
     /// Who came and went, without waiting.
     fn changes(&mut self) -> Vec<Change> {
         while self.readable(Some(Duration::ZERO)).unwrap_or(false) {
-            match message::receive(&self.socket) {
-                Ok(Some((change, fds))) => self.note(change, fds),
-                // A keeper that is gone tells of nobody any more; the ring itself goes on.
-                _ => break,
+            // A keeper that is gone tells of nobody any more; the ring itself goes on.
+            if let Err(_) | Ok(Heard::Closed) = self.hear() {
+                break;
             }
         }
         std::mem::take(&mut self.changes)
@@ -223,6 +277,7 @@ impl Named {
     /// Becomes its writer.
     pub fn open_writer(&self, signalling: Signalling) -> io::Result<NamedWriter> {
         let mut connection = Connection::open(&self.path)?;
+        connection.writes = true;
         let offer = connection.call(&Message::OpenWriter, at_once())?;
         let connection = Arc::new(Mutex::new(connection));
         let Given { writer, geometry, generation, held } = take_offer(&connection, offer, signalling)?;
@@ -233,9 +288,9 @@ impl Named {
     pub fn open_reader(&self, contract: OnFull, from: From, deadline: Option<Instant>) -> io::Result<NamedReader> {
         let waits = deadline.is_none_or(|deadline| deadline > Instant::now());
         let asking = self.ask(contract, from, waits)?;
-        // Who does not wait is refused at once.
+        // Who does not wait is refused at once, by a keeper that is not stopped.
         asking
-            .answer(deadline.filter(|_| waits))?
+            .answer(if waits { deadline } else { at_once() })?
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "nobody writes this ring"))
     }
 
@@ -245,8 +300,8 @@ impl Named {
     }
 
     fn ask(&self, contract: OnFull, from: From, waits: bool) -> io::Result<AskedReader> {
-        let connection = Connection::open(&self.path)?;
-        ask_to_read(&connection, contract, from, 0, waits)?;
+        let mut connection = Connection::open(&self.path)?;
+        ask_to_read(&mut connection, contract, from, 0, waits)?;
         Ok(AskedReader { connection, contract, from })
     }
 
@@ -322,9 +377,8 @@ fn take_offer(
     Ok(Given { writer, geometry, generation, held })
 }
 
-fn ask_to_read(connection: &Connection, contract: OnFull, from: From, after: u32, wait: bool) -> io::Result<()> {
-    let wanted = WantedReader { contract, oldest: from == From::Oldest, after, wait };
-    message::send(&connection.socket, &Message::OpenReader(wanted), &[])
+fn ask_to_read(connection: &mut Connection, contract: OnFull, from: From, after: u32, wait: bool) -> io::Result<()> {
+    connection.ask(&Message::OpenReader(WantedReader { contract, oldest: from == From::Oldest, after, wait }))
 }
 
 fn given_to_read(
@@ -423,11 +477,10 @@ impl NamedWriter {
             }
             let connection = Arc::clone(&self.connection);
             let mut connection = locked(&connection);
-            if connection.readable(left)? {
-                match message::receive(&connection.socket)? {
-                    Some((change, fds)) => connection.note(change, fds),
-                    None => return Err(io::Error::new(io::ErrorKind::NotConnected, "the ring's keeper is gone")),
-                }
+            if connection.readable(left)?
+                && let Heard::Closed = connection.hear()?
+            {
+                return Err(io::Error::new(io::ErrorKind::NotConnected, "the ring's keeper is gone"));
             }
             drop(connection);
             self.writer().meet_now();
@@ -478,9 +531,13 @@ impl NamedReader {
     pub fn next_generation(&mut self, deadline: Option<Instant>) -> io::Result<bool> {
         let given = if self.asked { Ok(()) } else { self.ask_for_next() };
         let given = given.and_then(|()| given_to_read(&mut self.connection, self.contract, From::Next, deadline));
+        // Not answered yet, or never: the keeper is gone. Whatever else it was, it was the answer, and no other will come.
+        self.asked &= given.as_ref().is_err_and(|error| {
+            use io::ErrorKind::{ConnectionReset, Interrupted, NotConnected, TimedOut};
+            matches!(error.kind(), TimedOut | Interrupted | NotConnected | ConnectionReset)
+        });
         match given {
             Ok((mut reader, generation)) => {
-                self.asked = false;
                 reader.go_on_from(&self.reader);
                 self.reader = reader;
                 self.generation = generation;
@@ -498,7 +555,7 @@ impl NamedReader {
     }
 
     fn ask_for_next(&mut self) -> io::Result<()> {
-        ask_to_read(&self.connection, self.contract, From::Next, self.generation, true)?;
+        ask_to_read(&mut self.connection, self.contract, From::Next, self.generation, true)?;
         self.asked = true;
         Ok(())
     }

@@ -404,10 +404,11 @@ pub fn send(socket: impl AsFd, message: &Message, fds: &[BorrowedFd<'_>]) -> io:
     packets::send(socket, &message.encode(), fds)
 }
 
-/// Receives one message and what file descriptors came with it; `None` where the other side closed.
+/// Receives one message and what file descriptors came with it: none where not all of them could come, and it is for who needs
+/// them to say that there are none. `None` where the other side closed.
 pub fn receive(socket: impl AsFd) -> io::Result<Option<(Message, Vec<OwnedFd>)>> {
     let mut packet = vec![0; MESSAGE_BYTES];
-    let Some((len, fds)) = packets::receive(socket, &mut packet)? else { return Ok(None) };
+    let Some(packets::Received { len, fds, .. }) = packets::receive_cut(socket, &mut packet)? else { return Ok(None) };
     match Message::decode(&packet[..len]).filter(|_| fds.len() <= FDS) {
         Some(message) => Ok(Some((message, fds))),
         None => Err(io::Error::new(io::ErrorKind::InvalidData, "the other side says what cannot be understood")),

@@ -36,20 +36,21 @@ pub fn make_folder(folder: &Path) -> io::Result<()> {
     check_folder(folder)
 }
 
-/// Is this folder this user's? In `/tmp` anybody can make one in another's name, and listen there. An error of kind `NotFound`
-/// says that there is none.
+/// Is the folder of this user, if it is there? Where all may make one (`/tmp`), somebody else may have come first: whoever
+/// keeps a ring there sees what is written to it.
 pub fn check_folder(folder: &Path) -> io::Result<()> {
-    let found = std::fs::symlink_metadata(folder)?;
-    if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() {
-        return Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            format!("`{}` belongs to somebody else", folder.display()),
-        ));
+    let found = match std::fs::symlink_metadata(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found?,
+    };
+    if found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() {
+        return Ok(());
     }
-    Ok(())
+    let text = format!("`{}` belongs to somebody else", folder.display());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
-/// The socket of the ring of this name; a name with a `/` in it is a socket's path itself.
+/// The socket of the ring of this name, in a folder of this user's; a name with a `/` in it is a socket's path itself.
 pub fn socket(name: &str) -> io::Result<PathBuf> {
     if name.contains('/') {
         return Ok(PathBuf::from(name));
@@ -61,11 +62,8 @@ pub fn socket(name: &str) -> io::Result<PathBuf> {
         ));
     }
     let folder = folder();
-    match check_folder(&folder) {
-        // That there is no ring is for others to say.
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(folder.join(format!("{name}.sock"))),
-    }
+    check_folder(&folder)?;
+    Ok(folder.join(format!("{name}.sock")))
 }
 
 /// The names of the rings in this user's folder, in order.

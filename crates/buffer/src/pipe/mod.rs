@@ -11,7 +11,7 @@
 //! - [`forward`] — blocks from one ring to others; who waits for whom.
 //! - [`foreign`] — the buffer fault: bytes that lie in another ring than their descriptor.
 //! - [`poll`] — a file descriptor for poll(2) and epoll(7) that says that there is something to read; `room`, that there is
-//!   room to write; [`watch`] — what the threads behind both do.
+//!   room to write; [`watch`] — what the threads behind both do, `thread` how they end.
 //! - [`local`] — rings within this process, without a keeper's socket.
 //! - [`mod@file`] — a file read as if it were a ring.
 //!
@@ -24,6 +24,7 @@ pub mod local;
 pub mod poll;
 pub mod reader;
 mod room;
+mod thread;
 pub mod watch;
 pub mod writer;
 
@@ -121,11 +122,9 @@ impl OpenOptions {
 
     /// Opens the ring of this name (or whose keeper's socket is at this path) for writing.
     pub fn write(&self, name: &str) -> io::Result<PipeWriter> {
-        let mut writer = Named::at(name)?.open_writer(self.signalling)?;
-        if !writer.writer().set_deck(self.deck) {
-            let text = "only a ring of descriptors (kind d) can be used in part";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        Ok(PipeWriter::of_named(writer, self.blocking, self.needs_readers))
+        let writer = Named::at(name)?.open_writer(self.signalling)?;
+        let mut writer = PipeWriter::of_named(writer, self.blocking, self.needs_readers);
+        writer.set_deck(self.deck)?;
+        Ok(writer)
     }
 }

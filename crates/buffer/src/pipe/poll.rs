@@ -6,14 +6,13 @@
 //! to read, and not when everything was.
 
 use super::forward::SinkFront;
+use super::thread::Watching;
+use super::watch::Event;
 use super::watch::reading::Reading;
-use super::watch::{Event, Watcher};
 use crate::shared::lifeline::Lifeline;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How things are with a reader.
@@ -42,14 +41,13 @@ impl Event for EventFd {
 
 /// The descriptor and the thread behind it.
 pub(super) struct Poller {
-    watcher: Arc<Watcher<EventFd, Reading<SinkFront>>>,
+    watcher: Watching<EventFd, Reading<SinkFront>>,
     epoll: OwnedFd,
     /// The keeper's socket, while it is asked.
     asked: Option<i32>,
     /// The line of the writer that is waited for. It outlives its being watched, for other processes have the same pipe
     /// open: what is closed here alone would stay in the epoll instance.
     line: Option<Lifeline>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl std::fmt::Debug for Poller {
@@ -63,10 +61,8 @@ impl Poller {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &event, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
-        let watcher = Arc::new(Watcher::new(EventFd(event)));
-        let of_thread = Arc::clone(&watcher);
-        let thread = std::thread::Builder::new().name("ring-poll".into()).spawn(move || of_thread.run())?;
-        Ok(Poller { watcher, epoll, asked: None, line: None, thread: Some(thread) })
+        let watcher = Watching::new("ring-poll", EventFd(event))?;
+        Ok(Poller { watcher, epoll, asked: None, line: None })
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -146,16 +142,6 @@ impl Poller {
         match rustix::event::poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
-        }
-    }
-}
-
-impl Drop for Poller {
-    fn drop(&mut self) {
-        self.watcher.close();
-        if let Some(thread) = self.thread.take() {
-            // It panics nowhere; were it so, there would be nothing left of it to end.
-            let _ = thread.join();
         }
     }
 }

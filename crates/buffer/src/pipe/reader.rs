@@ -221,12 +221,14 @@ impl PipeReader {
         self.blocking = !non_blocking;
     }
 
-    /// Another reader of the same ring with the same contract, from the next block on: it gets everything too.
+    /// Another reader of the same ring with the same contract, from the next block on: it gets everything too. Where nobody
+    /// writes the ring now, it waits for who does, if it may.
     pub fn try_clone(&self) -> io::Result<PipeReader> {
         let contract = self.source.reader_ref().contract();
         let mut clone = match &self.source {
             Source::Named(_, named) => {
-                let reader = named.open_reader(contract, crate::ring::From::Next, None)?;
+                let deadline = if self.blocking { None } else { Some(Instant::now()) };
+                let reader = named.open_reader(contract, crate::ring::From::Next, deadline)?;
                 PipeReader::of_named(named.clone(), reader, self.blocking)
             }
             Source::Local(_, local) => local.reader(contract, None, crate::ring::From::Next)?,

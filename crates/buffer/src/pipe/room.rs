@@ -5,21 +5,25 @@
 //! the writer itself would, and on the word that changes when readers come and go. The writer says after each call how
 //! things are.
 
+use super::thread::Watching;
+use super::watch::Event;
 use super::watch::writing::{Locked, Wanted, Writing};
-use super::watch::{Event, Watcher};
 use super::writer::{SharedSink, locked};
 use crate::ring::Writer;
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 impl Locked for SharedSink {
     fn with<T>(&self, look: impl FnOnce(&mut Writer, bool) -> T) -> T {
         let mut sink = locked(self);
         let is_kept = sink.is_kept();
         look(sink.writer(), is_kept)
+    }
+
+    fn with_writer<T>(&self, look: impl FnOnce(&mut Writer) -> T) -> T {
+        look(locked(self).writer())
     }
 }
 
@@ -43,9 +47,8 @@ impl Event for EventFd {
 
 /// The descriptor and the thread behind it.
 pub(super) struct RoomPoller {
-    watcher: Arc<Watcher<EventFd, Writing<SharedSink>>>,
+    watcher: Watching<EventFd, Writing<SharedSink>>,
     sink: SharedSink,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl std::fmt::Debug for RoomPoller {
@@ -59,10 +62,7 @@ impl RoomPoller {
     pub fn new(sink: SharedSink) -> io::Result<RoomPoller> {
         let event = EventFd(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         event.lower();
-        let watcher = Arc::new(Watcher::new(event));
-        let of_thread = Arc::clone(&watcher);
-        let thread = std::thread::Builder::new().name("ring-room".into()).spawn(move || of_thread.run())?;
-        Ok(RoomPoller { watcher, sink, thread: Some(thread) })
+        Ok(RoomPoller { watcher: Watching::new("ring-room", event)?, sink })
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -75,16 +75,6 @@ impl RoomPoller {
             self.watcher.set_due();
         } else {
             self.watcher.set_watched(Writing { sink: Arc::clone(&self.sink), wanted });
-        }
-    }
-}
-
-impl Drop for RoomPoller {
-    fn drop(&mut self) {
-        self.watcher.close();
-        if let Some(thread) = self.thread.take() {
-            // It panics nowhere; were it so, there would be nothing left of it to end.
-            let _ = thread.join();
         }
     }
 }

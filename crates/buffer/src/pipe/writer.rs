@@ -3,12 +3,12 @@
 use super::foreign::Origin;
 use super::local::Local;
 use super::room::RoomPoller;
-use super::watch::writing::Wanted;
+use super::watch::writing::{Wanted, sleep_for_readers};
 use crate::descriptor::{Descriptor, WIRE_MAX};
 use crate::keeper::client::NamedWriter;
 use crate::keeper::server::FOREIGN_RINGS;
 use crate::ring::layout::Layout;
-use crate::ring::{NotWritten, RingKind, Writer, WriterCounters};
+use crate::ring::{Deck, NotWritten, RingKind, Writer, WriterCounters};
 use crate::shared::lifeline;
 use std::collections::VecDeque;
 use std::io;
@@ -79,6 +79,8 @@ pub struct WriterStat {
     pub forwarded: u64,
     /// Blocks forwarded to it whose bytes had to be copied: it is no ring of descriptors, or cannot name theirs.
     pub copied: u64,
+    /// Bytes of payload in use, of a ring of descriptors; 0 for other kinds, which use all.
+    pub deck: u64,
 }
 
 /// The end of a pipe that is written. Dropping it ends the ring in order.
@@ -185,7 +187,18 @@ impl PipeWriter {
             ring: writer.counters(),
             forwarded: self.forwarded,
             copied: self.copied,
+            deck: writer.layout().deck().map_or(0, |(deck, _)| deck),
         }
+    }
+
+    /// How much of the payload is in use from now on; a ring of another size keeps to it. EINVAL but for a ring of
+    /// descriptors: other kinds always use all.
+    pub fn set_deck(&mut self, deck: Deck) -> io::Result<()> {
+        if locked(&self.sink).writer().set_deck(deck) {
+            return Ok(());
+        }
+        let text = "only a ring of descriptors (kind d) can be used in part";
+        Err(io::Error::new(io::ErrorKind::InvalidInput, text))
     }
 
     /// Writes one block with what is known of it; of a stream as many bytes as there is room for, all where it waits.
@@ -295,7 +308,11 @@ impl PipeWriter {
                 }
                 Ok(None) | Err(NotWritten::WouldBlock) => {
                     // However it ends, the next attempt says the same.
-                    let _ = writer.wait_for_room(room, None);
+                    if writer.wait_for_room(room, Some(Instant::now())) == Err(NotWritten::WouldBlock) {
+                        drop(sink);
+                        sleep_for_readers(&self.sink, |writer| writer.sleep_needs(room));
+                        sink = locked(&self.sink);
+                    }
                 }
             }
         }
@@ -395,13 +412,16 @@ impl PipeWriter {
         };
         named.writer().flush();
         if let Some(last) = self.forwarded_to.checked_sub(1) {
-            while named.writer().needed_by(last).is_some() {
+            while sink.writer().needed_by(last).is_some() {
                 if !self.blocking {
                     return Err(would_block());
                 }
-                named.writer().sleep_for_readers_of(last);
+                drop(sink);
+                sleep_for_readers(&self.sink, |writer| writer.needed_by(last));
+                sink = locked(&self.sink);
             }
         }
+        let Sink::Named(named) = &mut *sink else { return Err(io::ErrorKind::Unsupported.into()) };
         let outcome = named.resize(bytes, slots);
         drop(sink);
         if outcome.is_ok() {

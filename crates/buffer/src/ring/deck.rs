@@ -76,7 +76,7 @@ impl Search {
             return deck;
         }
         self.changed_at = bytes;
-        (deck / 2).max(least.next_power_of_two()).min(deck)
+        (deck / 2).max(least.min(all).next_power_of_two()).min(deck)
     }
 }
 

@@ -72,6 +72,10 @@ impl Geometry {
     }
 }
 
+fn not_its_ring() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the shared memory is not what its ring should be")
+}
+
 /// A ring's segment in this process.
 #[derive(Debug)]
 pub struct RingMemory {
@@ -92,7 +96,7 @@ impl RingMemory {
         let (_, bytes) = geometry.bytes(page_bytes).ok_or_else(too_large)?;
         let segment = Segment::create(name, bytes, huge)?;
         let memory = RingMemory { segment, geometry };
-        let words = memory.map(Access::Write)?.words;
+        let words = memory.words(Access::Write)?;
         let keeper = &words.keeper.0;
         keeper.abi.store(ABI, Ordering::Relaxed);
         keeper.layout.store(geometry.kind.code(), Ordering::Relaxed);
@@ -128,10 +132,17 @@ impl RingMemory {
         self.geometry
     }
 
+    /// Maps the words alone: no memory is taken for the rest.
+    pub fn words(&self, access: Access) -> io::Result<Shared<RingWords>> {
+        let bytes = size_of::<RingWords>().next_multiple_of(self.segment.page_bytes());
+        let mapping = self.segment.map(0, bytes, access)?;
+        Shared::in_mapping(&mapping, 0).ok_or_else(not_its_ring)
+    }
+
     /// Maps all of it.
     pub fn map(&self, access: Access) -> io::Result<RingMap> {
         let Geometry { kind, payload_bytes, slots } = self.geometry;
-        let invalid = || io::Error::new(io::ErrorKind::InvalidData, "the shared memory is not what its ring should be");
+        let invalid = not_its_ring;
         let (payload_at, _) = self.geometry.bytes(self.segment.page_bytes()).ok_or_else(invalid)?;
         let control: Arc<Mapping> = self.segment.map(0, payload_at, access)?;
         let words = Shared::<RingWords>::in_mapping(&control, 0).ok_or_else(invalid)?;

@@ -85,6 +85,10 @@ pub struct Reader<L: Layout = AnyLayout> {
     position: u64,
     /// What of it the writer was told.
     told: u64,
+    /// Where the last block's bytes end, and did when the writer was told, in a ring whose bytes may run out before its
+    /// units do.
+    end_bytes: u64,
+    told_bytes: u64,
     /// Units published, as of the last look.
     head: u64,
     /// Steps it made, where a group is to know of them.
@@ -144,6 +148,8 @@ impl<L: Layout> Reader<L> {
             cursor: 0,
             position: 0,
             told: 0,
+            end_bytes: 0,
+            told_bytes: 0,
             head: 0,
             steps: 0,
             number: None,
@@ -441,6 +447,9 @@ impl<L: Layout> Reader<L> {
         let whole = self.intact(seen);
         let end = seen.position + seen.units;
         self.cursor = self.cursor.max(end);
+        if self.layout.kind() == RingKind::D && !seen.elsewhere {
+            self.end_bytes = seen.block.pos.wrapping_add(u64::from(seen.block.len));
+        }
         if whole {
             self.counters.blocks += 1;
             self.counters.bytes += u64::from(seen.block.len);
@@ -469,9 +478,17 @@ impl<L: Layout> Reader<L> {
             // A store and no more: nobody sleeps for such a reader, and what it has not told is dropped for everybody.
             OnFull::DropNewest => self.tell(),
             // A writer that waits is told when it is worth waking.
-            _ if self.position - self.told >= (self.layout.units() / 8).max(1) => self.tell(),
+            _ if self.is_worth_telling() => self.tell(),
             _ => {}
         }
+    }
+
+    /// Was an eighth of the ring taken since the writer was told, of its units or of its bytes?
+    #[inline]
+    fn is_worth_telling(&self) -> bool {
+        self.position - self.told >= (self.layout.units() / 8).max(1)
+            // What a hostile writer says of its bytes makes this ring too often or too rarely, and no more.
+            || self.layout.deck().is_some_and(|(_, bytes)| self.end_bytes.wrapping_sub(self.told_bytes) >= bytes / 8)
     }
 
     /// Tells the writer what was taken, and wakes it if it waits for that.
@@ -481,6 +498,7 @@ impl<L: Layout> Reader<L> {
             return;
         }
         self.told = self.position;
+        self.told_bytes = self.end_bytes;
         // Release: what was looked at was looked at before the writer overwrites it.
         self.page.position.0.store(self.position, Ordering::Release);
         if self.contract == OnFull::Wait {

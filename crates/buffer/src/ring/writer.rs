@@ -607,21 +607,6 @@ impl<L: Layout> Writer<L> {
         }
     }
 
-    /// Sleeps until a reader that holds the ring and still needs `unit` has moved, if there is one. May wake early: look
-    /// again.
-    pub fn sleep_for_readers_of(&mut self, unit: u64) {
-        self.watch();
-        let began = Instant::now();
-        // Whom it finds after the watch began, for that is who will ring.
-        if let Some(needed) = self.needed_by(unit) {
-            needed.sleep();
-        }
-        self.unwatch();
-        if began.elapsed() >= lifeline::LOOK {
-            self.look_after_readers();
-        }
-    }
-
     /// Was the ring removed? Nobody will read what is written.
     pub fn is_removed(&mut self) -> bool {
         self.meet() == Err(NotWritten::Removed)
@@ -644,6 +629,17 @@ impl<L: Layout> Writer<L> {
                 return Ok(needed);
             }
         }
+    }
+
+    /// The same for who is about to sleep on nothing but that reader's bell, which is counted; `None` also where it is better
+    /// to look again.
+    pub fn sleep_needs(&mut self, len: u64) -> Option<super::sleeper::Needed> {
+        let needed = self.room_needs(len).ok()?;
+        // As in `needed_by`: who leaves changes the epoch before it rings for the last time.
+        let is_known = self.words.keeper.0.epoch.load(Ordering::Relaxed) == self.epoch;
+        let needed = needed.filter(|_| is_known);
+        self.counters.waits += u64::from(needed.is_some());
+        needed
     }
 
     /// The word that changes when somebody joins or leaves, and its value as of the last look.

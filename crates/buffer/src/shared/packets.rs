@@ -35,20 +35,6 @@ pub fn send_last(socket: impl AsFd, packet: &[u8]) {
     while rustix::net::recv(&socket, &mut [0u8; 1], RecvFlags::DONTWAIT).is_ok_and(|(len, _)| len > 0) {}
 }
 
-/// socket(7), Linux 6.16: may file descriptors be sent there?
-const SO_PASSRIGHTS: libc::c_int = 83;
-
-/// Keeps file descriptors out of a socket, and out of those that are accepted from it: who sends some gets EPERM. For who
-/// expects none: the last to close a file waits for it (a connection with SO_LINGER, as long as its owner likes), and that
-/// is who finds it in a queue. An error where the kernel cannot.
-pub fn take_no_fds(socket: impl AsFd) -> io::Result<()> {
-    let (fd, no) = (socket.as_fd().as_raw_fd(), 0 as libc::c_int);
-    let bytes = size_of_val(&no) as libc::socklen_t;
-    // SAFETY: an int is read there, which lives.
-    let result = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, SO_PASSRIGHTS, (&raw const no).cast(), bytes) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
 /// Has the other side taken everything that was sent to it? File descriptors on their way are open until then, and count
 /// against who sent them.
 pub fn all_taken(socket: impl AsFd) -> io::Result<bool> {
@@ -58,15 +44,64 @@ pub fn all_taken(socket: impl AsFd) -> io::Result<bool> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(bytes == 0) }
 }
 
+/// Is this what a system says that has nothing more to give for now: files, memory, or files on their way?
+pub fn is_short(error: &io::Error) -> bool {
+    use libc::{EMFILE, ENFILE, ENOBUFS, ENOMEM, ETOOMANYREFS};
+    error.raw_os_error().is_some_and(|errno| [EMFILE, ENFILE, ENOBUFS, ENOMEM, ETOOMANYREFS].contains(&errno))
+}
+
+/// Whether files may be sent to a socket (Linux 6.16); those that a listening socket accepts are as it is.
+const SO_PASSRIGHTS: libc::c_int = 83;
+
+/// Lets nobody send files to this socket, nor to those it accepts, from here on: whoever tries gets EPERM. For who wants
+/// none: a file that came has to be closed, and how long that takes is for its maker to say (a socket that lingers, a file
+/// system of somebody's own). Where the kernel cannot (before 6.16), files come, and are closed.
+pub fn take_no_files(socket: impl AsFd) {
+    let no: libc::c_int = 0;
+    // SAFETY: the option is one int, which is there. What an older kernel says to it changes nothing.
+    unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const no).cast(),
+            size_of_val(&no) as libc::socklen_t,
+        );
+    }
+}
+
+/// A packet as it came.
+#[derive(Debug)]
+pub struct Received {
+    /// Bytes of it.
+    pub len: usize,
+    /// The file descriptors beside it; none where not all of them came.
+    pub fds: Vec<OwnedFd>,
+    /// There were more than can be heard, or than this process may have now.
+    pub is_cut: bool,
+}
+
 /// Receives one packet into `packet`: how long it was, and what file descriptors came with it. `None` where the other side
-/// closed; an error where the packet was longer than `packet`.
+/// closed; an error where the packet was longer than `packet`, or had more file descriptors than came.
 pub fn receive(socket: impl AsFd, packet: &mut [u8]) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
+    match receive_cut(socket, packet)? {
+        Some(Received { is_cut: true, .. }) => Err(more_than_can_be_heard()),
+        received => Ok(received.map(|received| (received.len, received.fds))),
+    }
+}
+
+fn more_than_can_be_heard() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the other side says more than can be heard")
+}
+
+/// The same, also where not all file descriptors came: for who has to know what the packet says all the same.
+pub fn receive_cut(socket: impl AsFd, packet: &mut [u8]) -> io::Result<Option<Received>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut slices = [IoSliceMut::new(packet)];
     let got = rustix::net::recvmsg(socket, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC)?;
     // Taken before anything is refused, so that none stays open.
-    let fds: Vec<OwnedFd> = control
+    let mut fds: Vec<OwnedFd> = control
         .drain()
         .filter_map(|message| match message {
             RecvAncillaryMessage::ScmRights(fds) => Some(fds),
@@ -77,10 +112,14 @@ pub fn receive(socket: impl AsFd, packet: &mut [u8]) -> io::Result<Option<(usize
     if got.bytes == 0 {
         return Ok(None);
     }
-    if got.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "the other side says more than can be heard"));
+    if got.flags.contains(ReturnFlags::TRUNC) {
+        return Err(more_than_can_be_heard());
     }
-    Ok(Some((got.bytes, fds)))
+    let is_cut = got.flags.contains(ReturnFlags::CTRUNC);
+    if is_cut {
+        fds.clear();
+    }
+    Ok(Some(Received { len: got.bytes, fds, is_cut }))
 }
 
 #[cfg(all(test, not(loom)))]

@@ -30,7 +30,7 @@ pub fn of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
 }
 
 /// Process (0 where it cannot be seen from here), user and group.
-pub(crate) fn credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
+fn credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
     // SAFETY: a `ucred` is three numbers, any of which the kernel may store.
     unsafe { ask(socket, libc::SO_PEERCRED, (&raw mut credentials).cast(), size_of::<libc::ucred>())? };

@@ -142,7 +142,10 @@ impl Segment {
         if has < bytes as u64 {
             return Err(Refused::TooShort { has, wants: bytes as u64 });
         }
-        let page_bytes = if stat.st_blksize as usize == HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { PAGE_BYTES };
+        // Not by its block size: that is as large where the system may give ordinary memory huge pages by itself.
+        let system = rustix::fs::fstatfs(&fd)?;
+        let is_huge = system.f_type == libc::HUGETLBFS_MAGIC && system.f_bsize as usize == HUGE_PAGE_BYTES;
+        let page_bytes = if is_huge { HUGE_PAGE_BYTES } else { PAGE_BYTES };
         let bytes = usize::try_from(has).map_err(|_| Refused::TooShort { has, wants: bytes as u64 })?;
         Ok(Segment { fd, bytes, page_bytes })
     }
@@ -290,5 +293,56 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range was reserved by `map_times` and nothing else lies in it; all users hold an owner of this.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.reserved) };
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::ffi::CString;
+
+    /// Mounts a tmpfs that asks for huge pages on this folder, for this thread alone.
+    fn mount_huge(folder: &std::path::Path) -> io::Result<()> {
+        let at = CString::new(folder.to_str().expect("a temporary folder's name is text"))?;
+        let check = |result| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+        let none = std::ptr::null();
+        // SAFETY: strings that end, and a thread whose folders are its own before any of them changes.
+        unsafe {
+            check(libc::unshare(libc::CLONE_NEWNS))?;
+            check(libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()))?;
+            let options = c"huge=always".as_ptr().cast();
+            check(libc::mount(c"tmpfs".as_ptr(), at.as_ptr(), c"tmpfs".as_ptr(), 0, options))
+        }
+    }
+
+    /// Where the system gives shared memory huge pages by itself (`shmem_enabled`), it says so in each file's block size.
+    #[test]
+    fn memory_that_may_have_huge_pages_is_laid_out_as_any_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_owned();
+        let made = std::thread::spawn(move || {
+            mount_huge(&path)?;
+            let file = std::fs::File::options().create_new(true).write(true).open(path.join("memory"))?;
+            file.set_len(PAGE_BYTES as u64)?;
+            Ok::<_, io::Error>(OwnedFd::from(file))
+        });
+        let fd = match made.join().unwrap() {
+            Ok(fd) => fd,
+            Err(error) => return eprintln!("skipped: no file system with huge pages can be mounted here: {error}"),
+        };
+        let segment = Segment::of_size(fd, PAGE_BYTES).unwrap();
+        assert_eq!((segment.bytes(), segment.page_bytes()), (PAGE_BYTES, PAGE_BYTES));
+    }
+
+    #[test]
+    fn memory_of_huge_pages_is_known_by_who_receives_it() {
+        let segment = match Segment::create_of("segment-test", 1, MemfdFlags::HUGETLB, HUGE_PAGE_BYTES) {
+            Ok(segment) => segment,
+            Err(error) => return eprintln!("skipped: no huge pages: {error}"),
+        };
+        segment.seal_for_writer().unwrap();
+        let fd = segment.fd().try_clone_to_owned().unwrap();
+        let received = Segment::receive(fd, HUGE_PAGE_BYTES, Access::Write).unwrap();
+        assert_eq!((received.bytes(), received.page_bytes()), (HUGE_PAGE_BYTES, HUGE_PAGE_BYTES));
     }
 }

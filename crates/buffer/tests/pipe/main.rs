@@ -781,3 +781,93 @@ fn many_blocks_at_a_time_are_read_wherever_they_lie() {
     while reader.copy_blocks_to(&mut got, usize::MAX).is_ok() {}
     assert!(got == [b"before", &expected[..]].concat());
 }
+
+#[test]
+fn who_forwarded_to_a_ring_is_not_kept_waiting_by_who_waits_to_write_to_it() {
+    let (_source, mut writer, mut reader) = pair(RingKind::D);
+    let (_sink, mut to, mut far) = pair(RingKind::D);
+    writer.write_all(b"forwarded").unwrap();
+    let seen = reader.peek().unwrap().unwrap();
+    reader.forward(&seen, &mut to).unwrap();
+    to.set_non_blocking(true);
+    while to.write_all(b"more").is_ok() {}
+    to.set_non_blocking(false);
+    let waits = std::thread::spawn(move || to.write_all(b"last").map(|()| to));
+    reader.set_non_blocking(true);
+    let (said, heard) = std::sync::mpsc::channel();
+    let looks = std::thread::spawn(move || {
+        // For as long as it takes the other thread to go to sleep, and longer.
+        let began = std::time::Instant::now();
+        while began.elapsed() < Duration::from_millis(200) {
+            let nothing = reader.peek().unwrap_err();
+            assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+        }
+        said.send(()).unwrap();
+        reader
+    });
+    let looked = heard.recv_timeout(Duration::from_secs(5));
+    far.set_non_blocking(true);
+    while !waits.is_finished() {
+        // Telling what it took, also where nothing more is there.
+        let _ = far.read(&mut [0; 16]);
+        far.tell();
+    }
+    waits.join().unwrap().unwrap();
+    looks.join().unwrap();
+    assert_eq!(looked, Ok(()));
+}
+
+#[test]
+fn a_reader_that_must_not_wait_is_not_cloned_by_waiting_for_a_writer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ring.sock");
+    let geometry = Geometry::new(RingKind::D, 4096, 16);
+    let options =
+        RingOptions { geometry, pages: Pages::Normal, policy: Policy::default(), hold: None, keep_open: true };
+    let mut keeper = Keeper::create(&path, options).unwrap();
+    let keeping = std::thread::spawn(move || keeper.run());
+    let name = path.to_str().unwrap().to_owned();
+    let writer = OpenOptions::new().write(&name).unwrap();
+    let mut reader = OpenOptions::new().read(&name).unwrap();
+    drop(writer);
+    reader.set_non_blocking(true);
+    let (said, heard) = std::sync::mpsc::channel();
+    let cloning = std::thread::spawn(move || {
+        let began = std::time::Instant::now();
+        // The keeper may not know yet that the writer is gone.
+        while reader.try_clone().is_ok() && began.elapsed() < Duration::from_secs(5) {}
+        said.send(reader.try_clone().map(drop).map_err(|error| error.kind())).unwrap();
+    });
+    let refused = heard.recv_timeout(Duration::from_secs(5));
+    Named::at(&name).unwrap().remove().unwrap();
+    keeping.join().unwrap().unwrap();
+    cloning.join().unwrap();
+    assert_eq!(refused, Ok(Err(io::ErrorKind::WouldBlock)));
+}
+
+/// The kernel lets nobody sleep on more than 128 words.
+#[test]
+fn who_forwarded_to_many_rings_sleeps_until_they_are_read() {
+    let (_source, mut writer, mut reader) = pair(RingKind::D);
+    let mut sinks: Vec<_> = (0..140).map(|_| pair(RingKind::D)).collect();
+    writer.write_all(b"for all").unwrap();
+    let seen = reader.peek().unwrap().unwrap();
+    let mut to: Vec<&mut PipeWriter> = sinks.iter_mut().map(|(_, writer, _)| writer).collect();
+    reader.tee(&seen, &mut to).unwrap();
+    let drains = std::thread::spawn(move || {
+        reader.drain().unwrap();
+        // SAFETY: there is room for a time.
+        unsafe {
+            let mut time: libc::timespec = std::mem::zeroed();
+            assert_eq!(libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time), 0);
+            Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+        }
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    for (_, _, far) in &mut sinks {
+        assert_eq!(far.read(&mut [0; 16]).unwrap(), 7);
+        far.tell();
+    }
+    let spent = drains.join().unwrap();
+    assert!(spent < Duration::from_millis(250), "{spent:?} of half a second");
+}

@@ -3,7 +3,7 @@
 use crate::{check, check_meetings, newcomer, reader, ring, take, write};
 use base::atomic::{AtomicU32, Ordering};
 use buffer::pipe::watch::reading::{Front, Reading, Watch};
-use buffer::pipe::watch::writing::{Locked, Wanted, Writing};
+use buffer::pipe::watch::writing::{Locked, Wanted, Writing, sleep_for_readers};
 use buffer::pipe::watch::{Event, Watcher};
 use buffer::ring::sleeper::Needed;
 use buffer::ring::{Nothing, OnFull, Reader, RingKind, Signalling, Writer};
@@ -255,6 +255,31 @@ fn a_descriptor_is_writable_when_there_is_room() {
     }
 }
 
+/// A writer that sleeps for room and has nobody wait for it meanwhile is woken by who takes, and by who leaves.
+#[test]
+fn a_writer_that_sleeps_without_its_lock_is_woken() {
+    for takes in [true, false] {
+        check(move || {
+            let (mut ring, mut writer) = ring(RingKind::P, 1, Signalling::Every);
+            let mut reader = reader(&mut ring, &mut writer, OnFull::Wait);
+            write(&mut writer, 1);
+            let thread = thread::spawn(move || {
+                if takes {
+                    assert_eq!(take(&mut reader), Ok(Some(vec![1])));
+                    return Some((ring, reader));
+                }
+                drop(reader);
+                None
+            });
+            let sink = Sink(Arc::new(Mutex::new(writer)));
+            while sink.with(|writer, _| writer.room_needs(1)).unwrap().is_some() {
+                sleep_for_readers(&sink, |writer| writer.sleep_needs(1));
+            }
+            drop(thread.join().unwrap());
+        });
+    }
+}
+
 /// A writer that goes on in another ring waits for all that hold the first, whoever of them is slower.
 #[test]
 fn who_waits_for_two_readers_is_woken_by_the_slower_one() {
@@ -268,10 +293,11 @@ fn who_waits_for_two_readers_is_woken_by_the_slower_one() {
                 reader
             })
         });
-        while writer.needed_by(0).is_some() {
-            writer.sleep_for_readers_of(0);
+        let sink = Sink(Arc::new(Mutex::new(writer)));
+        while sink.with(|writer, _| writer.needed_by(0)).is_some() {
+            sleep_for_readers(&sink, |writer| writer.needed_by(0));
         }
-        assert_eq!(writer.passed(), 1);
+        assert_eq!(sink.with(|writer, _| writer.passed()), 1);
         threads.into_iter().for_each(|thread| drop(thread.join().unwrap()));
     });
 }
@@ -290,8 +316,9 @@ fn who_watches_goes_on_watching_in_another_ring() {
             reader
         });
         writer.go_on_from(&before);
-        while writer.needed_by(0).is_some() {
-            writer.sleep_for_readers_of(0);
+        let sink = Sink(Arc::new(Mutex::new(writer)));
+        while sink.with(|writer, _| writer.needed_by(0)).is_some() {
+            sleep_for_readers(&sink, |writer| writer.needed_by(0));
         }
         drop(thread.join().unwrap());
     });

@@ -406,7 +406,7 @@ fn a_ring_of_another_that_ends_only_now_is_in_nobodys_way() {
     let running = start(&net, &["ethernet D | udp | count"]);
     assert_eq!(shared(&net).into_values().map(|(_, readers)| readers).collect::<Vec<_>>(), [1]);
     running.into_iter().for_each(|running| drop(succeeded(&running.interrupt())));
-    std::fs::remove_file(left.with_extension("lock")).unwrap();
+    std::fs::remove_file(buffer::keeper::server::lock_path(&left)).unwrap();
     drop(lock);
 }
 

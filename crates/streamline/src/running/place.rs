@@ -59,10 +59,12 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     place::make_folder(folder)?;
     for entry in std::fs::read_dir(folder)?.flatten() {
         let path = entry.path();
-        if matches!(path.extension().and_then(|ending| ending.to_str()), Some("sock" | "lock")) {
-            // Fails where it belongs to somebody who lives.
-            let _ = server::clear_dead(&path.with_extension("sock"));
-        }
+        // Fails where it belongs to somebody who lives.
+        let _ = match path.extension().and_then(|ending| ending.to_str()) {
+            Some("sock") => server::clear_dead(&path),
+            Some("lock") => server::clear_dead(&path.with_extension("")),
+            _ => Ok(()),
+        };
     }
     Ok(())
 }
@@ -132,10 +134,10 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
         let _lock = server::lock(&living).unwrap();
         let _listener = std::os::unix::net::UnixListener::bind(&living).unwrap();
-        std::fs::write(requests.join("3.tcp.lock"), "").unwrap();
+        std::fs::write(requests.join("3.tcp.sock.lock"), "").unwrap();
         make_folder(&requests).unwrap();
         let mut left: Vec<_> = std::fs::read_dir(&requests).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
-        assert_eq!(left, ["2.lock", "2.sock"]);
+        assert_eq!(left, ["2.sock", "2.sock.lock"]);
     }
 }

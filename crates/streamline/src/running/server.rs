@@ -8,7 +8,7 @@ use super::place;
 use super::protocol::{Answer, EdgeLine, Question, RingPlace, receive};
 use super::rings::WatchRings;
 use crate::session::{Error, Job, PreparedChange, RunningPlan, Session};
-use buffer::keeper::server::{lock, remove_socket};
+use buffer::keeper::server::{lock, lock_path, remove_socket};
 use buffer::shared::{packets, peer};
 use engine::{Replacement, Watch, Worker};
 use filter::{Type, Types};
@@ -131,7 +131,7 @@ impl Running {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         // Where the kernel cannot, whoever sends some can make a thread wait.
-        let _ = packets::take_no_fds(&listener);
+        packets::take_no_files(&listener);
         rustix::net::bind(&listener, &SocketAddrUnix::new(&path)?)?;
         // It does not listen yet: nobody has connected before it was said who may.
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
@@ -185,7 +185,7 @@ impl Drop for Running {
             let _ = thread.join();
         }
         let _ = std::fs::remove_file(&self.path);
-        let _ = std::fs::remove_file(self.path.with_extension("lock"));
+        let _ = std::fs::remove_file(lock_path(&self.path));
     }
 }
 

@@ -41,6 +41,7 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_close,
     libc::SYS_lseek,
     libc::SYS_fstat,
+    libc::SYS_fstatfs,
     libc::SYS_newfstatat,
     libc::SYS_statx,
     // Sockets it has; which it may make is below.
@@ -59,8 +60,9 @@ const CALLS: &[libc::c_long] = &[
     // Whose a ring's name is, and that it is nobody's any more.
     libc::SYS_flock,
     libc::SYS_unlinkat,
-    // Who it is.
+    // Who it is, and whether that is so still.
     libc::SYS_getppid,
+    libc::SYS_pidfd_open,
     libc::SYS_getuid,
     libc::SYS_geteuid,
     libc::SYS_getgid,

@@ -13,7 +13,7 @@ use super::stage::{Base, Outlet, Stage};
 use crate::devices;
 use crate::session::Session;
 use buffer::keeper::place;
-use buffer::keeper::server::{Claimed, Rest, claim, clear_dead, give_up};
+use buffer::keeper::server::{Claimed, claim, clear_dead, give_up};
 use buffer::shared::{packets, peer};
 use filter::Output;
 use guard::CapabilitySet;
@@ -48,6 +48,9 @@ const LINGER: Duration = Duration::from_secs(5);
 /// How often it looks after its stages.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// So long it leaves those who come alone, where the system has nothing more to give to them (file descriptors, mostly).
+const REST: Duration = Duration::from_millis(50);
+
 /// Why a sharer could not go on.
 #[derive(Debug)]
 pub enum Trouble {
@@ -72,7 +75,8 @@ pub struct Server {
     confined: String,
     path: PathBuf,
     claimed: Option<Claimed>,
-    rest: Rest,
+    /// The system had nothing more to give to who came in the last turn.
+    is_short: bool,
     groups: Vec<u32>,
     clients: BTreeMap<u64, Client>,
     stages: Vec<Stage>,
@@ -116,7 +120,7 @@ impl Server {
             confined: String::new(),
             path,
             claimed: Some(claimed),
-            rest: Rest::default(),
+            is_short: false,
             groups: super::groups()?,
             clients: BTreeMap::new(),
             stages: Vec::new(),
@@ -184,10 +188,11 @@ impl Server {
     /// Waits for something to do, does it.
     fn turn(&mut self) -> io::Result<()> {
         let Some(claimed) = &self.claimed else { return Ok(()) };
-        let mut polled = vec![PollFd::new(&claimed.listener, self.rest.flags())];
+        // Who comes is there still: looking again and again would take a processor.
+        let rests = std::mem::take(&mut self.is_short);
+        let mut polled = vec![PollFd::new(&claimed.listener, if rests { PollFlags::empty() } else { PollFlags::IN })];
         polled.extend(self.clients.values().map(|client| PollFd::new(&client.socket, PollFlags::IN)));
-        let left = self.rest.left().map_or(LOOK, |left| left.min(LOOK));
-        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(if rests { REST } else { LOOK }.subsec_nanos()) };
         match rustix::event::poll(&mut polled, Some(&timeout)) {
             Err(rustix::io::Errno::INTR) => return Ok(()),
             result => result?,
@@ -212,7 +217,10 @@ impl Server {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = match rustix::net::accept_with(&claimed.listener, flags) {
             Ok(socket) => socket,
-            Err(error) => return self.rest.note(error),
+            Err(error) => {
+                self.is_short = packets::is_short(&error.into());
+                return;
+            }
         };
         let Ok(mut peer) = peer::of(socket.as_fd()) else { return };
         peer.groups.sort_unstable();

@@ -5,10 +5,9 @@
 use super::RingOptions;
 use crate::keeper::message::{self, JoinedReader, Message};
 use crate::keeper::policy::Peer;
-use crate::ring::map::RingMap;
 use crate::ring::memory::RingMemory;
 use crate::ring::retire::remove;
-use crate::ring::words::ReaderPage;
+use crate::ring::words::{ReaderPage, RingWords};
 use crate::ring::{Hold, OnFull, doorbell};
 use crate::shared::lifeline::Lifeline;
 use crate::shared::segment::{Access, PAGE_BYTES, Pages, Segment};
@@ -21,8 +20,8 @@ use std::os::fd::{AsFd, OwnedFd};
 pub(super) struct Generation {
     pub number: u32,
     pub memory: RingMemory,
-    /// The keeper's own map, made before the seal.
-    pub map: RingMap,
+    /// The keeper's own map of them, made before the seal. The rest is for who writes and reads it.
+    pub words: Shared<RingWords>,
     pub stage: Stage,
     /// Cut when its writer is gone.
     pub line: Lifeline,
@@ -62,12 +61,12 @@ pub(super) struct KeptReader {
 impl Generation {
     pub(super) fn make(options: &RingOptions, number: u32) -> io::Result<Generation> {
         let memory = RingMemory::create("streamline-ring", options.geometry, options.pages, number)?;
-        let map = memory.map(Access::Write)?;
+        let words = memory.words(Access::Write)?;
         let (line, held) = Lifeline::new()?;
         Ok(Generation {
             number,
             memory,
-            map,
+            words,
             stage: Stage::Made,
             line,
             held: Some(held),
@@ -79,7 +78,7 @@ impl Generation {
 
     /// Says to all who use it that the ring is removed. A writer that waits for one of its readers is woken.
     pub(super) fn remove(&self) {
-        remove(&self.map.words);
+        remove(&self.words);
         self.changed();
         let pages = self.gone.iter().chain(self.readers.values().map(|reader| &reader.page));
         pages.for_each(|page| doorbell::ring(&page.wait.0.bell));
@@ -87,7 +86,7 @@ impl Generation {
 
     /// Lets the writer know that it should ask; wakes it if it waits for somebody to come.
     fn changed(&self) {
-        doorbell::ring(&self.map.words.keeper.0.epoch);
+        doorbell::ring(&self.words.keeper.0.epoch);
     }
 
     pub(super) fn news_for(&self, told: &[u32]) -> bool {
@@ -97,20 +96,35 @@ impl Generation {
 
     /// Tells a ring's writer what it does not know yet of its readers.
     pub(super) fn tell(&mut self, socket: &OwnedFd, told: &mut Vec<u32>) -> io::Result<()> {
+        if self.stage != Stage::Written {
+            return Ok(());
+        }
         let mut any = false;
+        let said = self.say(socket, told, &mut any);
+        if any {
+            // Behind what was said: who sees the epoch finds the message. The bells come last, for a writer that is woken
+            // and finds no message sleeps on.
+            self.changed();
+            self.gone.iter().for_each(|page| doorbell::ring(&page.wait.0.bell));
+        }
+        if told.iter().all(|serial| self.readers.contains_key(serial)) {
+            self.gone.clear();
+        }
+        said
+    }
+
+    /// As much of it as there is room for, and whether that was `any`.
+    fn say(&self, socket: &OwnedFd, told: &mut Vec<u32>, any: &mut bool) -> io::Result<()> {
         let mut say = |message: &Message, fds: &[std::os::fd::BorrowedFd<'_>]| match message::send(socket, message, fds)
         {
             Ok(()) => {
-                any = true;
+                *any = true;
                 Ok(true)
             }
             // What there is no room for waits until there is.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
             Err(error) => Err(error),
         };
-        if self.stage != Stage::Written {
-            return Ok(());
-        }
         let mut index = 0;
         while index < told.len() {
             if self.readers.contains_key(&told[index]) {
@@ -133,15 +147,6 @@ impl Generation {
                 break;
             }
             told.push(*serial);
-        }
-        if any {
-            // Behind what was said: who sees the epoch finds the message. The bells come last, for a writer that is woken
-            // and finds no message sleeps on.
-            self.changed();
-            self.gone.iter().for_each(|page| doorbell::ring(&page.wait.0.bell));
-        }
-        if told.iter().all(|serial| self.readers.contains_key(serial)) {
-            self.gone.clear();
         }
         Ok(())
     }

@@ -8,18 +8,16 @@
 //! - `writing`, `reading` — who gets the next place to write or read, and in which generation.
 //! - `generation` — one writer's ring and its readers.
 //! - `foreign` — numbers for rings that others keep.
-//! - `name` — whose the ring's name is; `rest` — what is done while nobody can be let in.
+//! - `name` — whose the ring's name is.
 
 mod foreign;
 mod generation;
 mod name;
 mod reading;
-mod rest;
 mod writing;
 
 pub use foreign::{FOREIGN_PATH_BYTES, FOREIGN_RINGS};
-pub use name::{Claimed, claim, clear_dead, give_up, lock, remove_socket};
-pub use rest::Rest;
+pub use name::{Claimed, claim, clear_dead, give_up, lock, lock_path, remove_socket};
 
 use super::message::{MESSAGE_BYTES, Message, PROTOCOL, ReaderState, Refusal, RingState, WantedReader};
 use super::place;
@@ -35,21 +33,26 @@ use foreign::ForeignRings;
 use generation::{Generation, Stage};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::SocketFlags;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
-/// Clients one keeper has at a time, whatever they want.
+/// Clients one keeper has at a time, whatever they want; a fourth of them is for the ring's own user and root alone, and who
+/// may neither read nor write the ring has no more than another.
 pub const CLIENTS: usize = 256;
 
-/// Others than the ring's user and root come in as long as there are fewer: who may read a ring does not shut its user out.
-const GUESTS: usize = CLIENTS - 64;
+/// No group has this number (chown(2)).
+const NO_GROUP: u32 = u32::MAX;
 
 /// Rings left for one of another size that are kept for who has to read them yet. Where somebody who holds is further
 /// behind, the next change of size is refused; who does not hold goes on in a younger one.
 pub const PAST: usize = 8;
+
+/// Milliseconds for which a keeper that has used up what the system gives it (file descriptors, mostly) leaves alone what
+/// needs more.
+const REST_MS: u32 = 50;
 
 /// What a ring is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +74,25 @@ struct Client {
     peer: Peer,
     greeted: bool,
     role: Role,
+    /// It was given files with an answer.
+    is_given: Cell<bool>,
+}
+
+impl Client {
+    /// Who does not read its answers is let go: it has asked for each of them.
+    fn answer(&self, message: &Message, fds: &[BorrowedFd<'_>]) -> Result<(), Gone> {
+        debug_assert!(message.encode().len() <= MESSAGE_BYTES);
+        message::send(&self.socket, message, fds).map_err(|_| Gone::Broken)
+    }
+
+    /// The same with files. Those that it has not taken are open meanwhile, and count for all that this user sends: one
+    /// answer of that sort at a time.
+    fn give(&self, message: &Message, fds: &[BorrowedFd<'_>]) -> Result<(), Gone> {
+        if self.is_given.replace(true) && !packets::all_taken(&self.socket).unwrap_or(false) {
+            return Err(Gone::Broken);
+        }
+        self.answer(message, fds)
+    }
 }
 
 enum Role {
@@ -88,10 +110,11 @@ enum Role {
 pub struct Keeper {
     path: PathBuf,
     listener: OwnedFd,
-    rest: Rest,
     /// Held as long as the keeper lives; whoever finds it free may replace the socket.
     _lock: OwnedFd,
     owner: Peer,
+    /// Readable when the owner's process has ended: another may have its number from then on.
+    owner_ends: Option<OwnedFd>,
     options: RingOptions,
     /// The ring there is, and the number of the last one.
     current: Generation,
@@ -102,6 +125,19 @@ pub struct Keeper {
     clients: BTreeMap<u64, Client>,
     last_client: u64,
     removed: bool,
+    /// The system had nothing more to give in the last turn.
+    is_short: bool,
+}
+
+/// How a client stands to the ring: of all that there may be, some are left for who stands higher.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    /// May do nothing with it.
+    Stranger,
+    /// May read or write it.
+    Guest,
+    /// Is of the user who made it, or root.
+    Own,
 }
 
 /// Why a client is let go.
@@ -118,19 +154,26 @@ impl Keeper {
         }
         // Who may talk to the keeper at all; who may do what is checked for each message.
         let mode = if options.policy.farthest() >= Reach::Group { 0o666 } else { 0o600 };
-        let Claimed { listener, lock } = claim(path, mode)?;
+        let claimed = claim(path, mode)?;
+        let current = match Generation::make(&options, 1) {
+            Ok(current) => current,
+            Err(error) => {
+                give_up(path, claimed);
+                return Err(error);
+            }
+        };
+        let Claimed { listener, lock } = claimed;
         let owner = policy::Peer {
-            process: rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get()),
+            process: 0,
             user: rustix::process::geteuid().as_raw(),
             group: rustix::process::getegid().as_raw(),
         };
-        let current = Generation::make(&options, 1)?;
-        Ok(Keeper {
+        let mut keeper = Keeper {
             path: path.to_owned(),
             listener,
-            rest: Rest::default(),
             _lock: lock,
             owner,
+            owner_ends: None,
             options,
             current,
             past: Vec::new(),
@@ -139,12 +182,30 @@ impl Keeper {
             clients: BTreeMap::new(),
             last_client: 0,
             removed: false,
-        })
+            is_short: false,
+        };
+        keeper.set_owner_process(rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get()));
+        Ok(keeper)
     }
 
-    /// Makes `owner` the one whom the policy's `process` means, in place of this process's parent.
+    /// Makes this process the one whom the policy's `process` means, in place of this process's parent; 0: there is none. It
+    /// is meant for as long as it lives.
     pub fn set_owner_process(&mut self, process: i32) {
-        self.owner.process = process;
+        let flags = rustix::process::PidfdFlags::empty();
+        let process = rustix::process::Pid::from_raw(process.max(0));
+        self.owner_ends = process.and_then(|process| rustix::process::pidfd_open(process, flags).ok());
+        let known = process.filter(|_| self.owner_ends.is_some());
+        self.owner.process = known.map_or(0, |process| process.as_raw_nonzero().get());
+    }
+
+    /// Who made the ring, as of now.
+    fn owner(&self) -> Peer {
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let has_ended = self.owner_ends.as_ref().is_some_and(|ends| {
+            let mut polled = [PollFd::new(ends, PollFlags::IN)];
+            rustix::event::poll(&mut polled, Some(&now)) != Ok(0)
+        });
+        if has_ended { Peer { process: 0, ..self.owner } } else { self.owner }
     }
 
     /// Answers until somebody with the right to asks for the ring's removal.
@@ -168,21 +229,23 @@ impl Keeper {
     /// Waits for something to do, does it. For callers with a loop of their own, at most `timeout_ms` milliseconds, and
     /// until `also` can be read; says whether it can.
     pub fn turn(&mut self, timeout_ms: Option<u32>, also: Option<BorrowedFd<'_>>) -> io::Result<bool> {
+        // What it could not do is there to be done at once: asking for it again and again would take a processor.
+        let rests = std::mem::take(&mut self.is_short);
+        let timeout_ms = if rests { Some(timeout_ms.map_or(REST_MS, |ms| ms.min(REST_MS))) } else { timeout_ms };
         let (listens, also, ready) = {
-            let mut polled = vec![PollFd::new(&self.listener, self.rest.flags())];
+            let mut polled = vec![PollFd::new(&self.listener, if rests { PollFlags::empty() } else { PollFlags::IN })];
             for client in self.clients.values() {
                 let wants_out = match &client.role {
-                    Role::Writer { told } => self.current.news_for(told),
+                    Role::Writer { told } => !rests && self.current.news_for(told),
                     _ => false,
                 };
                 let flags = if wants_out { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
                 polled.push(PollFd::new(&client.socket, flags));
             }
             polled.extend(also.map(|also| PollFd::from_borrowed_fd(also, PollFlags::IN)));
-            let timeout = timeout_ms.map(|ms| Duration::from_millis(ms.into()));
-            let timeout = timeout.into_iter().chain(self.rest.left()).min().map(|left| rustix::event::Timespec {
-                tv_sec: left.as_secs() as i64,
-                tv_nsec: left.subsec_nanos().into(),
+            let timeout = timeout_ms.map(|ms| rustix::event::Timespec {
+                tv_sec: i64::from(ms / 1000),
+                tv_nsec: i64::from(ms % 1000) * 1_000_000,
             });
             match rustix::event::poll(&mut polled, timeout.as_ref()) {
                 Err(rustix::io::Errno::INTR) => return Ok(false),
@@ -215,18 +278,42 @@ impl Keeper {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = match rustix::net::accept_with(&self.listener, flags) {
             Ok(socket) => socket,
-            Err(error) => return self.rest.note(error),
+            Err(error) => {
+                self.is_short |= packets::is_short(&error.into());
+                return;
+            }
         };
-        let Ok(peer) = peer::credentials(socket.as_fd()) else { return };
-        let is_guest = peer.uid != self.owner.user && peer.uid != 0;
-        let most = if is_guest { GUESTS } else { CLIENTS };
-        if self.clients.len() >= most {
+        let Ok(peer) = peer::of(socket.as_fd()) else { return };
+        // A member of the owner's group is one by whichever of its groups.
+        let group = if peer.groups.contains(&self.owner.group) { self.owner.group } else { NO_GROUP };
+        let peer = Peer { process: peer.process, user: peer.user, group };
+        let standing = self.standing(peer);
+        let most = match standing {
+            Standing::Stranger => CLIENTS / 4,
+            Standing::Guest => CLIENTS - CLIENTS / 4,
+            Standing::Own => CLIENTS,
+        };
+        // Who stands higher takes no place away from who stands lower, and does not count.
+        if self.clients.values().filter(|client| self.standing(client.peer) <= standing).count() >= most {
             let text = format!("the ring has {most} clients already");
             return packets::send_last(&socket, &Message::Refused(Refusal::Full, text).encode());
         }
-        let peer = Peer { process: peer.pid, user: peer.uid, group: peer.gid };
         self.last_client += 1;
-        self.clients.insert(self.last_client, Client { socket, peer, greeted: false, role: Role::Guest });
+        self.clients.insert(
+            self.last_client,
+            Client { socket, peer, greeted: false, role: Role::Guest, is_given: Cell::new(false) },
+        );
+    }
+
+    fn standing(&self, peer: Peer) -> Standing {
+        let policy = self.options.policy;
+        if Reach::User.covers(self.owner, peer) {
+            Standing::Own
+        } else if policy.farthest().covers(self.owner, peer) {
+            Standing::Guest
+        } else {
+            Standing::Stranger
+        }
     }
 
     /// One message of a client that has something to say.
@@ -253,7 +340,8 @@ impl Keeper {
             };
         }
         let peer = client.peer;
-        let may = |reach: Reach| reach.covers(self.owner, peer);
+        let owner = self.owner();
+        let may = |reach: Reach| reach.covers(owner, peer);
         let policy = self.options.policy;
         match message {
             Message::OpenWriter | Message::Resize(_) | Message::Register(..) | Message::Remove if !may(policy.write) => {
@@ -293,14 +381,8 @@ impl Keeper {
     }
 
     fn answer(&self, key: u64, message: &Message) -> Result<(), Gone> {
-        self.answer_with(key, message, &[])
-    }
-
-    /// A client that does not read its answers is let go: it has asked for each of them.
-    fn answer_with(&self, key: u64, message: &Message, fds: &[std::os::fd::BorrowedFd<'_>]) -> Result<(), Gone> {
         let Some(client) = self.clients.get(&key) else { return Ok(()) };
-        debug_assert!(message.encode().len() <= MESSAGE_BYTES);
-        message::send(&client.socket, message, fds).map_err(|_| Gone::Broken)
+        client.answer(message, &[])
     }
 
     fn refuse(&self, key: u64, refusal: Refusal, text: &str) -> Result<(), Gone> {
@@ -314,7 +396,7 @@ impl Keeper {
         match found.and_then(|one| Some((one, one.memory.segment().read_only_fd().ok()?))) {
             Some((one, segment)) => {
                 let mapping = Message::Mapping(one.memory.geometry(), generation);
-                self.answer_with(key, &mapping, &[segment.as_fd()])
+                self.clients.get(&key).map_or(Ok(()), |client| client.give(&mapping, &[segment.as_fd()]))
             }
             None => self.refuse(key, Refusal::Nothing, "the ring of that time is gone"),
         }
@@ -334,7 +416,8 @@ impl Keeper {
                 let _ = self.current.memory.segment().seal_for_readers();
             }
             self.current.stage = Stage::Over;
-            retire(&self.current.map.words);
+            // Also what it was leaving for another size and had not said the end of.
+            self.past.iter().chain([&self.current]).for_each(|generation| retire(&generation.words));
             self.serve_all_waiting();
         }
     }
@@ -350,12 +433,12 @@ impl Keeper {
         }
         self.removed = true;
         let _ = std::fs::remove_file(&self.path);
-        let _ = std::fs::remove_file(name::lock_path(&self.path));
+        let _ = std::fs::remove_file(lock_path(&self.path));
     }
 
     /// How it is.
     pub fn state(&self) -> RingState {
-        let words = &self.current.map.words;
+        let words = &self.current.words;
         let counts = &words.counts.0;
         let readers = self.current.readers.iter().map(|(serial, reader)| {
             let slot = &words.slots[reader.slot];

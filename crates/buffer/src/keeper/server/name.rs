@@ -1,15 +1,18 @@
 //! Whose a ring's name is: a lock beside its socket, which the kernel lets go of with the process that holds it, however
 //! that dies. Who has it may take away a socket that lies there, for nobody listens at it.
 
-use crate::shared::packets::take_no_fds;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-pub(super) fn lock_path(path: &Path) -> PathBuf {
-    path.with_extension("lock")
+/// Where the lock of this socket lies: beside it, under all of its name. With another ending in place of the socket's it might
+/// be a file of somebody else's (`Cargo.lock`).
+pub fn lock_path(path: &Path) -> PathBuf {
+    let mut lock = path.as_os_str().to_owned();
+    lock.push(".lock");
+    PathBuf::from(lock)
 }
 
 /// A lock that says that a keeper of this name lives; the kernel lets go of it when that dies, however it dies.
@@ -51,21 +54,40 @@ pub struct Claimed {
 }
 
 /// Listens at a path with nobody else doing so, in place of whoever was killed there; `mode` says whom the socket lets in.
+/// Where that fails nothing is left.
 pub fn claim(path: &Path, mode: u32) -> io::Result<Claimed> {
     let lock = lock(path)?;
+    match listen(path, mode) {
+        Ok(listener) => Ok(Claimed { listener, lock }),
+        Err(error) => {
+            let _ = std::fs::remove_file(lock_path(path));
+            Err(error)
+        }
+    }
+}
+
+fn listen(path: &Path, mode: u32) -> io::Result<OwnedFd> {
     // Nobody keeps it: what lies there is what a killed keeper left.
     remove_socket(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    // Where the kernel cannot, whoever sends some can make the keeper wait.
-    let _ = take_no_fds(&listener);
+    // No client has files to give: what comes would be ours to close, which may take as long as a client likes.
+    crate::shared::packets::take_no_files(&listener);
     rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
-    // Who makes everything for its user alone, by its umask, need not be permitted to change modes.
-    if std::fs::symlink_metadata(path)?.permissions().mode() & 0o777 != mode {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    let listens = set_mode(path, mode).and_then(|()| Ok(rustix::net::listen(&listener, 64)?));
+    if let Err(error) = listens {
+        let _ = std::fs::remove_file(path);
+        return Err(error);
     }
-    rustix::net::listen(&listener, 64)?;
-    Ok(Claimed { listener, lock })
+    Ok(listener)
+}
+
+/// Who makes everything for its user alone, by its umask, need not be permitted to change modes.
+fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    if std::fs::symlink_metadata(path)?.permissions().mode() & 0o777 == mode {
+        return Ok(());
+    }
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
 }
 
 /// Gives a claimed name up: whoever comes next may claim it.

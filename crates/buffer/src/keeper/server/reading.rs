@@ -1,13 +1,17 @@
 //! Who reads a ring: readers have places, keep them when their ring moves on, and wait where nobody writes.
 
 use super::generation::{Generation, KeptReader, Stage};
-use super::{Gone, Keeper, Role};
+use super::{Gone, Keeper, Role, Standing};
 use crate::keeper::message::{GivenReader, Message, Refusal, WantedReader};
 use crate::ring::words::READERS;
 use std::os::fd::AsFd;
 
 impl Keeper {
     pub(super) fn open_reader(&mut self, key: u64, wanted: WantedReader) -> Result<(), Gone> {
+        // The ring would have a writer of whose end nobody learns.
+        if self.clients.get(&key).is_some_and(|client| matches!(client.role, Role::Writer { .. })) {
+            return self.refuse(key, Refusal::Wrong, "who writes a ring opens it for reading by another connection");
+        }
         // A reader of a ring that moved has had its place in the new one since that was made.
         if let Some(serial) = self.moved(key, wanted.after) {
             let sealed = |generation: &Generation| matches!(generation.stage, Stage::Written | Stage::Over);
@@ -40,9 +44,14 @@ impl Keeper {
             }
             return Ok(());
         }
-        let free = (0..READERS).find(|slot| self.current.readers.values().all(|reader| reader.slot != *slot));
-        let Some(slot) = free else {
-            return self.refuse(key, Refusal::Full, &format!("the ring has {READERS} readers already"));
+        let Some(client) = self.clients.get(&key) else { return Ok(()) };
+        let (standing, readers) = (self.standing(client.peer), &self.current.readers);
+        // As of clients, a fourth is left for the ring's own user and root.
+        let most = if standing == Standing::Own { READERS } else { READERS - READERS / 4 };
+        let others = readers.values().filter(|reader| self.standing(reader.peer) <= standing).count();
+        let free = (0..READERS).find(|slot| readers.values().all(|reader| reader.slot != *slot));
+        let Some(slot) = free.filter(|_| others < most) else {
+            return self.refuse(key, Refusal::Full, &format!("the ring has {most} readers already"));
         };
         let Some(client) = self.clients.get_mut(&key) else { return Ok(()) };
         let reader = match KeptReader::make(slot, wanted.contract, client.peer) {
@@ -118,7 +127,8 @@ impl Keeper {
             return self.refuse(key, Refusal::Wrong, "this place was given to its reader already");
         };
         let fds = [segment.as_fd(), reader.segment.fd(), generation.line.as_fd(), held.as_fd()];
-        self.answer_with(key, &Message::Reader(given), &fds)?;
+        let Some(client) = self.clients.get(&key) else { return Ok(()) };
+        client.give(&Message::Reader(given), &fds)?;
         let generation = self.past.iter_mut().chain([&mut self.current]).find(|one| one.number == given.generation);
         if let Some(reader) = generation.and_then(|generation| generation.readers.get_mut(&serial)) {
             // From here on nobody else holds it.

@@ -4,11 +4,20 @@ use super::generation::{Generation, KeptReader, Stage};
 use super::{FOREIGN_PATH_BYTES, Gone, Keeper, PAST, RingOptions, Role};
 use crate::keeper::message::{Message, Refusal};
 use crate::ring::memory::Geometry;
+use crate::shared::packets;
 use std::io;
 use std::os::fd::AsFd;
 
 impl Keeper {
     pub(super) fn open_writer(&mut self, key: u64) -> Result<(), Gone> {
+        // What it has as a reader, or waits for, would be left to nobody.
+        if !self.clients.get(&key).is_some_and(|client| matches!(client.role, Role::Guest)) {
+            return self.refuse(
+                key,
+                Refusal::Wrong,
+                "who reads or writes a ring opens it for writing by another connection",
+            );
+        }
         match self.current.stage {
             Stage::Offered | Stage::Written => {
                 return self.refuse(key, Refusal::Busy, "the ring has a writer already: each ring has one at a time");
@@ -43,7 +52,8 @@ impl Keeper {
     /// Gives a generation that nobody has yet to who is to write it; its line is held by nobody else from then on.
     fn offer(&self, key: u64, offer: &Message, generation: &Generation) -> Result<(), Gone> {
         let Some(held) = &generation.held else { return Err(Gone::Broken) };
-        self.answer_with(key, offer, &[generation.memory.segment().fd(), held.as_fd()])
+        let Some(client) = self.clients.get(&key) else { return Ok(()) };
+        client.answer(offer, &[generation.memory.segment().fd(), held.as_fd()])
     }
 
     /// Where readers wait for the next writer they keep their places: what it writes first is for them, however late they
@@ -144,8 +154,11 @@ impl Keeper {
         let mut broken = None;
         for (key, client) in &mut self.clients {
             let Role::Writer { told } = &mut client.role else { continue };
-            if current.tell(&client.socket, told).is_err() {
-                broken = Some(*key);
+            match current.tell(&client.socket, told) {
+                Ok(()) => {}
+                // It is no fault of the writer's, and it is told when there is more.
+                Err(error) if packets::is_short(&error) => self.is_short = true,
+                Err(_) => broken = Some(*key),
             }
         }
         if let Some(key) = broken {

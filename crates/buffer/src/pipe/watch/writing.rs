@@ -14,6 +14,31 @@ use std::time::Instant;
 pub trait Locked {
     /// Looks at it; is told as well whether somebody can come to read it.
     fn with<T>(&self, look: impl FnOnce(&mut Writer, bool) -> T) -> T;
+
+    /// The same for who does not care for that, which may have to be asked for.
+    fn with_writer<T>(&self, look: impl FnOnce(&mut Writer) -> T) -> T {
+        self.with(|writer, _| look(writer))
+    }
+}
+
+/// Sleeps until who is `needed` has moved, if there is somebody. May wake early: look again. Nobody has the lock meanwhile:
+/// who forwarded to the ring looks now and then how far its readers are, and must not wait for them.
+pub fn sleep_for_readers(sink: &impl Locked, needed: impl FnOnce(&mut Writer) -> Option<Needed>) {
+    let began = Instant::now();
+    let needed = sink.with_writer(|writer| {
+        // Whom it finds after the watch began, for that is who will ring.
+        writer.watch();
+        needed(writer)
+    });
+    if let Some(needed) = needed {
+        needed.sleep();
+    }
+    sink.with_writer(|writer| {
+        writer.unwatch();
+        if began.elapsed() >= lifeline::LOOK {
+            writer.look_after_readers();
+        }
+    });
 }
 
 /// What a write needs.

@@ -89,7 +89,8 @@ impl Layout for Described {
     }
 
     fn cut_deck(&mut self, bytes: u64) {
-        self.deck = bytes.next_power_of_two().clamp(1, self.bytes);
+        // More than all of it first: what is near 2^64 has no next power of two.
+        self.deck = bytes.clamp(1, self.bytes).next_power_of_two();
     }
 
     #[inline]

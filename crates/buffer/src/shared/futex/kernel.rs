@@ -20,8 +20,21 @@ pub fn wake(word: &AtomicU32) {
     let _ = rustix::thread::futex::wake(word, Flags::empty(), i32::MAX as u32);
 }
 
+/// Words that the kernel lets somebody sleep on at once (FUTEX_WAITV_MAX).
+const WORDS_MAX: usize = 128;
+
+/// How long somebody sleeps at most who should be woken by more words than that.
+const LOOK: Duration = Duration::from_millis(5);
+
 /// Sleeps as long as every word has the value beside it, at most until `deadline`. May wake early: look again.
 pub fn wait_any(words: &[(&AtomicU32, u32)], deadline: Option<Instant>) {
+    let (words, deadline) = match words.split_at_checked(WORDS_MAX) {
+        Some((first, rest)) if !rest.is_empty() => {
+            let look = Instant::now() + LOOK;
+            (first, Some(deadline.map_or(look, |deadline| deadline.min(look))))
+        }
+        _ => (words, deadline),
+    };
     let waits: Vec<Wait> = words
         .iter()
         .map(|(word, value)| {

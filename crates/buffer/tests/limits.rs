@@ -1,0 +1,238 @@
+//! A keeper that has used up what the system gives it: one test after the other, for limits are those of the whole process.
+
+#![cfg(not(loom))]
+
+use buffer::keeper::client::Named;
+use buffer::keeper::message::{self, Message, PROTOCOL};
+use buffer::keeper::policy::Policy;
+use buffer::keeper::server::{Keeper, RingOptions};
+use buffer::ring::memory::Geometry;
+use buffer::ring::{From, OnFull, RingKind, Signalling};
+use buffer::shared::segment::Pages;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::thread::JoinHandleExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(5);
+
+fn soon() -> Option<Instant> {
+    Some(Instant::now() + LONG)
+}
+
+/// This process has so few file descriptors as long as this lives, and no other test runs: made first, it is dropped last.
+struct Few {
+    before: Rlimit,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Few {
+    fn new(files: u64) -> Few {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some(files), ..before }).unwrap();
+        Few { before, _alone: alone }
+    }
+}
+
+impl Drop for Few {
+    fn drop(&mut self) {
+        let _ = setrlimit(Resource::Nofile, self.before);
+    }
+}
+
+fn options() -> RingOptions {
+    RingOptions {
+        geometry: Geometry::new(RingKind::D, 4096, 16),
+        pages: Pages::Normal,
+        policy: Policy::default(),
+        hold: None,
+        keep_open: true,
+    }
+}
+
+/// A keeper in a thread of its own, which root makes nobody's: root is not held to the system's limits.
+struct Kept {
+    named: Named,
+    path: PathBuf,
+    keeper: JoinHandle<io::Result<()>>,
+    _folder: tempfile::TempDir,
+}
+
+impl Kept {
+    fn new() -> Kept {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ring.sock");
+        let mut keeper = Keeper::create(&path, options()).unwrap();
+        let named = Named::at(path.to_str().unwrap()).unwrap();
+        let keeper = std::thread::spawn(move || {
+            // SAFETY: setresuid of this thread alone; it is not allowed to who is nobody already.
+            unsafe { libc::syscall(libc::SYS_setresuid, 65_534, 65_534, 65_534) };
+            keeper.run()
+        });
+        Kept { named, path, keeper, _folder: folder }
+    }
+
+    fn end(self) {
+        self.named.remove().unwrap();
+        self.keeper.join().unwrap().unwrap();
+    }
+
+    /// What the keeper's thread has taken of a processor.
+    fn cpu_time(&self) -> Duration {
+        let mut clock: libc::clockid_t = 0;
+        // SAFETY: the thread has not been joined, and there is room for its clock and the time.
+        let time = unsafe {
+            assert_eq!(libc::pthread_getcpuclockid(self.keeper.as_pthread_t(), &raw mut clock), 0);
+            let mut time: libc::timespec = std::mem::zeroed();
+            assert_eq!(libc::clock_gettime(clock, &raw mut time), 0);
+            time
+        };
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    }
+}
+
+fn socket() -> OwnedFd {
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
+}
+
+fn greet(socket: &OwnedFd, path: &Path) {
+    rustix::net::connect(socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    message::send(socket, &Message::Hello(PROTOCOL), &[]).unwrap();
+}
+
+#[test]
+fn a_keeper_without_files_lets_clients_wait_and_sleeps() {
+    let _few = Few::new(64);
+    let kept = Kept::new();
+    let client = socket();
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let mut all = Vec::new();
+    while let Ok(one) = null.try_clone() {
+        all.push(one);
+    }
+    greet(&client, &kept.path);
+    let before = kept.cpu_time();
+    std::thread::sleep(Duration::from_millis(500));
+    let spent = kept.cpu_time() - before;
+    drop(all);
+    let answer = message::receive(&client).unwrap().unwrap().0;
+    assert_eq!(answer, Message::Done);
+    assert!(spent < Duration::from_millis(100), "{spent:?} of half a second");
+    kept.end();
+}
+
+/// File descriptors on their way count for who sent them, all its rings together.
+#[test]
+fn clients_that_take_no_answers_cost_others_none() {
+    let _few = Few::new(256);
+    let kept = Kept::new();
+    let mut writer = kept.named.open_writer(Signalling::Every).unwrap();
+    let hostile: Vec<OwnedFd> = (0..4).map(|_| socket()).collect();
+    for client in &hostile {
+        greet(client, &kept.path);
+        rustix::io::ioctl_fionbio(client, true).unwrap();
+        for _ in 0..300 {
+            // Until there is no room, or nobody listens any more.
+            if message::send(client, &Message::Map(writer.generation()), &[]).is_err() {
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+    let reader = kept.named.open_reader(OnFull::Wait, From::Next, soon());
+    let is_written = kept.named.state().unwrap().writing;
+    drop(hostile);
+    assert!(reader.is_ok(), "{reader:?}");
+    assert!(is_written, "its writer was let go");
+    assert!(writer.wait_for_reader(soon()).unwrap());
+    kept.end();
+}
+
+#[test]
+fn a_reader_that_had_no_files_for_the_next_ring_is_told_so_and_does_not_wait_for_it() {
+    let _few = Few::new(64);
+    let kept = Kept::new();
+    let mut writer = kept.named.open_writer(Signalling::Every).unwrap();
+    let mut reader = kept.named.open_reader(OnFull::Wait, From::Next, soon()).unwrap();
+    let late = reader.next_generation(Some(Instant::now())).unwrap_err();
+    assert_eq!(late.kind(), io::ErrorKind::TimedOut);
+    // The keeper answers when the next ring is there, and this process cannot take what comes with the answer.
+    writer.resize(8192, 32).unwrap();
+    while rustix::event::poll(
+        &mut [rustix::event::PollFd::from_borrowed_fd(reader.answer_fd(), rustix::event::PollFlags::IN)],
+        None,
+    ) != Ok(1)
+    {}
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let mut all = Vec::new();
+    while let Ok(one) = null.try_clone() {
+        all.push(one);
+    }
+    assert!(reader.next_generation(soon()).is_err());
+    drop(all);
+    let again = reader.next_generation(soon()).map_err(|error| error.kind());
+    assert_ne!(again, Err(io::ErrorKind::TimedOut), "it was answered already");
+    kept.end();
+}
+
+#[test]
+fn whichever_file_a_ring_lacks_nothing_is_left_of_it() {
+    let _few = Few::new(64);
+    let folder = tempfile::tempdir().unwrap();
+    let left = || std::fs::read_dir(folder.path()).unwrap().map(|one| one.unwrap().file_name()).collect::<Vec<_>>();
+    let path = folder.path().join("ring.sock");
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let mut failures = 0;
+    for free in 0.. {
+        let mut all = Vec::new();
+        while let Ok(one) = null.try_clone() {
+            all.push(one);
+        }
+        all.truncate(all.len() - free);
+        let made = Keeper::create(&path, options());
+        drop(all);
+        if let Ok(mut keeper) = made {
+            keeper.remove();
+            break;
+        }
+        failures += 1;
+        assert_eq!(left(), [""; 0], "with {free} files");
+    }
+    assert!(failures > 3, "{failures}");
+    // Nor of one whose name is taken, or too long.
+    let taken = folder.path().join("taken");
+    std::fs::write(&taken, "somebody's").unwrap();
+    assert!(Keeper::create(&taken, options()).is_err());
+    assert!(Keeper::create(&folder.path().join("x".repeat(120)), options()).is_err());
+    assert_eq!(left(), ["taken"]);
+}
+
+/// A client says how large a ring is to be: what that takes is taken by who uses it, not by its keeper.
+#[test]
+fn a_keeper_takes_no_memory_for_what_is_not_written_yet() {
+    let _few = Few::new(64);
+    let kept = Kept::new();
+    let client = socket();
+    greet(&client, &kept.path);
+    let hear = || message::receive(&client).unwrap().unwrap();
+    assert_eq!(hear().0, Message::Done);
+    for (asked, ring_bytes) in
+        [(Message::OpenWriter, 4096), (Message::Resize(Geometry::new(RingKind::D, 64 << 20, 0)), 64 << 20)]
+    {
+        message::send(&client, &asked, &[]).unwrap();
+        let (offer, fds) = hear();
+        assert!(matches!(offer, Message::Writer(..)), "{offer:?}");
+        let stat = rustix::fs::fstat(&fds[0]).unwrap();
+        assert!(stat.st_size >= ring_bytes && stat.st_blocks * 512 <= 16384, "{} bytes", stat.st_blocks * 512);
+        message::send(&client, &Message::Mapped, &[]).unwrap();
+        assert_eq!(hear().0, Message::Sealed);
+    }
+    kept.end();
+}
