@@ -206,21 +206,28 @@ impl Answer {
     }
 }
 
-/// Entries are written whole or left out.
+/// Rings first, for there are no more than devices and trust groups; then clients, which are as many as users like, each with
+/// as much of its purpose as there is room for: none that says much hides others. Entries are else whole or left out.
 fn encode_state(mut out: Out, state: &DaemonState) -> Vec<u8> {
     out.text(&state.confined);
-    let clients = state.clients.iter().map(encode_client);
-    for entry in clients.chain(state.rings.iter().map(encode_ring)) {
+    let add = |out: &mut Out, entry: Out| {
         if out.0.len() + entry.0.len() <= MESSAGE_BYTES {
             out.0.extend(entry.0);
         }
-    }
+    };
+    state.rings.iter().for_each(|ring| add(&mut out, encode_ring(ring)));
+    let used = out.0.len();
+    let without: usize = state.clients.iter().map(|client| encode_client(client, 0).0.len()).sum();
+    let room = MESSAGE_BYTES.saturating_sub(used + without) / state.clients.len().max(1);
+    state.clients.iter().for_each(|client| add(&mut out, encode_client(client, room)));
     out.0
 }
 
-fn encode_client(client: &ClientState) -> Out {
+/// With so many bytes of its purpose at most.
+fn encode_client(client: &ClientState, purpose_bytes: usize) -> Out {
+    let purpose = &client.purpose[..client.purpose.floor_char_boundary(purpose_bytes)];
     let mut out = Out::default();
-    out.u8(1).u64(client.id).u32(client.process as u32).u32(client.user).text(&client.purpose).u64(client.since);
+    out.u8(1).u64(client.id).u32(client.process as u32).u32(client.user).text(purpose).u64(client.since);
     let readers = &client.readers[..client.readers.len().min(64)];
     out.u8(readers.len() as u8);
     for (id, device) in readers {
@@ -410,5 +417,35 @@ mod tests {
             assert_eq!(Question::decode(&packet).as_ref(), Some(&question));
             assert!((0..packet.len()).all(|cut| Question::decode(&packet[..cut]).is_none()));
         }
+    }
+
+    #[test]
+    fn clients_with_much_to_say_hide_neither_rings_nor_other_clients() {
+        let client = |id| ClientState {
+            id,
+            process: 1,
+            user: 1000,
+            purpose: "\u{1f980}".repeat(500),
+            since: 9,
+            readers: vec![(7, "eth0".into())],
+        };
+        let ring = RingState {
+            device: Device { name: "eth0".into(), index: 2, link_type: 1, mtu: 1500, how: "x".into() },
+            group: 1,
+            ring_bytes: 1 << 20,
+            seen: (10, 11),
+            written: 12,
+            kept: false,
+            readers: vec![],
+            statistics: vec![],
+        };
+        let state =
+            DaemonState { confined: String::new(), clients: (0..1280).map(client).collect(), rings: vec![ring] };
+        let packet = Answer::State(state.clone()).encode();
+        assert!(packet.len() <= MESSAGE_BYTES);
+        let Some(Answer::State(heard)) = Answer::decode(&packet) else { panic!("a state") };
+        assert_eq!(heard.rings, state.rings);
+        assert!(heard.clients.iter().map(|client| client.id).eq(0..1280));
+        assert!(heard.clients.iter().all(|client| client.purpose.len() > 80));
     }
 }

@@ -3,24 +3,15 @@
 //!
 //! - here — capabilities, limits; `calls` — seccomp; `files` — Landlock.
 //!
-//! Where a kernel has one of these guards not, the daemon runs without it, and says so.
+//! How that is done is for [`guard`], which the process that runs prefixes for several requests uses, too.
 
 mod calls;
 mod files;
 
+use guard::{CapabilitySet, Guard};
 use rustix::process::{Resource, Rlimit};
-use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::io;
 use std::path::Path;
-
-/// Something that holds of this process from some moment on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Guard {
-    /// What holds, for people.
-    pub name: &'static str,
-    /// Does it hold? Else why not.
-    pub held: Result<(), String>,
-}
 
 /// Confines this thread and those it will start, for good. `folder` is where the socket lies that is to be removed in the end.
 /// New privileges have to be given up before ([`drop_capabilities`]), and everything opened that is written to.
@@ -37,8 +28,7 @@ pub fn supported() -> [Guard; 2] {
 
 /// Guards as one line, for people.
 pub fn describe(guards: &[Guard]) -> String {
-    let held = guards.iter().filter(|guard| guard.held.is_ok()).map(|guard| guard.name);
-    ["four capabilities"].into_iter().chain(held).collect::<Vec<_>>().join(", ")
+    guard::describe("four capabilities", guards)
 }
 
 /// What is kept: raw sockets and rings, devices' settings, programs, and programs without the verifier's guards against
@@ -68,11 +58,7 @@ pub fn raise_files() {
 /// Keeps those of the needed capabilities that there are, and drops all others, for good: of this thread and those it will
 /// start, and of what they might execute.
 pub fn drop_capabilities() -> io::Result<()> {
-    let have = rustix::thread::capabilities(None)?;
-    let kept = have.permitted & KEPT;
-    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
-    rustix::thread::set_no_new_privs(true)?;
-    Ok(rustix::thread::set_capabilities(None, sets)?)
+    guard::keep_capabilities(KEPT)
 }
 
 /// The capabilities this thread has, by name, of those that matter here.

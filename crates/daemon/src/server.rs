@@ -13,6 +13,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,7 +47,8 @@ impl Listening {
     /// Listens at a path. A socket that nobody listens on is replaced.
     pub fn at(path: &Path, who: MayConnect) -> io::Result<Listening> {
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder)?;
+            // Whatever this process makes else is for whom its umask says; who may write here takes the socket's place.
+            std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
         }
         let address = SocketAddrUnix::new(path)?;
         let make = || rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
@@ -58,6 +60,8 @@ impl Listening {
             }
         }
         let socket = make()?;
+        // Where the kernel cannot, whoever sends some can make its own client's thread wait.
+        buffer::shared::packets::take_no_files(&socket);
         // Nobody can connect before it is said who may: it does not listen yet.
         rustix::net::bind(&socket, &address)?;
         let (mode, group) = match who {
@@ -252,14 +256,9 @@ impl Server {
     }
 }
 
-/// Says why somebody is not let in. What it has said by then is read, and no more is taken: a socket that is closed with
-/// words unread is reset, and the other side would never hear the reason.
 fn refuse(socket: &OwnedFd, text: &str) {
     let answer = Answer::Refused(TroubleKind::Full, text.into());
-    let _ = buffer::shared::packets::send(socket, &answer.encode(), &[]);
-    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Read);
-    // As many as there can be in a queue, for it does not grow any more.
-    while rustix::net::recv(socket, &mut [0u8; 1], rustix::net::RecvFlags::DONTWAIT).is_ok_and(|(len, _)| len > 0) {}
+    buffer::shared::packets::send_last(socket, &answer.encode());
 }
 
 /// One client's thread.

@@ -118,6 +118,13 @@ impl Session {
         self
     }
 
+    /// Has this compile tcpdump text.
+    #[must_use]
+    pub(crate) fn compiler(mut self, compiler: Arc<dyn program::Compile>) -> Session {
+        self.env.compiler = compiler;
+        self
+    }
+
     /// May selectors run in the kernel, and what nobody can want stay there? If not, devices give all their packets, as files
     /// do.
     #[must_use]

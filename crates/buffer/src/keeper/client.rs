@@ -65,13 +65,16 @@ impl Connection {
     /// The same with a keeper that need not be trusted to answer: gives up after so long.
     fn open_until(path: &Path, deadline: Option<Instant>) -> io::Result<Connection> {
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        if let Some(deadline) = deadline {
+        let deadline = deadline.or_else(at_once);
+        let left = deadline.map(|deadline| {
             // A hair, for none would mean for ever.
-            let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-            rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Send, Some(left))?;
-        }
+            deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
+        });
+        // One that is stopped lets nobody in, once as many wait as may.
+        rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Send, left)?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?).map_err(|error| {
             let told = match error {
+                rustix::io::Errno::AGAIN => return not_in_time(),
                 rustix::io::Errno::NOENT => format!("no ring at `{}`", path.display()),
                 rustix::io::Errno::CONNREFUSED => format!("the keeper of `{}` is dead", path.display()),
                 other => format!("no way to the keeper of `{}`: {other}", path.display()),
@@ -79,7 +82,7 @@ impl Connection {
             io::Error::new(io::Error::from(error).kind(), told)
         })?;
         let mut connection = Connection { socket, changes: Vec::new(), writes: false, owed: 0 };
-        match connection.call(&Message::Hello(PROTOCOL), deadline.or_else(at_once))? {
+        match connection.call(&Message::Hello(PROTOCOL), deadline)? {
             (Message::Done, _) => Ok(connection),
             _ => Err(invalid("the keeper answers something else")),
         }

@@ -38,7 +38,7 @@ pub fn make_folder(folder: &Path) -> io::Result<()> {
 
 /// Is the folder of this user, if it is there? Where all may make one (`/tmp`), somebody else may have come first: whoever
 /// keeps a ring there sees what is written to it.
-fn check_folder(folder: &Path) -> io::Result<()> {
+pub fn check_folder(folder: &Path) -> io::Result<()> {
     let found = match std::fs::symlink_metadata(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         found => found?,
@@ -68,7 +68,8 @@ pub fn socket(name: &str) -> io::Result<PathBuf> {
 
 /// The names of the rings in this user's folder, in order.
 pub fn names() -> io::Result<Vec<String>> {
-    let entries = match std::fs::read_dir(folder()) {
+    let folder = folder();
+    let entries = match check_folder(&folder).and_then(|()| std::fs::read_dir(&folder)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };

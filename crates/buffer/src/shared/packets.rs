@@ -25,6 +25,16 @@ pub fn send(socket: impl AsFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Res
     Ok(())
 }
 
+/// Says why somebody is not let in, before the socket is closed. What it has said by then is read, and no more is taken: a
+/// socket that is closed with words unread is reset, and the other side would never hear the reason. Does not wait.
+pub fn send_last(socket: impl AsFd, packet: &[u8]) {
+    // Who is gone need not know.
+    let _ = send(&socket, packet, &[]);
+    let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Read);
+    // As many as there can be in a queue, for it does not grow any more.
+    while rustix::net::recv(&socket, &mut [0u8; 1], RecvFlags::DONTWAIT).is_ok_and(|(len, _)| len > 0) {}
+}
+
 /// Has the other side taken everything that was sent to it? File descriptors on their way are open until then, and count
 /// against who sent them.
 pub fn all_taken(socket: impl AsFd) -> io::Result<bool> {

@@ -153,7 +153,7 @@ fn shared_text(state: &SharerState) -> String {
             ]));
         }
     }
-    format!("\n{}", columns(&rows))
+    format!("\n{}confined to: {}\n", columns(&rows), state.confined)
 }
 
 fn shared_as_json(state: &SharerState) -> serde_json::Value {
@@ -164,7 +164,8 @@ fn shared_as_json(state: &SharerState) -> serde_json::Value {
             .iter()
             .map(|(process, purpose)| json!({ "process": process, "purpose": purpose, "lost": lost.get(process) }));
         json!({
-            "prefix": prefix.text, "goes_on_from": prefix.base, "process": state.process, "since_ns": prefix.since,
+            "prefix": prefix.text, "goes_on_from": prefix.base, "process": state.process, "confined": state.confined,
+            "since_ns": prefix.since,
             "blocks": prefix.given.0, "bytes": prefix.given.1, "lost": prefix.lost, "readers": readers.collect::<Vec<_>>(),
         })
     });

@@ -1,7 +1,6 @@
 //! `streamline sharer`: what `run --share` starts; runs what several requests of one user begin with, once.
 
 use crate::Exit;
-use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::io;
 use std::path::PathBuf;
 use streamline::shared::server::{Server, Trouble};
@@ -14,12 +13,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Exit {
-    let served =
-        give_up_rights().map_err(Trouble::System).and_then(|()| Server::listen(&args.daemon)).and_then(|server| {
-            detach()?;
-            Ok(server)
-        });
-    match served {
+    match listen(args) {
         Ok(mut server) => match server.run() {
             Ok(()) => Exit::Done,
             Err(_nobody_listens) => Exit::Failed,
@@ -33,11 +27,12 @@ pub(crate) fn run(args: &Args) -> Exit {
     }
 }
 
-/// Payload is parsed here: no capability is kept, nor can one be got again.
-fn give_up_rights() -> io::Result<()> {
-    rustix::thread::set_no_new_privs(true)?;
-    let none = CapabilitySet::empty();
-    Ok(rustix::thread::set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
+/// Listens, and gives up what it does not need to answer.
+fn listen(args: &Args) -> Result<Server, Trouble> {
+    let mut server = Server::listen(&args.daemon)?;
+    detach()?;
+    server.confine();
+    Ok(server)
 }
 
 /// A session of its own, for the terminal's signals are not meant for it; and whoever started it is told that it listens.

@@ -116,8 +116,13 @@ fn make_noise(random: &mut Random, bed: &Bed, socket: &OwnedFd, round: usize, st
     };
     let count = [0, 0, 0, 1, 8, 9, 253][random.below(7)];
     let fds: Vec<_> = (0..count).map(|at| strays[at % strays.len()]).collect();
+    let sent = match send(socket, &bytes, &fds) {
+        // Linux 6.16 keeps files out of the daemon's queues.
+        Err(Errno::PERM) if !fds.is_empty() => send(socket, &bytes, &[]),
+        sent => sent,
+    };
     // It may have been let go for what it said before, and has not to wait for it.
-    match send(socket, &bytes, &fds) {
+    match sent {
         Ok(_) | Err(Errno::PIPE | Errno::CONNRESET | Errno::AGAIN | Errno::TOOMANYREFS) => {}
         Err(error) => panic!("{error}"),
     }

@@ -18,7 +18,12 @@ fn each_row_of_crash_md_on_live_capture_names_a_test() {
     let files = ["cli/tests/faults/deaths.rs", "cli/tests/faults/hostile.rs", "cli/tests/faults/openings.rs"];
     let tests: String = files
         .iter()
-        .chain(&["capture/tests/taps.rs", "streamline/tests/kernel_faults.rs", "cli/tests/live/consume.rs"])
+        .chain(&[
+            "capture/tests/taps.rs",
+            "streamline/tests/kernel_faults.rs",
+            "cli/tests/live/consume.rs",
+            "cli/tests/live/shared.rs",
+        ])
         .map(|file| text(&format!("crates/{file}")))
         .collect();
     let table = text("CRASH.md");

@@ -2,27 +2,16 @@
 //! execute nothing, make no process, trace none, signal none but the daemon, load no module, open no file for writing, and
 //! connect to nobody. It does not stop what the daemon does itself: `bpf`, packet sockets and devices' settings are its work.
 //!
-//! What is not in the list fails with EPERM, and the daemon goes on: it is asked by many, and one of them should not be able to
-//! end it for the others. A libc that makes another call for one of these purposes is why something could fail here that does
-//! not elsewhere; its number goes into the list.
+//! What refusing means is in [`guard::calls`].
 
-use super::Guard;
-use seccompiler::{
-    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch, apply_filter,
-};
-use std::collections::BTreeMap;
+use guard::Guard;
+use guard::calls::{Argument, Calls};
 
 /// What people are told.
 const NAME: &str = "the system calls it makes (seccomp)";
 
-/// Calls that may be made with any arguments.
+/// Calls that may be made with any arguments, beside those of any program.
 const CALLS: &[libc::c_long] = &[
-    // Memory; what may be made executable is below.
-    libc::SYS_brk,
-    libc::SYS_munmap,
-    libc::SYS_mremap,
-    libc::SYS_madvise,
     libc::SYS_memfd_create,
     // Files that are open, and what can be known of others.
     libc::SYS_read,
@@ -33,7 +22,6 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_close,
     libc::SYS_dup,
     libc::SYS_dup3,
-    libc::SYS_fcntl,
     libc::SYS_lseek,
     libc::SYS_fstat,
     libc::SYS_newfstatat,
@@ -61,119 +49,62 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_ppoll,
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
-    libc::SYS_futex,
-    libc::SYS_nanosleep,
-    libc::SYS_clock_nanosleep,
-    libc::SYS_clock_gettime,
-    libc::SYS_restart_syscall,
-    libc::SYS_sched_yield,
     libc::SYS_eventfd2,
-    libc::SYS_membarrier,
-    // Threads, and signals that come.
-    libc::SYS_clone3,
-    libc::SYS_set_robust_list,
-    libc::SYS_rseq,
-    libc::SYS_gettid,
-    libc::SYS_getpid,
-    libc::SYS_sched_getaffinity,
-    libc::SYS_sigaltstack,
-    libc::SYS_rt_sigaction,
-    libc::SYS_rt_sigprocmask,
-    libc::SYS_rt_sigreturn,
-    libc::SYS_exit,
-    libc::SYS_exit_group,
     // What holds of this process.
     libc::SYS_getuid,
     libc::SYS_geteuid,
     libc::SYS_getgid,
     libc::SYS_getegid,
     libc::SYS_capget,
-    libc::SYS_getrandom,
 ];
 
 /// The same, by the numbers that only this processor's kernels have.
 #[cfg(target_arch = "x86_64")]
 const OLDER_CALLS: &[libc::c_long] =
-    &[libc::SYS_poll, libc::SYS_unlink, libc::SYS_readlink, libc::SYS_stat, libc::SYS_lstat, libc::SYS_time];
+    &[libc::SYS_poll, libc::SYS_unlink, libc::SYS_readlink, libc::SYS_stat, libc::SYS_lstat];
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER_CALLS: &[libc::c_long] = &[];
 
 /// The sockets it makes: for clients, devices' settings, packets.
 const DOMAINS: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_NETLINK, libc::AF_PACKET, libc::AF_XDP];
 
-/// Asking sockets and devices: 0x8900 to 0x89ff.
-const SOCKET_REQUESTS: u64 = 0x8900;
-
-/// What the kernel told this process when it began: where the clock can be read without a call.
-const PR_GET_AUXV: u64 = 0x4155_5856;
-
-/// An argument, the first being 0, of which these bits have this value.
-fn bits(argument: u8, mask: u64, value: u64) -> Result<SeccompRule, BackendError> {
-    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(mask), value)?;
-    SeccompRule::new(vec![condition])
-}
-
-fn is(argument: u8, value: u64) -> Result<SeccompRule, BackendError> {
-    bits(argument, u32::MAX.into(), value)
-}
+/// What sockets and devices are asked, and told: their names, what they are and can, time stamps of the device's own; and
+/// whether a client took all. Not who is signalled when one is ready (FIOSETOWN), for root may name anybody.
+const REQUESTS: [u32; 9] = [
+    libc::SIOCGIFNAME as u32,
+    libc::SIOCGIFINDEX as u32,
+    libc::SIOCGIFFLAGS as u32,
+    libc::SIOCGIFMTU as u32,
+    libc::SIOCETHTOOL as u32,
+    libc::SIOCGHWTSTAMP as u32,
+    libc::SIOCSHWTSTAMP as u32,
+    libc::TIOCOUTQ as u32,
+    libc::FIONBIO as u32,
+];
 
 /// What may be called.
-fn permitted() -> Result<BTreeMap<libc::c_long, Vec<SeccompRule>>, BackendError> {
-    let mut rules: BTreeMap<libc::c_long, Vec<SeccompRule>> =
-        CALLS.iter().chain(OLDER_CALLS).map(|call| (*call, Vec::new())).collect();
-    let writable = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC;
-    let domains = DOMAINS.iter().map(|domain| is(0, *domain as u64)).collect::<Result<_, _>>()?;
-    rules.extend([
-        (libc::SYS_mmap, vec![bits(2, libc::PROT_EXEC as u64, 0)?]),
-        (libc::SYS_mprotect, vec![bits(2, libc::PROT_EXEC as u64, 0)?]),
-        (libc::SYS_openat, vec![bits(2, writable as u64, libc::O_RDONLY as u64)?]),
-        (libc::SYS_ioctl, vec![bits(1, 0xffff_ff00, SOCKET_REQUESTS)?, is(1, libc::TIOCOUTQ)?, is(1, libc::FIONBIO)?]),
-        (libc::SYS_socket, domains),
-        (libc::SYS_socketpair, vec![is(0, libc::AF_UNIX as u64)?]),
-        // A thread, no process and no namespace.
-        (libc::SYS_clone, vec![bits(0, libc::CLONE_THREAD as u64, libc::CLONE_THREAD as u64)?]),
-        (libc::SYS_prctl, vec![is(0, libc::PR_SET_NAME as u64)?, is(0, PR_GET_AUXV)?]),
-        // Limits are looked at; 0: of this process. None is set.
-        (libc::SYS_prlimit64, vec![looked_at()?]),
-        // What a process sends itself when it gives up.
-        (libc::SYS_tgkill, vec![is(0, std::process::id().into())?]),
-    ]);
+fn permitted() -> Calls {
+    let to_read = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC;
+    let calls = Calls::of_any_program()
+        .and(CALLS)
+        .and(OLDER_CALLS)
+        .and_if(libc::SYS_openat, [vec![Argument::bits(2, to_read, libc::O_RDONLY)]])
+        .and_if(libc::SYS_ioctl, REQUESTS.map(|request| vec![Argument::is(1, request)]))
+        .and_if(libc::SYS_socket, DOMAINS.map(|domain| vec![Argument::is(0, domain as u32)]))
+        .and_if(libc::SYS_socketpair, [vec![Argument::is(0, libc::AF_UNIX as u32)]]);
     #[cfg(target_arch = "x86_64")]
-    rules.insert(libc::SYS_open, vec![bits(1, writable as u64, libc::O_RDONLY as u64)?]);
-    Ok(rules)
-}
-
-fn looked_at() -> Result<SeccompRule, BackendError> {
-    let nothing = |argument| SeccompCondition::new(argument, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0);
-    SeccompRule::new(vec![nothing(0)?, nothing(2)?])
-}
-
-/// What this thread and those it starts may call from now on.
-fn programs() -> Result<[BpfProgram; 2], BackendError> {
-    let arch = TargetArch::try_from(std::env::consts::ARCH)?;
-    let allow = SeccompAction::Allow;
-    // Its flags lie in memory, which no program sees: libc takes `clone` where the kernel is said not to know it.
-    let unknown = SeccompAction::Errno(libc::ENOSYS as u32);
-    let clone3 = SeccompFilter::new([(libc::SYS_clone3, Vec::new())].into(), allow.clone(), unknown, arch)?;
-    let listed = SeccompFilter::new(permitted()?, SeccompAction::Errno(libc::EPERM as u32), allow, arch)?;
-    Ok([clone3.try_into()?, listed.try_into()?])
+    let calls = calls.and_if(libc::SYS_open, [vec![Argument::bits(1, to_read, libc::O_RDONLY)]]);
+    calls
 }
 
 /// Permits nothing but what is listed from now on, to this thread and those it will start.
 pub(super) fn confine() -> Guard {
-    let made = programs().map_err(|error| error.to_string());
-    // Each may only narrow what the one before permits: the list comes last, for it does not have the call that sets it.
-    let set = made.and_then(|programs| {
-        programs.iter().try_for_each(|program| apply_filter(program).map_err(|error| error.to_string()))
-    });
-    Guard { name: NAME, held: set }
+    permitted().confine(NAME)
 }
 
 /// Does this kernel confine calls? Nothing is confined by asking.
 pub(super) fn supported() -> Guard {
-    let known = std::fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail").unwrap_or_default();
-    let has = known.split_whitespace().any(|action| action == "errno");
-    Guard { name: NAME, held: if has { Ok(()) } else { Err("this kernel has no seccomp filters".into()) } }
+    guard::calls::supported(NAME)
 }
 
 #[cfg(test)]
@@ -195,12 +126,16 @@ mod tests {
         let refused = confined(|| {
             let error = |error: std::io::Error| error.kind();
             let temporary = std::env::temp_dir().join("streamline-confined");
+            let pair = std::os::unix::net::UnixStream::pair().expect("there is room");
             [
                 std::process::Command::new("/bin/true").status().map(drop).map_err(error),
                 std::fs::write(temporary, "x").map_err(error),
                 std::os::unix::net::UnixStream::connect("/run/streamline/control").map(drop).map_err(error),
                 std::net::UdpSocket::bind("127.0.0.1:0").map(drop).map_err(error),
                 rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::CONT)
+                    .map_err(|errno| errno.kind()),
+                // Having the kernel signal whom one likes.
+                rustix::fs::fcntl_setfl(&pair.0, rustix::fs::OFlags::from_bits_retain(libc::O_ASYNC as u32))
                     .map_err(|errno| errno.kind()),
                 rustix::thread::move_into_link_name_space(
                     std::os::fd::AsFd::as_fd(&std::fs::File::open("/proc/self/ns/net").expect("it may be read")),
@@ -210,7 +145,7 @@ mod tests {
             ]
         });
         let Some(refused) = refused else { return };
-        assert_eq!(refused, [Err(std::io::ErrorKind::PermissionDenied); 6]);
+        assert_eq!(refused, [Err(std::io::ErrorKind::PermissionDenied); 7]);
     }
 
     #[test]

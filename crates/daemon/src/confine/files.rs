@@ -1,13 +1,9 @@
 //! The files there are for the daemon once it listens (Landlock): its socket, which it may remove, and what `/proc` and `/sys`
-//! say, for that is where much of what it tells is known. None to change, none to execute, no secrets of root's to read. It
-//! connects to no port, signals nobody else, and reaches no abstract socket of others, where the kernel is new enough to
-//! say so.
+//! say, for that is where much of what it tells is known. None to change, none to execute, no secrets of root's to read. What
+//! else it cannot reach is in [`guard::files`].
 
-use super::Guard;
-use landlock::{
-    ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, RestrictionStatus, Ruleset,
-    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
-};
+use guard::Guard;
+use guard::files::{AccessFs, BitFlags};
 use std::path::Path;
 
 /// What people are told.
@@ -16,46 +12,17 @@ const NAME: &str = "its socket, /proc and /sys (Landlock)";
 /// What may be read.
 const READ: [&str; 2] = ["/proc", "/sys"];
 
-/// Everything that needs a rule from now on.
-fn rules(level: CompatLevel) -> Result<RulesetCreated, RulesetError> {
-    let all = Ruleset::default().set_compatibility(level);
-    let all = all.handle_access(AccessFs::from_all(ABI::V1))?.set_compatibility(CompatLevel::BestEffort);
-    all.handle_access(AccessFs::from_all(ABI::V5))?
-        .handle_access(AccessNet::from_all(ABI::V4))?
-        .scope(Scope::from_all(ABI::V6))?
-        .create()
-}
-
-fn restrict(folder: Option<&Path>) -> Result<RestrictionStatus, String> {
-    let restricted = rules(CompatLevel::BestEffort).and_then(|mut rules| {
-        // A folder that cannot be opened is one whose socket stays.
-        if let Some(folder) = folder.and_then(|folder| PathFd::new(folder).ok()) {
-            rules = rules.add_rule(PathBeneath::new(folder, AccessFs::RemoveFile))?;
-        }
-        // Where one is not mounted nothing can be read there.
-        for place in READ.iter().filter_map(|place| PathFd::new(place).ok()) {
-            rules = rules.add_rule(PathBeneath::new(place, AccessFs::ReadFile | AccessFs::ReadDir))?;
-        }
-        rules.restrict_self()
-    });
-    restricted.map_err(|error| error.to_string())
-}
-
 /// Permits no use of files from now on, to this thread and those it will start, but to remove some of this folder and to read
 /// what the kernel says.
 pub(super) fn confine(folder: Option<&Path>) -> Guard {
-    let held = match restrict(folder) {
-        Ok(status) if status.ruleset != RulesetStatus::NotEnforced => Ok(()),
-        Ok(_) => Err("this kernel has no Landlock, or does not use it".into()),
-        Err(error) => Err(error),
-    };
-    Guard { name: NAME, held }
+    let removed = folder.map(|folder| (folder, BitFlags::from(AccessFs::RemoveFile)));
+    let read = READ.map(|place| (Path::new(place), AccessFs::ReadFile | AccessFs::ReadDir));
+    guard::files::confine(NAME, &removed.into_iter().chain(read).collect::<Vec<_>>())
 }
 
 /// Does this kernel confine files? Nothing is confined by asking.
 pub(super) fn supported() -> Guard {
-    let made = rules(CompatLevel::HardRequirement);
-    Guard { name: NAME, held: made.map(drop).map_err(|_| "this kernel has no Landlock, or does not use it".into()) }
+    guard::files::supported(NAME)
 }
 
 #[cfg(test)]

@@ -4,8 +4,12 @@
 use buffer::keeper::{place, server};
 use std::fmt;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+
+/// Requests of one folder that are looked for at most.
+const REQUESTS: usize = 4096;
 
 /// What a running request is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,34 +69,46 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Folders in which requests may be found: one's own; for root, those of every user.
+/// Folders in which requests may be found: one's own; for root, those of every user, which are known by whose they are, so
+/// that each user has as many as there are places, whatever they make there.
 fn folders() -> Vec<PathBuf> {
-    let mut folders = vec![folder()];
+    let mut folders = Vec::from_iter(place::check_folder(&place::folder()).is_ok().then(folder));
     if rustix::process::geteuid().is_root() {
         let below = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
         let of_users = below(Path::new("/run/user")).map(|path| path.join("streamline"));
-        let is_ours = |path: &PathBuf| {
-            path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("streamline-"))
-        };
         let temporary = std::env::temp_dir();
-        folders.extend(of_users.chain(below(&temporary).filter(is_ours)).map(|path| path.join("requests")));
+        let of_owners = below(&temporary).filter(|path| is_of_its_owner(path));
+        folders.extend(of_users.chain(of_owners).map(|path| path.join("requests")));
     }
     folders
 }
 
-/// The sockets of requests there may be: process and path, by process.
-pub(crate) fn sockets() -> Vec<(i32, PathBuf)> {
-    let entries = folders().into_iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
-    let mut sockets: Vec<(i32, PathBuf)> = entries
-        .filter_map(|entry| {
-            let path = entry.path();
-            // A ring's has more than a number before its ending.
-            let process = path.file_name()?.to_str()?.strip_suffix(".sock")?.parse().ok()?;
-            Some((process, path))
-        })
-        .collect();
-    sockets.sort();
-    sockets
+/// Is it the folder of a user who has no other place, `streamline-USER`, and made by that one?
+fn is_of_its_owner(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let user = name.and_then(|name| name.strip_prefix("streamline-")?.parse::<u32>().ok());
+    std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && Some(found.uid()) == user)
+}
+
+/// The sockets of requests there may be, folder by folder, one's own first: process and path, by process.
+pub(crate) fn sockets() -> Vec<Vec<(i32, PathBuf)>> {
+    let in_one = |folder: PathBuf| {
+        let mut sockets: Vec<(i32, PathBuf)> = std::fs::read_dir(folder)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| {
+                let path = entry.path();
+                // A ring's has more than a number before its ending.
+                let process = path.file_name()?.to_str()?.strip_suffix(".sock")?.parse().ok()?;
+                Some((process, path))
+            })
+            .take(REQUESTS)
+            .collect();
+        sockets.sort();
+        sockets
+    };
+    folders().into_iter().map(in_one).collect()
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ const ASKING: usize = 32;
 const ASK: Duration = Duration::from_secs(5);
 
 /// A worker takes orders within this time, unless it is stopped or one batch takes that long.
-const ORDER: Duration = Duration::from_secs(10);
+const ORDER: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(10) };
 
 /// Who watches while it is being replaced is served by the plan that runs then, after so many tries.
 const WATCH_TRIES: u32 = 100;
@@ -81,7 +81,9 @@ struct Runs {
 struct Orders {
     /// The run is over: nobody takes them any more.
     over: bool,
-    waiting: Vec<Order>,
+    /// Number of the last.
+    last: u64,
+    waiting: Vec<(u64, Order)>,
 }
 
 /// What a worker is asked to do, and where it says whether it did.
@@ -128,6 +130,8 @@ impl Running {
         remove_socket(&path)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        // Where the kernel cannot, whoever sends some can make a thread wait.
+        packets::take_no_files(&listener);
         rustix::net::bind(&listener, &SocketAddrUnix::new(&path)?)?;
         // It does not listen yet: nobody has connected before it was said who may.
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
@@ -151,13 +155,13 @@ impl Running {
     /// Lets the worker do what it was asked to. To be called between batches.
     pub fn look(&self, worker: &mut Worker) {
         let waiting = std::mem::take(&mut self.shared.orders().waiting);
-        for order in waiting {
+        for (_, order) in waiting {
             match order {
                 Order::Watch(_, replaced, done) if replaced != worker.replaced() => {
                     let _ = done.send(Done::Replaced);
                 }
                 Order::Watch(watch, _, done) => {
-                    // Who asked may have given up: then nobody reads the ring, and it goes.
+                    // Who asked may have given up just now: then nobody reads the ring, and it goes.
                     let _ = done.send(if worker.watch(*watch) { Done::Yes } else { Done::Full });
                 }
                 Order::Replace(replacement) => worker.replace(replacement),
@@ -212,8 +216,7 @@ fn admit(shared: &Arc<Shared>, socket: OwnedFd) {
     // Relaxed: a limit, and nothing that is ordered by it.
     if !may || timeouts.iter().any(Result::is_err) || shared.asking.load(Ordering::Relaxed) >= ASKING {
         let text = if may { "too many ask at a time" } else { "only its user and root may look at a request" };
-        let _ = packets::send(&socket, &Answer::Failed(text.into()).encode(), &[]);
-        return;
+        return packets::send_last(&socket, &Answer::Failed(text.into()).encode());
     }
     shared.asking.fetch_add(1, Ordering::Relaxed);
     let theirs = Arc::clone(shared);
@@ -288,12 +291,15 @@ fn watch_found(shared: &Shared, found: &Found, replaced: u64) -> Result<Option<R
         let frames = Types::of(&[Type::Frame, Type::Packet]).has_all(found.types);
         let (done, is_done) = sync_channel(1);
         let watch = Box::new(Watch::new(found.edges.clone(), frames, writer));
-        let outcome =
-            order(shared, Order::Watch(watch, replaced, done)).and_then(|()| match is_done.recv_timeout(ORDER) {
-                Ok(done) => Ok(done),
+        let outcome = order(shared, Order::Watch(watch, replaced, done)).and_then(|number| {
+            match is_done.recv_timeout(ORDER) {
+                // Nobody waits for it any more: the ring is not to be kept for a worker that may never look.
+                Err(RecvTimeoutError::Timeout) if withdraw(shared, number) => Err(stopped()),
+                Err(RecvTimeoutError::Timeout) => is_done.recv().map_err(|_| ENDED.to_string()),
                 Err(RecvTimeoutError::Disconnected) => Err(ENDED.into()),
-                Err(RecvTimeoutError::Timeout) => Err(stopped()),
-            });
+                Ok(done) => Ok(done),
+            }
+        });
         if outcome != Ok(Done::Yes) {
             shared.rings.forget(&found.name);
         }
@@ -327,11 +333,12 @@ fn replace(shared: &Shared, asker: &OwnedFd, source: &str, name: &str, variables
     }
     let (done, is_done) = sync_channel(1);
     let replacement = Replacement { plan: rest, parts, hand_overs, done };
-    if let Err(text) = order(shared, Order::Replace(replacement)) {
-        return Answer::Failed(text);
-    }
+    let number = match order(shared, Order::Replace(replacement)) {
+        Ok(number) => number,
+        Err(text) => return Answer::Failed(text),
+    };
     let outcome = is_done.recv_timeout(ORDER);
-    if outcome == Err(RecvTimeoutError::Timeout) && withdraw(shared) {
+    if outcome == Err(RecvTimeoutError::Timeout) && withdraw(shared, number) {
         return Answer::Failed(stopped());
     }
     // Once the worker has it, it takes place, unless the run ends before.
@@ -359,20 +366,42 @@ fn stopped() -> String {
     format!("the request does nothing for {} s: is it stopped?", ORDER.as_secs())
 }
 
-/// Has the worker do something as soon as it looks.
-fn order(shared: &Shared, order: Order) -> Result<(), String> {
+/// Has the worker do something as soon as it looks; gives the order's number.
+fn order(shared: &Shared, order: Order) -> Result<u64, String> {
     let mut orders = shared.orders();
     if orders.over {
         return Err(ENDED.into());
     }
-    orders.waiting.push(order);
-    Ok(())
+    orders.last += 1;
+    let number = orders.last;
+    orders.waiting.push((number, order));
+    Ok(number)
 }
 
-/// Takes a replacement back that the worker has not got yet; false where it has.
-fn withdraw(shared: &Shared) -> bool {
+/// Takes an order back that the worker has not got yet; false where it has.
+fn withdraw(shared: &Shared, number: u64) -> bool {
     let mut orders = shared.orders();
     let before = orders.waiting.len();
-    orders.waiting.retain(|order| !matches!(order, Order::Replace(_)));
+    orders.waiting.retain(|(known, _)| *known != number);
     orders.waiting.len() < before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use filter::Output;
+
+    #[test]
+    fn what_a_worker_is_asked_in_vain_is_not_kept_for_it() {
+        let capture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../captures/brotli.pcap");
+        let session = Arc::new(Session::with_output(Output::new(Box::new(io::sink()), false)));
+        let job = session.prepare(&format!("pcap {capture} | count"), &BTreeMap::new()).unwrap();
+        let runs = Runs { request: "x".into(), edges: job.edges.clone(), plan: job.running.clone(), replaced: 0 };
+        let folder = tempfile::tempdir().unwrap();
+        let running = Running::listen_in(&folder.path().join("requests"), session, runs).unwrap();
+        for _ in 0..3 {
+            assert_eq!(watch(&running.shared, "pcap"), Answer::Failed(stopped()));
+        }
+        assert_eq!(running.shared.orders().waiting.len(), 0);
+    }
 }

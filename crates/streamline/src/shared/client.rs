@@ -4,20 +4,26 @@ use super::protocol::{Answer, MESSAGE_BYTES, PROTOCOL, Place, Question, SharerSt
 use super::space::{Join, Joined};
 use buffer::pipe::{OpenOptions, PipeReader};
 use buffer::ring::OnFull;
-use buffer::shared::packets;
+use buffer::shared::{packets, peer};
 use filters::shared::inlet::Keeper;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::ffi::OsString;
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A sharer that does not answer within this time is stopped, or none.
 const ANSWER: Duration = Duration::from_secs(5);
+
+/// A sharer that ends before anybody comes is started so often: another may have been there, and have gone.
+const STARTS: u32 = 3;
+
+const CANNOT_START: &str = "the process that is to run it for several requests cannot start";
 
 /// A connection to a sharer.
 pub struct Client {
@@ -32,10 +38,19 @@ struct Said {
 
 impl Client {
     /// Connects to the sharer that listens at `path`; `purpose` says to people what this client is for. An error of kind
-    /// `NotFound` or `ConnectionRefused` says that there is none, `UnexpectedEof` that it is about to end.
+    /// `NotFound` or `ConnectionRefused` says that there is none, `UnexpectedEof` that it is about to end, `PermissionDenied`
+    /// that it is somebody else's: what prefixes give would be what that one likes.
     pub fn connect(path: &Path, purpose: &str) -> io::Result<Client> {
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        // Who is stopped lets nobody in, once as many wait as may.
+        set_socket_timeout(&socket, Timeout::Send, Some(ANSWER))?;
+        match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
+            Err(rustix::io::Errno::AGAIN) => return Err(late()),
+            connected => connected?,
+        }
+        if peer::of(socket.as_fd())?.user != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user's process listens there"));
+        }
         let client = Client { said: Mutex::new(Said { socket, over: Vec::new() }) };
         let version = env!("CARGO_PKG_VERSION").to_string();
         match client.ask(&Question::Hello(PROTOCOL, version, purpose.into()))? {
@@ -60,7 +75,7 @@ impl Client {
         let deadline = Instant::now() + ANSWER;
         loop {
             match said.hear(deadline.saturating_duration_since(Instant::now()))? {
-                None => return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not answer in time")),
+                None => return Err(late()),
                 Some(Answer::Over(id, why)) => said.over.push((id, why)),
                 Some(answer) => return Ok(answer),
             }
@@ -102,6 +117,10 @@ impl Said {
             };
         }
     }
+}
+
+fn late() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "it does not answer in time")
 }
 
 fn unexpected() -> io::Error {
@@ -169,6 +188,8 @@ impl Joiner {
         let none = |error: io::Error| format!("no process that runs filters for several requests can be used: {error}");
         let path = super::socket(&self.daemon).map_err(none)?;
         let deadline = Instant::now() + ANSWER;
+        let mut started = None;
+        let mut starts = 0;
         loop {
             let error = match Client::connect(&path, &self.purpose) {
                 Ok(client) => return Ok(client),
@@ -178,18 +199,23 @@ impl Joiner {
             let is_ending = matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset);
             match &self.start {
                 _ if !(is_absent || is_ending) || Instant::now() > deadline => return Err(none(error)),
-                Some(start) if is_absent => self.start(start)?,
                 None if is_absent => return Err(none(error)),
-                // It has left its place in a moment.
+                Some(start) if is_absent && has_ended(started.as_mut())? => {
+                    if starts == STARTS {
+                        return Err(format!("{CANNOT_START}: it ends before it can be spoken to"));
+                    }
+                    starts += 1;
+                    started = Some(self.start(start)?);
+                }
+                // It has left its place in a moment, or is about to end.
                 _ => std::thread::sleep(Duration::from_millis(5)),
             }
         }
     }
 
     /// Starts a sharer, and waits until it listens, or says why it does not.
-    fn start(&self, command: &[OsString]) -> Result<(), String> {
-        let failed =
-            |error: io::Error| format!("the process that is to run it for several requests cannot start: {error}");
+    fn start(&self, command: &[OsString]) -> Result<Child, String> {
+        let failed = |error: io::Error| format!("{CANNOT_START}: {error}");
         let Some((program, arguments)) = command.split_first() else { return Err("there is no program for it".into()) };
         let daemon = std::path::absolute(&self.daemon).map_err(failed)?;
         let mut child = Command::new(program)
@@ -207,9 +233,20 @@ impl Joiner {
             stderr.read_to_string(&mut said).map_err(failed)?;
         }
         match said.trim().trim_start_matches("error: ") {
-            "" => Ok(()),
-            said => Err(format!("the process that is to run it for several requests cannot start: {said}")),
+            "" => Ok(child),
+            said => Err(format!("{CANNOT_START}: {said}")),
         }
+    }
+}
+
+/// Has the sharer that was started ended, if any was? An error where it did not end as one does that found another there.
+fn has_ended(started: Option<&mut Child>) -> Result<bool, String> {
+    match started.map(Child::try_wait) {
+        None => Ok(true),
+        Some(Ok(None)) => Ok(false),
+        Some(Ok(Some(status))) if status.success() => Ok(true),
+        Some(Ok(Some(status))) => Err(format!("{CANNOT_START}: {status}")),
+        Some(Err(error)) => Err(format!("{CANNOT_START}: {error}")),
     }
 }
 
@@ -235,6 +272,26 @@ pub(crate) fn open(ring: &str) -> Result<PipeReader, String> {
             // As above.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(format!("its ring cannot be read: {error}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sharer_that_ends_at_once_is_not_started_again_and_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let starts = folder.path().join("starts");
+        for (ends_by, told) in [("exit 0", "ends before"), ("exit 3", "exit status: 3"), ("kill -SYS $$", "signal: ")] {
+            let script = format!("echo >> {}; {ends_by}", starts.display());
+            let command = ["sh", "-c", &script].map(OsString::from).to_vec();
+            let mut joiner = Joiner::new(folder.path().join("no-daemon"), Some(command), "a test");
+            let why = joiner.join("ethernet eth0 | tcp").err().unwrap();
+            assert!(why.contains(told), "{ends_by}: {why}");
+            assert!(std::fs::read(&starts).unwrap().len() <= 3, "{ends_by}");
+            std::fs::remove_file(&starts).unwrap();
         }
     }
 }

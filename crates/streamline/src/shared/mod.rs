@@ -9,11 +9,12 @@
 //! - `space` — the space, as placement and the transaction see it.
 //! - [`client`] — a request's way to the sharer: found, started, asked.
 //! - [`protocol`] — what is said between them.
-//! - [`server`] — the sharer; `stage` — one prefix that runs in it.
+//! - [`server`] — the sharer; `stage` — one prefix that runs in it; `confine` — what it gives up before.
 //!
 //! What the blocks look like on their way is for [`filters::shared`].
 
 pub mod client;
+pub(crate) mod confine;
 pub(crate) mod prefix;
 pub mod protocol;
 pub mod server;
@@ -31,7 +32,7 @@ pub fn socket(daemon: &Path) -> std::io::Result<PathBuf> {
     for group in groups()? {
         hash.add(&group.to_le_bytes());
     }
-    Ok(buffer::keeper::place::folder().join(format!("shared-{:016x}.control", hash.0)))
+    Ok(buffer::keeper::place::folder().join("shared").join(format!("{:016x}.control", hash.0)))
 }
 
 /// Every group this process is in, each once, in order.

@@ -7,7 +7,7 @@ use capture::codec::{In, Out};
 use filters::shared::Continuity;
 
 /// Version of these messages, of the headers of blocks, and of what the texts of prefixes mean.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Longest packet in bytes.
 pub const MESSAGE_BYTES: usize = 64 << 10;
@@ -60,6 +60,8 @@ pub struct PrefixState {
 pub struct SharerState {
     /// Its process.
     pub process: i32,
+    /// What that is confined by, for people.
+    pub confined: String,
     /// What runs.
     pub prefixes: Vec<PrefixState>,
 }
@@ -110,16 +112,20 @@ impl Question {
 }
 
 impl Answer {
-    /// As a packet. Of a state that is too long for one, what does not fit is left out.
+    /// As a packet. Of a state that is too long for one, prefixes that do not fit are left out, and of what readers are for
+    /// there is as much as there is room for: none that says much hides others.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Out::default();
         match self {
             Answer::Hello(version) => out.u8(1).u32(*version),
             Answer::Joined(place) => out.u8(2).u64(place.id).text(&place.ring).u8(place.continuity as u8),
             Answer::State(state) => {
-                out.u8(3).u32(state.process as u32);
+                out.u8(3).u32(state.process as u32).text(&state.confined);
+                let without: usize = state.prefixes.iter().map(|prefix| encode_prefix(prefix, 0).0.len()).sum();
+                let readers: usize = state.prefixes.iter().map(|prefix| listed(prefix).len()).sum();
+                let room = MESSAGE_BYTES.saturating_sub(out.0.len() + without) / readers.max(1);
                 for prefix in &state.prefixes {
-                    let entry = encode_prefix(prefix);
+                    let entry = encode_prefix(prefix, room);
                     if out.0.len() + entry.0.len() <= MESSAGE_BYTES {
                         out.0.extend(entry.0);
                     }
@@ -148,7 +154,8 @@ impl Answer {
                 },
             }),
             3 => {
-                let mut state = SharerState { process: fields.u32()? as i32, prefixes: Vec::new() };
+                let (process, confined) = (fields.u32()? as i32, fields.text()?);
+                let mut state = SharerState { process, confined, prefixes: Vec::new() };
                 while !fields.is_empty() {
                     state.prefixes.push(decode_prefix(&mut fields)?);
                 }
@@ -162,14 +169,19 @@ impl Answer {
     }
 }
 
-fn encode_prefix(prefix: &PrefixState) -> Out {
+fn listed(prefix: &PrefixState) -> &[(i32, String)] {
+    &prefix.readers[..prefix.readers.len().min(READERS_LISTED)]
+}
+
+/// With so many bytes of each reader's purpose at most.
+fn encode_prefix(prefix: &PrefixState, purpose_bytes: usize) -> Out {
     let mut out = Out::default();
     out.text(&prefix.text).text(&prefix.base).text(&prefix.ring);
     out.u64(prefix.since).u64(prefix.given.0).u64(prefix.given.1).u64(prefix.lost);
-    let readers = &prefix.readers[..prefix.readers.len().min(READERS_LISTED)];
+    let readers = listed(prefix);
     out.u8(readers.len() as u8);
     for (process, purpose) in readers {
-        out.u32(*process as u32).text(purpose);
+        out.u32(*process as u32).text(&purpose[..purpose.floor_char_boundary(purpose_bytes)]);
     }
     out
 }
@@ -205,7 +217,7 @@ mod tests {
         let answers = [
             Answer::Hello(1),
             Answer::Joined(place),
-            Answer::State(SharerState { process: 9, prefixes: vec![prefix] }),
+            Answer::State(SharerState { process: 9, confined: "all".into(), prefixes: vec![prefix] }),
             Answer::Refused("no".into()),
             Answer::Over(7, "gone".into()),
         ];
@@ -239,9 +251,31 @@ mod tests {
             lost: 0,
             readers: vec![(1, text); 3],
         };
-        let packet = Answer::State(SharerState { process: 1, prefixes: vec![one; 100] }).encode();
+        let packet =
+            Answer::State(SharerState { process: 1, prefixes: vec![one; 100], ..SharerState::default() }).encode();
         assert!(packet.len() <= MESSAGE_BYTES);
         let Some(Answer::State(state)) = Answer::decode(&packet) else { panic!("a state") };
         assert!((1..100).contains(&state.prefixes.len()));
+    }
+
+    #[test]
+    fn readers_with_much_to_say_hide_no_prefix() {
+        let one = |at: u64| PrefixState {
+            text: format!("prefix {at}"),
+            base: String::new(),
+            ring: String::new(),
+            since: at,
+            given: (0, 0),
+            lost: 0,
+            readers: vec![(1, "\u{1f980}".repeat(1000)); 64],
+        };
+        let state = SharerState { process: 1, prefixes: (0..64).map(one).collect(), ..SharerState::default() };
+        let packet = Answer::State(state.clone()).encode();
+        assert!(packet.len() <= MESSAGE_BYTES);
+        let Some(Answer::State(heard)) = Answer::decode(&packet) else { panic!("a state") };
+        assert!(heard.prefixes.iter().map(|prefix| &prefix.text).eq(state.prefixes.iter().map(|prefix| &prefix.text)));
+        let one = Answer::State(SharerState { prefixes: vec![one(1)], ..state }).encode();
+        let Some(Answer::State(heard)) = Answer::decode(&one) else { panic!("a state") };
+        assert!(heard.prefixes[0].readers.iter().all(|(_, purpose)| purpose.len() > 500));
     }
 }

@@ -7,6 +7,7 @@
 //! One thread listens and decides; each stage has a thread, each ring one that keeps it. Nothing a client says or does not
 //! read makes anybody wait.
 
+use super::confine;
 use super::protocol::{Answer, MESSAGE_BYTES, PROTOCOL, Place, PrefixState, Question, SharerState};
 use super::stage::{Base, Outlet, Stage};
 use crate::devices;
@@ -15,12 +16,15 @@ use buffer::keeper::place;
 use buffer::keeper::server::{Claimed, claim, clear_dead, give_up};
 use buffer::shared::{packets, peer};
 use filter::Output;
+use guard::CapabilitySet;
+use program::Compile;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::SocketFlags;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Clients at a time.
@@ -32,6 +36,9 @@ const READINGS: usize = 64;
 /// Stages at a time: each is a thread, and has a ring for each place where it is read.
 const STAGES: usize = 64;
 
+/// Names that are tried for one ring.
+const RING_NAMES: u32 = 256;
+
 /// What nobody reads any more goes on for so long: requests are often started anew.
 const UNUSED: Duration = Duration::from_secs(1);
 
@@ -40,6 +47,9 @@ const LINGER: Duration = Duration::from_secs(5);
 
 /// How often it looks after its stages.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// So long it leaves those who come alone, where the system has nothing more to give to them (file descriptors, mostly).
+const REST: Duration = Duration::from_millis(50);
 
 /// Why a sharer could not go on.
 #[derive(Debug)]
@@ -59,8 +69,14 @@ impl From<io::Error> for Trouble {
 /// A sharer.
 pub struct Server {
     daemon: PathBuf,
+    /// Of tcpdump text: loaded before no library can be.
+    compiler: Arc<dyn Compile>,
+    /// What holds of this process, for people.
+    confined: String,
     path: PathBuf,
     claimed: Option<Claimed>,
+    /// The system had nothing more to give to who came in the last turn.
+    is_short: bool,
     groups: Vec<u32>,
     clients: BTreeMap<u64, Client>,
     stages: Vec<Stage>,
@@ -85,10 +101,13 @@ struct Client {
 struct Gone;
 
 impl Server {
-    /// Listens where clients of the daemon at this socket look for it.
+    /// Listens where clients of the daemon at this socket look for it. Payload is parsed here: this thread and those it starts
+    /// keep no capability, nor can they get one again.
     pub fn listen(daemon: &Path) -> Result<Server, Trouble> {
+        guard::keep_capabilities(CapabilitySet::empty())?;
         let path = super::socket(daemon)?;
         if let Some(folder) = path.parent() {
+            place::make_folder(&place::folder())?;
             place::make_folder(folder)?;
         }
         let claimed = claim(&path, 0o600).map_err(|error| match error.kind() {
@@ -97,8 +116,11 @@ impl Server {
         })?;
         let server = Server {
             daemon: daemon.to_owned(),
+            compiler: Arc::new(libpcap::Lazy::new()),
+            confined: String::new(),
             path,
             claimed: Some(claimed),
+            is_short: false,
             groups: super::groups()?,
             clients: BTreeMap::new(),
             stages: Vec::new(),
@@ -108,6 +130,15 @@ impl Server {
         };
         server.clear_rings();
         Ok(server)
+    }
+
+    /// Gives up, for good, all that it does not need to serve; where the kernel has a guard not, it serves without.
+    pub fn confine(&mut self) {
+        // For what it says nobody has to know; where there is none, filters given as tcpdump text are refused later.
+        let _ = self.compiler.describe();
+        let Some(folder) = self.path.parent() else { return };
+        confine::make_for_user_alone();
+        self.confined = guard::describe("no capabilities", &confine::confine(folder));
     }
 
     /// The path of a ring.
@@ -157,9 +188,11 @@ impl Server {
     /// Waits for something to do, does it.
     fn turn(&mut self) -> io::Result<()> {
         let Some(claimed) = &self.claimed else { return Ok(()) };
-        let mut polled = vec![PollFd::new(&claimed.listener, PollFlags::IN)];
+        // Who comes is there still: looking again and again would take a processor.
+        let rests = std::mem::take(&mut self.is_short);
+        let mut polled = vec![PollFd::new(&claimed.listener, if rests { PollFlags::empty() } else { PollFlags::IN })];
         polled.extend(self.clients.values().map(|client| PollFd::new(&client.socket, PollFlags::IN)));
-        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(if rests { REST } else { LOOK }.subsec_nanos()) };
         match rustix::event::poll(&mut polled, Some(&timeout)) {
             Err(rustix::io::Errno::INTR) => return Ok(()),
             result => result?,
@@ -182,11 +215,17 @@ impl Server {
     fn accept(&mut self) {
         let Some(claimed) = &self.claimed else { return };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let Ok(socket) = rustix::net::accept_with(&claimed.listener, flags) else { return };
+        let socket = match rustix::net::accept_with(&claimed.listener, flags) {
+            Ok(socket) => socket,
+            Err(error) => {
+                self.is_short = packets::is_short(&error.into());
+                return;
+            }
+        };
         let Ok(mut peer) = peer::of(socket.as_fd()) else { return };
         peer.groups.sort_unstable();
         peer.groups.dedup();
-        let refuse = |why: &str| drop(packets::send(&socket, &Answer::Refused(why.into()).encode(), &[]));
+        let refuse = |why: &str| packets::send_last(&socket, &Answer::Refused(why.into()).encode());
         // What this process may read, all its clients read: they must be who may read the same.
         if peer.user != rustix::process::geteuid().as_raw() || peer.groups != self.groups {
             return refuse("it runs for another user, or for one in other groups");
@@ -268,13 +307,20 @@ impl Server {
 
     /// The ring of an outlet.
     fn open(&mut self, text: &str) -> Result<(PathBuf, filters::shared::Continuity), String> {
-        self.last_ring += 1;
-        let path = self.ring_path(self.last_ring);
-        let outlet = self.outlet(text).ok_or("it ended while it was started")?;
-        outlet.unused = None;
-        let continuity = outlet.continuity;
-        let ring = outlet.open(|| path).map_err(|error| format!("there is no ring for it: {error}"))?;
-        Ok((ring.to_owned(), continuity))
+        for _ in 0..RING_NAMES {
+            self.last_ring += 1;
+            let path = self.ring_path(self.last_ring);
+            let outlet = self.outlet(text).ok_or("it ended while it was started")?;
+            outlet.unused = None;
+            let continuity = outlet.continuity;
+            match outlet.open(|| path) {
+                Ok(ring) => return Ok((ring.to_owned(), continuity)),
+                // A sharer that is ending has it still.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(format!("there is no ring for it: {error}")),
+            }
+        }
+        Err(format!("there is no ring for it: {RING_NAMES} names are others'"))
     }
 
     /// Starts what a client wants and nobody runs yet, unless it is better off by itself.
@@ -283,7 +329,9 @@ impl Server {
             return Err(format!("{STAGES} prefixes run already"));
         }
         let output = Output::new(Box::new(io::sink()), false);
-        let session = Session::with_output(output).devices_at(devices::Place::Daemon(self.daemon.clone()));
+        let session = Session::with_output(output)
+            .devices_at(devices::Place::Daemon(self.daemon.clone()))
+            .compiler(Arc::clone(&self.compiler));
         let parts = session.prefixes_of(text).map_err(|error| error.to_string())?;
         if parts.last().is_none_or(|last| last != text) {
             return Err("it is not written as it must be to be the same for all".into());
@@ -387,6 +435,6 @@ impl Server {
                 });
             }
         }
-        SharerState { process: std::process::id() as i32, prefixes }
+        SharerState { process: std::process::id() as i32, confined: self.confined.clone(), prefixes }
     }
 }

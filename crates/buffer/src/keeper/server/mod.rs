@@ -32,7 +32,7 @@ use base::atomic::Ordering;
 use foreign::ForeignRings;
 use generation::{Generation, Stage};
 use rustix::event::{PollFd, PollFlags};
-use rustix::net::{RecvFlags, SocketFlags};
+use rustix::net::SocketFlags;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
@@ -138,15 +138,6 @@ enum Standing {
     Guest,
     /// Is of the user who made it, or root.
     Own,
-}
-
-/// Says why somebody is not let in. What it has said by then is read, and no more is taken: a socket that is closed with
-/// words unread is reset, and the other side would never hear the reason.
-fn refuse_to_let_in(socket: &OwnedFd, text: &str) {
-    let _ = message::send(socket, &Message::Refused(Refusal::Full, text.to_owned()), &[]);
-    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Read);
-    // As many as there can be in a queue, for it does not grow any more.
-    while rustix::net::recv(socket, &mut [0u8; 1], RecvFlags::DONTWAIT).is_ok_and(|(len, _)| len > 0) {}
 }
 
 /// Why a client is let go.
@@ -304,8 +295,8 @@ impl Keeper {
         };
         // Who stands higher takes no place away from who stands lower, and does not count.
         if self.clients.values().filter(|client| self.standing(client.peer) <= standing).count() >= most {
-            refuse_to_let_in(&socket, &format!("the ring has {most} clients already"));
-            return;
+            let text = format!("the ring has {most} clients already");
+            return packets::send_last(&socket, &Message::Refused(Refusal::Full, text).encode());
         }
         self.last_client += 1;
         self.clients.insert(

@@ -18,9 +18,16 @@ pub fn lock_path(path: &Path) -> PathBuf {
 /// A lock that says that a keeper of this name lives; the kernel lets go of it when that dies, however it dies.
 pub fn lock(path: &Path) -> io::Result<OwnedFd> {
     use rustix::fs::{FlockOperation, Mode, OFlags};
-    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let open = |access| {
+        let flags = access | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        rustix::fs::open(lock_path(path), flags, Mode::from_raw_mode(0o600))
+    };
     for _ in 0..LOCK_TRIES {
-        let lock = rustix::fs::open(lock_path(path), flags, Mode::from_raw_mode(0o600))?;
+        let lock = match open(OFlags::RDWR) {
+            // A process that may open no file for writing can lock all the same, unless the file is on NFS (flock(2)).
+            Err(rustix::io::Errno::PERM | rustix::io::Errno::ACCESS) => open(OFlags::RDONLY)?,
+            opened => opened?,
+        };
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => break,
@@ -67,13 +74,20 @@ fn listen(path: &Path, mode: u32) -> io::Result<OwnedFd> {
     // No client has files to give: what comes would be ours to close, which may take as long as a client likes.
     crate::shared::packets::take_no_files(&listener);
     rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
-    let listens = std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
-        .and_then(|()| Ok(rustix::net::listen(&listener, 64)?));
+    let listens = set_mode(path, mode).and_then(|()| Ok(rustix::net::listen(&listener, 64)?));
     if let Err(error) = listens {
         let _ = std::fs::remove_file(path);
         return Err(error);
     }
     Ok(listener)
+}
+
+/// Who makes everything for its user alone, by its umask, need not be permitted to change modes.
+fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    if std::fs::symlink_metadata(path)?.permissions().mode() & 0o777 == mode {
+        return Ok(());
+    }
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
 }
 
 /// Gives a claimed name up: whoever comes next may claim it.

@@ -1,0 +1,349 @@
+//! What others put where this user looks: sockets that nobody answers at, folders that are somebody else's, texts that
+//! terminals obey.
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
+
+/// A folder of this user's keepers, for programs that have [`at`] as their place for temporary files.
+fn folder_of_this_user(at: &Path) -> PathBuf {
+    let folder = at.join(format!("streamline-{}", rustix::process::geteuid().as_raw()));
+    std::fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
+    folder
+}
+
+/// Root looks into such folders, too.
+fn streamline(at: &Path) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.env_remove("XDG_RUNTIME_DIR").env("TMPDIR", at).current_dir(at);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn socket(flags: SocketFlags) -> OwnedFd {
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags | SocketFlags::CLOEXEC, None).unwrap()
+}
+
+/// A socket at which nobody can be reached for as long as this lives: all who may wait there are there.
+fn full(path: &Path) -> Vec<OwnedFd> {
+    let address = SocketAddrUnix::new(path).unwrap();
+    let listener = socket(SocketFlags::empty());
+    rustix::net::bind(&listener, &address).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    let mut all = vec![listener];
+    loop {
+        let waiting = socket(SocketFlags::NONBLOCK);
+        match rustix::net::connect(&waiting, &address) {
+            Ok(()) => all.push(waiting),
+            Err(error) => {
+                assert_eq!(error, rustix::io::Errno::AGAIN);
+                return all;
+            }
+        }
+    }
+}
+
+/// A request that waits for its input, found by `ps`.
+fn waiting_request(at: &Path, request: &str) -> Child {
+    let child = streamline(at).args(["run", request]).spawn().unwrap();
+    let began = Instant::now();
+    let id = format!("p{}", child.id());
+    while !String::from_utf8_lossy(&ps(at).stdout).contains(&id) {
+        assert!(began.elapsed() < Duration::from_secs(30), "it is not listed");
+    }
+    child
+}
+
+fn ps(at: &Path) -> Output {
+    let mut command = streamline(at);
+    command.args(["ps", "--daemon", "/nowhere"]).stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn who_does_not_answer_makes_nobody_wait_for_one_after_the_other() {
+    let at = tempfile::tempdir().unwrap();
+    let requests = folder_of_this_user(at.path()).join("requests");
+    std::fs::DirBuilder::new().mode(0o700).create(&requests).unwrap();
+    let mut request = waiting_request(at.path(), "pcap - | count");
+    let silent: Vec<_> = (1..60).map(|number| full(&requests.join(format!("{}.sock", 1 << 30 | number)))).collect();
+    let began = Instant::now();
+    let listed = ps(at.path());
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(listed.contains("pcap - | count"), "{listed}");
+    drop(silent);
+    request.kill().unwrap();
+    request.wait().unwrap();
+}
+
+#[test]
+fn what_others_say_of_their_requests_is_not_for_the_terminal_to_obey() {
+    let at = tempfile::tempdir().unwrap();
+    let text = "pcap - | tcp | match \"\u{1b}[2J\" | count # \u{1b}]0;owned\u{7}\u{9b}2J";
+    let mut request = waiting_request(at.path(), text);
+    let listed = String::from_utf8(ps(at.path()).stdout).unwrap();
+    let nowhere = format!("p{}.nowhere", request.id());
+    let told = String::from_utf8(streamline(at.path()).args(["watch", &nowhere]).output().unwrap().stderr).unwrap();
+    assert!(listed.contains("| count #") && told.contains("given by"), "{listed}{told}");
+    for shown in [listed, told] {
+        assert!(!shown.contains(|c: char| c.is_control() && c != '\n'), "{shown:?}");
+    }
+    request.kill().unwrap();
+    request.wait().unwrap();
+}
+
+/// Processor time that a process has taken so far, in ticks (a hundredth of a second).
+fn ticks(process: i32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let fields = stat.rsplit_once(')').unwrap().1.split_whitespace();
+    fields.skip(11).take(2).map(|field| field.parse::<u64>().unwrap()).sum()
+}
+
+/// A connection, as soon as somebody listens there.
+fn connected(path: &Path) -> OwnedFd {
+    let began = Instant::now();
+    loop {
+        let socket = socket(SocketFlags::empty());
+        match rustix::net::connect(&socket, &SocketAddrUnix::new(path).unwrap()) {
+            Ok(()) => return socket,
+            Err(error) => assert!(began.elapsed() < Duration::from_secs(20), "{error}"),
+        }
+    }
+}
+
+/// More connect there than the process has files for, which takes hardly any of its time; when they are gone, it answers.
+fn crowd(path: &Path) {
+    let first = connected(path);
+    let process = rustix::net::sockopt::socket_peercred(&first).unwrap().pid.as_raw_nonzero().get();
+    let crowd: Vec<OwnedFd> = (0..60).map(|_| connected(path)).collect();
+    let limit = std::fs::read_to_string(format!("/proc/{process}/limits")).unwrap();
+    let files = || std::fs::read_dir(format!("/proc/{process}/fd")).unwrap().count();
+    let began = Instant::now();
+    while files() < 32 {
+        assert!(began.elapsed() < Duration::from_secs(20), "{} files, {limit}", files());
+    }
+    let before = ticks(process);
+    std::thread::sleep(Duration::from_secs(1));
+    let taken = ticks(process) - before;
+    assert!(taken < 25, "{taken} hundredths of a second in one");
+    drop((first, crowd));
+}
+
+/// The same with few files.
+fn with_few_files(at: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 32 && exec \"$0\" \"$@\"", PROGRAM]).args(arguments);
+    command.env_remove("XDG_RUNTIME_DIR").env("TMPDIR", at).current_dir(at);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+/// What a process said that ends by itself, or is ended when it has not.
+fn end_within(command: &mut Command, time: Duration) -> Output {
+    let began = Instant::now();
+    let mut child = command.spawn().unwrap();
+    while child.try_wait().unwrap().is_none() && began.elapsed() < time {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = child.kill();
+    child.wait_with_output().unwrap()
+}
+
+/// Two users without rights, and a place where both may make folders; none where this is not for us to try.
+fn victim_and_stranger() -> Option<([u32; 2], tempfile::TempDir)> {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can be several users");
+        return None;
+    }
+    let at = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(at.path(), PermissionsExt::from_mode(0o1777)).unwrap();
+    Some(([65534, 65533], at))
+}
+
+#[test]
+fn a_folder_that_somebody_else_made_in_ones_name_is_not_believed() {
+    let Some(([victim, stranger], at)) = victim_and_stranger() else { return };
+    let folder = at.path().join(format!("streamline-{victim}"));
+    std::fs::create_dir(&folder).unwrap();
+    std::os::unix::fs::chown(&folder, Some(stranger), Some(stranger)).unwrap();
+    let as_user = |user: u32| {
+        let mut command = streamline(at.path());
+        command.uid(user).gid(user);
+        command
+    };
+    let ring = folder.join("diary.sock");
+    let mut create = as_user(stranger);
+    create.args(["pipe", "create"]).arg(&ring).args(["read=other", "write=other"]);
+    let created = create.output().unwrap();
+    assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
+    let is_refused = |mut command: Command| {
+        let output = end_within(&mut command, Duration::from_secs(10));
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains("belongs to somebody else"), "{told}");
+    };
+    for arguments in [&["write", "diary"][..], &["read", "diary"], &["ls"]] {
+        let mut command = as_user(victim);
+        command.arg("pipe").args(arguments);
+        is_refused(command);
+    }
+    // Who passes the prefixes of one's requests on is of the same user, wherever it listens.
+    let why = streamline::shared::client::Client::connect(&ring, "a test").err().unwrap();
+    assert_eq!(why.kind(), std::io::ErrorKind::PermissionDenied, "{why}");
+    // Its own user and whoever was told where it is may use it.
+    let removed = as_user(stranger).args(["pipe", "rm"]).arg(&ring).output().unwrap();
+    assert!(removed.status.success(), "{}", String::from_utf8_lossy(&removed.stderr));
+}
+
+#[test]
+fn who_shares_does_not_wait_for_ever_to_be_let_in() {
+    let at = tempfile::tempdir().unwrap();
+    let path = at.path().join("control");
+    let _silent = full(&path);
+    let (ended, has_ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || ended.send(streamline::shared::client::Client::connect(&path, "a test").err()));
+    let error = has_ended.recv_timeout(Duration::from_secs(20)).expect("it gives up").expect("nobody answers");
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{error}");
+}
+
+#[test]
+fn nobody_waits_for_ever_for_the_keeper_of_a_ring_to_let_it_in() {
+    let at = tempfile::tempdir().unwrap();
+    let path = at.path().join("ring.sock");
+    let _silent = full(&path);
+    let (ended, has_ended) = std::sync::mpsc::channel();
+    let named = buffer::keeper::client::Named::at(path.to_str().unwrap()).unwrap();
+    std::thread::spawn(move || ended.send(named.state().err()));
+    let error = has_ended.recv_timeout(Duration::from_secs(20)).expect("it gives up").expect("nobody answers");
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{error}");
+}
+
+#[test]
+fn a_keeper_without_files_for_those_who_come_rests() {
+    let at = tempfile::tempdir().unwrap();
+    let path = at.path().join("ring.sock");
+    let path_text = path.to_str().unwrap();
+    assert!(with_few_files(at.path(), &["pipe", "create", path_text]).status().unwrap().success());
+    crowd(&path);
+    let named = buffer::keeper::client::Named::at(path_text).unwrap();
+    named.state().unwrap();
+    named.remove().unwrap();
+}
+
+/// What runs prefixes for several requests, of a daemon that there is not, and where it listens.
+struct Sharer(Child, PathBuf);
+
+impl Sharer {
+    fn start(at: &Path, command: impl FnOnce(&[&str]) -> Command) -> Sharer {
+        let daemon = at.join("no-daemon");
+        let path = streamline::shared::socket(&daemon).unwrap();
+        let user = rustix::process::geteuid();
+        // Root's lies elsewhere, under a name that is this daemon's alone.
+        let path = match user.is_root() {
+            true => path,
+            false => at.join(format!("streamline-{}/shared", user.as_raw())).join(path.file_name().unwrap()),
+        };
+        let child = command(&["sharer", daemon.to_str().unwrap()]).spawn().unwrap();
+        let began = Instant::now();
+        while !path.exists() {
+            assert!(began.elapsed() < Duration::from_secs(20), "it does not listen");
+        }
+        Sharer(child, path)
+    }
+}
+
+impl Drop for Sharer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        for left in [buffer::keeper::server::lock_path(&self.1), self.1.clone()] {
+            let _ = std::fs::remove_file(left);
+        }
+    }
+}
+
+#[test]
+fn who_runs_what_several_share_rests_without_files_for_those_who_come() {
+    let at = tempfile::tempdir().unwrap();
+    let sharer = Sharer::start(at.path(), |arguments| with_few_files(at.path(), arguments));
+    crowd(&sharer.1);
+    streamline::shared::client::Client::connect(&sharer.1, "a test").unwrap().state().unwrap();
+}
+
+#[test]
+fn who_is_not_let_in_hears_why() {
+    let at = tempfile::tempdir().unwrap();
+    let path = at.path().join("ring.sock");
+    let created = streamline(at.path()).args(["pipe", "create"]).arg(&path).status().unwrap();
+    assert!(created.success());
+    let sharer = Sharer::start(at.path(), |arguments| {
+        let mut command = streamline(at.path());
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    });
+    let crowds: Vec<OwnedFd> = (0..512).map(|at| connected([&path, &sharer.1][at % 2])).collect();
+    let named = buffer::keeper::client::Named::at(path.to_str().unwrap()).unwrap();
+    for _ in 0..20 {
+        let told = [
+            named.state().err().map(|error| error.to_string()),
+            streamline::shared::client::Client::connect(&sharer.1, "a test").err().map(|error| error.to_string()),
+        ];
+        for told in told {
+            assert!(told.as_ref().is_some_and(|told| told.contains("256 clients already")), "{told:?}");
+        }
+    }
+    drop(crowds);
+    named.remove().unwrap();
+}
+
+/// Does something as this user.
+fn as_user<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {
+    use rustix::thread::{Gid, Uid, set_thread_res_gid, set_thread_res_uid};
+    let work = || {
+        // Of this thread alone, which ends with the work.
+        let (group, user) = (Gid::from_raw(user), Uid::from_raw(user));
+        set_thread_res_gid(group, group, group).expect("root may");
+        set_thread_res_uid(user, user, user).expect("root may");
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+}
+
+#[test]
+fn strangers_do_not_shut_a_user_out_of_its_own_ring() {
+    let Some(([user, stranger], at)) = victim_and_stranger() else { return };
+    let path = at.path().join("ring.sock");
+    let mut create = streamline(at.path());
+    create.args(["pipe", "create"]).arg(&path).args(["read=other"]).uid(user).gid(user);
+    let created = create.output().unwrap();
+    assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
+    let crowd: Vec<OwnedFd> = as_user(stranger, || (0..300).map(|_| connected(&path)).collect());
+    let named = buffer::keeper::client::Named::at(path.to_str().unwrap()).unwrap();
+    let told = as_user(user, || named.state().map_err(|error| error.to_string()));
+    drop(crowd);
+    let removed = as_user(user, || named.remove().map_err(|error| error.to_string()));
+    assert_eq!((told.map(drop), removed), (Ok(()), Ok(())));
+}
+
+#[test]
+fn a_daemon_makes_no_folder_that_others_may_write() {
+    let at = tempfile::tempdir().unwrap();
+    let folder = at.path().join("new");
+    let mut command = Command::new("sh");
+    command.args(["-c", "umask 0 && exec \"$0\" \"$@\"", PROGRAM, "daemon", "--socket"]).arg(folder.join("control"));
+    let mut daemon = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let began = Instant::now();
+    while !folder.exists() {
+        assert!(began.elapsed() < Duration::from_secs(20), "it makes none");
+    }
+    let mode = std::fs::metadata(&folder).unwrap().permissions().mode();
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    assert_eq!(mode & 0o022, 0, "{mode:o}");
+}

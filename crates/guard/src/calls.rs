@@ -1,0 +1,220 @@
+//! The system calls a process makes from some moment on, and no others (seccomp).
+//!
+//! What is not in the list fails with EPERM, and the process goes on: it is asked by many, and one of them should not be able
+//! to end it for the others. A libc that makes another call for one of these purposes is why something could fail that does
+//! not elsewhere; its number goes into the list: into [`Calls::of_any_program`] if it is the libc's own affair.
+
+use super::Guard;
+use seccompiler::{
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch, apply_filter,
+};
+use std::collections::BTreeMap;
+
+/// What any program of ours calls, whatever it does: its libc (glibc, musl) and Rust's library, for memory, threads, time and
+/// signals.
+const RUNTIME: &[libc::c_long] = &[
+    // malloc, and threads' stacks: glibc grows its heap by `brk` and gives pages back by `madvise`, musl maps and unmaps. What
+    // may be made executable is below.
+    libc::SYS_brk,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    // Threads: glibc has each one say where its locks and its restartable sequences are, and asks how many processors there
+    // are for how many heaps it makes; musl does with `clone`, `futex` and `exit`. Locks and channels are `futex`.
+    libc::SYS_clone3,
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
+    libc::SYS_gettid,
+    libc::SYS_getpid,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_futex,
+    libc::SYS_membarrier,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    // Clocks are read without a call, unless the machine's can only be read by the kernel. glibc and musl sleep by the second
+    // of these, older ones by the third.
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_restart_syscall,
+    // Signals that come: each thread of Rust's has a stack for them.
+    libc::SYS_sigaltstack,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    // Hash maps.
+    libc::SYS_getrandom,
+];
+
+/// The same, by the numbers that only this processor's kernels have.
+#[cfg(target_arch = "x86_64")]
+const OLDER_RUNTIME: &[libc::c_long] = &[libc::SYS_time];
+#[cfg(not(target_arch = "x86_64"))]
+const OLDER_RUNTIME: &[libc::c_long] = &[];
+
+/// What is done with descriptors: Rust's library looks whether one is open before it closes it, and makes copies; memory is
+/// sealed. Not who is signalled when one is ready.
+const DESCRIPTORS: [libc::c_int; 6] =
+    [libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_DUPFD_CLOEXEC, libc::F_ADD_SEALS, libc::F_GET_SEALS];
+
+/// What the kernel told this process when it began: where the clock can be read without a call.
+const PR_GET_AUXV: u64 = 0x4155_5856;
+
+/// Something that must be true of an argument, the first being 0.
+#[derive(Clone, Copy, Debug)]
+pub struct Argument {
+    index: u8,
+    mask: u64,
+    value: u64,
+    length: Length,
+}
+
+/// How much of an argument the kernel looks at.
+#[derive(Clone, Copy, Debug)]
+enum Length {
+    Int,
+    Pointer,
+}
+
+impl Argument {
+    /// An `int` of which these bits have this value.
+    pub fn bits(index: u8, mask: libc::c_int, value: libc::c_int) -> Argument {
+        Argument { index, mask: (mask as u32).into(), value: (value as u32).into(), length: Length::Int }
+    }
+
+    /// An `int` that is this.
+    pub fn is(index: u8, value: u32) -> Argument {
+        Argument { index, mask: u32::MAX.into(), value: value.into(), length: Length::Int }
+    }
+
+    /// A pointer to nothing.
+    pub fn is_null(index: u8) -> Argument {
+        Argument { index, mask: u64::MAX, value: 0, length: Length::Pointer }
+    }
+
+    fn condition(self) -> Result<SeccompCondition, BackendError> {
+        let length = match self.length {
+            Length::Int => SeccompCmpArgLen::Dword,
+            Length::Pointer => SeccompCmpArgLen::Qword,
+        };
+        SeccompCondition::new(self.index, length, SeccompCmpOp::MaskedEq(self.mask), self.value)
+    }
+}
+
+/// Calls that may be made.
+#[derive(Clone, Debug)]
+pub struct Calls(BTreeMap<libc::c_long, Vec<Vec<Argument>>>);
+
+impl Calls {
+    /// What any program of ours calls. It makes threads, but no process and no namespace, and nothing executable; it looks at
+    /// its limits, and sets none; it signals none but itself, nor has the kernel do so.
+    pub fn of_any_program() -> Calls {
+        let namespaces = libc::CLONE_NEWNS
+            | libc::CLONE_NEWCGROUP
+            | libc::CLONE_NEWUTS
+            | libc::CLONE_NEWIPC
+            | libc::CLONE_NEWUSER
+            | libc::CLONE_NEWPID
+            | libc::CLONE_NEWNET;
+        Calls(BTreeMap::new())
+            .and(RUNTIME)
+            .and(OLDER_RUNTIME)
+            .and_if(libc::SYS_mmap, [vec![Argument::bits(2, libc::PROT_EXEC, 0)]])
+            .and_if(libc::SYS_mprotect, [vec![Argument::bits(2, libc::PROT_EXEC, 0)]])
+            .and_if(libc::SYS_clone, [vec![Argument::bits(0, libc::CLONE_THREAD | namespaces, libc::CLONE_THREAD)]])
+            .and_if(
+                libc::SYS_prctl,
+                [vec![Argument::is(0, libc::PR_SET_NAME as u32)], vec![Argument::is(0, PR_GET_AUXV as u32)]],
+            )
+            .and_if(libc::SYS_fcntl, DESCRIPTORS.map(|command| vec![Argument::is(1, command as u32)]))
+            .and_if(libc::SYS_fcntl, [vec![Argument::is(1, libc::F_SETFL as u32), Argument::bits(2, libc::O_ASYNC, 0)]])
+            // 0: of this process.
+            .and_if(libc::SYS_prlimit64, [vec![Argument::is(0, 0), Argument::is_null(2)]])
+            // What a process sends itself when it gives up.
+            .and_if(libc::SYS_tgkill, [vec![Argument::is(0, std::process::id())]])
+    }
+
+    /// And these, with any arguments.
+    #[must_use]
+    pub fn and(mut self, calls: &[libc::c_long]) -> Calls {
+        self.0.extend(calls.iter().map(|call| (*call, Vec::new())));
+        self
+    }
+
+    /// And this one, where all that one of these says is true of its arguments.
+    #[must_use]
+    pub fn and_if(mut self, call: libc::c_long, cases: impl IntoIterator<Item = Vec<Argument>>) -> Calls {
+        self.0.entry(call).or_default().extend(cases);
+        self
+    }
+
+    fn rules(&self) -> Result<BTreeMap<libc::c_long, Vec<SeccompRule>>, BackendError> {
+        let rule = |case: &Vec<Argument>| {
+            SeccompRule::new(case.iter().map(|argument| argument.condition()).collect::<Result<_, _>>()?)
+        };
+        let rules = |(call, cases): (&libc::c_long, &Vec<Vec<Argument>>)| {
+            Ok((*call, cases.iter().map(rule).collect::<Result<_, _>>()?))
+        };
+        self.0.iter().map(rules).collect()
+    }
+
+    /// What this thread and those it starts may call from now on.
+    fn programs(&self) -> Result<[BpfProgram; 2], BackendError> {
+        let arch = TargetArch::try_from(std::env::consts::ARCH)?;
+        let allow = SeccompAction::Allow;
+        // Its flags lie in memory, which no program sees: libc takes `clone` where the kernel is said not to know it.
+        let unknown = SeccompAction::Errno(libc::ENOSYS as u32);
+        let clone3 = SeccompFilter::new([(libc::SYS_clone3, Vec::new())].into(), allow.clone(), unknown, arch)?;
+        let listed = SeccompFilter::new(self.rules()?, SeccompAction::Errno(libc::EPERM as u32), allow, arch)?;
+        Ok([clone3.try_into()?, listed.try_into()?])
+    }
+
+    /// Permits nothing but these from now on, to this thread and those it will start. New privileges have to be given up
+    /// before; `name` is what people are told.
+    pub fn confine(&self, name: &'static str) -> Guard {
+        let made = self.programs().map_err(|error| error.to_string());
+        // Each may only narrow what the one before permits: the list comes last, for it does not have the call that sets it.
+        let held = made.and_then(|programs| {
+            programs.iter().try_for_each(|program| apply_filter(program).map_err(|error| error.to_string()))
+        });
+        Guard { name, held }
+    }
+}
+
+/// Does this kernel confine calls? Nothing is confined by asking.
+pub fn supported(name: &'static str) -> Guard {
+    let known = std::fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail").unwrap_or_default();
+    let has = known.split_whitespace().any(|action| action == "errno");
+    Guard { name, held: if has { Ok(()) } else { Err("this kernel has no seccomp filters".into()) } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_listed_is_done_as_far_as_its_cases_go_and_nothing_else() {
+        let tried = std::thread::spawn(|| {
+            crate::keep_capabilities(rustix::thread::CapabilitySet::empty()).ok()?;
+            let read = Argument::bits(2, libc::O_ACCMODE, libc::O_RDONLY);
+            let calls = Calls::of_any_program()
+                .and(&[libc::SYS_read, libc::SYS_close])
+                .and_if(libc::SYS_openat, [vec![read, Argument::is_null(3)]]);
+            calls.confine("what it calls").held.map_err(|error| eprintln!("skipped: {error}")).ok()?;
+            let kind = |error: std::io::Error| error.kind();
+            Some([
+                std::fs::File::open("/dev/null").map(drop).map_err(kind),
+                std::thread::Builder::new().spawn(|| ()).map(drop).map_err(kind),
+                std::fs::File::options().write(true).open("/dev/null").map(drop).map_err(kind),
+                std::fs::File::options().read(true).write(true).open("/dev/null").map(drop).map_err(kind),
+                std::fs::read_dir("/").and_then(|mut names| names.next().transpose()).map(drop).map_err(kind),
+                std::process::Command::new("/bin/true").status().map(drop).map_err(kind),
+            ])
+        });
+        let Some(tried) = tried.join().expect("no panic") else { return };
+        assert_eq!(tried[..2], [Ok(()); 2]);
+        assert_eq!(tried[2..], [Err(std::io::ErrorKind::PermissionDenied); 4]);
+    }
+}

@@ -1,0 +1,55 @@
+//! The files there are for a process from some moment on (Landlock): what it says it needs, and none else to read, change or
+//! execute. It connects to no port, signals nobody else, and reaches no abstract socket of others, where the kernel is new
+//! enough to say so.
+
+use super::Guard;
+use landlock::{
+    ABI, Access, AccessNet, CompatLevel, Compatible, PathBeneath, PathFd, RestrictionStatus, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+};
+use std::path::Path;
+
+pub use landlock::{AccessFs, BitFlags};
+
+/// A folder and all below it, or a file, and what may be done there.
+pub type Permitted<'a> = (&'a Path, BitFlags<AccessFs>);
+
+/// Everything that needs a rule from now on.
+fn rules(level: CompatLevel) -> Result<RulesetCreated, RulesetError> {
+    let all = Ruleset::default().set_compatibility(level);
+    let all = all.handle_access(AccessFs::from_all(ABI::V1))?.set_compatibility(CompatLevel::BestEffort);
+    all.handle_access(AccessFs::from_all(ABI::V5))?
+        .handle_access(AccessNet::from_all(ABI::V4))?
+        .scope(Scope::from_all(ABI::V6))?
+        .create()
+}
+
+fn restrict(permitted: &[Permitted<'_>]) -> Result<RestrictionStatus, String> {
+    let restricted = rules(CompatLevel::BestEffort).and_then(|mut rules| {
+        for (place, access) in permitted {
+            // Where there is no such place nothing can be done there.
+            if let Ok(place) = PathFd::new(place) {
+                rules = rules.add_rule(PathBeneath::new(place, *access))?;
+            }
+        }
+        rules.restrict_self()
+    });
+    restricted.map_err(|error| error.to_string())
+}
+
+/// Permits no use of files from now on, to this thread and those it will start, but these. New privileges have to be given up
+/// before; `name` is what people are told.
+pub fn confine(name: &'static str, permitted: &[Permitted<'_>]) -> Guard {
+    let held = match restrict(permitted) {
+        Ok(status) if status.ruleset != RulesetStatus::NotEnforced => Ok(()),
+        Ok(_) => Err("this kernel has no Landlock, or does not use it".into()),
+        Err(error) => Err(error),
+    };
+    Guard { name, held }
+}
+
+/// Does this kernel confine files? Nothing is confined by asking.
+pub fn supported(name: &'static str) -> Guard {
+    let made = rules(CompatLevel::HardRequirement);
+    Guard { name, held: made.map(drop).map_err(|_| "this kernel has no Landlock, or does not use it".into()) }
+}

@@ -1,0 +1,43 @@
+//! What a process gives up for good, before it listens to others: capabilities, system calls, files.
+//!
+//! - here — capabilities, and what is said of a guard.
+//! - [`calls`] — system calls (seccomp): those that any program of ours makes, and how each adds its own.
+//! - [`files`] — files, ports and other processes (Landlock).
+//!
+//! Which of them a process keeps stands with the process: `daemon/confine.rs`, `streamline/shared/confine.rs`. Where a kernel
+//! has one of these guards not, a process runs without it, and says so.
+
+#![forbid(unsafe_code)]
+
+pub mod calls;
+pub mod files;
+
+pub use rustix::thread::CapabilitySet;
+
+use rustix::thread::CapabilitySets;
+use std::io;
+
+/// Something that holds of this process from some moment on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guard {
+    /// What holds, for people.
+    pub name: &'static str,
+    /// Does it hold? Else why not.
+    pub held: Result<(), String>,
+}
+
+/// What holds, as one line for people: `always`, and the guards that do.
+pub fn describe(always: &str, guards: &[Guard]) -> String {
+    let held = guards.iter().filter(|guard| guard.held.is_ok()).map(|guard| guard.name);
+    [always].into_iter().chain(held).collect::<Vec<_>>().join(", ")
+}
+
+/// Keeps those of these capabilities that there are, and drops all others, for good: of this thread and those it will
+/// start, and of what they might execute.
+pub fn keep_capabilities(kept: CapabilitySet) -> io::Result<()> {
+    let have = rustix::thread::capabilities(None)?;
+    let kept = have.permitted & kept;
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+    rustix::thread::set_no_new_privs(true)?;
+    Ok(rustix::thread::set_capabilities(None, sets)?)
+}
