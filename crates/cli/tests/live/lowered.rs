@@ -209,6 +209,45 @@ fn a_device_of_ones_own_is_left_what_an_expression_does_not_want() {
 }
 
 #[test]
+fn of_a_device_of_ones_own_comes_what_any_branch_wants() {
+    if !may_make_networks() {
+        return;
+    }
+    let (pair, folder) = (Pair::new(), tempfile::tempdir().unwrap());
+    let mut far = pair.far.sender();
+    for (source, word) in [
+        ("af_packet near", "kept out of the socket"),
+        ("af_xdp near", "left to the host"),
+        ("af_xdp near place=generic", "left to the host"),
+    ] {
+        let save = |port: u16| format!("bpf \"udp port {port}\" | save {port}.pcap overwrite=yes");
+        // Of the last, the whole chain is asked for.
+        let last = "bpf \"udp\" | bpf \"port 9999\" | head 1 | inspect";
+        let request = format!("{source} | {{ {} + {} + {last} }}", save(53), save(80));
+        let mut command = Command::new(PROGRAM);
+        command.args(["run", "--local", "--stats", "json", &request]).current_dir(folder.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut reader = Running(Some(pair.near.namespace.enter(move || command.spawn().unwrap()).unwrap()));
+        let process = u64::from(reader.0.as_ref().unwrap().id());
+        until("it runs", || running().contains(&process));
+        let frames = traffic(300);
+        frames.iter().chain([&datagram(1, 9999, 60)]).for_each(|frame| far.send(frame).unwrap());
+        let mut line = BufReader::new(reader.0.as_mut().unwrap().stdout.take().unwrap()).lines();
+        assert!(line.next().unwrap().unwrap().contains("9999"), "{source}");
+        let report = succeeded(&reader.interrupt());
+        let source_of = &report["filters"][0];
+        assert_eq!((&source_of["space"], &source_of["blocks_taken"]), (&json!("kernel"), &json!(161)), "{report}");
+        assert_eq!(source_of["events"][word], json!(140), "{report}");
+        for port in [53u16, 80] {
+            let got: Vec<Vec<u8>> =
+                packets(&folder.path().join(format!("{port}.pcap"))).into_iter().map(|(_, bytes)| bytes).collect();
+            let wanted = frames.iter().filter(|frame| frame[12] == 8 && frame[36..38] == port.to_be_bytes());
+            assert!(got.iter().eq(wanted), "{source}, {port}: {} of 80", got.len());
+        }
+    }
+}
+
+#[test]
 fn a_packet_socket_of_ones_own_lets_in_what_an_expression_wants() {
     if !may_make_networks() {
         return;
@@ -283,8 +322,18 @@ fn what_cannot_be_counted_in_the_kernel_is_counted_above() {
     assert!(line(&own, "bpf").contains("kernel  lowest space"), "{own}");
     assert!(!line(&own, "tcp  ").contains("stays in the kernel"), "{own}");
     let own = explained("af_packet v1 | bpf \"tcp\" | drop");
-    assert!(line(&own, "bpf").contains("kernel  lowest space"), "{own}");
+    // Who may load no programs has the socket without any.
+    let place = if kernel::Sieve::new(true).is_ok() { "kernel  lowest space" } else { "app     lowest space" };
+    assert!(line(&own, "bpf").contains(place), "{own}");
     check("af_xdp v1 | bpf \"tcp\" | count", "count", "only chooses what is taken");
+    let branches = explained("af_xdp v1 | { bpf \"tcp\" | drop + bpf \"udp\" and port 53 | drop }");
+    for filter in ["bpf tcp", "bpf udp"] {
+        assert!(line(&branches, filter).contains("what no branch can want for sure is left to the host"), "{branches}");
+    }
+    let branches = explained("ethernet v1 | { tcp | drop + inspect }");
+    assert!(!branches.contains("for sure"), "whoever looks at everything wants everything: {branches}");
+    check("ethernet v1 by=socket | bpf \"ip6 protochain 6\" | drop", "bpf", "follows a chain of headers");
+    check("ethernet v1 | bpf \"nonsense\" | drop", "bpf", "kernel: ");
     check("af_xdp v1 | sample 3 | drop", "sample", "only chooses what is taken");
     check("ethernet v1@0/4 | count", "count", "chosen by the reader");
     check("ethernet v1 last=3s | bpf \"tcp\" | count", "count", "looked at by the reader");
