@@ -427,11 +427,8 @@ impl Space for LiveSpace {
             };
         }
         if kind.is_source() {
-            let (wish, _) = filters::ethernet::wish(params).map_err(|error| error.message)?;
-            return match wish.mode {
-                Mode::Tap => Ok(Offer { cost: 1 }),
-                Mode::Consume => Err("it takes copies only".into()),
-            };
+            filters::ethernet::wish(params).map_err(|error| error.message)?;
+            return Ok(Offer { cost: 1 });
         }
         if !self.push_down {
             return Err("it was asked to stay out of the kernel".into());

@@ -326,6 +326,12 @@ fn what_cannot_be_counted_in_the_kernel_is_counted_above() {
     let place = if kernel::Sieve::new(true).is_ok() { "kernel  lowest space" } else { "app     lowest space" };
     assert!(line(&own, "bpf").contains(place), "{own}");
     check("af_xdp v1 | bpf \"tcp\" | count", "count", "only chooses what is taken");
+    for source in ["af_xdp v1", "ethernet v1 mode=consume"] {
+        let taken = explained(&format!("{source} | {{ tcp | drop + bpf \"ip6 protochain 6\" | drop }}"));
+        assert!(!taken.contains("for sure"), "{taken}");
+        let taken = explained(&format!("{source} | bpf \"ip6 protochain 6\" | drop"));
+        assert!(line(&taken, "bpf").contains("what it cannot want for sure is left to the host"), "{taken}");
+    }
     let branches = explained("af_xdp v1 | { bpf \"tcp\" | drop + bpf \"udp\" and port 53 | drop }");
     for filter in ["bpf tcp", "bpf udp"] {
         assert!(line(&branches, filter).contains("what no branch can want for sure is left to the host"), "{branches}");
