@@ -201,7 +201,8 @@ impl LiveSpace {
         same.next().map(|source| source.node)
     }
 
-    /// What comes out at the end of these paths, before anything is opened. `narrowed` leaves out what nobody above can want.
+    /// What comes out at the end of these paths, before anything is opened. `narrowed` leaves out what nobody above can want;
+    /// of what is taken away from the host that is left out always.
     fn reads(&self, paths: &[Vec<NodeId>], narrowed: bool) -> Result<Reads, Trouble> {
         let wish = |path: &Vec<NodeId>| match self.first(path) {
             Some(What::Device(wish, share, params)) => Ok((self.wish(wish.clone(), params, path, narrowed)?, *share)),
@@ -250,8 +251,9 @@ impl LiveSpace {
         wish.sample = sample;
         wish.counts = counts.then(|| filters::ethernet::snap_len(device));
         // What is left out before packets are counted would make others the first of so many.
-        let last = path.last().filter(|_| narrowed && sample == 1 && !counts);
-        let wanted = last.and_then(|last| self.wanted(*last, wish.mode == Mode::Consume, link_type));
+        let is_taken = wish.mode == Mode::Consume;
+        let last = path.last().filter(|_| (narrowed || is_taken) && sample == 1 && !counts);
+        let wanted = last.and_then(|last| self.wanted(*last, is_taken, link_type));
         let all = lowering::both(program.as_ref(), wanted).and_then(lowering::one).or(program);
         wish.program = all.as_ref().map_or_else(Vec::new, program::to_cbpf);
         Ok(wish)
@@ -268,8 +270,9 @@ impl LiveSpace {
         // A device that is not there is not there: who opens it says so.
         let link_type = filters::af_packet::link_type(params).unwrap_or(capture::ETHERNET);
         let chosen = self.lowered(path, link_type)?.program;
-        let last = path.last().filter(|_| narrowed);
-        let wanted = last.and_then(|last| self.wanted(*last, lowering::takes_away(kind, params), link_type));
+        let is_taken = lowering::takes_away(kind, params);
+        let last = path.last().filter(|_| narrowed || is_taken);
+        let wanted = last.and_then(|last| self.wanted(*last, is_taken, link_type));
         Ok(lowering::both(chosen.as_ref(), wanted))
     }
 

@@ -20,6 +20,7 @@ use kernel::tap::TapError;
 use program::narrow::Narrow;
 use program::{Compile, Program};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -378,13 +379,35 @@ impl<'a> Judge<'a> {
         false
     }
 
-    /// Whoever may not load programs may still have a packet socket, without any.
+    /// Does the kernel take these programs, as far as that can be tried? Of what is taken away from the host they choose, or
+    /// nothing is taken.
     fn keeps_out(&self, device: NodeId, wanted: &[Program], link_type: u16) -> Result<(), String> {
-        match self.filter(device) {
-            Some((kind, params)) if kind.name == filters::af_packet::KIND.name => {
-                sieve(wanted, params, link_type).map(drop).map_err(|error| error.to_string())
+        let Some((kind, params)) = self.filter(device).filter(|(kind, params)| !takes_away(kind, params)) else {
+            return Ok(());
+        };
+        if is_own(kind) {
+            // Whoever may not load programs may still have a packet socket, without any.
+            return sieve(wanted, params, link_type).map(drop).map_err(|error| error.to_string());
+        }
+        for program in wanted {
+            let length = program::to_cbpf(program).len();
+            if length > PROGRAM_INSTRUCTIONS {
+                return Err(format!("the expression takes {length} instructions; at most {PROGRAM_INSTRUCTIONS}"));
             }
-            _ => Ok(()),
+        }
+        if params.text("by") == Some("socket") {
+            // The thread that copies asks what its socket's filter cannot.
+            return Ok(());
+        }
+        match sieve(wanted, params, link_type) {
+            // Who may not load any has a daemon, which may.
+            Ok(_) | Err(TapError::System(..)) => Ok(()),
+            Err(TapError::Load(error))
+                if error.error.kind() == ErrorKind::PermissionDenied && error.reason.is_empty() =>
+            {
+                Ok(())
+            }
+            Err(error) => Err(error.to_string()),
         }
     }
 

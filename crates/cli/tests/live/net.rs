@@ -2,7 +2,6 @@
 //! frames to send, and captures to compare.
 
 use serde_json::Value;
-use std::collections::BTreeSet;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -142,14 +141,6 @@ impl Net {
         let rings = state["rings"].as_array().unwrap();
         rings.iter().map(|ring| ring["readers"].as_array().unwrap().len()).sum()
     }
-}
-
-/// Processes whose requests run.
-pub(crate) fn running() -> BTreeSet<u64> {
-    let output = Command::new(PROGRAM).args(["ps", "--json"]).output().unwrap();
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-    let requests = told["requests"].as_array().cloned().unwrap_or_default();
-    requests.iter().filter(|request| request["trouble"].is_null()).filter_map(|one| one["process"].as_u64()).collect()
 }
 
 /// UDP in IPv4 in Ethernet, to this port; its number in its first bytes.

@@ -67,6 +67,15 @@ fn reported(report: &Value) -> Told {
     spaces
 }
 
+/// Does it hear when it is asked to stop?
+fn hears(reader: &Running) -> bool {
+    let status = format!("/proc/{}/status", reader.0.as_ref().unwrap().id());
+    let status = std::fs::read_to_string(status).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|caught| u64::from_str_radix(caught.trim(), 16).ok()).unwrap_or(0);
+    caught & 1 << (Signal::INT.as_raw() - 1) != 0
+}
+
 /// Each source with everything behind it, as many at a time as it says.
 fn check(sources: &[(&str, usize)]) {
     let (pair, folder) = (Pair::new(), tempfile::tempdir().unwrap());
@@ -74,16 +83,25 @@ fn check(sources: &[(&str, usize)]) {
         let source = source.replace('D', &pair.near.name);
         for tails in TAILS.chunks(*at_a_time) {
             let requests: Vec<String> = tails.iter().map(|tail| format!("{source} | {tail}")).collect();
-            let start = |request| streamline(&pair, folder.path(), &["run", "--local", "--stats", "json", request]);
-            let readers: Vec<Running> = requests.iter().map(|request| start(request.as_str())).collect();
-            let processes = readers.iter().map(|reader| u64::from(reader.0.as_ref().unwrap().id()));
-            let processes: BTreeSet<u64> = processes.collect();
-            until(&format!("{requests:?} run"), || processes.is_subset(&running()));
-            readers.iter().for_each(|reader| reader.signal(Signal::INT));
+            let start =
+                |request: &str| streamline(&pair, folder.path(), &["run", "--local", "--stats", "json", request]);
+            let readers: Vec<Running> = requests.iter().map(|request| start(request)).collect();
             for (request, reader) in requests.iter().zip(readers) {
-                let report = succeeded(&reader.end());
-                let (told, done) = (explained(&pair, folder.path(), request), reported(&report));
-                assert_eq!(told, done, "`{request}`: what is told, and what is done: {report}");
+                let (mut reader, mut report) = (Some(reader), None);
+                until(&format!("`{request}` runs"), || {
+                    let mut begun = reader.take().unwrap_or_else(|| start(request));
+                    until("it has begun", || hears(&begun) || begun.has_ended());
+                    let output = begun.interrupt();
+                    // The kernel sets a queue free some time after who had it is gone.
+                    if !output.status.success() {
+                        eprintln!("{request}: {}", String::from_utf8_lossy(&output.stderr));
+                        return false;
+                    }
+                    report = Some(succeeded(&output));
+                    true
+                });
+                let (told, done) = (explained(&pair, folder.path(), request), reported(report.as_ref().unwrap()));
+                assert_eq!(told, done, "`{request}`: what is told, and what is done: {report:?}");
             }
         }
     }
