@@ -159,7 +159,7 @@ pub trait Copier: Send {
     /// Packets for others, too, or no more.
     fn promiscuous(&mut self, wanted: bool) -> Result<(), Trouble>;
 
-    /// From now on all that any of these wants must be published, and nothing else need be.
+    /// From now on all that any of these wants must be published, and nothing else need be; all or nothing.
     fn sift(&mut self, _expressions: &[&Expression]) -> Result<(), Trouble> {
         Ok(())
     }
@@ -202,12 +202,17 @@ impl<C: Copier> Writer for Copied<C> {
     }
 
     fn set(&mut self, expressions: &[Expression]) -> Result<(), Trouble> {
-        // What those before want comes until they are gone, what the new ones want before they are asked.
-        self.copier.sift(&self.expressions.iter().chain(expressions).collect::<Vec<_>>())?;
+        // What a new one wants must find it there: of what is taken away from the host nobody else has it. So it is asked
+        // before any of that comes, and one that goes until nothing of it comes any more.
+        let goes = |old: &&Expression| expressions.iter().all(|new| new.bit != old.bit);
+        let both: Vec<Expression> = expressions.iter().chain(self.expressions.iter().filter(goes)).cloned().collect();
+        self.ring.set(&both);
+        if let Err(trouble) = self.copier.sift(&expressions.iter().collect::<Vec<_>>()) {
+            self.ring.set(&self.expressions);
+            return Err(trouble);
+        }
         self.ring.set(expressions);
         self.expressions = expressions.to_vec();
-        // Where this fails more comes than is wanted, and everybody is asked all the same.
-        let _ = self.copier.sift(&expressions.iter().collect::<Vec<_>>());
         Ok(())
     }
 
@@ -282,5 +287,70 @@ impl Publisher<'_> {
         self.wanted |= facts.wanted;
         facts.len = bytes.len() as u32;
         self.writer.publish(facts, &[bytes]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::writer::TroubleKind;
+    use program::cbpf::Instruction;
+
+    /// Has packets come that are wanted from when it hears that they are.
+    struct Played {
+        copying: Copying,
+        fails: bool,
+    }
+
+    impl Copier for Played {
+        fn device(&self) -> Device {
+            Device { name: "played0".into(), index: 1, link_type: 1, mtu: 1500, how: "by a test".into() }
+        }
+
+        fn promiscuous(&mut self, _wanted: bool) -> Result<(), Trouble> {
+            Ok(())
+        }
+
+        fn sift(&mut self, expressions: &[&Expression]) -> Result<(), Trouble> {
+            if self.fails {
+                return Err(Trouble::new(TroubleKind::System, "as was asked for"));
+            }
+            for expression in expressions {
+                let bytes = [expression.bit; 60];
+                self.copying.batch(|publisher| publisher.publish(Facts { wire: 60, ..Facts::default() }, &bytes));
+            }
+            Ok(())
+        }
+
+        fn gone(&mut self) -> bool {
+            false
+        }
+    }
+
+    /// Wants packets whose first byte is its bit.
+    fn expression(bit: u8) -> Expression {
+        let at = |code, jt, jf, k| Instruction { code, jt, jf, k };
+        let program = [at(0x30, 0, 0, 0), at(0x15, 0, 1, bit.into()), at(6, 0, 0, 1), at(6, 0, 0, 0)];
+        let program = Some(Arc::new(program::from_cbpf(&program).unwrap()));
+        Expression { bit, program, direction: Direction::Both, sample: 1, counts: None }
+    }
+
+    #[test]
+    fn what_comes_as_soon_as_it_is_wanted_finds_who_wants_it() {
+        let (ring, copying) = ring("played0", 1 << 20).unwrap();
+        let mut writer = Copied::new(Played { copying, fails: false }, ring);
+        let memory = LiveMemory::map(writer.areas(), writer.geometry(), Access::Read).unwrap();
+        let matched = || [0, 1, 2].map(|bit| memory.matched(bit).packets);
+        writer.set(&[expression(0)]).unwrap();
+        assert_eq!(matched(), [1, 0, 0]);
+        writer.set(&[expression(0), expression(1)]).unwrap();
+        assert_eq!(matched(), [2, 1, 0]);
+        // What is refused changes nothing.
+        writer.copier.fails = true;
+        assert!(writer.set(&[expression(2)]).is_err());
+        let all = [0, 1, 2].map(expression);
+        writer.copier.fails = false;
+        writer.copier.sift(&all.each_ref()).unwrap();
+        assert_eq!(matched(), [3, 2, 0]);
     }
 }

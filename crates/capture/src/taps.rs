@@ -161,11 +161,14 @@ impl Taps {
     /// Rings there are.
     pub fn states(&self) -> Vec<RingState> {
         let mut state = self.shared.lock();
-        let keys: Vec<Key> = state.rings.keys().cloned().collect();
+        let taking: Vec<(Key, bool)> = state.rings.iter().map(|(key, ring)| (key.clone(), ring.takes_all())).collect();
         let describe = |(key, ring): (&Key, &mut Ring)| {
             let mut state = ring.state(key.group);
-            if key.mode == Mode::Tap && keys.iter().any(|other| other.meets(key)) {
-                state.device.how.push_str("; what it receives is taken away by another reader");
+            if key.mode == Mode::Tap
+                && let Some((_, all)) = taking.iter().find(|(other, _)| other.meets(key))
+            {
+                let what = if *all { "" } else { "a part of " };
+                state.device.how.push_str(&format!("; {what}what it receives is taken away by another reader"));
             }
             state
         };
@@ -272,9 +275,15 @@ impl Shared {
             may_be_consumed(wish)?;
         }
         let key = self.key(wish, group)?;
-        let consumed = if wish.mode == Mode::Consume { Some(self.await_consumable(&key)?) } else { None };
-        self.await_bit(|state| state.rings.get(&key));
-        let mut guard = self.lock();
+        let (mut guard, consumed) = loop {
+            let consumed = if wish.mode == Mode::Consume { self.await_consumable(&key)? } else { None };
+            self.await_bit(|state| state.rings.get(&key));
+            let guard = self.lock();
+            // Those to be joined may have gone meanwhile: then the device is to be taken anew.
+            if wish.mode == Mode::Tap || consumed.is_some() || guard.rings.contains_key(&key) {
+                break (guard, consumed);
+            }
+        };
         let state = &mut *guard;
         if state.rings.get(&key).is_some_and(|ring| ring.next_bit().is_none()) {
             // Some may have gone, and the thread not have come to it.
@@ -309,8 +318,9 @@ impl Shared {
         Ok(handout)
     }
 
-    /// Takes a device for who is to have its packets alone. Where somebody who had them is being taken down, waits for that.
-    fn await_consumable(&self, key: &Key) -> Result<Consumed, Trouble> {
+    /// Takes a device for a ring that is to have its packets alone; none where that ring is there, and can be joined. Where
+    /// somebody who had them is being taken down, waits for that.
+    fn await_consumable(&self, key: &Key) -> Result<Option<Consumed>, Trouble> {
         let end = Instant::now() + TAKING_DOWN;
         loop {
             let mut state = self.lock();
@@ -318,17 +328,21 @@ impl Shared {
             if state.turn() {
                 self.stir();
             }
+            let is_joined = state.rings.contains_key(key);
             let is_consumed = state.rings.keys().any(|other| other.mode == Mode::Consume && other.index == key.index);
             let all = Arc::clone(&state.consumed);
             self.release(state);
+            if is_joined {
+                return Ok(None);
+            }
             let is_free = !is_consumed && all.lock().unwrap_or_else(PoisonError::into_inner).insert(key.index);
             if is_free {
-                return Ok(Consumed { index: key.index, all });
+                return Ok(Some(Consumed { index: key.index, all }));
             }
             if is_consumed || Instant::now() >= end {
                 let text = format!(
-                    "packets of `{}` are taken away by another reader already, and can be by one only; `mode=tap` copies \
-                     what the host sees",
+                    "packets of `{}` are taken away by another reader already, and can be by such only as may see each \
+                     other's; `mode=tap` copies what the host sees",
                     key.device
                 );
                 return Err(Trouble::new(TroubleKind::Full, text));
@@ -426,15 +440,18 @@ impl State {
 
     /// What a reader of this ring should know of other rings of its device.
     fn note(&self, key: &Key) -> String {
-        let met = self.rings.iter().filter(|(other, _)| other.meets(key));
-        let readers: usize = met.clone().map(|(_, ring)| ring.readers.len()).sum();
+        let met = || self.rings.iter().filter(|(other, _)| other.meets(key)).map(|(_, ring)| ring);
+        let readers: usize = met().map(|ring| ring.readers.len()).sum();
         let device = &key.device;
         match key.mode {
-            Mode::Tap if met.count() > 0 => {
+            Mode::Tap if met().any(Ring::takes_all) => {
                 format!("what `{device}` receives is taken away by another reader: it does not come here")
             }
+            Mode::Tap if met().count() > 0 => {
+                format!("a part of what `{device}` receives is taken away by another reader: that does not come here")
+            }
             Mode::Consume if readers > 0 => {
-                format!("{readers} other readers of `{device}` see nothing any more of what it receives")
+                format!("{readers} other readers of `{device}` see nothing any more of what is taken away here")
             }
             _ => String::new(),
         }

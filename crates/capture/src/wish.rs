@@ -21,7 +21,7 @@ pub enum Mode {
     /// A copy is taken; the host sees them as before.
     #[default]
     Tap,
-    /// What the device receives is taken away from the host, by one reader.
+    /// What is wanted of what the device receives is taken away from the host, by readers of one group.
     Consume,
 }
 

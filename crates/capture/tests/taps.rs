@@ -478,7 +478,7 @@ fn what_is_kept_is_everything_and_as_much_as_the_ring_holds() {
 }
 
 #[test]
-fn one_reader_takes_away_and_others_are_told() {
+fn one_group_takes_away_and_others_are_told() {
     let (player, taps) = player();
     let taking = Wish { mode: Mode::Consume, ..wish() };
     let copies = taps.open(&wish(), 0).unwrap();
@@ -488,10 +488,19 @@ fn one_reader_takes_away_and_others_are_told() {
     let first = taps.open(&taking, 0).unwrap();
     assert!(first.note.contains("1 other readers of `played0`"), "{}", first.note);
     assert!(taps.open(&wish(), 1).unwrap().note.contains("does not come here"));
-    for group in [0, 1] {
-        let refused = taps.open(&taking, group).unwrap_err();
-        assert!(refused.kind == TroubleKind::Full && refused.text.contains("another reader already"), "{refused}");
-    }
+    let refused = taps.open(&taking, 1).unwrap_err();
+    assert!(refused.kind == TroubleKind::Full && refused.text.contains("another reader already"), "{refused}");
+    // Who may see what the first sees joins it: one ring, each with an expression of its own.
+    let joined = taps.open(&Wish { program: first_byte(3), ..taking.clone() }, 0).unwrap();
+    assert_ne!(joined.bit, first.bit);
+    assert_eq!(taps.states().iter().filter(|ring| ring.readers.len() == 2).count(), 1);
+    drop(first);
+    // What is left is a part: who copies is told so.
+    until(|| taps.states().iter().any(|ring| ring.readers.len() == 1 && ring.readers[0].id == joined.id), "one goes");
+    let told = taps.open(&wish(), 2).unwrap().note;
+    assert!(told.contains("a part of what") && told.contains("does not come here"), "{told}");
+    until(|| taps.states().len() == 2, "who only asked is gone");
+    let first = joined;
     let hows: Vec<String> = taps.states().into_iter().map(|state| state.device.how).collect();
     assert_eq!(hows.iter().filter(|how| how.contains("taken away by another")).count(), 1, "{hows:?}");
     // It goes, and its writer takes its time: who comes next waits for that.

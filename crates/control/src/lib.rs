@@ -31,7 +31,7 @@ pub mod transaction;
 pub use graph::Graph;
 pub use place::Design;
 pub use registry::Registry;
-pub use space::{Before, Offer, Space, StepError};
+pub use space::{Before, Offer, Space, StepError, Verdict};
 pub use transaction::{Change, carry_out, carry_out_change};
 
 use request::{Diagnostic, Text};

@@ -1,10 +1,11 @@
 //! Placement: each node in the lowest space that is permitted and offers it, never below its upstream; within one sort of
-//! space the cheapest wins.
+//! space the cheapest wins. Then the spaces judge the plan as a whole, and what one of them will not run is placed again.
+//! All that can be known without opening anything is decided here, once, for who explains a request and for who runs it.
 //!
 //! In: a checked [`Graph`] and the spaces present. Out: a [`Design`]: the plan, and where each node of it came from.
 
 use crate::graph::{Call, Choice, Graph, Origin, Task};
-use crate::space::{Before, Space, level};
+use crate::space::{Before, Space, Verdict, level};
 use engine::{Edge, Node, NodeId, Plan};
 use filter::{ClassUse, Spaces};
 use request::{Diagnostic, Span};
@@ -44,6 +45,33 @@ pub struct Refused(pub BTreeMap<(NodeId, String), String>);
 
 /// Places a graph.
 pub fn place(graph: Graph, spaces: &[Box<dyn Space + '_>], refused: &Refused) -> Result<Design, Diagnostic> {
+    let mut refused = refused.clone();
+    loop {
+        let (plan, mut sites) = place_one_by_one(&graph, spaces, &refused)?;
+        let verdicts: Vec<Verdict> = spaces.iter().map(|space| space.judge(&plan)).collect();
+        let known = refused.0.len();
+        for (space, verdict) in spaces.iter().zip(&verdicts) {
+            let vertex = |id: NodeId| sites[id.index()].vertex;
+            let more = verdict.refused.iter().map(|(id, why)| ((vertex(*id), space.name().to_string()), why.clone()));
+            refused.0.extend(more);
+        }
+        // Each turn leaves out one more (node, space), so this ends.
+        if refused.0.len() > known {
+            continue;
+        }
+        for (id, note) in verdicts.into_iter().flat_map(|verdict| verdict.notes) {
+            sites[id.index()].notes.push(note);
+        }
+        return Ok(Design { plan, sites, graph });
+    }
+}
+
+/// Places each node, knowing what stands before it.
+fn place_one_by_one(
+    graph: &Graph,
+    spaces: &[Box<dyn Space + '_>],
+    refused: &Refused,
+) -> Result<(Plan, Vec<Site>), Diagnostic> {
     let sorted =
         graph.sorted().map_err(|id| Diagnostic::new("the request leads back to itself", graph.node(id).span))?;
     let mut levels: HashMap<NodeId, u8> = HashMap::new();
@@ -67,7 +95,6 @@ pub fn place(graph: Graph, spaces: &[Box<dyn Space + '_>], refused: &Refused) ->
             Diagnostic::new(format!("no space here can run `{}`", vertex.label()), vertex.span).with_help(why)
         })?;
         levels.insert(id, level(space.sort()));
-        let narrowed = narrowed(&calls, space.sort(), floor, spaces, &before);
         let mut chain = chain_in(space.name());
         chain.insert(id);
         chains.insert(id, (space.name(), chain));
@@ -76,7 +103,7 @@ pub fn place(graph: Graph, spaces: &[Box<dyn Space + '_>], refused: &Refused) ->
             param_spans,
             origin: vertex.origin.clone(),
             why: why.clone(),
-            notes: vertex.notes.iter().cloned().chain(narrowed.clone()).collect(),
+            notes: vertex.notes.clone(),
             vertex: id,
         };
         let mut push = |label: String, task: engine::Task, param_spans: Vec<(&'static str, Span)>| {
@@ -104,22 +131,7 @@ pub fn place(graph: Graph, spaces: &[Box<dyn Space + '_>], refused: &Refused) ->
         let edge = Edge { to: places[&arrow.to], select: arrow.select.clone(), cut: arrow.cut };
         plan.nodes[places[&arrow.from].index()].edges.push(edge);
     }
-    Ok(Design { plan, sites, graph })
-}
-
-/// What is said of a filter that is placed right above the kernel and leaves there what it cannot want.
-fn narrowed<'b>(
-    calls: &[Before<'_>],
-    sort: Spaces,
-    floor: u8,
-    spaces: &[Box<dyn Space + '_>],
-    before: &dyn Fn(&str) -> Vec<Before<'b>>,
-) -> Option<String> {
-    let [(kind, _)] = calls else { return None };
-    let keeps_back = |space: &dyn Space| space.sort() == Spaces::KERNEL && space.keeps_back(&before(space.name()));
-    let keeps_back = spaces.iter().any(|space| keeps_back(space.as_ref()));
-    let above = keeps_back && level(sort) > level(Spaces::KERNEL) && floor == level(Spaces::KERNEL);
-    (above && kind.narrow.is_some()).then(|| "what it cannot want for sure stays in the kernel".into())
+    Ok((plan, sites))
 }
 
 fn calls(task: &Task) -> Vec<Before<'_>> {

@@ -1,6 +1,6 @@
 //! A space, as the control plane sees it: it offers implementations at a cost, and carries out steps that it can undo.
 
-use engine::{Edge, Node, NodeId};
+use engine::{Edge, Node, NodeId, Plan};
 use filter::{Kind, ParamError, Params, Spaces};
 
 /// An implementation a space offers.
@@ -22,6 +22,15 @@ pub struct StepError {
     pub error: ParamError,
 }
 
+/// What a space says of a plan as a whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Nodes it would have to run and will not, standing where they stand, and why: they are placed again without it.
+    pub refused: Vec<(NodeId, String)>,
+    /// What it does for nodes that run elsewhere, for people. Of a plan of which it refuses something they say nothing.
+    pub notes: Vec<(NodeId, String)>,
+}
+
 /// A place filters run. Steps come in this order for every node: prepare, connect, activate; their undoing in the opposite
 /// order. Undoing cannot fail.
 pub trait Space {
@@ -35,9 +44,10 @@ pub trait Space {
     /// nothing.
     fn offer(&self, kind: &Kind, params: &Params, before: &[Before<'_>]) -> Result<Offer, String>;
 
-    /// Does it keep back what a filter right above it says that it cannot want, where these before it run here?
-    fn keeps_back(&self, _before: &[Before<'_>]) -> bool {
-        false
+    /// What it says of a plan in which these nodes of it were placed here one by one: some can be judged only when it is
+    /// known what stands behind them. Whoever asks where things run, and whoever runs them, hear the same. Changes nothing.
+    fn judge(&self, _plan: &Plan) -> Verdict {
+        Verdict::default()
     }
 
     /// A plan is to take the place of one that runs, and this node of it is that node of the running one. True where it goes
@@ -52,8 +62,8 @@ pub trait Space {
     /// Undoes `prepare`.
     fn discard(&mut self, id: NodeId);
 
-    /// Lays an edge that leaves or reaches a node of this space; `to` is what it reaches, whichever space that is in.
-    fn connect(&mut self, from: NodeId, edge: &Edge, to: &Node) -> Result<(), StepError>;
+    /// Lays an edge of this plan that leaves or reaches a node of this space.
+    fn connect(&mut self, from: NodeId, edge: &Edge, plan: &Plan) -> Result<(), StepError>;
 
     /// Undoes `connect`.
     fn disconnect(&mut self, from: NodeId, edge: &Edge);
@@ -90,8 +100,8 @@ impl<S: Space + ?Sized> Space for &mut S {
         (**self).prepare(id, node)
     }
 
-    fn keeps_back(&self, before: &[Before<'_>]) -> bool {
-        (**self).keeps_back(before)
+    fn judge(&self, plan: &Plan) -> Verdict {
+        (**self).judge(plan)
     }
 
     fn keep(&mut self, id: NodeId, running: NodeId) -> bool {
@@ -102,8 +112,8 @@ impl<S: Space + ?Sized> Space for &mut S {
         (**self).discard(id);
     }
 
-    fn connect(&mut self, from: NodeId, edge: &Edge, to: &Node) -> Result<(), StepError> {
-        (**self).connect(from, edge, to)
+    fn connect(&mut self, from: NodeId, edge: &Edge, plan: &Plan) -> Result<(), StepError> {
+        (**self).connect(from, edge, plan)
     }
 
     fn disconnect(&mut self, from: NodeId, edge: &Edge) {

@@ -147,7 +147,7 @@ fn carry(step: &Step, design: &Design, spaces: &mut [Box<dyn Space + '_>]) -> Re
         let space = &mut spaces[*index];
         let outcome = match step {
             Step::Prepare(id) => space.prepare(*id, &design.plan.nodes[id.index()]),
-            Step::Connect(from, edge) => space.connect(*from, edge, &design.plan.nodes[edge.to.index()]),
+            Step::Connect(from, edge) => space.connect(*from, edge, &design.plan),
             Step::Activate(id) => space.activate(*id),
         };
         if let Err(error) = outcome {

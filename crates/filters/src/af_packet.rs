@@ -17,8 +17,8 @@ pub static KIND: Kind = Kind::new("af_packet", "captures by a packet socket of i
          Processes whose `fanout` is the same number each get a part of the packets: by flow, both directions together, \
          by processor, by queue of the device, or in turn.\n\
          \n\
-         `bpf` right behind it is the socket's filter, where programs may be loaded (CAP_BPF) and nothing else stands behind \
-         the device: what it rejects is never copied.",
+         `bpf` right behind it is the socket's filter, where programs may be loaded (CAP_BPF): what it rejects is never \
+         copied. Nor is what no branch wants where there are several, and what filters such as `tcp` cannot want.",
     )
     .params(&[
         Param::new("device", ParamType::Text, "the device, as `streamline devices` lists it").required().main(),

@@ -15,8 +15,9 @@ pub static KIND: Kind = Kind::new("af_xdp", "takes frames from a device before t
          device's only one: where another is attached, the request is refused and the other stays. Frames come without \
          the VLAN tags that the device takes off. Needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF.\n\
          \n\
-         `bpf` right behind it is asked there, if nothing else stands behind it (`explain` shows both in the kernel): then \
-         only what it passes is taken, and the rest stays the host's. Everywhere else it rejects what was taken already.\n\
+         `bpf` right behind it is asked there (`explain` shows both in the kernel): then only what it passes is taken, and \
+         the rest stays the host's. Where several branches begin with `bpf`, what any of them passes is taken, and each asks \
+         again above. Everywhere else it rejects what was taken already.\n\
          \n\
          place=driver wants the program in the device's driver, place=generic behind it, where every device can; \
          copy=never refuses drivers that cannot give their memory away.",

@@ -13,10 +13,12 @@ pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network dev
          slow one loses only its own. What follows runs where the packets are, if it can (`bpf`, then `sample`, then `count`), so that what nobody wants \
          is never copied. `eth0@1/4` is the second of four parts of the traffic by flow.\n\
          \n\
-         mode=tap takes a copy; the host sees every packet as before. mode=consume takes away what the device receives, \
-         all of it, for one reader: neither the host nor other readers see it until that one ends. Through a daemon that \
-         is for whom its policy lets. Stripped VLAN tags are put back (of what is taken away, where the device leaves them \
-         in). The run ends with Ctrl-C.\n\
+         mode=tap takes a copy; the host sees every packet as before. mode=consume takes packets away that the device \
+         receives: neither the host nor who copies sees them. With `bpf` right behind it, or on each of its branches, that is \
+         what those pass, decided in the kernel, and the host keeps the rest (`explain` says so); else it is everything. \
+         Through a daemon it is for whom its policy lets, and those whom one entry of it lets take together, each what it \
+         wants; everybody else is refused while they do. Stripped VLAN tags are put back (of what is taken away, where the \
+         device leaves them in). The run ends with Ctrl-C.\n\
          \n\
          last=30s begins with what the device's ring still holds of that time, and says where that is less. It holds what \
          others wanted; with keep=64M everything, from then on, in a ring of that size if this request is the first for the \

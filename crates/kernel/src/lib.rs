@@ -35,5 +35,5 @@ mod trial;
 mod wire;
 
 pub use sieve::Sieve;
-pub use steer::Steer;
+pub use steer::{Steer, Wanted};
 pub use tap::{Expression, Tap, Way};

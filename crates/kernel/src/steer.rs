@@ -1,8 +1,9 @@
 //! The program on a device's receiving side (XDP) that takes what an expression wants away from the host, to AF_XDP sockets,
 //! and leaves it everything else. Not the sockets, nor the device: crate `driver` has those, and attaches it.
 //!
-//! The expression sees the frame as the sockets get it: tags that the device takes off are not there. Where a queue has no
-//! socket, what comes by it stays the host's, wanted or not.
+//! There may be several expressions: what any of them wants is taken, and whoever reads decides for whom. They see the frame
+//! as the sockets get it: tags that the device takes off are not there. Where a queue has no socket, what comes by it stays
+//! the host's, wanted or not.
 //!
 //! Before it is given away, the program is run on frames of every common sort (`probe.rs`) and must say what the
 //! interpreter says.
@@ -33,12 +34,14 @@ struct CpuCounts {
     seen_bytes: AtomicU64,
     wanted: AtomicU64,
     wanted_bytes: AtomicU64,
+    left: AtomicU64,
+    left_bytes: AtomicU64,
 }
 
 // SAFETY: repr(C), atomics only, and all bytes zero is a value.
 unsafe impl Words for CpuCounts {}
 
-/// What was counted since the maps were made: `seen = wanted + left to the host`.
+/// What was counted since the maps were made: `seen = wanted + left`, but for frames that are under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Steered {
     /// Frames the program was shown.
@@ -49,12 +52,43 @@ pub struct Steered {
     pub wanted: u64,
     /// Their bytes.
     pub wanted_bytes: u64,
+    /// Those that stayed the host's.
+    pub left: u64,
+    /// Their bytes.
+    pub left_bytes: u64,
 }
 
-impl Steered {
-    /// Frames that stayed the host's.
-    pub fn left(&self) -> u64 {
-        self.seen.saturating_sub(self.wanted)
+/// Which frames are taken.
+#[derive(Clone, Copy, Debug)]
+pub enum Wanted<'a> {
+    /// All.
+    All,
+    /// Those that any of these programs passes; none where there is no program.
+    Any(&'a [&'a Program]),
+}
+
+impl Wanted<'_> {
+    fn programs(&self) -> &[&Program] {
+        match self {
+            Wanted::All => &[],
+            Wanted::Any(programs) => programs,
+        }
+    }
+}
+
+/// What is counted by a program and by those that take its place, for whoever does not hold the program.
+pub struct Counting(Arc<Maps>);
+
+impl std::fmt::Debug for Counting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Counting").field(&self.counted()).finish()
+    }
+}
+
+impl Counting {
+    /// What was counted up to now.
+    pub fn counted(&self) -> Steered {
+        self.0.counted()
     }
 }
 
@@ -79,16 +113,16 @@ impl std::fmt::Debug for Steer {
 }
 
 impl Steer {
-    /// A program for a device with so many queues, and no socket yet. Without an expression all frames are wanted.
-    pub fn new(queues: u32, expression: Option<&Program>) -> Result<Steer, TapError> {
-        check(expression)?;
-        Steer::load(Arc::new(Maps::new(queues)?), expression)
+    /// A program for a device with so many queues, and no socket yet.
+    pub fn new(queues: u32, wanted: Wanted<'_>) -> Result<Steer, TapError> {
+        check(wanted)?;
+        Steer::load(Arc::new(Maps::new(queues)?), wanted)
     }
 
     /// Another program for the same sockets, which counts on where this one counts: to be put in its place.
-    pub fn with(&self, expression: Option<&Program>) -> Result<Steer, TapError> {
-        check(expression)?;
-        Steer::load(Arc::clone(&self.maps), expression)
+    pub fn with(&self, wanted: Wanted<'_>) -> Result<Steer, TapError> {
+        check(wanted)?;
+        Steer::load(Arc::clone(&self.maps), wanted)
     }
 
     /// The program.
@@ -103,18 +137,15 @@ impl Steer {
 
     /// What was counted up to now, by this program and those it took the place of.
     pub fn counted(&self) -> Steered {
-        self.maps.cpus.iter().fold(Steered::default(), |sum, cpu| {
-            let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
-            Steered {
-                seen: sum.seen.wrapping_add(load(&cpu.seen)),
-                seen_bytes: sum.seen_bytes.wrapping_add(load(&cpu.seen_bytes)),
-                wanted: sum.wanted.wrapping_add(load(&cpu.wanted)),
-                wanted_bytes: sum.wanted_bytes.wrapping_add(load(&cpu.wanted_bytes)),
-            }
-        })
+        self.maps.counted()
     }
 
-    /// Does the expression want this frame? Runs the program, which counts it. An error also where the kernel runs none on
+    /// The same for somebody else.
+    pub fn counting(&self) -> Counting {
+        Counting(Arc::clone(&self.maps))
+    }
+
+    /// Is this frame wanted? Runs the program, which counts it. An error also where the kernel runs none on
     /// such a frame: one without a link header.
     pub fn test_run(&self, frame: &[u8]) -> Result<bool, TapError> {
         let before = self.counted();
@@ -123,21 +154,25 @@ impl Steer {
         Ok(self.counted().wanted != before.wanted)
     }
 
-    fn load(maps: Arc<Maps>, expression: Option<&Program>) -> Result<Steer, TapError> {
-        let code = maps.code(expression)?;
+    fn load(maps: Arc<Maps>, wanted: Wanted<'_>) -> Result<Steer, TapError> {
+        let code = maps.code(wanted)?;
         let program = sys::load_xdp("streamline_xdp", &code).map_err(TapError::Load)?;
         Ok(Steer { maps, program })
     }
 }
 
 /// Does the program say what the interpreter says? On maps of its own, so that nothing is counted that did not come.
-fn check(expression: Option<&Program>) -> Result<(), TapError> {
-    let Some(program) = expression else { return Ok(()) };
-    let (trial, interpreter) = (Steer::load(Arc::new(Maps::new(1)?), expression)?, Interpreter::new(program));
-    for frame in crate::probe::frames(program) {
+fn check(wanted: Wanted<'_>) -> Result<(), TapError> {
+    let programs = wanted.programs();
+    if programs.is_empty() {
+        return Ok(());
+    }
+    let trial = Steer::load(Arc::new(Maps::new(1)?), wanted)?;
+    let interpreters: Vec<Interpreter> = programs.iter().map(|program| Interpreter::new(program)).collect();
+    for frame in programs.iter().flat_map(|program| crate::probe::frames(program)) {
         // Not every kernel runs every frame.
-        let Ok(wanted) = trial.test_run(&frame) else { continue };
-        if wanted != (interpreter.run(&frame, frame.len() as u32) != 0) {
+        let Ok(taken) = trial.test_run(&frame) else { continue };
+        if taken != interpreters.iter().any(|interpreter| interpreter.run(&frame, frame.len() as u32) != 0) {
             return Err(TapError::Verdict(frame));
         }
     }
@@ -164,10 +199,24 @@ impl Maps {
         })
     }
 
+    fn counted(&self) -> Steered {
+        self.cpus.iter().fold(Steered::default(), |sum, cpu| {
+            let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+            Steered {
+                seen: sum.seen.wrapping_add(load(&cpu.seen)),
+                seen_bytes: sum.seen_bytes.wrapping_add(load(&cpu.seen_bytes)),
+                wanted: sum.wanted.wrapping_add(load(&cpu.wanted)),
+                wanted_bytes: sum.wanted_bytes.wrapping_add(load(&cpu.wanted_bytes)),
+                left: sum.left.wrapping_add(load(&cpu.left)),
+                left_bytes: sum.left_bytes.wrapping_add(load(&cpu.left_bytes)),
+            }
+        })
+    }
+
     /// The whole program.
-    fn code(&self, expression: Option<&Program>) -> Result<Vec<Instruction>, TapError> {
+    fn code(&self, wanted: Wanted<'_>) -> Result<Vec<Instruction>, TapError> {
         let mut code = Code::fetching_by(Helper::XdpLoadBytes);
-        let (accept, pass) = (code.label(), code.label());
+        let (accept, leave, pass) = (code.label(), code.label(), code.label());
         code.copy(R6, R1);
         code.store_constant(Width::Eight, Frame, stack::SCRATCH, 0);
         code.set_map(R1, self.head.as_fd());
@@ -182,10 +231,15 @@ impl Maps {
         code.store(Width::Eight, R7, facts::WIRE, R8);
         code.store_constant(Width::Eight, R7, facts::SHIFT, 0);
         self.count_seen(&mut code, pass);
-        copy_first(&mut code, pass);
-        if let Some(program) = expression {
-            lower(&mut code, program, Entry::START, accept, pass)
-                .map_err(|refusal| TapError::Expression(0, refusal))?;
+        copy_first(&mut code, leave);
+        if let Wanted::Any(programs) = wanted {
+            for program in programs {
+                let next = code.label();
+                lower(&mut code, program, Entry::START, accept, next)
+                    .map_err(|refusal| TapError::Expression(0, refusal))?;
+                code.place(next);
+            }
+            code.jump(leave);
         }
         code.place(accept);
         code.load(Width::Eight, R1, Frame, stack::COUNTS);
@@ -197,6 +251,11 @@ impl Maps {
         code.set(R3, PASS);
         code.call(Helper::RedirectMap);
         code.exit();
+        code.place(leave);
+        code.load(Width::Eight, R1, Frame, stack::COUNTS);
+        add_constant(&mut code, R1, count::LEFT, 1);
+        code.load(Width::Eight, R2, R7, facts::WIRE);
+        add_register(&mut code, R1, count::LEFT_BYTES, R2);
         code.place(pass);
         code.set(R0, PASS);
         code.exit();
@@ -223,4 +282,6 @@ mod count {
     pub const SEEN_BYTES: i16 = std::mem::offset_of!(CpuCounts, seen_bytes) as i16;
     pub const WANTED: i16 = std::mem::offset_of!(CpuCounts, wanted) as i16;
     pub const WANTED_BYTES: i16 = std::mem::offset_of!(CpuCounts, wanted_bytes) as i16;
+    pub const LEFT: i16 = std::mem::offset_of!(CpuCounts, left) as i16;
+    pub const LEFT_BYTES: i16 = std::mem::offset_of!(CpuCounts, left_bytes) as i16;
 }

@@ -4,9 +4,9 @@
 mod expressions;
 
 use expressions::{expression, seen};
-use kernel::Steer;
 use kernel::steer::Steered;
 use kernel::tap::TapError;
+use kernel::{Steer, Wanted};
 use program::cbpf::Instruction;
 use program::{Compile, CompileErrorKind, Interpreter, from_cbpf};
 use testkit::random::Random;
@@ -19,7 +19,7 @@ const FRAMES: usize = 300;
 
 #[test]
 fn verdicts_are_the_interpreters() {
-    let first = match Steer::new(1, None) {
+    let first = match Steer::new(1, Wanted::All) {
         Ok(steer) => steer,
         Err(error) => return println!("skipped: {error}"),
     };
@@ -37,7 +37,7 @@ fn verdicts_are_the_interpreters() {
         };
         asked += 1;
         // All of them count on.
-        let steer = first.with(Some(&program)).unwrap_or_else(|error| panic!("{error}: {text}"));
+        let steer = first.with(Wanted::Any(&[&program])).unwrap_or_else(|error| panic!("{error}: {text}"));
         let interpreter = Interpreter::new(&program);
         for frame in &frames {
             let Ok(wanted) = steer.test_run(frame) else {
@@ -51,17 +51,19 @@ fn verdicts_are_the_interpreters() {
             counted.seen_bytes += len;
             counted.wanted += u64::from(wanted);
             counted.wanted_bytes += if wanted { len } else { 0 };
+            counted.left += u64::from(!wanted);
+            counted.left_bytes += if wanted { 0 } else { len };
         }
     }
-    assert_eq!((first.counted(), first.counted().left()), (counted, counted.seen - counted.wanted));
+    assert_eq!((first.counted(), counted.left), (counted, counted.seen - counted.wanted));
     println!("{asked} expressions: {counted:?}, {not_run} not run");
-    assert!(counted.wanted > counted.seen / 20 && counted.left() > counted.seen / 20);
+    assert!(counted.wanted > counted.seen / 20 && counted.left > counted.seen / 20);
     assert!(not_run < counted.seen / 2, "{not_run} of {counted:?}");
 }
 
 #[test]
 fn without_an_expression_all_are_wanted_and_who_refuses_says_why() {
-    let steer = match Steer::new(4, None) {
+    let steer = match Steer::new(4, Wanted::All) {
         Ok(steer) => steer,
         Err(error) => return println!("skipped: {error}"),
     };
@@ -70,5 +72,31 @@ fn without_an_expression_all_are_wanted_and_who_refuses_says_why() {
     let at = |code, k| Instruction { code, jt: 0, jf: 0, k };
     let repeats = from_cbpf(&[at(0x30, 0), at(0x04, 1), at(0x05, -2_i32 as u32), at(0x06, 0)]).unwrap();
     assert!(repeats.repeats());
-    assert!(matches!(steer.with(Some(&repeats)), Err(TapError::Expression(..))));
+    assert!(matches!(steer.with(Wanted::Any(&[&repeats])), Err(TapError::Expression(..))));
+}
+
+#[test]
+fn what_any_of_several_wants_is_taken_and_nothing_where_nobody_wants_anything() {
+    let steer = match Steer::new(1, Wanted::Any(&[])) {
+        Ok(steer) => steer,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    assert!(!steer.test_run(&[0; 60]).unwrap());
+    let at = |code, jt, jf, k| Instruction { code, jt, jf, k };
+    // One further on than most frames reach: who is too short for it is asked the next.
+    let byte = |place, value| {
+        from_cbpf(&[at(0x30, 0, 0, place), at(0x15, 0, 1, value), at(6, 0, 0, 1), at(6, 0, 0, 0)]).unwrap()
+    };
+    let programs = [byte(500, 1), byte(20, 2), byte(21, 3)];
+    let steer = steer.with(Wanted::Any(&programs.each_ref())).unwrap();
+    let counting = steer.counting();
+    for (place, value, len, wanted) in
+        [(500, 1, 501, true), (500, 1, 600, true), (20, 2, 60, true), (21, 3, 60, true), (20, 3, 60, false)]
+    {
+        let mut frame = vec![0; len];
+        frame[place] = value;
+        assert_eq!(steer.test_run(&frame).unwrap(), wanted, "{place} is {value}");
+    }
+    let counted = counting.counted();
+    assert_eq!((counted.seen, counted.wanted, counted.left), (6, 4, 2));
 }

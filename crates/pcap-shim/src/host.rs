@@ -1,6 +1,7 @@
 //! Who opens devices for this process: the daemon, or where none runs a small process made for it.
 //!
-//! `STREAMLINE_DAEMON` says where a daemon listens, if elsewhere than usual. The small process is a copy of this one from
+//! `STREAMLINE_DAEMON` says where a daemon listens, if elsewhere than usual; `STREAMLINE_SHARE` that requests share what they
+//! can. The small process is a copy of this one from
 //! before it gives up its rights, as tcpdump does between opening a device and setting its filter; it serves what the
 //! daemon would, and ends with the last handle. It is a process and no thread, for three reasons: a thread would lose its
 //! rights with the others, would take signals meant for the program, and would be gone in a program that forks to become a
@@ -19,6 +20,7 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use streamline::devices::opener::{self, Opener};
+use streamline::shared;
 
 /// Where the daemon listens, if not where it usually does.
 const VARIABLE: &CStr = c"STREAMLINE_DAEMON";
@@ -49,6 +51,11 @@ pub fn daemon() -> &'static str {
 /// The same where one was named.
 pub fn named_daemon() -> Option<&'static str> {
     Some(daemon()).filter(|path| *path != SOCKET)
+}
+
+/// May parts of requests run where several share them?
+pub fn shares() -> bool {
+    variable(shared::VARIABLE).and_then(|value| value.to_str().ok()).is_some_and(shared::is_asked_for)
 }
 
 /// Is there a daemon that has this device?

@@ -10,6 +10,10 @@
 //! files would be lost for nothing; a device in the request loses packets where it is read, which is counted as lost there.
 //! And it ends.
 //!
+//! What parses packets beside the frames that the program gets may run where other requests of the user share it
+//! (`STREAMLINE_SHARE`, or `set share=yes` in the request), if anything runs there: none is started from here, for it would be
+//! a child that the program did not make, of whatever rights it has at the time.
+//!
 //! The thread is gone in a process that forks to go on in the background, and it has what rights the program has: requests
 //! with devices are better served by a daemon.
 
@@ -184,7 +188,7 @@ fn run(source: &str, frames: Frames, shared: &Shared) -> Result<(), String> {
         Some(path) => Place::Daemon(path.into()),
         None => Place::Anywhere,
     };
-    let session = Session::with_output(Output::new(Box::new(frames), false)).devices_at(place);
+    let session = Session::with_output(Output::new(Box::new(frames), false)).devices_at(place).share(host::shares());
     let mut job = session.prepare(&text, &BTreeMap::new()).map_err(told)?;
     shared.lock().prepared = true;
     shared.changed.notify_all();

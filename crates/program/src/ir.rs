@@ -320,6 +320,16 @@ impl Program {
         Program { blocks: vec![Block { steps: Vec::new(), end: End::Return(length) }] }
     }
 
+    /// Passes all that this one may pass, and never goes back: where this one would, it passes.
+    #[must_use]
+    pub fn without_repeats(&self) -> Program {
+        let once = |block: &Block| match block.end {
+            End::Repeat(_) => Block { steps: block.steps.clone(), end: End::Return(crate::any::WHOLE) },
+            _ => block.clone(),
+        };
+        Program { blocks: self.blocks.iter().map(once).collect() }
+    }
+
     /// Passes what both pass, with the verdict of `other`, which is asked only about what this one passes.
     pub fn and_then(&self, other: &Program) -> Result<Program, InvalidProgram> {
         let clear = Block {
@@ -465,6 +475,33 @@ mod tests {
             block(&[Step::LoadA(Value::Packet { size: Size::Word, offset: u32::MAX })], End::ReturnA).reach(),
             u64::from(u32::MAX) + 4
         );
+    }
+
+    #[test]
+    fn without_repeats_all_passes_that_passed_and_what_would_go_back() {
+        use crate::Interpreter;
+        // Adds the byte at X to X until that is one of 9 or more: passes where the byte there is 9.
+        let load = |size| Step::LoadA(Value::Indexed { size, offset: 0 });
+        let (yes, no) = (BlockId(1), BlockId(3));
+        let program = Program::new(vec![
+            block(&[load(Size::Byte)], End::Branch { test: Test::AtLeast, operand: Operand::Constant(9), yes, no }),
+            block(
+                &[],
+                End::Branch { test: Test::Equal, operand: Operand::Constant(9), yes: BlockId(2), no: BlockId(4) },
+            ),
+            block(&[], End::Return(1)),
+            block(&[Step::Arithmetic(Operation::Add, Operand::X), Step::CopyAToX], End::Repeat(BlockId(0))),
+            block(&[], End::Return(0)),
+        ]);
+        let program = program.unwrap();
+        let once = program.without_repeats();
+        assert!(program.repeats() && !once.repeats());
+        for (packet, passes, may_pass) in
+            [([9, 0, 0], true, true), ([10, 0, 0], false, false), ([2, 0, 9], true, true), ([2, 0, 10], false, true)]
+        {
+            let run = |program| Interpreter::new(program).run(&packet, 3) != 0;
+            assert_eq!((run(&program), run(&once)), (passes, may_pass), "{packet:?}");
+        }
     }
 
     #[test]

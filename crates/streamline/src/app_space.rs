@@ -102,7 +102,7 @@ impl Space for AppSpace {
         self.kept.remove(&id);
     }
 
-    fn connect(&mut self, _from: NodeId, _edge: &Edge, _to: &Node) -> Result<(), StepError> {
+    fn connect(&mut self, _from: NodeId, _edge: &Edge, _plan: &Plan) -> Result<(), StepError> {
         self.edges += 1;
         Ok(())
     }

@@ -11,16 +11,19 @@
 //! ```
 //!
 //! [`session`] is the way in; `app_space` is the space that runs filters in this process, `live_space`
-//! the one that has programs of theirs run in the kernel, [`shared`] the one that has filters run once for several requests, and
+//! the one that has programs of theirs run in the kernel (which, `lowering` decides; `compiled` remembers what expressions
+//! are), [`shared`] the one that has filters run once for several requests, and
 //! the process that does; [`devices`] says how live devices are reached, [`frames`] how a request's frames are had as a capture,
 //! [`running`] how others look at a request that runs, and replace it.
 
 #![forbid(unsafe_code)]
 
 mod app_space;
+mod compiled;
 pub mod devices;
 pub mod frames;
 mod live_space;
+mod lowering;
 pub mod running;
 pub mod session;
 pub mod shared;

@@ -8,26 +8,29 @@
 //!
 //! Where packets are only counted (`count`), none is copied: its record is all that leaves.
 //!
-//! A device that a request has for itself (`af_xdp`, `af_packet`) is here, too: the one expression behind it chooses what it
-//! takes away from the host, or what its socket lets in. What filters above cannot want is taken all the same, for to leave it
-//! to the host would be more than they say.
+//! A device that a request has for itself (`af_xdp`, `af_packet`) is here, too: the expressions behind it choose what it
+//! takes away from the host, or what its socket lets in.
 //!
 //! What the filters above cannot want stays here, too, even where none of them can run here: they say what a packet must be
-//! ([`filter::Kind::narrow`]), and what is something else for sure is not captured.
+//! ([`filter::Kind::narrow`], or an expression), and what is something else for sure is not captured.
+//!
+//! What can be done here is decided in [`lowering`](crate::lowering), before anything is opened; here it is opened.
 
+use crate::lowering::{self, Behind, Judge, Lowered, counts, is_own};
 use crate::session::{Left, Opened, Rest};
 use crate::shared::space::NAME as SHARED;
-use capture::{ETHERNET, Share, Tap, Trouble, Wish, writer::TroubleKind};
-use control::{Before, Offer, Space, StepError};
+use capture::{Mode, Share, Tap, Trouble, Wish, writer::TroubleKind};
+use control::{Before, Offer, Space, StepError, Verdict};
 use engine::{Edge, Node, NodeId, Plan, Task};
 use filter::run::Instance;
 use filter::{Devices, Kind, Lower, ParamError, Params, Spaces};
-use kernel::{Sieve, Steer};
-use program::narrow::Narrow;
-use program::{Compile, ir};
+use kernel::{Steer, Wanted};
+use program::{Compile, Program};
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+
+pub(crate) use crate::lowering::NAME;
 
 /// The space `kernel`.
 pub(crate) struct LiveSpace {
@@ -51,7 +54,12 @@ pub(crate) enum Reads {
     /// Numbers of packets, of so many readers.
     Counts(Vec<(Wish, Option<Share>)>),
     /// A device that nobody shares, as people know it with what chooses of it.
-    Own(String),
+    Own {
+        /// Its name, and what stands behind it.
+        label: String,
+        /// It gives what any of these passes; without them, all.
+        wanted: Option<Vec<Program>>,
+    },
 }
 
 /// A source of the running plan.
@@ -93,13 +101,6 @@ impl From<Trouble> for Why {
     }
 }
 
-/// What filters are together.
-struct Lowered {
-    program: Option<ir::Program>,
-    sample: u32,
-    counts: bool,
-}
-
 /// A node that was prepared.
 struct Prepared {
     label: String,
@@ -110,8 +111,8 @@ struct Prepared {
 struct Laid {
     from: NodeId,
     to: NodeId,
-    /// What packets must be for the filter it reaches to want them; none if that is not known.
-    narrow: Option<Narrow>,
+    /// What stands behind it can want so much; none if that is not asked.
+    behind: Option<Behind>,
 }
 
 enum What {
@@ -153,7 +154,18 @@ impl LiveSpace {
 
     /// Opens what comes out at the end of these paths, which is one source: that of several where packets are counted.
     fn open(&self, paths: Vec<Vec<NodeId>>) -> Result<Reading, Why> {
-        let reads = self.reads(&paths)?;
+        let reads = self.reads(&paths, true)?;
+        match self.open_reading(paths.clone(), reads.clone()) {
+            Err(Why::Trouble(trouble)) if trouble.kind == TroubleKind::Cannot => {
+                // More may come up than is wanted above.
+                let all = self.reads(&paths, false)?;
+                if all == reads { Err(trouble.into()) } else { self.open_reading(paths, all) }
+            }
+            opened => opened,
+        }
+    }
+
+    fn open_reading(&self, paths: Vec<Vec<NodeId>>, reads: Reads) -> Result<Reading, Why> {
         if let Some(node) = self.goes_on(&reads) {
             return Ok(Reading { paths, reads, how: How::Running(node) });
         }
@@ -168,16 +180,13 @@ impl LiveSpace {
                 let taps = wishes.iter().map(|(wish, share)| self.devices.open(wish, *share));
                 How::Taps(taps.collect::<Result<_, _>>()?)
             }
-            Reads::Own(_) => {
-                let path = paths.first().map_or(&[][..], Vec::as_slice);
-                match path.first().and_then(|first| self.nodes.get(first)).map(|node| &node.what) {
-                    Some(What::Own(kind, params)) if kind.name == filters::af_packet::KIND.name => {
-                        How::Own(self.open_packet_socket(params, path)?)
-                    }
-                    Some(What::Own(_, params)) => How::Own(self.open_own(params, path)?),
-                    _ => return Err(nothing_comes().into()),
+            Reads::Own { wanted, .. } => match self.first(paths.first().map_or(&[], Vec::as_slice)) {
+                Some(What::Own(kind, params)) if kind.name == filters::af_packet::KIND.name => {
+                    How::Own(open_packet_socket(params, wanted.as_deref())?)
                 }
-            }
+                Some(What::Own(_, params)) => How::Own(open_own(params, wanted.as_deref())?),
+                _ => return Err(nothing_comes().into()),
+            },
         };
         Ok(Reading { paths, reads, how })
     }
@@ -192,121 +201,79 @@ impl LiveSpace {
         same.next().map(|source| source.node)
     }
 
-    /// What comes out at the end of these paths, before anything is opened.
-    fn reads(&self, paths: &[Vec<NodeId>]) -> Result<Reads, Trouble> {
-        let wish = |path: &Vec<NodeId>| match path.first().and_then(|id| self.nodes.get(id)).map(|node| &node.what) {
-            Some(What::Device(wish, share, params)) => Ok((self.wish(wish.clone(), params, path)?, *share)),
+    /// What comes out at the end of these paths, before anything is opened. `narrowed` leaves out what nobody above can want;
+    /// of what is taken away from the host that is left out always.
+    fn reads(&self, paths: &[Vec<NodeId>], narrowed: bool) -> Result<Reads, Trouble> {
+        let wish = |path: &Vec<NodeId>| match self.first(path) {
+            Some(What::Device(wish, share, params)) => Ok((self.wish(wish.clone(), params, path, narrowed)?, *share)),
             Some(What::Own(..) | What::Filter(..)) | None => Err(nothing_comes()),
         };
         match paths {
-            [path] if self.begins_with_own(path) => Ok(Reads::Own(self.label(path))),
-            [path] => {
-                let (wish, share) = wish(path)?;
-                let is_count = wish.counts.is_some();
-                Ok(if is_count { Reads::Counts(vec![(wish, share)]) } else { Reads::Packets(wish, share) })
-            }
+            [path] => match self.first(path) {
+                Some(What::Own(kind, params)) => {
+                    Ok(Reads::Own { label: self.label(path), wanted: self.of_own(kind, params, path, narrowed)? })
+                }
+                _ => {
+                    let (wish, share) = wish(path)?;
+                    let is_count = wish.counts.is_some();
+                    Ok(if is_count { Reads::Counts(vec![(wish, share)]) } else { Reads::Packets(wish, share) })
+                }
+            },
             paths => Ok(Reads::Counts(paths.iter().map(wish).collect::<Result<_, _>>()?)),
         }
     }
 
-    fn begins_with_own(&self, path: &[NodeId]) -> bool {
-        let first = path.first().and_then(|first| self.nodes.get(first));
-        first.is_some_and(|node| matches!(node.what, What::Own(..)))
+    /// What a path begins with.
+    fn first(&self, path: &[NodeId]) -> Option<&What> {
+        path.first().and_then(|first| self.nodes.get(first)).map(|node| &node.what)
     }
 
     /// What the filters of a path are together, over frames of a link type.
     fn lowered(&self, path: &[NodeId], link_type: u16) -> Result<Lowered, Trouble> {
-        let cannot = |text: String| Trouble::new(TroubleKind::Cannot, text);
-        let mut all = Lowered { program: None, sample: 1, counts: false };
-        for id in &path[1..] {
-            let node = self.nodes.get(id).ok_or_else(|| Trouble::new(TroubleKind::System, "the plan has changed"))?;
-            let What::Filter(lower, params) = &node.what else {
-                return Err(cannot("devices stand before everything else".into()));
-            };
-            match lower {
-                Lower::Counts => all.counts = true,
-                Lower::Program(lower) => {
-                    let code = lower(params, self.compiler.as_ref(), link_type).map_err(cannot)?;
-                    let program = program::from_cbpf(&code).map_err(|error| cannot(error.to_string()))?;
-                    all.program = Some(match all.program {
-                        None => program,
-                        Some(before) => before.and_then(&program).map_err(|error| cannot(error.to_string()))?,
-                    });
-                }
-                // The first of each m of the first of each n is the first of each m * n.
-                Lower::OneIn(one_in) => {
-                    let sample = one_in(params).map_err(cannot)?.checked_mul(all.sample);
-                    all.sample = sample.ok_or_else(|| cannot("so few packets are not counted there".into()))?;
-                }
-            }
-        }
-        Ok(all)
+        let filters = path[1..].iter().map(|id| match self.nodes.get(id).map(|node| &node.what) {
+            Some(What::Filter(lower, params)) => Ok((*lower, params)),
+            _ => Err(Trouble::new(TroubleKind::Cannot, "devices stand before everything else")),
+        });
+        lowering::lowered(filters.collect::<Result<Vec<_>, _>>()?, self.compiler.as_ref(), link_type)
+    }
+
+    /// What is wanted of what leaves this space at a node; none where that may be everything.
+    fn wanted(&self, node: NodeId, only_written: bool, link_type: u16) -> Option<Vec<Program>> {
+        let leaving = self.edges.iter().filter(|edge| edge.from == node && !self.nodes.contains_key(&edge.to));
+        let behind: Option<Vec<&Behind>> = leaving.map(|edge| edge.behind.as_ref()).collect();
+        lowering::wanted(&behind?, only_written, self.compiler.as_ref(), link_type)
     }
 
     /// What filters behind a device make of a wish for it.
-    fn wish(&self, mut wish: Wish, device: &Params, path: &[NodeId]) -> Result<Wish, Trouble> {
+    fn wish(&self, mut wish: Wish, device: &Params, path: &[NodeId], narrowed: bool) -> Result<Wish, Trouble> {
         let link_type = self.devices.device(&wish.device)?.link_type;
-        let Lowered { program: mut all, sample, counts } = self.lowered(path, link_type)?;
+        let Lowered { program, sample, counts } = self.lowered(path, link_type)?;
         wish.sample = sample;
         wish.counts = counts.then(|| filters::ethernet::snap_len(device));
-        let narrow = path.last().and_then(|last| self.narrow(*last));
         // What is left out before packets are counted would make others the first of so many.
-        if let Some(narrow) = narrow.filter(|_| link_type == ETHERNET && sample == 1 && !counts) {
-            all = match &all {
-                None => Some(narrow),
-                // Asked second: what was written decides first. Where both are too much, that alone.
-                Some(before) => before.and_then(&narrow).ok().or(all),
-            };
-        }
+        let is_taken = wish.mode == Mode::Consume;
+        let last = path.last().filter(|_| (narrowed || is_taken) && sample == 1 && !counts);
+        let wanted = last.and_then(|last| self.wanted(*last, is_taken, link_type));
+        let all = lowering::both(program.as_ref(), wanted).and_then(lowering::one).or(program);
         wish.program = all.as_ref().map_or_else(Vec::new, program::to_cbpf);
         Ok(wish)
     }
 
-    /// A device that nobody shares: what an expression chooses of it, or all.
-    fn open_own(&self, params: &Params, path: &[NodeId]) -> Result<Instance, Why> {
-        if path.len() == 1 {
-            return filters::af_xdp::open(params, None).map_err(Why::Param);
-        }
-        let (queues, link_type) = filters::af_xdp::look_up(params).map_err(Why::Param)?;
-        let program = self.lowered(path, link_type)?.program;
-        let steer = Steer::new(queues, program.as_ref()).map_err(crate::devices::trouble)?;
-        let own = |fd: BorrowedFd<'_>| capture::writer::own(fd);
-        let chooses = driver::af_xdp::Program { program: own(steer.program())?, sockets: own(steer.sockets())? };
-        let left = Box::new(move || steer.counted().left());
-        filters::af_xdp::open(params, Some((chooses, ("left to the host", left)))).map_err(Why::Param)
-    }
-
-    /// A packet socket of this process's own: what an expression chooses, as its filter, or all.
-    fn open_packet_socket(&self, params: &Params, path: &[NodeId]) -> Result<Instance, Why> {
-        if path.len() == 1 {
-            return filters::af_packet::open(params, None).map_err(Why::Param);
-        }
-        let link_type = filters::af_packet::link_type(params).map_err(Why::Param)?;
-        let (incoming, outgoing) = filters::af_packet::ways(params);
-        let program = self.lowered(path, link_type)?.program.map(Arc::new);
-        let expression = kernel::Expression { incoming, outgoing, ..kernel::Expression::new(0, program) };
-        // Whoever may not load programs may still have the socket: the expression is asked above then.
-        let cannot = |error: kernel::tap::TapError| Trouble::new(TroubleKind::Cannot, error.to_string());
-        let sieve = Sieve::new(link_type == ETHERNET).map_err(cannot)?;
-        let filter = sieve.program(&[expression]).map_err(cannot)?;
-        let kept_out = Box::new(move || sieve.kept_out().packets);
-        filters::af_packet::open(params, Some((filter, ("kept out of the socket", kept_out)))).map_err(Why::Param)
-    }
-
-    /// The nodes of this space from which what comes from a device leaves it.
-    fn ends_of(&self, device: NodeId) -> usize {
-        let leaves = |id: &NodeId| {
-            self.edges.iter().any(|edge| edge.from == *id && !self.nodes.contains_key(&edge.to))
-                && self.paths(*id).iter().any(|path| path.first() == Some(&device))
-        };
-        self.nodes.keys().filter(|id| leaves(id)).count()
-    }
-
-    /// What leaves out packets that nobody behind the edges that leave this node can want.
-    fn narrow(&self, node: NodeId) -> Option<program::Program> {
-        let leaving = self.edges.iter().filter(|edge| edge.from == node && !self.nodes.contains_key(&edge.to));
-        let wanted: Option<Vec<Narrow>> = leaving.map(|edge| edge.narrow.clone()).collect();
-        program::narrow::program(&wanted?)
+    /// What is wanted of a device that nobody shares: what any of these passes; none for all.
+    fn of_own(
+        &self,
+        kind: &Kind,
+        params: &Params,
+        path: &[NodeId],
+        narrowed: bool,
+    ) -> Result<Option<Vec<Program>>, Trouble> {
+        // A device that is not there is not there: who opens it says so.
+        let link_type = filters::af_packet::link_type(params).unwrap_or(capture::ETHERNET);
+        let chosen = self.lowered(path, link_type)?.program;
+        let is_taken = lowering::takes_away(kind, params);
+        let last = path.last().filter(|_| narrowed || is_taken);
+        let wanted = last.and_then(|last| self.wanted(*last, is_taken, link_type));
+        Ok(lowering::both(chosen.as_ref(), wanted))
     }
 
     /// What people know a path by.
@@ -387,17 +354,33 @@ pub(crate) fn rest(mut live: LiveSpace, mut inlets: BTreeMap<NodeId, (String, In
     Rest { plan: rest, left }
 }
 
-/// The name of this space.
-pub(crate) const NAME: &str = "kernel";
+/// A device that nobody shares, taken away from the host: what any of these programs passes, or all.
+fn open_own(params: &Params, wanted: Option<&[Program]>) -> Result<Instance, Why> {
+    let Some(wanted) = wanted else { return filters::af_xdp::open(params, None).map_err(Why::Param) };
+    let (queues, _) = filters::af_xdp::look_up(params).map_err(Why::Param)?;
+    let steer = Steer::new(queues, Wanted::Any(&wanted.iter().collect::<Vec<_>>()));
+    let steer = steer.map_err(crate::devices::cannot_choose)?;
+    let own = |fd: BorrowedFd<'_>| capture::writer::own(fd);
+    let chooses = driver::af_xdp::Program { program: own(steer.program())?, sockets: own(steer.sockets())? };
+    let counting = steer.counting();
+    let left = Box::new(move || counting.counted().left);
+    filters::af_xdp::open(params, Some((chooses, ("left to the host", left)))).map_err(Why::Param)
+}
+
+/// A packet socket of this process's own: what any of these programs passes, as its filter, or all.
+fn open_packet_socket(params: &Params, wanted: Option<&[Program]>) -> Result<Instance, Why> {
+    let Some(wanted) = wanted else { return filters::af_packet::open(params, None).map_err(Why::Param) };
+    let link_type = filters::af_packet::link_type(params).map_err(Why::Param)?;
+    // Whoever may not load programs may still have the socket: the expressions are asked above then.
+    let sieve = lowering::sieve(wanted, params, link_type);
+    let (filter, sieve) = sieve.map_err(|error| Trouble::new(TroubleKind::Cannot, error.to_string()))?;
+    let kept_out = Box::new(move || sieve.kept_out().packets);
+    filters::af_packet::open(params, Some((filter, ("kept out of the socket", kept_out)))).map_err(Why::Param)
+}
 
 /// Is any of these one that takes one packet in so many?
 fn samples(filters: &[Before<'_>]) -> bool {
     filters.iter().any(|(kind, _)| matches!(kind.lower, Some(Lower::OneIn(_))))
-}
-
-/// Is it a device that a request has for itself?
-fn is_own(kind: &Kind) -> bool {
-    [filters::af_xdp::KIND.name, filters::af_packet::KIND.name].contains(&kind.name)
 }
 
 fn nothing_comes() -> Trouble {
@@ -409,11 +392,6 @@ fn nothing_comes() -> Trouble {
 pub(crate) fn hands_over(reads: &Reads, wish: &Wish) -> bool {
     let is_same = |other: &Wish| (&other.device, other.by) == (&wish.device, wish.by) && other.mode == wish.mode;
     matches!(reads, Reads::Packets(other, _) if is_same(other))
-}
-
-/// Does it give numbers of packets, and no packets?
-fn counts(kind: &Kind) -> bool {
-    matches!(kind.lower, Some(Lower::Counts))
 }
 
 /// Does a device's program decide on every packet that comes from it? Else says which are chosen by the reader.
@@ -452,11 +430,8 @@ impl Space for LiveSpace {
             };
         }
         if kind.is_source() {
-            let (wish, _) = filters::ethernet::wish(params).map_err(|error| error.message)?;
-            return match wish.mode {
-                capture::Mode::Tap => Ok(Offer { cost: 1 }),
-                capture::Mode::Consume => Err("it takes copies only".into()),
-            };
+            filters::ethernet::wish(params).map_err(|error| error.message)?;
+            return Ok(Offer { cost: 1 });
         }
         if !self.push_down {
             return Err("it was asked to stay out of the kernel".into());
@@ -485,8 +460,11 @@ impl Space for LiveSpace {
         }
     }
 
-    fn keeps_back(&self, before: &[Before<'_>]) -> bool {
-        self.push_down && !samples(before) && !before.iter().any(|(kind, _)| is_own(kind))
+    fn judge(&self, plan: &Plan) -> Verdict {
+        match self.push_down {
+            true => Judge::new(plan, self.devices.as_ref(), self.compiler.as_ref()).judge(),
+            false => Verdict::default(),
+        }
     }
 
     fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError> {
@@ -511,16 +489,13 @@ impl Space for LiveSpace {
         self.nodes.remove(&id);
     }
 
-    fn connect(&mut self, from: NodeId, edge: &Edge, to: &Node) -> Result<(), StepError> {
-        if to.space == SHARED {
+    fn connect(&mut self, from: NodeId, edge: &Edge, plan: &Plan) -> Result<(), StepError> {
+        if plan.nodes[edge.to.index()].space == SHARED {
             // Whoever runs it takes its packets from the kernel, too.
             return Ok(());
         }
-        let narrow = match &to.task {
-            Task::Filter { kind, params } if self.push_down => kind.narrow.and_then(|narrow| narrow(params)),
-            Task::Filter { .. } | Task::Choose(_) => None,
-        };
-        self.edges.push(Laid { from, to: edge.to, narrow });
+        let behind = self.push_down.then(|| Behind::of(plan, edge));
+        self.edges.push(Laid { from, to: edge.to, behind });
         Ok(())
     }
 
@@ -542,18 +517,12 @@ impl Space for LiveSpace {
         let paths = self.paths(id);
         let paths = if is_count { vec![paths] } else { paths.into_iter().map(|path| vec![path]).collect() };
         for paths in paths {
-            let own = paths.iter().find(|path| self.begins_with_own(path)).and_then(|path| path.first());
-            let opened = if own.is_some_and(|device| self.ends_of(*device) > 1) && !is_device {
-                // It is taken once, so that nobody can say that the rest is the host's.
-                Err(refused("others have to do with what it rejects"))
-            } else {
-                self.open(paths).map_err(|why| match why {
-                    // A selector that cannot run here may run one space higher; a device that is not there is not there.
-                    Why::Trouble(trouble) if trouble.kind == TroubleKind::Cannot && !is_device => refused(trouble.text),
-                    Why::Trouble(trouble) => StepError { refused: false, error: filters::ethernet::refusal(trouble) },
-                    Why::Param(error) => StepError { refused: false, error },
-                })
-            };
+            let opened = self.open(paths).map_err(|why| match why {
+                // A selector that cannot run here may run one space higher; a device that is not there is not there.
+                Why::Trouble(trouble) if trouble.kind == TroubleKind::Cannot && !is_device => refused(trouble.text),
+                Why::Trouble(trouble) => StepError { refused: false, error: filters::ethernet::refusal(trouble) },
+                Why::Param(error) => StepError { refused: false, error },
+            });
             match opened {
                 Ok(reading) => self.opened.entry(id).or_default().push(reading),
                 Err(error) => {

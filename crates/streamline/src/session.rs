@@ -1,6 +1,7 @@
 //! From a request's text to a running data path, in one process.
 
 use crate::app_space::{AppSpace, Taken};
+use crate::compiled::Compiled;
 use crate::devices::Place;
 use crate::devices::auto::AutoDevices;
 use crate::live_space::{LiveSpace, Reads, RunningSource, hands_over, rest};
@@ -106,7 +107,13 @@ impl Session {
         let schemas: Arc<[&'static Schema]> = registry.kinds().iter().filter_map(|kind| kind.schema).collect();
         let auto = Arc::new(AutoDevices::new(Place::default()));
         let devices = Arc::<AutoDevices>::clone(&auto);
-        let env = Env { input: Types::NONE, stdout, compiler: Arc::new(libpcap::Lazy::new()), devices, schemas };
+        let env = Env {
+            input: Types::NONE,
+            stdout,
+            compiler: Arc::new(Compiled::new(libpcap::Lazy::new())),
+            devices,
+            schemas,
+        };
         Session { registry, env, devices: auto, push_down: true, share: false, sharer: None }
     }
 

@@ -5,7 +5,7 @@ use driver::af_packet::{self, Direction};
 use driver::af_xdp::{Device, Options, Place, Program};
 use driver::link::XdpMode;
 use driver::{Receive, Turn};
-use kernel::Steer;
+use kernel::{Steer, Wanted};
 use program::cbpf::Instruction;
 use std::time::{Duration, Instant};
 use testkit::network::{Pair, may_make_networks};
@@ -49,12 +49,12 @@ fn what_is_wanted_is_taken_and_the_rest_is_the_hosts_while_programs_are_exchange
     for (place, mode) in [(Place::Native, XdpMode::Native), (Place::Generic, XdpMode::Generic)] {
         let pair = Pair::new();
         let namespace = pair.near.namespace.clone();
-        let steers = namespace.enter(|| Steer::new(1, Some(&rest(0))));
+        let steers = namespace.enter(|| Steer::new(1, Wanted::Any(&[&rest(0)])));
         let first = match steers.unwrap() {
             Ok(steer) => steer,
             Err(error) => return println!("skipped: {error}"),
         };
-        let second = first.with(Some(&rest(1))).unwrap();
+        let second = first.with(Wanted::Any(&[&rest(1)])).unwrap();
         let (program, sockets) = (first.program().try_clone_to_owned(), first.sockets().try_clone_to_owned());
         let program = Some(Program { program: program.unwrap(), sockets: sockets.unwrap() });
         let options = af_packet::Options { direction: Direction::In, ..af_packet::Options::default() };
@@ -82,7 +82,7 @@ fn what_is_wanted_is_taken_and_the_rest_is_the_hosts_while_programs_are_exchange
             receive(&mut host, &mut left);
         }
         let counted = first.counted();
-        assert_eq!((counted.wanted, counted.left()), (taken.len() as u64, left.len() as u64), "{mode:?}");
+        assert_eq!((counted.wanted, counted.left), (taken.len() as u64, left.len() as u64), "{mode:?}");
         assert!(taken.iter().all(|number| number % 4 < 2), "either wanted all that were taken");
         assert!((0..FRAMES).filter(|number| number % 4 > 1).all(|number| left.binary_search(&number).is_ok()));
         let mut all = [taken.clone(), left].concat();

@@ -1,7 +1,7 @@
 //! A second space, which refuses or fails at any chosen step, and knows what was left behind in it.
 
-use control::{Before, Offer, Space, StepError};
-use engine::{Edge, Node, NodeId};
+use control::{Before, Offer, Space, StepError, Verdict};
+use engine::{Edge, Node, NodeId, Plan};
 use filter::{Kind, ParamError, Params, Spaces};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -13,6 +13,8 @@ pub struct Wishes {
     pub offers_nothing: bool,
     /// Refuses this kind when asked to prepare it, though it had offered to run it.
     pub refuses: Option<&'static str>,
+    /// Will not run this kind, once it sees the whole plan.
+    pub judges_against: Option<&'static str>,
     /// Fails at this step, counted from 0 over all its steps.
     pub fails_at: Option<usize>,
 }
@@ -100,6 +102,17 @@ impl Space for FussySpace {
         Ok(Offer { cost: self.cost })
     }
 
+    fn judge(&self, plan: &Plan) -> Verdict {
+        let nodes = || plan.nodes.iter().enumerate().map(|(index, node)| (NodeId(index as u32), node));
+        let is_it = |node: &Node| node.label.split(' ').next() == self.wishes.judges_against;
+        let (here, elsewhere): (Vec<_>, Vec<_>) =
+            nodes().filter(|(_, node)| is_it(node)).partition(|(_, node)| node.space == self.name);
+        let say = |nodes: Vec<(NodeId, &Node)>, what: &str| -> Vec<(NodeId, String)> {
+            nodes.into_iter().map(|(id, node)| (id, format!("{} {what} {}", self.name, node.label))).collect()
+        };
+        Verdict { refused: say(here, "judges against"), notes: say(elsewhere, "prepares") }
+    }
+
     fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError> {
         let kind = node.label.split(' ').next().unwrap_or_default();
         if self.wishes.refuses == Some(kind) {
@@ -125,7 +138,7 @@ impl Space for FussySpace {
         });
     }
 
-    fn connect(&mut self, from: NodeId, edge: &Edge, _to: &Node) -> Result<(), StepError> {
+    fn connect(&mut self, from: NodeId, edge: &Edge, _plan: &Plan) -> Result<(), StepError> {
         let to = edge.to;
         self.step(format!("connect {} {}", from.0, to.0), |contents| contents.connected.push((from, to)))
     }

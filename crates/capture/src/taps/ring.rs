@@ -111,6 +111,11 @@ impl Ring {
         self.readers.iter().map(|reader| reader.expression.clone()).chain(self.standing.map(all)).collect()
     }
 
+    /// Does somebody want every packet?
+    pub(super) fn takes_all(&self) -> bool {
+        self.standing.is_some() || self.readers.iter().any(|reader| reader.expression.program.is_none())
+    }
+
     /// Takes every packet from now on; all or nothing.
     pub(super) fn keep(&mut self) -> Result<(), Trouble> {
         if self.standing.is_some() {

@@ -44,6 +44,7 @@ What is not a network interface (files, `any`, USB ...) stays libpcap's. Variabl
   LD_PRELOAD                  libstreamline_pcap.so, which is all that `streamline pcap` does
   STREAMLINE_PCAP             plain names that are taken over: all, or eth0,eth1; off switches everything off
   STREAMLINE_DAEMON           socket of the daemon
+  STREAMLINE_SHARE            yes: requests join what runs for other requests of this user (`run --share`)
   STREAMLINE_PCAP_FD          yes or no: do programs get a file descriptor to select on? no makes dumpcap cheaper
   STREAMLINE_PCAP_LIBRARY     where libstreamline_pcap.so is, if not beside the program `streamline`
   STREAMLINE_PCAP_REAL        where libpcap is, if not where the system has it";

@@ -7,13 +7,18 @@ use kernel::code::{Code, Register};
 use kernel::sys::{self, Hook, Link};
 use rustix::process::Signal;
 use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use testkit::network::{Pair, may_make_networks};
+use testkit::network::{End, Pair, may_make_networks};
 
 const POLICY: &str = "[[allow]]\nusers = [\"65534\"]\ndevices = [\"near\"]\nmodes = [\"tap\", \"consume\"]\n";
+
+/// Who may take, in a group of its own.
+const NOBODY: u32 = 65534;
 
 /// What the host's own stack receives.
 struct Host(Receiver);
@@ -43,10 +48,32 @@ impl Host {
     }
 }
 
+fn as_nobody(net: &Net, request: &str) -> Command {
+    let mut command = net.request(request);
+    command.uid(NOBODY).gid(NOBODY);
+    command
+}
+
+/// The ring of what is taken away, by the daemon's word.
+fn taking(state: &Value) -> Option<&Value> {
+    let is_taking = |ring: &&Value| ring["how"].as_str().is_some_and(|how| how.contains("AF_XDP"));
+    state["rings"].as_array().unwrap().iter().find(is_taking)
+}
+
+/// What its readers have been found to want, in order.
+fn matched(net: &Net) -> Vec<u64> {
+    let state = net.state();
+    let readers = taking(&state).map(|ring| ring["readers"].as_array().unwrap().clone()).unwrap_or_default();
+    readers.iter().map(|reader| reader["matched"].as_u64().unwrap()).collect()
+}
+
+fn is_of_port(frame: &[u8], port: u16) -> bool {
+    frame[12] == 8 && frame[36..38] == port.to_be_bytes()
+}
+
 /// Packets taken away, by the daemon's word.
 fn taken(state: &Value) -> u64 {
-    let is_taking = |ring: &&Value| ring["how"].as_str().is_some_and(|how| how.contains("AF_XDP"));
-    state["rings"].as_array().unwrap().iter().find(is_taking).map_or(0, |ring| ring["seen"].as_u64().unwrap())
+    taking(state).map_or(0, |ring| ring["seen"].as_u64().unwrap())
 }
 
 #[test]
@@ -55,11 +82,7 @@ fn what_is_taken_comes_to_the_reader_alone_and_to_the_host_when_it_is_gone() {
         return;
     }
     let net = Net::new(Some(POLICY));
-    let as_nobody = |request: &str| {
-        let mut command = net.request(request);
-        command.uid(65534).gid(65534);
-        command
-    };
+    let as_nobody = |request: &str| as_nobody(&net, request);
     let mut host = Host::new(&net.pair);
     let mut sender = net.pair.far.sender();
     let frames = traffic(2000);
@@ -70,8 +93,8 @@ fn what_is_taken_comes_to_the_reader_alone_and_to_the_host_when_it_is_gone() {
             Running(Some(as_nobody("ethernet D mode=consume | save taken.pcap overwrite=yes").spawn().unwrap()));
         until("it reads", || net.readers() == 1);
         let attached = net.pair.near.link().xdp.expect("its program is there").program;
-        // One takes; who wants to take as well, and who had his program there, hear why not.
-        let second = as_nobody("ethernet D mode=consume | count").output().unwrap();
+        // Who may not see what this one sees hears why not.
+        let second = net.request("ethernet D mode=consume | count").output().unwrap();
         let said = String::from_utf8_lossy(&second.stderr).into_owned();
         assert!(!second.status.success() && said.contains("taken away by another reader already"), "{said}");
         assert_eq!(net.pair.near.link().xdp.unwrap().program, attached);
@@ -217,4 +240,213 @@ fn a_program_of_somebody_elses_stays_and_is_named() {
     let taker = Running(Some(net.request("ethernet D mode=consume | count").spawn().unwrap()));
     until("it reads", || net.readers() == 1);
     succeeded(&taker.interrupt());
+}
+
+#[test]
+fn what_no_expression_wants_stays_the_hosts_and_readers_of_one_group_take_together() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(Some(POLICY));
+    let mut host = Host::new(&net.pair);
+    let mut sender = net.pair.far.sender();
+    let frames = traffic(300);
+    let of = |ports: &[u16]| -> Vec<Vec<u8>> {
+        let wanted = |frame: &&Vec<u8>| ports.iter().any(|port| is_of_port(frame, *port));
+        frames.iter().filter(wanted).cloned().collect()
+    };
+    let last = datagram(1, 9999, 80);
+    // Sends all, and gives what came to the host.
+    let mut send = || {
+        frames.iter().chain([&last]).for_each(|frame| sender.send(frame).unwrap());
+        host.until(&last)
+    };
+    let left = |ports: &[u16]| -> Vec<Vec<u8>> {
+        let wanted = of(ports);
+        frames.iter().filter(|frame| !wanted.contains(frame)).chain([&last]).cloned().collect()
+    };
+    assert_eq!(send().len(), 301);
+    let first = "ethernet D mode=consume | { bpf \"udp port 53\" | save dns.pcap + bpf \"udp port 80\" | count }";
+    let first = Running(Some(as_nobody(&net, first).spawn().unwrap()));
+    until("both of its branches read", || matched(&net).len() == 2);
+    let attached = net.pair.near.link().xdp.expect("its program is there").program;
+    assert!(send() == left(&[53, 80]));
+    until("what they want came", || matched(&net) == [80, 80]);
+    // Another joins, and wants some of the same.
+    let second = "ethernet D mode=consume | bpf \"udp port 4789 or udp port 80\" | sample 2 | save more.pcap";
+    let second = Running(Some(as_nobody(&net, second).spawn().unwrap()));
+    until("it reads", || matched(&net).len() == 3);
+    assert_ne!(net.pair.near.link().xdp.unwrap().program, attached, "the program is another");
+    // Who copies hears that a part of it does not come.
+    let tap = Running(Some(as_nobody(&net, "ethernet D direction=in | count").spawn().unwrap()));
+    until("it copies", || net.readers() == 4);
+    assert!(send() == left(&[53, 80, 4789]));
+    until("what they want came", || matched(&net) == [160, 160, 80]);
+    let counted = |net: &Net| {
+        let state = net.state();
+        let ring = taking(&state).unwrap();
+        ["seen", "written"]
+            .map(|what| ring[what].as_u64().unwrap())
+            .map(Some)
+            .into_iter()
+            .chain([ring["statistics"]["host.left"].as_u64(), ring["statistics"]["receiver.given"].as_u64()])
+            .collect::<Option<Vec<u64>>>()
+    };
+    // Of 602 that it was shown, 160 and 240 were wanted; those that were only counted, and the half, were not written.
+    until("the books are open", || counted(&net) == Some(vec![602, 80 + 160, 141 + 61, 400]));
+    let output = tap.interrupt();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("a part of what `near` receives is taken away"), "{said}");
+    succeeded(&second.interrupt());
+    until("it is gone", || matched(&net).len() == 2);
+    // What it alone wanted is the host's again.
+    assert!(send() == left(&[53, 80]));
+    until("what the others want came", || matched(&net) == [240, 240]);
+    let output = first.interrupt();
+    let report = succeeded(&output);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("\"blocks\":240"), "{report}");
+    assert!([0, 2].iter().all(|at| report["filters"][at]["space"] == "kernel"), "{report}");
+    let got = |file: &str| packets(&net.path(file)).into_iter().map(|(_, bytes)| bytes).collect::<Vec<_>>();
+    assert!(got("dns.pcap") == [of(&[53]), of(&[53]), of(&[53])].concat(), "{} of 240", got("dns.pcap").len());
+    assert!(got("more.pcap").iter().eq(of(&[80, 4789]).iter().step_by(2)), "{} of 80", got("more.pcap").len());
+    until("its program is gone", || net.pair.near.link().xdp.is_none());
+    assert_eq!(send().len(), 301);
+}
+
+#[test]
+fn who_takes_may_be_replaced_by_one_who_takes_something_else() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(Some(POLICY));
+    let mut host = Host::new(&net.pair);
+    let mut sender = net.pair.far.sender();
+    let frames = traffic(300);
+    let last = datagram(1, 9999, 80);
+    let mut send = || {
+        frames.iter().chain([&last]).for_each(|frame| sender.send(frame).unwrap());
+        host.until(&last).len()
+    };
+    let taker = net.read(&["ethernet D mode=consume | bpf \"udp port 53\" | save 53.pcap"]).remove(0);
+    let process = taker.0.as_ref().unwrap().id();
+    until("it can be asked", || {
+        net.state()["requests"].as_array().unwrap().iter().any(|request| request["process"] == process)
+    });
+    assert_eq!(send(), 221);
+    until("what it wants came", || matched(&net) == [80]);
+    let mut replace = Command::new(PROGRAM);
+    replace.args([
+        "replace",
+        &format!("p{process}"),
+        "ethernet near mode=consume | bpf \"udp port 80\" | save 80.pcap",
+    ]);
+    let output = replace.arg("--daemon").arg(net.socket()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    until("one is left", || net.readers() == 1);
+    assert_eq!(send(), 221);
+    until("what it wants came", || matched(&net).last() == Some(&80));
+    succeeded(&taker.interrupt());
+    for port in [53, 80] {
+        let got: Vec<Vec<u8>> =
+            packets(&net.path(&format!("{port}.pcap"))).into_iter().map(|(_, bytes)| bytes).collect();
+        assert!(got.iter().eq(frames.iter().filter(|frame| is_of_port(frame, port))), "{port}: {} of 80", got.len());
+    }
+}
+
+/// Gives a device an address, and lets it look for its neighbours; whether it could.
+fn addressed(end: &End, address: &str) -> bool {
+    let ip = |arguments: &[&str]| Command::new("ip").args(arguments).status().is_ok_and(|status| status.success());
+    let work = || {
+        ip(&["link", "set", "dev", &end.name, "arp", "on"])
+            && ip(&["address", "add", &format!("{address}/24"), "dev", &end.name])
+    };
+    end.namespace.enter(work).unwrap()
+}
+
+#[test]
+fn connections_of_the_host_go_on_while_a_port_is_taken_away() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(Some(POLICY));
+    let (near, far) = (&net.pair.near, &net.pair.far);
+    if !addressed(near, "10.9.0.1") || !addressed(far, "10.9.0.2") {
+        return println!("skipped: `ip` gives no addresses");
+    }
+    let (near_ip, far_ip) = ("10.9.0.1", "10.9.0.2");
+    let listener = near.namespace.enter(|| TcpListener::bind((near_ip, 7777)).unwrap()).unwrap();
+    let mut client = far.namespace.enter(|| TcpStream::connect((near_ip, 7777)).unwrap()).unwrap();
+    let mut server = listener.accept().unwrap().0;
+    let [taken, kept] = [53, 5353].map(|port| {
+        let socket = near.namespace.enter(|| UdpSocket::bind((near_ip, port)).unwrap()).unwrap();
+        socket.set_read_timeout(Some(LONG)).unwrap();
+        socket
+    });
+    let from = far.namespace.enter(|| UdpSocket::bind((far_ip, 4000)).unwrap()).unwrap();
+    let mut number = 0u32;
+    // A byte there and back, and a datagram to each port; which of them the host gets is seen by what comes after.
+    let mut talk = || {
+        for stream in [&client, &server] {
+            stream.set_read_timeout(Some(LONG)).unwrap();
+        }
+        for _ in 0..20 {
+            number += 1;
+            from.send_to(&number.to_be_bytes(), (near_ip, 53)).unwrap();
+            from.send_to(&number.to_be_bytes(), (near_ip, 5353)).unwrap();
+            let mut byte = [0];
+            client.write_all(&[7]).unwrap();
+            server.read_exact(&mut byte).unwrap();
+            server.write_all(&byte).unwrap();
+            client.read_exact(&mut byte).unwrap();
+            let mut bytes = [0; 8];
+            assert_eq!(kept.recv(&mut bytes).unwrap(), 4);
+            assert_eq!(bytes[..4], number.to_be_bytes());
+        }
+    };
+    let came = |socket: &UdpSocket| {
+        socket.set_nonblocking(true).unwrap();
+        std::iter::from_fn(|| socket.recv(&mut [0; 8]).ok()).count()
+    };
+    talk();
+    assert_eq!(came(&taken), 20);
+    for through_daemon in [true, false] {
+        // The last is said, and then all before it are there.
+        let said = "bpf \"udp[8:4] = 0xffffffff\" | head 1 | inspect";
+        let request =
+            format!("ethernet D mode=consume | bpf \"udp port 53\" | {{ save taken.pcap overwrite=yes + {said} }}");
+        let mut taker = match through_daemon {
+            true => Running(Some(net.request(&request).spawn().unwrap())),
+            false => {
+                let mut command = Command::new(PROGRAM);
+                command.args(["run", "--local", "--stats", "json", &request.replace('D', net.device())]);
+                net.there(command)
+            }
+        };
+        until("its program is there", || near.link().xdp.is_some());
+        until("it takes", || {
+            from.send_to(&[0; 4], (near_ip, 53)).unwrap();
+            std::thread::sleep(Duration::from_millis(5));
+            came(&taken) == 0
+        });
+        talk();
+        assert_eq!(came(&taken), 0, "through a daemon: {through_daemon}");
+        // Its number is above the link, IP and UDP.
+        let numbers = || -> Vec<u32> {
+            let frames = packets(&net.path("taken.pcap")).into_iter().map(|(_, bytes)| bytes);
+            frames
+                .map(|frame| u32::from_be_bytes(frame[42..46].try_into().unwrap()))
+                .filter(|at| ![0, u32::MAX].contains(at))
+                .collect()
+        };
+        from.send_to(&[0xff; 4], (near_ip, 53)).unwrap();
+        let mut lines = BufReader::new(taker.0.as_mut().unwrap().stdout.take().unwrap()).lines();
+        let line = std::thread::spawn(move || lines.next());
+        until("all were taken", || line.is_finished());
+        succeeded(&taker.interrupt());
+        let numbers = numbers();
+        assert_eq!(numbers.len(), 20, "through a daemon: {through_daemon}: {numbers:?}");
+        until("its program is gone", || near.link().xdp.is_none());
+    }
+    talk();
+    assert_eq!(came(&taken), 20);
 }

@@ -209,6 +209,50 @@ fn a_device_of_ones_own_is_left_what_an_expression_does_not_want() {
 }
 
 #[test]
+fn of_a_device_of_ones_own_comes_what_any_branch_wants() {
+    if !may_make_networks() {
+        return;
+    }
+    let (pair, folder) = (Pair::new(), tempfile::tempdir().unwrap());
+    let mut far = pair.far.sender();
+    for (source, word) in [
+        ("af_packet near", "kept out of the socket"),
+        ("af_xdp near", "left to the host"),
+        ("af_xdp near place=generic", "left to the host"),
+    ] {
+        let save = |port: u16| format!("bpf \"udp port {port}\" | save {port}.pcap overwrite=yes");
+        // One says that it has begun, one that all has come: of that the whole chain is asked for.
+        let begins = "bpf \"udp port 53\" | head 1 | inspect";
+        let last = "bpf \"udp\" | bpf \"port 9999\" | head 1 | inspect";
+        let request = format!("{source} | {{ {} + {} + {begins} + {last} }}", save(53), save(80));
+        let mut command = Command::new(PROGRAM);
+        command.args(["run", "--local", "--stats", "json", &request]).current_dir(folder.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut reader = Running(Some(pair.near.namespace.enter(move || command.spawn().unwrap()).unwrap()));
+        let lines = BufReader::new(reader.0.as_mut().unwrap().stdout.take().unwrap()).lines();
+        let (said, hears) = channel();
+        std::thread::spawn(move || lines.for_each(|line| drop(said.send(line))));
+        until("it hears what it wants", || {
+            far.send(&datagram(u32::MAX, 53, 60)).unwrap();
+            hears.recv_timeout(Duration::from_millis(20)).is_ok()
+        });
+        let frames = traffic(300);
+        frames.iter().chain([&datagram(1, 9999, 60)]).for_each(|frame| far.send(frame).unwrap());
+        assert!(hears.recv_timeout(LONG).unwrap().unwrap().contains("9999"), "{source}");
+        let report = succeeded(&reader.interrupt());
+        let source_of = &report["filters"][0];
+        assert_eq!((&source_of["space"], &source_of["events"][word]), (&json!("kernel"), &json!(140)), "{report}");
+        for port in [53u16, 80] {
+            let got: Vec<Vec<u8>> =
+                packets(&folder.path().join(format!("{port}.pcap"))).into_iter().map(|(_, bytes)| bytes).collect();
+            let got = got.iter().filter(|frame| frame[42..46] != [0xff; 4]);
+            let wanted = frames.iter().filter(|frame| frame[12] == 8 && frame[36..38] == port.to_be_bytes());
+            assert!(got.clone().eq(wanted), "{source}, {port}: {} of 80", got.count());
+        }
+    }
+}
+
+#[test]
 fn a_packet_socket_of_ones_own_lets_in_what_an_expression_wants() {
     if !may_make_networks() {
         return;
@@ -283,8 +327,26 @@ fn what_cannot_be_counted_in_the_kernel_is_counted_above() {
     assert!(line(&own, "bpf").contains("kernel  lowest space"), "{own}");
     assert!(!line(&own, "tcp  ").contains("stays in the kernel"), "{own}");
     let own = explained("af_packet v1 | bpf \"tcp\" | drop");
-    assert!(line(&own, "bpf").contains("kernel  lowest space"), "{own}");
+    // Who may load no programs has the socket without any.
+    let place = if kernel::Sieve::new(true).is_ok() { "kernel  lowest space" } else { "app     lowest space" };
+    assert!(line(&own, "bpf").contains(place), "{own}");
     check("af_xdp v1 | bpf \"tcp\" | count", "count", "only chooses what is taken");
+    for source in ["af_xdp v1", "ethernet v1 mode=consume"] {
+        let taken = explained(&format!("{source} | {{ tcp | drop + bpf \"ip6 protochain 6\" | drop }}"));
+        assert!(!taken.contains("for sure"), "{taken}");
+        let taken = explained(&format!("{source} | bpf \"ip6 protochain 6\" | drop"));
+        assert!(line(&taken, "bpf").contains("what it cannot want for sure is left to the host"), "{taken}");
+    }
+    let branches = explained("af_xdp v1 | { bpf \"tcp\" | drop + bpf \"udp\" and port 53 | drop }");
+    for filter in ["bpf tcp", "bpf udp"] {
+        assert!(line(&branches, filter).contains("what no branch can want for sure is left to the host"), "{branches}");
+    }
+    let branches = explained("ethernet v1 | { tcp | drop + inspect }");
+    assert!(!branches.contains("for sure"), "whoever looks at everything wants everything: {branches}");
+    check("ethernet v1 by=socket | bpf \"ip6 protochain 6\" | drop", "bpf", "follows a chain of headers");
+    check("ethernet v1 | bpf \"nonsense\" | drop", "bpf", "kernel: ");
+    let ports: Vec<String> = (0..400).map(|port| format!("port {port}")).collect();
+    check(&format!("ethernet v1 | bpf \"{}\" | drop", ports.join(" or ")), "bpf", "instructions; at most 16384");
     check("af_xdp v1 | sample 3 | drop", "sample", "only chooses what is taken");
     check("ethernet v1@0/4 | count", "count", "chosen by the reader");
     check("ethernet v1 last=3s | bpf \"tcp\" | count", "count", "looked at by the reader");

@@ -2,7 +2,7 @@
 //!
 //! - `net` — what they share; `requests` — `streamline run` with a daemon; `lowered` — what of it runs in the kernel;
 //!   `devices` — devices that a request opens by itself; `consume` — the same, taking packets away; `shared` — `run --share`;
-//!   `programs` — `streamline pcap`; `watching`, `replacing` — `streamline watch` and `replace`.
+//!   `told` — `explain` and `run` say the same; `programs` — `streamline pcap`; `watching`, `replacing` — `streamline watch` and `replace`.
 
 mod consume;
 mod devices;
@@ -12,4 +12,5 @@ mod programs;
 mod replacing;
 mod requests;
 mod shared;
+mod told;
 mod watching;

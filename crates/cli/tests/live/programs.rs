@@ -19,7 +19,7 @@ pub(crate) fn installed(program: &str) -> Option<PathBuf> {
 }
 
 /// `streamline pcap` for a program.
-fn ours(daemon: Option<&Path>, program: &Path) -> Command {
+pub(crate) fn ours(daemon: Option<&Path>, program: &Path) -> Command {
     let mut command = Command::new(PROGRAM);
     command.env("STREAMLINE_PCAP_LIBRARY", library::pcap()).arg("pcap");
     if let Some(socket) = daemon {

@@ -1,6 +1,7 @@
 //! Requests that begin alike and share what parses packets: each gives what it gives by itself, and what they share runs once.
 
 use crate::net::*;
+use crate::programs::{installed, ours};
 use buffer::pipe::OpenOptions;
 use buffer::ring::OnFull;
 use rustix::process::{Pid, Signal, kill_process};
@@ -8,7 +9,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use streamline::shared::client::Client;
 use streamline::shared::protocol::{PROTOCOL, PrefixState, Question};
 use testkit::network::may_make_networks;
@@ -563,4 +564,44 @@ fn a_user_without_rights_shares_with_itself_alone() {
         succeeded(&output);
         assert!(count_of(&output) > 0);
     }
+}
+
+#[test]
+fn requests_read_as_devices_join_what_runs_where_they_are_told_to() {
+    if !may_make_networks() {
+        return;
+    }
+    let Some(tcpdump) = installed("tcpdump") else { return };
+    let net = Net::new(None);
+    let first = start(&net, &["ethernet D | http | count"]).remove(0);
+    let prefix = "ethernet D | tcp | http".to_string();
+    let read_by = || shared(&net).get(&prefix).map_or(0, |(_, readers)| *readers);
+    assert_eq!(read_by(), 1);
+    let datagrams: Vec<_> = (0..50).map(|number| datagram(number, 53, 80)).collect();
+    for (said, readers) in [(Some("1"), 2), (Some("no"), 1), (None, 1)] {
+        let mut command = ours(Some(&net.socket()), &tcpdump);
+        let request =
+            "sl:ethernet D name=all | http | count | json file=NAME.json overwrite=yes; @all | bpf \"udp port 53\"";
+        let name = said.unwrap_or("unsaid");
+        command.args(["-U", "-i", &request.replace('D', net.device()).replace("NAME", name)]);
+        command.args(["-w", &format!("{name}.pcap")]).args(["-Z", "root"]).env_remove("STREAMLINE_SHARE");
+        command.envs(said.map(|said| ("STREAMLINE_SHARE", said)));
+        command.current_dir(net.path(".")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let before = net.readers();
+        let program = Running(Some(command.spawn().unwrap()));
+        // Its frames, and what it parses where it does that itself, are readers of the device.
+        until("it reads", || net.readers() == before + 3 - readers && net.path(&format!("{name}.pcap")).exists());
+        assert_eq!(read_by(), readers, "{name}");
+        send_all(&net, &[datagrams.clone(), frames("web.pcap")].concat());
+        let written = || packets(&net.path(&format!("{name}.pcap"))).into_iter().map(|(_, bytes)| bytes);
+        until("its frames came", || written().count() >= 50);
+        let output = program.interrupt();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(written().eq(datagrams.iter().cloned()), "{name}");
+        until("it is gone", || net.readers() == before);
+        let counted: Value =
+            serde_json::from_slice(&std::fs::read(net.path(&format!("{name}.json"))).unwrap()).unwrap();
+        assert!(counted["blocks"].as_u64() > Some(0), "{name}: {counted}");
+    }
+    succeeded(&first.interrupt());
 }

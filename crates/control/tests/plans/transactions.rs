@@ -56,6 +56,21 @@ fn a_space_that_refuses_is_left_out_and_those_above_follow() {
 }
 
 #[test]
+fn what_a_space_judges_against_is_placed_above_before_anything_is_opened() {
+    let (mut all, contents) = spaces(Wishes { judges_against: Some("port"), ..Wishes::default() });
+    let placed = designed(REQUEST, &all);
+    let of = |design: &Design| -> Vec<(String, String)> {
+        design.plan.nodes.iter().map(|node| (node.label.clone(), node.space.clone())).collect()
+    };
+    assert_eq!((placed.plan.nodes[0].space.as_str(), placed.plan.nodes[1].space.as_str()), ("daemon", "app"));
+    assert!(placed.sites[1].why.contains("daemon: daemon judges against port"), "{}", placed.sites[1].why);
+    assert_eq!(placed.sites[1].notes, ["daemon prepares port"]);
+    assert!(contents.iter().all(|space| space.lock().unwrap().is_empty()));
+    let before = of(&placed);
+    assert_eq!(of(&carry_out(placed, &mut all).unwrap()), before, "it runs where it was said to run");
+}
+
+#[test]
 fn sinks_are_active_before_sources() {
     let (mut all, contents) = spaces(Wishes::default());
     let design = designed("pcap x | port | files out", &all);

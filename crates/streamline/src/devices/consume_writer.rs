@@ -1,19 +1,29 @@
 //! A device's ring of packets that are taken away from the host: by AF_XDP sockets, and from their memory copied into the
 //! ring by a thread for each of the device's queues.
 //!
+//! What none of the readers' expressions wants stays the host's: the device's program asks them all ([`kernel::Steer`]), and is
+//! exchanged when readers come, go or ask for something else. Above they are asked one by one, for whom a packet is. What was
+//! taken for a reader that went meanwhile is nobody's.
+//!
 //! The sockets' memory itself is not handed out, for whoever holds it holds the device: chunks that a reader does not give
 //! back are missing where packets arrive, and a reader from whom they were taken by force could not find out that what it
 //! looks at has been written anew, for the kernel does not say beforehand what it will write. ARCHITECTURE.md has more.
 
+use super::kernel_writer::cannot_choose;
 use super::opener::trouble;
+use buffer::live::memory::Count;
 use capture::copying::{self, Copied, Copier, Copying};
-use capture::{Device, ETHERNET, Trouble};
+use capture::writer::own;
+use capture::{Device, ETHERNET, Expression, Trouble};
 use driver::af_packet::PacketSocket;
 use driver::af_xdp::{self, Queue};
 use driver::device::Device as DriverDevice;
 use driver::link::XdpMode;
 use driver::namespace::Namespace;
 use driver::{Receive, ReceiveStatistics, Turn};
+use kernel::steer::{Counting, Steered};
+use kernel::{Steer, Wanted};
+use program::Program;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -36,6 +46,17 @@ pub(crate) struct ConsumeWriter {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     promiscuous: Option<PacketSocket>,
+    /// Where the program is; its sockets are the threads'.
+    attached: af_xdp::Device,
+    chooses: Chooses,
+}
+
+/// Who chooses what is taken.
+enum Chooses {
+    /// This program, what any of these wants; all, where it is not said.
+    Program(Steer, Option<Vec<Arc<Program>>>),
+    /// Nobody: everything is taken, for this kernel runs no such program.
+    Nobody(Trouble),
 }
 
 #[derive(Default)]
@@ -55,7 +76,12 @@ impl ConsumeWriter {
     ) -> Result<Copied<ConsumeWriter>, Trouble> {
         let link = &device.link;
         let (ring, copying) = copying::ring(&link.name, ring_bytes)?;
-        let opened = open(namespace, &link.name, link.mtu).map_err(trouble)?;
+        // Nobody wants anything yet.
+        let chooses = match Steer::new(link.receive_queues, Wanted::Any(&[])) {
+            Ok(steer) => Chooses::Program(steer, Some(Vec::new())),
+            Err(error) => Chooses::Nobody(cannot_choose(error)),
+        };
+        let mut opened = open(namespace, &link.name, link.mtu, &chooses)?;
         let place = if opened.mode == XdpMode::Native { "in the driver" } else { "behind the driver" };
         let copied = if opened.queues.iter().all(|queue| queue.zero_copy) { "" } else { " and copied twice" };
         let how = format!("taken away from the host {place}{copied} (AF_XDP)");
@@ -63,11 +89,18 @@ impl ConsumeWriter {
         let shared = Arc::<Shared>::default();
         let statistics = vec![ReceiveStatistics::default(); opened.queues.len()];
         *shared.statistics.lock().unwrap_or_else(PoisonError::into_inner) = statistics;
+        let queues = std::mem::take(&mut opened.queues);
         // From here on dropping it ends the threads that were started.
-        let mut writer = ConsumeWriter { device, shared, threads: Vec::new(), promiscuous: None };
+        let mut writer =
+            ConsumeWriter { device, shared, threads: Vec::new(), promiscuous: None, attached: opened, chooses };
         let copying = Arc::new(Mutex::new(copying));
-        for (place, queue) in opened.queues.into_iter().enumerate() {
-            writer.start(place, queue, link_type == ETHERNET, Arc::clone(&copying))?;
+        for (place, queue) in queues.into_iter().enumerate() {
+            // One of them keeps the program's books.
+            let counting = match &writer.chooses {
+                Chooses::Program(steer, _) if place == 0 => Some(steer.counting()),
+                _ => None,
+            };
+            writer.start(place, queue, link_type == ETHERNET, Arc::clone(&copying), counting)?;
         }
         Ok(Copied::new(writer, ring))
     }
@@ -78,23 +111,31 @@ impl ConsumeWriter {
         queue: Queue,
         ethernet: bool,
         copying: Arc<Mutex<Copying>>,
+        counting: Option<Counting>,
     ) -> Result<(), Trouble> {
         let shared = Arc::clone(&self.shared);
         let started = std::thread::Builder::new()
             .name(format!("take-{}", self.device.name))
-            .spawn(move || copy(queue.receiver, place, ethernet, &copying, &shared));
+            .spawn(move || copy(queue.receiver, place, ethernet, &copying, &shared, counting.as_ref()));
         self.threads.push(started.map_err(|error| Trouble::system("no thread can be made", &error))?);
         Ok(())
     }
 }
 
 /// Opens all queues, with as much memory as may be locked.
-fn open(namespace: &Namespace, name: &str, mtu: u32) -> Result<af_xdp::Device, driver::Error> {
+fn open(namespace: &Namespace, name: &str, mtu: u32, chooses: &Chooses) -> Result<af_xdp::Device, Trouble> {
     let (room, header) = SMALL_CHUNK;
     let chunk_bytes = if mtu.saturating_add(header) <= room { 2048 } else { 4096 };
     let mut refused = None;
     for receive_chunks in CHUNKS {
+        let program = match chooses {
+            Chooses::Program(steer, _) => {
+                Some(af_xdp::Program { program: own(steer.program())?, sockets: own(steer.sockets())? })
+            }
+            Chooses::Nobody(_) => None,
+        };
         let options = af_xdp::Options {
+            program,
             receive_chunks,
             transmit_chunks: TRANSMIT_CHUNKS,
             chunk_bytes,
@@ -102,16 +143,24 @@ fn open(namespace: &Namespace, name: &str, mtu: u32) -> Result<af_xdp::Device, d
         };
         match af_xdp::Device::open(namespace, name, options) {
             Err(error @ driver::Error::NotPermitted { .. }) => refused = Some(error),
-            opened => return opened,
+            opened => return opened.map_err(trouble),
         }
     }
-    Err(refused.unwrap_or_else(|| driver::Error::Absent(name.into())))
+    Err(trouble(refused.unwrap_or_else(|| driver::Error::Absent(name.into()))))
 }
 
 /// A thread: from a queue's chunks into the ring.
-fn copy(mut receiver: impl Receive, place: usize, ethernet: bool, copying: &Mutex<Copying>, shared: &Shared) {
+fn copy(
+    mut receiver: impl Receive,
+    place: usize,
+    ethernet: bool,
+    copying: &Mutex<Copying>,
+    shared: &Shared,
+    counting: Option<&Counting>,
+) {
     // Whoever panicked while publishing left a packet that nobody sees.
     let lock = || copying.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut left = Count::default();
     while !shared.ended.load(Ordering::Acquire) {
         let turn = receiver.receive(LOOK, &mut |batch| {
             lock().batch(|publisher| {
@@ -122,6 +171,14 @@ fn copy(mut receiver: impl Receive, place: usize, ethernet: bool, copying: &Mute
                 }
             });
         });
+        if let Some(counting) = counting {
+            let now = left_to_host(counting.counted());
+            let more = now.since(left);
+            if more.packets > 0 {
+                lock().kept_out(more.packets, more.wire_bytes);
+            }
+            left = now;
+        }
         match turn {
             Ok(Turn::Frames(_)) => continue,
             Ok(Turn::Nothing) => {}
@@ -138,6 +195,22 @@ fn copy(mut receiver: impl Receive, place: usize, ethernet: bool, copying: &Mute
             shared.statistics.lock().unwrap_or_else(PoisonError::into_inner)[place] = statistics;
         }
     }
+}
+
+fn left_to_host(counted: Steered) -> Count {
+    Count { packets: counted.left, wire_bytes: counted.left_bytes }
+}
+
+/// What any of these wants, each once; none for everything.
+fn programs(expressions: &[&Expression]) -> Option<Vec<Arc<Program>>> {
+    let mut different: Vec<Arc<Program>> = Vec::new();
+    for expression in expressions {
+        let program = expression.program.as_ref()?;
+        if !different.contains(program) {
+            different.push(Arc::clone(program));
+        }
+    }
+    Some(different)
 }
 
 impl Drop for ConsumeWriter {
@@ -159,6 +232,26 @@ impl Copier for ConsumeWriter {
         super::set_promiscuous(&mut self.promiscuous, self.device.index, wanted)
     }
 
+    fn sift(&mut self, expressions: &[&Expression]) -> Result<(), Trouble> {
+        let wanted = programs(expressions);
+        let (steer, before) = match &mut self.chooses {
+            Chooses::Program(steer, before) => (steer, before),
+            // Nobody asks for more than is taken anyway.
+            Chooses::Nobody(trouble) if wanted.as_ref().is_some_and(|wanted| !wanted.is_empty()) => {
+                return Err(trouble.clone());
+            }
+            Chooses::Nobody(_) => return Ok(()),
+        };
+        if *before == wanted {
+            return Ok(());
+        }
+        let programs: Option<Vec<&Program>> = wanted.as_ref().map(|wanted| wanted.iter().map(Arc::as_ref).collect());
+        let chosen = steer.with(programs.as_deref().map_or(Wanted::All, Wanted::Any)).map_err(cannot_choose)?;
+        self.attached.exchange(chosen.program()).map_err(trouble)?;
+        (*steer, *before) = (chosen, wanted);
+        Ok(())
+    }
+
     fn gone(&mut self) -> bool {
         self.shared.gone.load(Ordering::Acquire)
     }
@@ -170,6 +263,11 @@ impl Copier for ConsumeWriter {
             sum.iter_mut().zip(queue).for_each(|(sum, counter)| sum.value += counter.value);
             sum
         });
-        summed.into_iter().flatten().map(|counter| (counter.name.to_string(), counter.value)).collect()
+        let mut all: Vec<(String, u64)> =
+            summed.into_iter().flatten().map(|counter| (counter.name.to_string(), counter.value)).collect();
+        if let Chooses::Program(steer, _) = &self.chooses {
+            all.push(("host.left".into(), steer.counted().left));
+        }
+        all
     }
 }

@@ -44,7 +44,7 @@ impl KernelWriter {
 }
 
 /// Of a program that the kernel did not take.
-pub(crate) fn trouble(error: TapError) -> Trouble {
+fn trouble(error: TapError) -> Trouble {
     let kind = match &error {
         TapError::System(_, error) if error.kind() == std::io::ErrorKind::PermissionDenied => TroubleKind::Denied,
         TapError::Load(error)
@@ -57,6 +57,18 @@ pub(crate) fn trouble(error: TapError) -> Trouble {
     };
     let help = if kind == TroubleKind::Denied { "; run as root, or through `streamline daemon`" } else { "" };
     Trouble::new(kind, format!("{error}{help}"))
+}
+
+/// Of a program that was to choose what is taken away from the host: nobody does without, for that would take what nobody said.
+pub(crate) fn cannot_choose(error: TapError) -> Trouble {
+    match trouble(error) {
+        denied @ Trouble { kind: TroubleKind::Denied, .. } => denied,
+        Trouble { text, .. } => {
+            let help = "`--no-push-down` takes everything, and chooses above";
+            let text = format!("the kernel does not choose what is taken away from the host: {text}; {help}");
+            Trouble::new(TroubleKind::System, text)
+        }
+    }
 }
 
 /// As the kernel's programs take it.

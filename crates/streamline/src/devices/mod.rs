@@ -14,7 +14,7 @@ mod packet_writer;
 mod present;
 
 pub use auto::Place;
-pub(crate) use kernel_writer::trouble;
+pub(crate) use kernel_writer::cannot_choose;
 pub use present::Present;
 
 use capture::{Device, Share, Tap, Taps, Trouble, Wish, writer::TroubleKind};

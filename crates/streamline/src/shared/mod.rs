@@ -21,7 +21,16 @@ pub mod server;
 pub(crate) mod space;
 pub(crate) mod stage;
 
+use std::ffi::CStr;
 use std::path::{Path, PathBuf};
+
+/// The variable that asks for it on behalf of every request of a process, as `--share` does of one.
+pub const VARIABLE: &CStr = c"STREAMLINE_SHARE";
+
+/// Does the variable's value ask for it? As the command line takes it: anything but a word for no.
+pub fn is_asked_for(value: &str) -> bool {
+    !["", "0", "f", "false", "n", "no", "off"].iter().any(|no| value.eq_ignore_ascii_case(no))
+}
 
 /// Where the sharer that this process may use listens: it takes packets from the daemon at this socket, as this user and with
 /// these groups, for what a policy permits may depend on each of them.

@@ -7,7 +7,7 @@
 use crate::shared::prefix::{Prefix, is_shareable};
 use buffer::pipe::PipeReader;
 use control::{Before, Offer, Space, StepError};
-use engine::{Edge, Node, NodeId};
+use engine::{Edge, Node, NodeId, Plan};
 use filter::run::Instance;
 use filter::{Kind, ParamError, Params, Spaces};
 use filters::shared::Continuity;
@@ -94,7 +94,7 @@ impl Space for SharedSpace<'_> {
         self.nodes.remove(&id);
     }
 
-    fn connect(&mut self, from: NodeId, edge: &Edge, _to: &Node) -> Result<(), StepError> {
+    fn connect(&mut self, from: NodeId, edge: &Edge, _plan: &Plan) -> Result<(), StepError> {
         self.edges.push((from, edge.to));
         Ok(())
     }

@@ -1,0 +1,132 @@
+//! `explain` says of every request what `run` does: where each filter runs, and what of a device does not come up.
+
+use crate::net::*;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use testkit::network::{Pair, may_make_networks};
+
+/// What stands behind a source.
+const TAILS: [&str; 19] = [
+    "drop",
+    "bpf \"udp port 53\" | drop",
+    "bpf \"ip6 protochain 6\" | drop",
+    "bpf \"udp\" | bpf \"ip6 protochain 17\" | drop",
+    "bpf \"len - 14 > 100 >> udp[0]\" | drop",
+    "{ bpf \"udp port 53\" | drop + bpf \"udp port 80\" | count | drop }",
+    "{ bpf \"ip6 protochain 6\" | drop + bpf \"tcp\" | drop }",
+    "bpf \"ip\" | { bpf \"udp\" | drop + tcp | drop }",
+    "bpf \"ip\" | { drop + bpf \"udp\" | { drop + sample 3 | drop } }",
+    "{ bpf \"udp\" | drop + inspect }",
+    "{ bpf \"udp port 53\" and port 53 } | drop",
+    "{ bpf \"udp\" or port 53 } | drop",
+    "not bpf \"udp\" | drop",
+    "sample 10 | drop",
+    "sample 10 | bpf \"udp\" | drop",
+    "bpf \"udp\" | sample 10 | count",
+    "{ count + tcp | drop }",
+    "port 53 | drop",
+    "{ proto udp | vlan 7 | drop + tcp | count }",
+];
+
+/// (filters in the kernel, filters in the application), by what they are called.
+type Told = (BTreeSet<String>, BTreeSet<String>);
+
+fn streamline(pair: &Pair, folder: &Path, arguments: &[&str]) -> Running {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).current_dir(folder);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running(Some(pair.near.namespace.enter(move || command.spawn().unwrap()).unwrap()))
+}
+
+fn explained(pair: &Pair, folder: &Path, request: &str) -> Told {
+    let output = streamline(pair, folder, &["explain", "--local", "--json", request]).end();
+    assert!(output.status.success(), "{request}: {}", String::from_utf8_lossy(&output.stderr));
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut spaces = Told::default();
+    for node in told["nodes"].as_array().unwrap() {
+        let into = if node["space"] == "kernel" { &mut spaces.0 } else { &mut spaces.1 };
+        into.insert(node["filter"].as_str().unwrap().into());
+    }
+    spaces
+}
+
+/// What runs in the kernel is one source up here, for each way to where it leaves.
+fn reported(report: &Value) -> Told {
+    let mut spaces = Told::default();
+    for filter in report["filters"].as_array().unwrap() {
+        let name = filter["filter"].as_str().unwrap();
+        if filter["space"] == "kernel" {
+            spaces.0.extend(name.split(" + ").flat_map(|way| way.split(" | ")).map(String::from));
+        } else {
+            spaces.1.insert(name.into());
+        }
+    }
+    spaces
+}
+
+/// Does it hear when it is asked to stop?
+fn hears(reader: &Running) -> bool {
+    let status = format!("/proc/{}/status", reader.0.as_ref().unwrap().id());
+    let status = std::fs::read_to_string(status).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|caught| u64::from_str_radix(caught.trim(), 16).ok()).unwrap_or(0);
+    caught & 1 << (Signal::INT.as_raw() - 1) != 0
+}
+
+/// Each source with everything behind it, as many at a time as it says.
+fn check(sources: &[(&str, usize)]) {
+    let (pair, folder) = (Pair::new(), tempfile::tempdir().unwrap());
+    for (source, at_a_time) in sources {
+        let source = source.replace('D', &pair.near.name);
+        for tails in TAILS.chunks(*at_a_time) {
+            let requests: Vec<String> = tails.iter().map(|tail| format!("{source} | {tail}")).collect();
+            let start =
+                |request: &str| streamline(&pair, folder.path(), &["run", "--local", "--stats", "json", request]);
+            let readers: Vec<Running> = requests.iter().map(|request| start(request)).collect();
+            for (request, reader) in requests.iter().zip(readers) {
+                let (mut reader, mut report) = (Some(reader), None);
+                until(&format!("`{request}` runs"), || {
+                    let mut begun = reader.take().unwrap_or_else(|| start(request));
+                    until("it has begun", || hears(&begun) || begun.has_ended());
+                    let output = begun.interrupt();
+                    // The kernel sets a queue free some time after who had it is gone.
+                    if !output.status.success() {
+                        eprintln!("{request}: {}", String::from_utf8_lossy(&output.stderr));
+                        return false;
+                    }
+                    report = Some(succeeded(&output));
+                    true
+                });
+                let (told, done) = (explained(&pair, folder.path(), request), reported(report.as_ref().unwrap()));
+                assert_eq!(told, done, "`{request}`: what is told, and what is done: {report:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn explain_says_where_filters_of_devices_run_that_many_read() {
+    if may_make_networks() {
+        check(
+            &["ethernet D", "ethernet D by=kernel", "ethernet D by=socket", "af_packet D", "tuntap made%d"]
+                .map(|source| (source, TAILS.len())),
+        );
+    }
+}
+
+#[test]
+fn explain_says_where_filters_run_of_what_is_taken_away() {
+    if may_make_networks() {
+        check(&[("ethernet D mode=consume", 1)]);
+    }
+}
+
+#[test]
+fn explain_says_where_filters_run_of_what_af_xdp_takes() {
+    if may_make_networks() {
+        check(&[("af_xdp D", 1)]);
+    }
+}
