@@ -1,15 +1,20 @@
 //! Where running requests are found: `requests/PROCESS.sock` in the folder of the user's keepers; and what they are called:
 //! `p` and the number of the process that runs them, or the number of that process's connection to the daemon.
 
-use buffer::keeper::{place, server};
+use buffer::keeper::place;
+use buffer::keeper::server::{self, Claimed};
 use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::{Duration, Instant};
 
 /// Requests of one folder that are looked for at most.
 const REQUESTS: usize = 4096;
+
+/// How long to try for a name that should be free.
+const CLAIM: Duration = Duration::from_secs(1);
 
 /// What a running request is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +74,20 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Listens at the socket of this process. Who takes away what the dead have left holds its lock for a moment, and nobody else
+/// does, for the name is this process's.
+pub(crate) fn claim(path: &Path) -> io::Result<Claimed> {
+    let until = Instant::now() + CLAIM;
+    loop {
+        match server::claim(path, 0o600) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            claimed => return claimed,
+        }
+    }
+}
+
 /// Folders in which requests may be found: one's own; for root, those of every user, which are known by whose they are, so
 /// that each user has as many as there are places, whatever they make there.
 fn folders() -> Vec<PathBuf> {
@@ -114,6 +133,7 @@ pub(crate) fn sockets() -> Vec<Vec<(i32, PathBuf)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
     fn ids_are_numbers_of_clients_or_processes() {
@@ -123,6 +143,30 @@ mod tests {
         for wrong in ["", "p", "p0", "p-1", "-1", "x", "7.tcp", "7p"] {
             assert!(wrong.parse::<Id>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn who_clears_away_the_dead_keeps_nobody_from_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let requests = folder.path().join("requests");
+        make_folder(&requests).unwrap();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let clearing = scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    make_folder(&requests).unwrap();
+                }
+            });
+            let outcomes: Vec<_> = (1..500)
+                .map(|process| {
+                    let path = socket_in(&requests, process);
+                    claim(&path).map(|claimed| server::give_up(&path, claimed))
+                })
+                .collect();
+            done.store(true, Ordering::Relaxed);
+            clearing.join().unwrap();
+            assert!(outcomes.iter().all(Result::is_ok), "{:?}", outcomes.iter().find(|outcome| outcome.is_err()));
+        });
     }
 
     #[test]

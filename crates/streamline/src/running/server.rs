@@ -8,17 +8,16 @@ use super::place;
 use super::protocol::{Answer, EdgeLine, Question, RingPlace, receive};
 use super::rings::WatchRings;
 use crate::session::{Error, Job, PreparedChange, RunningPlan, Session};
-use buffer::keeper::server::{lock, lock_path, remove_socket};
+use buffer::keeper::server::{Claimed, lock_path};
 use buffer::shared::{packets, peer};
 use engine::{Replacement, Watch, Worker};
 use filter::{Type, Types};
 use rustix::event::{PollFd, PollFlags};
+use rustix::net::SocketFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -126,16 +125,6 @@ impl Running {
     fn listen_in(folder: &Path, session: Arc<Session>, runs: Runs) -> io::Result<Running> {
         place::make_folder(folder)?;
         let path = place::socket_in(folder, std::process::id() as i32);
-        let lock = lock(&path)?;
-        remove_socket(&path)?;
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        // Where the kernel cannot, whoever sends some can make a thread wait.
-        packets::take_no_files(&listener);
-        rustix::net::bind(&listener, &SocketAddrUnix::new(&path)?)?;
-        // It does not listen yet: nobody has connected before it was said who may.
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
-        rustix::net::listen(&listener, 64)?;
         let shared = Arc::new(Shared {
             session,
             runs: Mutex::new(runs),
@@ -145,11 +134,12 @@ impl Running {
             asking: AtomicUsize::new(0),
         });
         let (ending, going_on) = io::pipe()?;
+        let Claimed { listener, lock } = place::claim(&path)?;
         let theirs = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("asked".into())
-            .spawn(move || accept(&theirs, &listener, &ending.into()))?;
-        Ok(Running { shared, path, _lock: lock, going_on: Some(going_on.into()), thread: Some(thread) })
+        let mut running = Running { shared, path, _lock: lock, going_on: Some(going_on.into()), thread: None };
+        let asked = std::thread::Builder::new().name("asked".into());
+        running.thread = Some(asked.spawn(move || accept(&theirs, &listener, &ending.into()))?);
+        Ok(running)
     }
 
     /// Lets the worker do what it was asked to. To be called between batches.
