@@ -1,6 +1,9 @@
 //! A command line's manners: Ctrl-C, a closed standard output, a full disk, a file that changes while it is read.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -149,6 +152,36 @@ fn a_full_disk_is_one_clear_line() {
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).starts_with("error: cannot write to standard output"), "{}", stderr(&output));
+}
+
+/// Whoever may write there would be told by the first block, however long that takes to come.
+#[test]
+fn where_nothing_may_be_written_nothing_is_begun() {
+    let folder = tempfile::tempdir().unwrap();
+    let locked = folder.path().join("locked");
+    std::fs::create_dir(&locked).unwrap();
+    std::fs::set_permissions(&locked, Permissions::from_mode(0o555)).unwrap();
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    // Root may write everywhere: its children are nobody, and need a program that they may read.
+    let program = folder.path().join("streamline");
+    std::fs::copy(PROGRAM, &program).unwrap();
+    for (request, expected) in [
+        ("pcap - | save locked/x.pcap", "cannot write locked/x.pcap: Permission denied"),
+        ("pcap - | http | json file=locked/x.json", "cannot write locked/x.json: Permission denied"),
+        ("pcap - | tcp | files dir=locked/x", "cannot create files in `locked/x`: Permission denied"),
+    ] {
+        let mut command = Command::new(&program);
+        command.args(["run", request]).current_dir(folder.path()).stdin(Stdio::piped()).stderr(Stdio::piped());
+        if rustix::process::geteuid().is_root() {
+            command.uid(65_534).gid(65_534);
+        }
+        let mut child = command.spawn().unwrap();
+        // Nothing comes, and there may be more to come.
+        let _input = child.stdin.take();
+        let output = ends_soon(child);
+        assert_eq!(output.status.code(), Some(1), "{request}: {}", stderr(&output));
+        assert!(stderr(&output).contains(expected), "{request}: {}", stderr(&output));
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The folder that files go to, and its index. All paths are made here: the folder, a slash, a plain name.
 
 use crate::parts::system::reason;
+use crate::parts::target;
 use filter::{Failure, ParamError};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -45,6 +46,10 @@ impl Folder {
         if dir.exists() && !dir.is_dir() {
             return Err(ParamError::new("dir", format!("`{}` is not a folder", dir.display())));
         }
+        target::check_folder(&dir).map_err(|error| {
+            let message = format!("cannot create files in `{}`: {}", dir.display(), reason(&error));
+            ParamError { key: Some("dir"), ..ParamError::system(message) }
+        })?;
         if !overwrite && fs::symlink_metadata(dir.join(INDEX)).is_ok() {
             let message = format!("`{}` holds the index of an earlier run", dir.display());
             let help = "choose another folder, or overwrite=yes to remove the files which that index lists";

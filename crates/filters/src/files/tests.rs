@@ -291,8 +291,8 @@ fn what_cannot_be_written_is_said_with_its_name() {
     let refused = chain().then(&KIND, &[("dir", file.to_str().unwrap())]).refusal().unwrap();
     assert!(refused.message.ends_with("is not a folder"));
     let below = file.join("out");
-    let failure = run(chain(), &below, &[]).failure.unwrap().to_string();
-    assert_eq!(failure, format!("cannot create the folder `{}`: Not a directory", below.display()));
+    let refused = chain().then(&KIND, &[("dir", below.to_str().unwrap())]).refusal().unwrap();
+    assert_eq!(refused.message, format!("cannot create files in `{}`: Not a directory", below.display()));
 }
 
 /// Streams of several writes each, many more than may be open, so that they are closed and opened again.
