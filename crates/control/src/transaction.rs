@@ -13,7 +13,7 @@ use crate::place::{Design, Refused, place};
 use crate::space::{Space, StepError};
 use engine::{Edge, NodeId};
 use filter::ParamError;
-use request::Diagnostic;
+use request::{Diagnostic, Span};
 
 /// Why a design could not be carried out. Nothing of it is left.
 #[derive(Clone, Debug)]
@@ -180,14 +180,31 @@ pub fn take_back(design: &Design, spaces: &mut [Box<dyn Space + '_>]) {
     steps(design, &vec![false; design.plan.nodes.len()]).iter().rev().for_each(|step| undo(step, design, spaces));
 }
 
+/// Where a parameter of a node was written, or of the nearest before it that has it: what several nodes of a space do
+/// together is opened where it leaves that space.
+fn span_of(design: &Design, node: NodeId, key: &str) -> Option<Span> {
+    let above = design.plan.sources_of();
+    let mut looked = vec![node];
+    let mut at = 0;
+    while let Some(&id) = looked.get(at) {
+        let spans = &design.sites[id.index()].param_spans;
+        if let Some((_, span)) = spans.iter().find(|(known, _)| *known == key) {
+            return Some(*span);
+        }
+        let further: Vec<NodeId> = above[id.index()].iter().copied().filter(|id| !looked.contains(id)).collect();
+        looked.extend(further);
+        at += 1;
+    }
+    None
+}
+
 fn trouble(design: &Design, node: NodeId, error: ParamError) -> Trouble {
     if error.system {
         let help = error.help.map_or(String::new(), |help| format!(" ({help})"));
         return Trouble::System(format!("{}{help}", error.message));
     }
-    let site = &design.sites[node.index()];
-    let span = error.key.and_then(|key| site.param_spans.iter().find(|(known, _)| *known == key));
-    let mut diagnostic = Diagnostic::new(error.message, span.map_or(site.span, |(_, span)| *span));
+    let span = error.key.and_then(|key| span_of(design, node, key));
+    let mut diagnostic = Diagnostic::new(error.message, span.unwrap_or(design.sites[node.index()].span));
     diagnostic.help = error.help;
     Trouble::Request(diagnostic)
 }
