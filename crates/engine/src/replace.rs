@@ -134,6 +134,8 @@ impl Worker {
             // A source that goes on otherwise closes its books, and no more.
             if moved[old].is_none() || goes[old] {
                 self.finish_node(old);
+            } else {
+                self.account_for(old);
             }
         }
         self.shared.streams.sweep();

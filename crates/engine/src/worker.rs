@@ -367,6 +367,16 @@ impl Worker {
         });
     }
 
+    /// Has a source that goes on bring its counters up to date.
+    pub(crate) fn account_for(&mut self, at: usize) {
+        self.call(at, |runner, cx| {
+            if let Runner::Source(source) = runner {
+                source.account(cx);
+            }
+            Ok(Status::Done)
+        });
+    }
+
     /// A filter wants no more blocks: neither, then, do those that only led to it.
     pub(crate) fn finished(&mut self, at: usize) {
         self.nodes[at].finished = true;

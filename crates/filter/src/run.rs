@@ -97,6 +97,9 @@ pub trait Source: Send {
     /// It takes over from another source of the same device: packets before this one it leaves to that one.
     fn begin_at(&mut self, _number: u64) {}
 
+    /// A report is to be made while it goes on: what it knows about blocks that did not come goes to `cx.counters`.
+    fn account(&mut self, _cx: &mut Context<'_>) {}
+
     /// It will not be asked again: what it knows about blocks that did not come goes to `cx.counters`.
     fn finish(&mut self, _cx: &mut Context<'_>) {}
 }

@@ -22,7 +22,7 @@ impl Device {
     }
 
     fn reader(&self, begin: u64) -> Reader {
-        Reader { device: self.clone(), next: begin, end: u64::MAX, most: 3 }
+        Reader { device: self.clone(), next: begin, end: u64::MAX, most: 3, booked: begin }
     }
 }
 
@@ -32,6 +32,8 @@ struct Reader {
     end: u64,
     /// Packets given at a time.
     most: u64,
+    /// What it has said of them, where it was asked.
+    booked: u64,
 }
 
 impl Source for Reader {
@@ -66,6 +68,15 @@ impl Source for Reader {
 
     fn begin_at(&mut self, number: u64) {
         self.next = self.next.max(number);
+    }
+
+    fn account(&mut self, cx: &mut Context<'_>) {
+        cx.count("booked", self.next - self.booked);
+        self.booked = self.next;
+    }
+
+    fn finish(&mut self, cx: &mut Context<'_>) {
+        self.account(cx);
     }
 }
 
@@ -164,6 +175,8 @@ fn what_goes_on_keeps_its_state_and_what_is_retired_is_finished() {
     assert_eq!((texts(&seen, "new"), texts(&seen, "kept")), (vec!["5 blocks".into()], vec!["15 blocks".into()]));
     assert_eq!(past.len(), 1);
     assert_eq!((past[0].nodes[0].counters.blocks_made, report.nodes[0].counters.blocks_made), (10, 15));
+    let booked = |report: &Report| report.nodes[0].counters.events.get("booked");
+    assert_eq!((booked(&past[0]), booked(&report)), (10, 15), "who goes on is asked for its books, too");
     let edges = &report.nodes[0].edges;
     assert_eq!((edges[0].blocks, edges[0].before, edges[1].blocks, edges[1].before), (15, 0, 5, 10));
 }

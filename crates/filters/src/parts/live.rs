@@ -50,6 +50,9 @@ impl Live {
             cx.counters.drops.add("overwritten before they were read", lost);
         }
         cx.count("seen on the device", more(ledger.seen, self.booked.seen));
+        if past > 0 {
+            cx.count("seen before it began", past);
+        }
         self.booked = Ledger { waiting: 0, ..ledger };
     }
 }
@@ -148,6 +151,10 @@ impl Source for Live {
         self.tap.end_before(number);
         self.stopped = Some(Instant::now());
         true
+    }
+
+    fn account(&mut self, cx: &mut Context<'_>) {
+        self.book(cx);
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) {

@@ -197,6 +197,10 @@ impl Source for Inlet {
         true
     }
 
+    fn account(&mut self, cx: &mut Context<'_>) {
+        self.book(cx);
+    }
+
     fn finish(&mut self, cx: &mut Context<'_>) {
         self.book(cx);
         self.streams.finish(cx);
