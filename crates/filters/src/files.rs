@@ -31,8 +31,8 @@ pub static KIND: Kind = Kind::new("files", "writes each stream or message to a f
         "Each direction of a connection becomes one file, named as tcpflow does: sender, then receiver, as in \
          192.168.101.102.02345-010.011.012.013.45103. IPv6 addresses are written with dots in place of colons. `--6` behind \
          the name is a VLAN, `c1`, `c2` ... are later connections with the same addresses and ports. Each body of an HTTP \
-         message becomes a file such as http-00000001-response-SENDER-RECEIVER.html, numbered in the order in which bodies \
-         began to be written; each datagram, frame, packet or record one such as datagram-00000001-SENDER-RECEIVER. \
+         message becomes a file such as http-00000001-response-SENDER-RECEIVER.html, numbered in the order in which their \
+         first bytes came; each datagram, frame, packet or record one such as datagram-00000001-SENDER-RECEIVER. \
          Records are written as JSON. What is empty gets no file. No name contains anything that was taken from the \
          traffic but addresses and ports.\n\n\
          index.jsonl in the same folder has one line for each file: `file`, `kind`, `ts` (time of the first block), `src`, \

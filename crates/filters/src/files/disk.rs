@@ -136,6 +136,11 @@ impl Disk {
         if file.pending.capacity() == 0 {
             file.pending = self.spare_pending.pop().unwrap_or_default();
         }
+        if file.number == 0 {
+            // Here, and not where it is written: that depends on what else is under way.
+            self.number += 1;
+            file.number = self.number;
+        }
         file.pending.push(Piece::new(&held));
         file.pending_bytes += u64::from(held.len);
         self.pending.add(1, u64::from(held.len));
@@ -152,10 +157,6 @@ impl Disk {
     fn make_ready(&mut self, file: &mut Outgoing) {
         file.ready = true;
         self.ready.add(file.pending.len(), file.pending_bytes);
-        if file.number == 0 {
-            self.number += 1;
-            file.number = self.number;
-        }
     }
 
     /// Ends a file. What is long waits for the next round, and so does what comes after it, for the index is in order.

@@ -159,21 +159,21 @@ fn each_body_of_a_message_is_a_file() {
     let other = "010.000.000.002.00080-010.000.000.001.03000";
     let names = [
         format!("http-00000001-response-{SERVER}.html"),
-        format!("http-00000002-response-{SERVER}.png"),
-        format!("http-00000003-response-{other}.body"),
+        format!("http-00000002-response-{other}.body"),
+        format!("http-00000003-response-{SERVER}.png"),
     ];
     check(
         chain(),
         &[],
         &[
             (&names[0], "<html></html>", "complete", json!([])),
-            (&names[1], "png", "complete", json!([])),
-            (&names[2], "b", "gap", json!([[0, 7]])),
+            (&names[1], "b", "gap", json!([[0, 7]])),
+            (&names[2], "png", "complete", json!([])),
         ],
     );
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(run(chain(), folder.path(), &[]).failure, None);
-    let row = &read(folder.path())[&names[2]];
+    let row = &read(folder.path())[&names[1]];
     let said = ["kind", "direction", "uri", "status", "content_type", "src_port"].map(|key| row[key].clone());
     assert_eq!(json!(said), json!(["http", "response", "/../../b", 200, "x/../y", 80]));
 }
