@@ -6,11 +6,16 @@ use crate::wish::Wish;
 use crate::writer::{Trouble, TroubleKind};
 use buffer::shared::packets;
 use program::cbpf::Instruction;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// A daemon answers within this time, unless it is stopped: opening a device takes it some 50 ms.
+const ANSWER: Duration = if cfg!(test) { Duration::from_millis(100) } else { Duration::from_secs(30) };
 
 /// A connection to a daemon.
 #[derive(Debug)]
@@ -23,6 +28,14 @@ fn broken(error: &io::Error) -> Trouble {
     Trouble::new(TroubleKind::System, format!("the daemon cannot be spoken to: {error}"))
 }
 
+const SILENT: &str = "the daemon does not answer; is it stopped?";
+
+/// Nobody speaks over this connection any more: the answer to this question would be taken for that to the next.
+fn silent(socket: &OwnedFd) -> Trouble {
+    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+    Trouble::new(TroubleKind::System, SILENT)
+}
+
 fn unexpected() -> Trouble {
     Trouble::new(TroubleKind::System, "the daemon answers something else than was asked")
 }
@@ -32,12 +45,20 @@ impl Client {
     /// `NotFound` or `ConnectionRefused` says that there is none.
     pub fn connect(path: &Path, purpose: &str) -> io::Result<Client> {
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        // One that is stopped lets nobody in, once as many wait as may.
+        set_socket_timeout(&socket, Timeout::Send, Some(ANSWER))?;
+        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?).map_err(|error| match error {
+            rustix::io::Errno::AGAIN => io::Error::new(io::ErrorKind::TimedOut, SILENT),
+            other => other.into(),
+        })?;
         Client::over(socket, purpose)
     }
 
     /// Speaks over a socket that is connected to a daemon already.
     pub fn over(socket: OwnedFd, purpose: &str) -> io::Result<Client> {
+        for which in [Timeout::Send, Timeout::Recv] {
+            set_socket_timeout(&socket, which, Some(ANSWER))?;
+        }
         let client = Client { socket: Mutex::new(socket) };
         let other = |text: String| io::Error::other(text);
         match client.ask(&Question::Hello(PROTOCOL, purpose.into())) {
@@ -58,6 +79,7 @@ impl Client {
         // Who panicked while holding it left a question without its answer: the next answer would be that one.
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         match packets::send(&*socket, &question.encode(), &[]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(silent(&socket)),
             // It listens no more; why, it may have said.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(broken(&error)),
             _ => {}
@@ -67,6 +89,7 @@ impl Client {
                 Ok(Some(answer)) => Ok(answer),
                 Ok(None) => Err(Trouble::new(TroubleKind::System, "the daemon has gone")),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(silent(&socket)),
                 Err(error) => Err(broken(&error)),
             };
         }
@@ -133,5 +156,38 @@ impl Client {
             Answer::Refused(kind, text) => Err(Trouble { kind, text }),
             _ => Err(unexpected()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_that_is_stopped_makes_nobody_wait_for_ever() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control");
+        let listener =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        // The first may wait to be let in, and has asked; the others may not even connect.
+        for _ in 0..3 {
+            let error = Client::connect(&path, "test").unwrap_err();
+            assert!(error.to_string().contains("does not answer"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_was_asked_too_long_ago_answers_nothing_else() {
+        let flags = SocketFlags::CLOEXEC;
+        let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let hello = Answer::Hello(PROTOCOL);
+        packets::send(&theirs, &hello.encode(), &[]).unwrap();
+        let client = Client::over(ours, "test").unwrap();
+        assert!(client.forget("near").unwrap_err().text.contains("does not answer"));
+        // It comes too late.
+        let _ = packets::send(&theirs, &Answer::Done.encode(), &[]);
+        client.stop(7).unwrap_err();
     }
 }
