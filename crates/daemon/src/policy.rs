@@ -100,6 +100,12 @@ struct Allow {
     keep: Option<String>,
 }
 
+impl Entry {
+    fn concerns(&self, peer: &Peer) -> bool {
+        self.everybody || self.users.contains(&peer.user) || self.groups.iter().any(|group| peer.groups.contains(group))
+    }
+}
+
 /// Names and numbers of users or groups.
 type Names = BTreeMap<String, u32>;
 
@@ -180,12 +186,7 @@ impl Policy {
             Mode::Tap => Allowed::Tap,
             Mode::Consume => Allowed::Consume,
         };
-        let concerns = |entry: &Entry| {
-            entry.everybody
-                || entry.users.contains(&peer.user)
-                || entry.groups.iter().any(|group| peer.groups.contains(group))
-        };
-        let mut mine = self.entries.iter().enumerate().filter(|(_, entry)| concerns(entry));
+        let mut mine = self.entries.iter().enumerate().filter(|(_, entry)| entry.concerns(peer));
         let fits = mine.clone().find(|(_, entry)| {
             entry.modes.contains(&wanted) && entry.devices.iter().any(|pattern| matches(pattern, device))
         });
@@ -210,6 +211,11 @@ impl Policy {
         let kept = self.entries.iter().enumerate().filter_map(|(at, entry)| Some((at as u32 + 1, entry, entry.keep?)));
         let concerns = move |entry: &Entry| entry.devices.iter().any(|pattern| matches(pattern, device));
         kept.filter(move |(_, entry, _)| concerns(entry)).map(|(group, _, bytes)| (group, bytes))
+    }
+
+    /// May this peer do anything at all?
+    pub fn knows(&self, peer: &Peer) -> bool {
+        peer.user == 0 || self.entries.iter().any(|entry| entry.concerns(peer))
     }
 
     /// May this peer look at what others do, and end it?

@@ -240,9 +240,7 @@ impl Server {
         let peer = buffer::shared::peer::of(socket.as_fd())?;
         let peer = Peer { process: peer.process, user: peer.user, groups: peer.groups };
         let mut clients = self.shared.clients();
-        let of_user = clients.all.values().filter(|client| client.peer.user == peer.user).count();
-        let others = clients.all.values().filter(|client| client.peer.user != 0).count();
-        if (others >= CLIENTS && peer.user != 0) || of_user >= CLIENTS_OF_USER {
+        if !has_place(&self.shared.policy, clients.all.values().map(|client| &client.peer), &peer) {
             return Ok(None);
         }
         clients.last += 1;
@@ -254,6 +252,15 @@ impl Server {
         clients.all.insert(id, connected);
         Ok(Some(Session { shared: Arc::clone(&self.shared), id, peer }))
     }
+}
+
+/// Is there a place for one more beside these? Whom the policy allows nothing may ask what is going on, and takes no place of
+/// those that it allows something.
+fn has_place<'a>(policy: &Policy, connected: impl Iterator<Item = &'a Peer> + Clone, peer: &Peer) -> bool {
+    let count = |which: &dyn Fn(&Peer) -> bool| connected.clone().filter(|other| which(other)).count();
+    count(&|other| other.user == peer.user) < CLIENTS_OF_USER
+        && (peer.user == 0 || count(&|other| other.user != 0) < CLIENTS)
+        && (policy.knows(peer) || count(&|other| !policy.knows(other)) < CLIENTS_OF_USER)
 }
 
 fn refuse(socket: &OwnedFd, text: &str) {
@@ -458,5 +465,25 @@ impl Drop for Session {
         let client = self.shared.clients().all.remove(&self.id);
         let readers: Vec<u64> = client.into_iter().flat_map(|client| client.readers).map(|(id, _)| id).collect();
         self.shared.taps.close(&readers);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without a policy's file nobody is known but root and, where there is one, a group.
+    #[test]
+    fn strangers_leave_places_for_those_who_may_do_something() {
+        let peer = |user: u32| Peer { process: 1, user, groups: vec![] };
+        let policy = Policy::without_file();
+        let strangers: Vec<Peer> = (0..CLIENTS_OF_USER as u32).map(|at| peer(10_000 + at)).collect();
+        assert!(has_place(&policy, strangers[1..].iter(), &peer(7)));
+        assert!(!has_place(&policy, strangers.iter(), &peer(7)), "whoever they are");
+        assert!(has_place(&policy, strangers.iter(), &peer(0)));
+        let all = Policy::for_one();
+        assert!(has_place(&all, strangers.iter(), &peer(7)), "here everybody may do something");
+        let crowd = vec![peer(7); CLIENTS_OF_USER];
+        assert!(!has_place(&all, crowd.iter(), &peer(7)) && has_place(&all, crowd.iter(), &peer(8)));
     }
 }
