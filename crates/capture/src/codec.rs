@@ -29,6 +29,50 @@ impl Line {
     }
 }
 
+/// Longest of the owner's words on a line.
+const WORD_BYTES: usize = 5;
+
+/// What the owner says on a reader's line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// There is something to read.
+    Wake,
+    /// Nothing comes any more: the last word.
+    Farewell(Farewell),
+}
+
+/// Why an owner lets a reader go. Whoever dies says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Farewell {
+    /// The device is there no more.
+    DeviceGone,
+    /// This user ended the reader's client.
+    Stopped(u32),
+}
+
+impl Word {
+    /// As bytes, the first so many of them.
+    pub fn to_bytes(self) -> ([u8; WORD_BYTES], usize) {
+        match self {
+            Word::Wake => ([1, 0, 0, 0, 0], 1),
+            Word::Farewell(Farewell::DeviceGone) => ([2, 0, 0, 0, 0], 1),
+            Word::Farewell(Farewell::Stopped(user)) => {
+                let [a, b, c, d] = user.to_le_bytes();
+                ([3, a, b, c, d], WORD_BYTES)
+            }
+        }
+    }
+
+    /// From bytes; what is no farewell wakes.
+    pub fn from_bytes(bytes: &[u8]) -> Word {
+        match *bytes {
+            [2] => Word::Farewell(Farewell::DeviceGone),
+            [3, a, b, c, d] => Word::Farewell(Farewell::Stopped(u32::from_le_bytes([a, b, c, d]))),
+            _ => Word::Wake,
+        }
+    }
+}
+
 /// Longest text.
 const TEXT_BYTES: usize = 4096;
 

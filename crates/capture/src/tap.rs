@@ -7,7 +7,7 @@
 //! sleeps without end; the next packet it wants wakes it. So neither a busy nor an idle reader costs anybody a signal.
 
 use crate::clock::Offset;
-use crate::codec::Line;
+use crate::codec::{Farewell, Line, Word};
 use crate::handout::{Device, Exchange, Handout, Past};
 use crate::wish::Share;
 use buffer::live::{LiveMemory, LiveReader, Look, Packet, SlotFlags};
@@ -53,6 +53,8 @@ pub struct Tap {
     /// Has anything come since the last sleep?
     found: bool,
     hung_up: bool,
+    /// Why, where the owner said so.
+    farewell: Option<Farewell>,
     /// Packets from this number on are not handed over.
     end: u64,
     /// Its packets are counted and never written.
@@ -192,6 +194,7 @@ impl Tap {
             napping: false,
             found: true,
             hung_up: false,
+            farewell: None,
             end: u64::MAX,
             counts: false,
             right_to: 0..u64::MAX,
@@ -456,6 +459,21 @@ impl Tap {
         self.hung_up
     }
 
+    /// Why the owner let it go, where it said so; an owner that died did not.
+    pub fn farewell(&self) -> Option<Farewell> {
+        self.farewell
+    }
+
+    /// The same for people, once it [is hung up](Self::is_hung_up).
+    pub fn why_gone(&self) -> String {
+        match self.farewell {
+            Some(Farewell::DeviceGone) => "the device has gone".into(),
+            Some(Farewell::Stopped(user)) => format!("stopped by `streamline stop` (user {user})"),
+            // Who captures in its own process cannot outlive it.
+            None => "the daemon has ended".into(),
+        }
+    }
+
     /// To be polled for reading, after [`announce`](Self::announce) said that there is nothing now.
     pub fn line(&self) -> BorrowedFd<'_> {
         self.line.as_fd()
@@ -474,13 +492,17 @@ impl Tap {
                 Ok(_) => self.announced = true,
                 // The owner has not read the words before: then it will wake us for those.
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
-                Err(_) => self.hung_up = true,
+                Err(_) => {
+                    self.hung_up = true;
+                    // Its last word may be there all the same.
+                    self.hear();
+                }
             }
         }
         true
     }
 
-    /// Reads the wake-ups on the line.
+    /// Reads the owner's words on the line.
     fn hear(&mut self) {
         let mut words = [0; 64];
         loop {
@@ -489,8 +511,15 @@ impl Tap {
                     self.hung_up = true;
                     return;
                 }
-                Ok(_) => self.announced = false,
+                Ok((len, _)) => {
+                    self.announced = false;
+                    if let Word::Farewell(farewell) = Word::from_bytes(&words[..len]) {
+                        self.farewell = Some(farewell);
+                    }
+                }
                 Err(rustix::io::Errno::INTR) => {}
+                // It closed without having read what this reader said last. The kernel says so once, before what lies there.
+                Err(rustix::io::Errno::CONNRESET) if !self.hung_up => self.hung_up = true,
                 Err(rustix::io::Errno::AGAIN) => return,
                 Err(_) => {
                     self.hung_up = true;

@@ -7,6 +7,7 @@
 
 mod ring;
 
+use crate::codec::Farewell;
 use crate::handout::{Exchange, Handout};
 use crate::wish::{By, Direction, Mode, PROGRAM_INSTRUCTIONS, Wish};
 use crate::writer::{Opened, Trouble, TroubleKind};
@@ -126,7 +127,14 @@ impl Taps {
     /// Lets readers go; so does closing their lines.
     pub fn close(&self, ids: &[u64]) {
         if !ids.is_empty() {
-            self.shared.close(ids);
+            self.shared.close(ids, None);
+        }
+    }
+
+    /// The same, and they hear why.
+    pub fn dismiss(&self, ids: &[u64], farewell: Farewell) {
+        if !ids.is_empty() {
+            self.shared.close(ids, Some(farewell));
         }
     }
 
@@ -365,8 +373,12 @@ impl Shared {
         Ok(Exchange { first: memory.next(), ..exchange })
     }
 
-    fn close(&self, ids: &[u64]) {
+    fn close(&self, ids: &[u64], farewell: Option<Farewell>) {
         let mut state = self.lock();
+        if let Some(farewell) = farewell {
+            let readers = state.rings.values().flat_map(|ring| &ring.readers);
+            readers.filter(|reader| ids.contains(&reader.id)).for_each(|reader| reader.bid(farewell));
+        }
         state.dismiss(|reader| ids.contains(&reader.id));
         self.release(state);
         self.stir();
@@ -471,8 +483,11 @@ impl State {
             ring.hear(&mut gone);
         }
         let before = self.given_up.len();
-        // Closing their lines tells its readers.
-        self.given_up.extend(self.rings.extract_if(.., |_, ring| ring.writer.gone()).map(|(_, ring)| ring));
+        for (_, ring) in self.rings.extract_if(.., |_, ring| ring.writer.gone()) {
+            ring.readers.iter().for_each(|reader| reader.bid(Farewell::DeviceGone));
+            // Closing their lines is what ends them.
+            self.given_up.push(ring);
+        }
         if !gone.is_empty() {
             self.dismiss(|reader| gone.contains(&reader.id));
         }

@@ -1,6 +1,7 @@
 //! Readers of one ring, over a device that a test plays: each gets what it asked for, nobody disturbs anybody.
 
 use buffer::live::{Areas, Facts, Geometry, SlotFlags};
+use capture::codec::Farewell;
 use capture::copying::{Copying, Ring, ring};
 use capture::tap::{Counted, Found, Ledger, Rest};
 use capture::writer::TroubleKind;
@@ -9,7 +10,7 @@ use program::cbpf::Instruction;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,8 @@ struct Does {
     fails: Arc<AtomicU32>,
     /// How many are promiscuous.
     promiscuous: Arc<AtomicI32>,
+    /// They are unplugged.
+    gone: Arc<AtomicBool>,
 }
 
 impl Does {
@@ -111,6 +114,9 @@ impl Writer for Played {
     }
     fn rung(&mut self) -> u64 {
         self.ring.rung()
+    }
+    fn gone(&mut self) -> bool {
+        self.does.gone.load(Ordering::SeqCst)
     }
     fn statistics(&mut self) -> Vec<(String, u64)> {
         Vec::new()
@@ -570,4 +576,31 @@ fn whichever_step_fails_nothing_is_changed_or_left() {
     assert_eq!(player.does.promiscuous.load(Ordering::SeqCst), 0);
     // By the expression that was in force all the time.
     assert_eq!(take(&mut reader), (0..sent).filter(|n| n % 4 == 1).collect::<Vec<_>>());
+}
+
+#[test]
+fn who_is_let_go_hears_why() {
+    let (player, taps) = player();
+    for busy in [false, true] {
+        let open = || Tap::new(taps.open(&wish(), 0).unwrap(), None, None).unwrap();
+        let (mut stopped, mut unplugged) = (open(), open());
+        if busy {
+            // Where that is not read before the owner closes, the kernel reports it before the last word.
+            assert!(stopped.announce() && unplugged.announce());
+        }
+        taps.dismiss(&[stopped.id()], Farewell::Stopped(7));
+        until(|| taps.states()[0].readers.len() == 1, "one has been let go");
+        player.does.gone.store(true, Ordering::SeqCst);
+        until(|| taps.states().is_empty() || taps.gone(&[unplugged.id()]).len() == 1, "the device has gone");
+        for (tap, why) in [(&mut stopped, Farewell::Stopped(7)), (&mut unplugged, Farewell::DeviceGone)] {
+            tap.announce();
+            assert!(tap.is_hung_up());
+            assert_eq!(tap.farewell(), Some(why), "busy: {busy}");
+        }
+        player.does.gone.store(false, Ordering::SeqCst);
+    }
+    let mut left = Tap::new(taps.open(&wish(), 0).unwrap(), None, None).unwrap();
+    drop(taps);
+    left.announce();
+    assert_eq!((left.is_hung_up(), left.farewell()), (true, None), "who dies says nothing");
 }

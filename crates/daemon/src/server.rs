@@ -5,6 +5,7 @@
 
 use crate::policy::{Peer, Policy};
 use crate::standing::Standing;
+use capture::codec::Farewell;
 use capture::protocol::{Answer, ClientState, DaemonState, Granted, PROTOCOL, Question, fds_of, receive};
 use capture::writer::TroubleKind;
 use capture::{Taps, Trouble, Wish};
@@ -447,15 +448,16 @@ impl Session {
     fn stop(&self, id: u64) -> Answer {
         let may_end =
             |client: &Connected| client.peer.user == self.peer.user || self.shared.policy.may_manage(&self.peer);
-        let readers: Vec<u64> = {
+        let (readers, socket): (Vec<u64>, _) = {
             let clients = self.shared.clients();
             let Some(client) = clients.all.get(&id).filter(|client| may_end(client)) else {
                 return Answer::Refused(TroubleKind::Wish, format!("there is no client {id} of yours"));
             };
-            let _ = rustix::net::shutdown(&client.socket, rustix::net::Shutdown::Both);
-            client.readers.iter().map(|(reader, _)| *reader).collect()
+            (client.readers.iter().map(|(reader, _)| *reader).collect(), Arc::clone(&client.socket))
         };
-        self.shared.taps.close(&readers);
+        // First: the client's thread lets its readers go without a word once its socket is closed.
+        self.shared.taps.dismiss(&readers, Farewell::Stopped(self.peer.user));
+        let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);
         Answer::Done
     }
 }

@@ -18,6 +18,7 @@ use crate::source::Source;
 use crate::stop::Stop;
 use buffer::live::words::PACKET_BYTES;
 use buffer::live::{Packet, SlotFlags};
+use capture::codec::Farewell;
 use capture::tap::{Found, Rest};
 use capture::writer::TroubleKind;
 use capture::{Tap, Trouble};
@@ -328,10 +329,12 @@ impl Live {
         if let Some(why) = self.source.failure() {
             return why;
         }
-        if self.was_here && self.source.device(&self.tap).is_none() {
+        let is_gone = self.tap.farewell() == Some(Farewell::DeviceGone);
+        if is_gone || (self.was_here && self.source.device(&self.tap).is_none()) {
             return "The interface disappeared".into();
         }
-        format!("the capture of {} has ended: who captured it is gone", self.tap.device().name)
+        // Programs know libpcap's words by how they begin; dumpcap takes everything else for a bug.
+        format!("The interface disappeared from here: {}", self.tap.why_gone())
     }
 
     /// A file descriptor that is readable while there are packets to read.

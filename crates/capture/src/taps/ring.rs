@@ -3,7 +3,7 @@
 //! Everything here is done under the lock of [`super::Taps`]; nothing here waits, but for the kernel while it sets expressions.
 
 use super::{Consumed, ring_bytes};
-use crate::codec::{LINE_BYTES, Line};
+use crate::codec::{Farewell, LINE_BYTES, Line, Word};
 use crate::handout::{Device, Exchange, Handout, Past};
 use crate::wish::{Direction, Wish};
 use crate::writer::{Expression, Opened, Trouble, TroubleKind, Writer, own};
@@ -313,7 +313,17 @@ impl Ring {
 impl Reader {
     pub(super) fn wake(&mut self) {
         self.asleep = false;
+        self.say(Word::Wake);
+    }
+
+    /// The last word, before its line is closed.
+    pub(super) fn bid(&self, farewell: Farewell) {
+        self.say(Word::Farewell(farewell));
+    }
+
+    fn say(&self, word: Word) {
+        let (bytes, len) = word.to_bytes();
         // No room means that it has not looked at earlier words: it will.
-        let _ = rustix::net::send(&self.line, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+        let _ = rustix::net::send(&self.line, &bytes[..len], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 }

@@ -304,7 +304,7 @@ fn who_counts_says_what_it_counted_when_its_device_goes() {
     drop(net.daemon.take().unwrap().interrupt());
     let output = reader.end();
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("has ended"), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("has ended: the daemon has ended"), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("{\"blocks\":10,"), "{output:?}");
 }
 

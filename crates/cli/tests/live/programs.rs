@@ -495,3 +495,36 @@ fn devices_are_known_by_plain_names_wherever_the_daemon_is() {
     until("it has all", || running.has_ended());
     assert_eq!(packets(&net.path("elsewhere.pcap")).len(), 5, "{}", net.text("elsewhere.txt"));
 }
+
+#[test]
+fn programs_of_others_take_the_end_of_a_capture_for_no_bug() {
+    if !may_make_networks() {
+        return;
+    }
+    let (Some(dumpcap), Some(tcpdump)) = (installed("dumpcap"), installed("tcpdump")) else { return };
+    for (row, stopped) in [true, false].into_iter().enumerate() {
+        let mut net = Net::new(None);
+        let start = |program: &Path, says: &str, file: &str| {
+            let mut command = ours(Some(&net.socket()), program);
+            command.args(["-i", net.device(), "-w", &format!("{row}.{file}.pcap")]);
+            let running = net.there_noting(command, file);
+            until("it listens", || net.text(file).contains(says));
+            running
+        };
+        let running = [start(&dumpcap, "File: ", "dumpcap.txt"), start(&tcpdump, "listening on", "tcpdump.txt")];
+        let why = if stopped { "stopped by `streamline stop` (user 0)" } else { "the daemon has ended" };
+        if stopped {
+            for client in net.state()["clients"].as_array().unwrap() {
+                // `ps` itself was one.
+                let mut stop = Command::new(PROGRAM);
+                let _ = stop.args(["stop", &client["id"].to_string(), "--daemon"]).arg(net.socket()).output().unwrap();
+            }
+        } else {
+            net.daemon.take().unwrap().signal(rustix::process::Signal::KILL);
+        }
+        running.into_iter().for_each(|running| drop(running.end()));
+        let (dumpcap, tcpdump) = (net.text("dumpcap.txt"), net.text("tcpdump.txt"));
+        assert!(dumpcap.contains("capture has stopped") && !dumpcap.contains("bug"), "{dumpcap}");
+        assert!(tcpdump.contains(why), "{tcpdump}");
+    }
+}

@@ -126,7 +126,8 @@ fn policy_decides_and_says_so() {
     stop.args(["stop", &id, "--daemon"]).arg(net.socket());
     assert!(stop.output().unwrap().status.success());
     let output = client.end();
-    assert!(String::from_utf8_lossy(&output.stderr).contains("has ended"));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("has ended: stopped by `streamline stop` (user 0)"), "{said}");
 }
 
 #[test]
@@ -139,7 +140,7 @@ fn devices_that_go_and_daemons_that_end_are_told() {
     net.pair.near.remove();
     let output = reader.end();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(1) && said.contains("has ended"), "{said}");
+    assert!(output.status.code() == Some(1) && said.contains("has ended: the device has gone"), "{said}");
     let none = net.request("ethernet D | count").output().unwrap();
     assert_eq!(none.status.code(), Some(2));
     let said = String::from_utf8_lossy(&none.stderr).into_owned();

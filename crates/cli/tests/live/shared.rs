@@ -384,7 +384,8 @@ fn who_runs_it_dies_and_is_told_and_the_next_request_starts_another() {
     for running in again {
         let output = running.end();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(1) && said.contains("who captured it is gone"), "{said}");
+        let why = format!("error: the capture of `{}` has ended: the device has gone\n", net.device());
+        assert!(output.status.code() == Some(1) && said.contains(&why), "{said}");
     }
     let socket = streamline::shared::socket(&net.socket()).unwrap();
     until("it ends, and leaves nothing", || {

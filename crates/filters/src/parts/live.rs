@@ -83,7 +83,7 @@ pub fn note(tap: &Tap) -> Option<String> {
 
 /// Why nothing comes any more.
 pub fn has_ended(tap: &Tap) -> Box<Failure> {
-    let text = format!("the capture of `{}` has ended: who captured it is gone", tap.device().name);
+    let text = format!("the capture of `{}` has ended: {}", tap.device().name, tap.why_gone());
     Box::new(Failure::System(text))
 }
 

@@ -30,7 +30,7 @@ const GAP_BYTES: u64 = 1 << 36;
 
 /// Who keeps the ring, as long as this reads it.
 pub trait Keeper: Send {
-    /// Why there is nothing more, where it said so before it went.
+    /// Why there is nothing more, as a whole sentence, where it said so before it went.
     fn last_word(&mut self) -> Option<String>;
 }
 
@@ -172,9 +172,8 @@ impl Source for Inlet {
             return Ok(Pull::Ready);
         }
         if let Found::End = found {
-            let why = self.keeper.last_word();
-            let why = why.unwrap_or_else(|| "the process that runs it for several requests is gone".into());
-            return Err(Box::new(Failure::System(format!("`{}` has ended: {why}", self.what))));
+            let gone = || format!("`{}` has ended: the process that runs it for several requests is gone", self.what);
+            return Err(Box::new(Failure::System(self.keeper.last_word().unwrap_or_else(gone))));
         }
         let nap = self.nap;
         self.nap = (nap * 2).min(NAPS[1]);

@@ -353,7 +353,9 @@ impl Server {
             // What another one of them goes on from is not read itself.
             if running.iter().all(|other| !other.starts_with(&format!("{part} |"))) {
                 let (ring, continuity) = self.open(part)?;
-                bases.push(Base { text: part.to_string(), continuity, ring });
+                let stage = self.stages.iter().find(|stage| stage.outlets.iter().any(|outlet| outlet.text == **part));
+                let last_word = stage.map(Stage::last_word).unwrap_or_default();
+                bases.push(Base { text: part.to_string(), continuity, ring, last_word });
             }
         }
         let stage = Stage::start(&session, text, bases).map_err(|error| error.to_string())?;

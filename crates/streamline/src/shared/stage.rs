@@ -20,7 +20,7 @@ use filters::shared::outlet::Slot;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -121,22 +121,29 @@ pub(crate) struct Stage {
     lost: Arc<AtomicU64>,
     stop: StopFlag,
     /// Gives why it ended.
-    thread: Option<JoinHandle<String>>,
+    thread: Option<JoinHandle<()>>,
+    /// Why it ended, once it has.
+    last_word: LastWord,
 }
+
+/// Why a stage ended: for who reads there, and for the stages that go on from it.
+pub(crate) type LastWord = Arc<OnceLock<String>>;
 
 /// The ring of another stage, as a stage reads it that goes on from there.
 pub(crate) struct Base {
     pub(crate) text: String,
     pub(crate) continuity: Continuity,
     pub(crate) ring: PathBuf,
+    pub(crate) last_word: LastWord,
 }
 
 /// Of a stage of this process: as long as that is read, it goes on.
-struct Below;
+struct Below(LastWord);
 
 impl Keeper for Below {
     fn last_word(&mut self) -> Option<String> {
-        Some("what it goes on from has ended".into())
+        // Set before its ring ends, but where it panicked.
+        Some(self.0.get().map_or("what it goes on from has ended", |why| why).into())
     }
 }
 
@@ -147,7 +154,11 @@ impl Join for Bases {
     fn join(&mut self, text: &str) -> Result<Joined, String> {
         let base = self.0.iter().find(|base| base.text == text).ok_or("it is not there yet")?;
         let path = base.ring.to_str().ok_or("the folder's path is not text")?;
-        Ok(Joined { ring: open(path)?, continuity: base.continuity, keeper: Box::new(Below) })
+        Ok(Joined {
+            ring: open(path)?,
+            continuity: base.continuity,
+            keeper: Box::new(Below(Arc::clone(&base.last_word))),
+        })
     }
 }
 
@@ -160,6 +171,8 @@ impl Stage {
         let asked = stop.clone();
         let lost = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&lost);
+        let last_word = LastWord::default();
+        let (says, what) = (Arc::clone(&last_word), text.to_string());
         let run = move || {
             let mut counted_at = Instant::now();
             let mut look = |worker: &mut Worker| {
@@ -171,10 +184,12 @@ impl Stage {
                     counted.store(sources.map(|node| node.counters.drops.total()).sum(), Ordering::Relaxed);
                 }
             };
-            match job.run_to_end(&asked, &mut look).0 {
-                Ok(_) => "it was stopped".to_string(),
+            let why = match job.run_to_end(&asked, &mut look).0 {
+                Ok(_) => format!("`{what}` was stopped"),
                 Err(error) => error.to_string(),
-            }
+            };
+            // Nobody else sets it.
+            let _ = says.set(why);
         };
         let thread = std::thread::Builder::new().name("shared-prefix".into()).spawn(run);
         let thread = thread.map_err(|error| Error::System(format!("no thread can be started: {error}")))?;
@@ -187,7 +202,13 @@ impl Stage {
             lost,
             stop,
             thread: Some(thread),
+            last_word,
         })
+    }
+
+    /// Where it will say why it ended.
+    pub(crate) fn last_word(&self) -> LastWord {
+        Arc::clone(&self.last_word)
     }
 
     /// Packets that its sources lost before they could be looked at, or blocks of what it goes on from.
@@ -198,7 +219,10 @@ impl Stage {
     /// Why it ended by itself, where it did.
     pub(crate) fn ended(&mut self) -> Option<String> {
         let thread = self.thread.take_if(|thread| thread.is_finished())?;
-        Some(thread.join().unwrap_or_else(|_| "the thread that ran it has panicked".into()))
+        let panicked = || format!("the thread that ran `{}` has panicked", self.text);
+        // It is finished: there is nothing to wait for, and its panic has been told.
+        let _ = thread.join();
+        Some(self.last_word.get().cloned().unwrap_or_else(panicked))
     }
 
     /// Ends it: its source first, then its rings.
