@@ -41,6 +41,8 @@ pub struct Handout {
     pub device: Device,
     /// Size of the ring.
     pub geometry: Geometry,
+    /// A page to say in how far the reader is.
+    pub progress: OwnedFd,
     /// The ring's areas, to be mapped for reading.
     pub areas: Areas<OwnedFd>,
     /// The bit that says that a packet is for this reader.

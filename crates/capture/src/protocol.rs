@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// Where a daemon listens if nothing else is said.
 pub const SOCKET: &str = "/run/streamline/control";
@@ -105,7 +105,7 @@ pub enum Answer {
     Hello(u32),
     /// Of a device.
     Device(Device),
-    /// A reader's place (4 fds: words, slots, data, line).
+    /// A reader's place (5 fds: words, slots, data, line, progress).
     Granted(Granted),
     /// Another expression is in force.
     Exchanged(Exchange),
@@ -244,7 +244,7 @@ fn encode_ring(ring: &RingState) -> Out {
     let readers = &ring.readers[..ring.readers.len().min(64)];
     out.u8(readers.len() as u8);
     for reader in readers {
-        out.u64(reader.id).u8(reader.bit).u64(reader.matched).u8(reader.asleep.into());
+        out.u64(reader.id).u8(reader.bit).u64(reader.matched).u64(reader.lost).u8(reader.asleep.into());
     }
     let statistics = &ring.statistics[..ring.statistics.len().min(100)];
     out.u8(statistics.len() as u8);
@@ -271,7 +271,7 @@ fn decode_state(fields: &mut In<'_>) -> Option<DaemonState> {
                 let kept = fields.bool()?;
                 let readers = (0..fields.u8()?).map(|_| {
                     let (id, bit) = (fields.u64()?, fields.u8()?);
-                    Some(ReaderState { id, bit, matched: fields.u64()?, asleep: fields.bool()? })
+                    Some(ReaderState { id, bit, matched: fields.u64()?, lost: fields.u64()?, asleep: fields.bool()? })
                 });
                 let readers = readers.collect::<Option<Vec<_>>>()?;
                 let statistics = (0..fields.u8()?).map(|_| Some((fields.text()?, fields.u64()?)));
@@ -304,7 +304,7 @@ impl Granted {
 
     /// The hand-out again, with the file descriptors that came beside it.
     pub fn with(self, fds: Vec<OwnedFd>) -> Option<Handout> {
-        let [words, slots, data, line] = <[OwnedFd; 4]>::try_from(fds).ok()?;
+        let [words, slots, data, line, progress] = <[OwnedFd; 5]>::try_from(fds).ok()?;
         let Granted { id, device, geometry, bit, matched_before, kept_before, seen_before, first, decided, past, note } =
             self;
         let areas = Areas { words, slots, data };
@@ -312,6 +312,7 @@ impl Granted {
             id,
             device,
             geometry,
+            progress,
             areas,
             bit,
             matched_before,
@@ -327,9 +328,9 @@ impl Granted {
 }
 
 /// The file descriptors of a hand-out, as they go beside it.
-pub fn fds_of(handout: &Handout) -> [BorrowedFd<'_>; 4] {
+pub fn fds_of(handout: &Handout) -> [BorrowedFd<'_>; 5] {
     let Areas { words, slots, data } = &handout.areas;
-    [words.as_fd(), slots.as_fd(), data.as_fd(), handout.line.as_fd()]
+    [words.as_fd(), slots.as_fd(), data.as_fd(), handout.line.as_fd(), handout.progress.as_fd()]
 }
 
 /// Receives a packet and reads it. `None` where the other side closed.
@@ -383,7 +384,7 @@ mod tests {
             seen: (10, 11),
             written: 12,
             kept: true,
-            readers: vec![ReaderState { id: 7, bit: 5, matched: 3, asleep: true }],
+            readers: vec![ReaderState { id: 7, bit: 5, matched: 3, lost: 2, asleep: true }],
             statistics: vec![("rx_missed".into(), 4)],
         };
         let answers = [

@@ -10,7 +10,7 @@ use crate::clock::Offset;
 use crate::codec::{Farewell, Line, Word};
 use crate::handout::{Device, Exchange, Handout, Past};
 use crate::wish::Share;
-use buffer::live::{LiveMemory, LiveReader, Look, Packet, SlotFlags};
+use buffer::live::{LiveMemory, LiveReader, Look, Packet, Progress, SlotFlags};
 use program::Interpreter;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvFlags, SendFlags};
@@ -34,6 +34,8 @@ pub struct Tap {
     id: u64,
     device: Device,
     reader: LiveReader,
+    /// Where it says how far it is.
+    progress: Progress,
     line: OwnedFd,
     offset: Offset,
     share: Option<Share>,
@@ -91,6 +93,14 @@ struct Books {
     refiltered: u64,
     /// Handed over from before this reader came.
     past: u64,
+}
+
+impl Books {
+    /// Packets that have been come to, without what expressions that are in force no more have matched.
+    #[inline]
+    fn of_bit(&self) -> u64 {
+        (self.taken + self.others + self.elsewhere + self.refiltered).wrapping_sub(self.matched_earlier)
+    }
 }
 
 /// Where a reader's packets went: `seen = matched + filtered`, `matched = delivered + others + lost + waiting +
@@ -166,6 +176,7 @@ impl Tap {
         let memory = handout.map()?;
         let looks_back = handout.decided > handout.first;
         let bits = if looks_back { u64::MAX } else { 1u64 << (handout.bit & 63) };
+        let progress = Progress::open(handout.progress.as_fd())?;
         let mut reader = LiveReader::new(memory, bits);
         reader.seek(handout.first, 0);
         let books = Books {
@@ -182,6 +193,7 @@ impl Tap {
             past: handout.past,
             note: handout.note,
             reader,
+            progress,
             line: handout.line,
             offset: Offset::now(),
             share,
@@ -246,6 +258,8 @@ impl Tap {
         if self.napping {
             self.woke();
         }
+        // What lies before is settled, whatever becomes of this process now.
+        self.progress.say(&self.reader, self.books.of_bit());
         loop {
             match self.reader.look() {
                 Look::Nothing => return Found::Nothing,

@@ -178,9 +178,18 @@ impl Taps {
                 let what = if *all { "" } else { "a part of " };
                 state.device.how.push_str(&format!("; {what}what it receives is taken away by another reader"));
             }
+            (state, ring.reads())
+        };
+        let described: Vec<_> = state.rings.iter_mut().map(describe).collect();
+        // Looking through rings is nothing to be done under the lock.
+        drop(state);
+        let add_lost = |(mut state, reads): (RingState, Vec<Option<ring::Reads>>)| {
+            for (reader, reads) in state.readers.iter_mut().zip(reads) {
+                reader.lost = reads.map_or(0, |reads| reads.lost(reader.matched));
+            }
             state
         };
-        state.rings.iter_mut().map(describe).collect()
+        described.into_iter().map(add_lost).collect()
     }
 }
 

@@ -604,3 +604,33 @@ fn who_is_let_go_hears_why() {
     left.announce();
     assert_eq!((left.is_hung_up(), left.farewell()), (true, None), "who dies says nothing");
 }
+
+#[test]
+fn what_a_reader_that_looks_no_more_has_lost_is_known_to_others() {
+    let (player, taps) = player();
+    let mut slow = Tap::new(taps.open(&Wish { program: first_byte(2), ..wish() }, 0).unwrap(), None, None).unwrap();
+    let counting = taps.open(&Wish { counts: Some(0), ..wish() }, 0).unwrap();
+    let mut half = player.halves.lock().unwrap().pop_front().unwrap();
+    let told = || taps.states()[0].readers.iter().map(|reader| (reader.matched, reader.lost)).collect::<Vec<_>>();
+    publish(&mut half, 0..1000);
+    assert_eq!(told()[0], (250, 0), "what waits is not lost");
+    assert_eq!(take(&mut slow).len(), 250);
+    publish(&mut half, 1000..40_000);
+    // A MiB of ring has 4096 slots, and nobody else wants one.
+    assert_eq!(told()[0], (10_000, 10_000 - 250 - 4096), "before it looks again");
+    let got = take(&mut slow).len() as u64;
+    let ledger = slow.ledger();
+    assert_eq!(ledger.lost, 10_000 - 250 - got, "it begins again with half of the ring ahead of it");
+    slow.look();
+    assert_eq!(told()[0], (10_000, ledger.lost), "and behind that");
+    assert_eq!(told()[1].1, 0, "who only counts loses nothing");
+    // Another expression begins to count anew.
+    let code = first_byte(1);
+    let exchange = taps.exchange(slow.id(), &code).unwrap();
+    slow.exchange(exchange, Some(program::Interpreter::from_cbpf(&code).unwrap()));
+    assert!(take(&mut slow).is_empty());
+    publish(&mut half, 40_000..40_400);
+    assert_eq!(take(&mut slow).len(), 100);
+    assert_eq!((told()[0], slow.ledger().lost), ((100, ledger.lost.min(100)), ledger.lost));
+    drop(counting);
+}

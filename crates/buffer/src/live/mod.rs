@@ -9,14 +9,17 @@
 //! - [`words`] — the layout, an ABI between the kernel's program, this process and its readers.
 //! - [`memory`] — the three areas, by the file descriptors of maps or memfds.
 //! - [`reader`] — following what is written; start reading here.
+//! - [`progress`] — what a reader has lost so far, for others to see.
 //! - [`writer`] — the writer of a process, for devices the kernel's program cannot serve, and for tests.
 
 pub mod memory;
+pub mod progress;
 pub mod reader;
 pub mod words;
 pub mod writer;
 
 pub use memory::{Areas, Geometry, LiveMemory};
+pub use progress::Progress;
 pub use reader::{LiveReader, Look, Packet};
 pub use words::{EXPRESSIONS, Facts, SlotFlags};
 pub use writer::LiveWriter;

@@ -1,7 +1,7 @@
 //! Following a live ring.
 //!
 //! In: the mapped areas. Out: packets, copied, each verified after the copy; where the writer was faster, how many were
-//! passed over. A reader writes nothing that anybody sees, so nothing it does or leaves undone can disturb others.
+//! passed over. A reader writes nothing that others go by, so nothing it does or leaves undone can disturb them.
 //! Sleeping until there is something is not here: the kernel's program can wake nobody by itself (crate `capture`).
 
 use super::memory::LiveMemory;

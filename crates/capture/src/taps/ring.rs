@@ -7,7 +7,7 @@ use crate::codec::{Farewell, LINE_BYTES, Line, Word};
 use crate::handout::{Device, Exchange, Handout, Past};
 use crate::wish::{Direction, Wish};
 use crate::writer::{Expression, Opened, Trouble, TroubleKind, Writer, own};
-use buffer::live::{Areas, EXPRESSIONS, LiveMemory, LiveReader};
+use buffer::live::{Areas, EXPRESSIONS, LiveMemory, LiveReader, Progress};
 use buffer::shared::segment::Access;
 use program::ir::Program;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
@@ -46,6 +46,24 @@ pub(super) struct Reader {
     pub(super) line: Arc<OwnedFd>,
     pub(super) asleep: bool,
     pub(super) matched_before: u64,
+    /// The first packet it may look at.
+    first: u64,
+    progress: Progress,
+}
+
+/// What is needed to say what a reader has lost, without the lock: that takes time for each packet of the ring.
+pub(super) struct Reads {
+    memory: LiveMemory,
+    bit: u8,
+    first: u64,
+    progress: Progress,
+}
+
+impl Reads {
+    /// Of so many packets that were matched.
+    pub(super) fn lost(&self, matched: u64) -> u64 {
+        self.progress.lost(&self.memory, self.bit, matched, self.first)
+    }
 }
 
 /// What is known of one reader, for people.
@@ -57,6 +75,8 @@ pub struct ReaderState {
     pub bit: u8,
     /// Packets its expression wanted since it is in force.
     pub matched: u64,
+    /// Those of them that were overwritten before it came to them, as far as that is sure now.
+    pub lost: u64,
     /// Does it sleep?
     pub asleep: bool,
 }
@@ -183,6 +203,8 @@ impl Ring {
         let trouble = |error: rustix::io::Errno| Trouble::system("no line to the reader can be made", &error.into());
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (line, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(trouble)?;
+        let no_page = |error| Trouble::system("there is no page for the reader", &error);
+        let (progress, its_progress) = Progress::create().map_err(no_page)?;
         let areas = self.writer.areas();
         let areas = Areas { words: own(areas.words)?, slots: own(areas.slots)?, data: own(areas.data)? };
         let (matched_before, seen_before) = (self.before(bit), self.memory.seen().packets);
@@ -205,6 +227,8 @@ impl Ring {
             line: Arc::new(line),
             asleep: false,
             matched_before: matched_before.0,
+            first,
+            progress,
         });
         if let Err(trouble) = self.writer.set(&self.expressions()) {
             self.readers.pop();
@@ -224,6 +248,7 @@ impl Ring {
             id,
             device: self.device.clone(),
             geometry: self.writer.geometry(),
+            progress: its_progress,
             areas,
             bit,
             matched_before,
@@ -289,12 +314,24 @@ impl Ring {
         }
     }
 
+    /// By reader, as in [`state`](Self::state); none of one whose packets are only counted, for they are all it wants.
+    pub(super) fn reads(&self) -> Vec<Option<Reads>> {
+        let reads = |reader: &Reader| {
+            let Expression { bit, counts, .. } = reader.expression;
+            let (memory, progress) = (self.memory.clone(), reader.progress.clone());
+            counts.is_none().then_some(Reads { memory, bit, first: reader.first, progress })
+        };
+        self.readers.iter().map(reads).collect()
+    }
+
+    /// Without what readers have lost.
     pub(super) fn state(&mut self, group: u32) -> RingState {
         let seen = self.memory.seen();
         let readers = self.readers.iter().map(|reader| ReaderState {
             id: reader.id,
             bit: reader.expression.bit,
             matched: self.memory.matched(usize::from(reader.expression.bit)).packets - reader.matched_before,
+            lost: 0,
             asleep: reader.asleep,
         });
         RingState {

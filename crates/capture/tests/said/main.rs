@@ -96,8 +96,8 @@ fn client() -> impl Strategy<Value = ClientState> {
 }
 
 fn ring() -> impl Strategy<Value = RingState> {
-    let reader = (any::<u64>(), 0u8..64, any::<u64>(), any::<bool>())
-        .prop_map(|(id, bit, matched, asleep)| ReaderState { id, bit, matched, asleep });
+    let reader = (any::<u64>(), 0u8..64, any::<(u64, u64)>(), any::<bool>())
+        .prop_map(|(id, bit, (matched, lost), asleep)| ReaderState { id, bit, matched, lost, asleep });
     let counts = (any::<u32>(), any::<u64>(), any::<(u64, u64)>(), any::<u64>());
     let statistics = prop_oneof![vec((text(), any::<u64>()), 0..4), vec((text(), any::<u64>()), 98..103)];
     (device(), counts, vec(reader, 0..65), statistics).prop_map(|(device, counts, readers, statistics)| {

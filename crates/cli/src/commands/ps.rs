@@ -5,8 +5,8 @@ use crate::progress::count;
 use crate::table::columns;
 use buffer::keeper::client::Named;
 use capture::client::Client;
-use capture::protocol::DaemonState;
-use capture::taps::RingState;
+use capture::protocol::{ClientState, DaemonState};
+use capture::taps::{ReaderState, RingState};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -183,10 +183,23 @@ fn ago(since: u64) -> String {
     }
 }
 
+/// Packets that a client's readers have lost so far.
+pub(super) fn lost_by(client: &ClientState, state: &DaemonState) -> u64 {
+    let is_its = |reader: &&ReaderState| client.readers.iter().any(|(id, _)| *id == reader.id);
+    state.rings.iter().flat_map(|ring| &ring.readers).filter(is_its).map(|reader| reader.lost).sum()
+}
+
+/// Is this process stopped (SIGSTOP, a debugger), so that it reads nothing? Not said of one that cannot be seen from here.
+pub(super) fn is_stopped(process: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // Behind the program's name, which may hold anything (proc_pid_stat(5)).
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
+}
+
 /// Tables of what there is: clients and rings of the daemon, and what it is confined to; requests.
 fn text(state: &DaemonState, requests: &[Request]) -> String {
     let row = |cells: &[String]| cells.to_vec();
-    let mut clients = vec![row(&["id", "user", "process", "for", "devices", "purpose"].map(String::from))];
+    let mut clients = vec![row(&["id", "user", "process", "for", "devices", "lost", "purpose"].map(String::from))];
     for client in &state.clients {
         let mut devices: Vec<&str> = client.readers.iter().map(|(_, device)| device.as_str()).collect();
         devices.dedup();
@@ -194,9 +207,14 @@ fn text(state: &DaemonState, requests: &[Request]) -> String {
         clients.push(row(&[
             client.id.to_string(),
             client.user.to_string(),
-            client.process.to_string(),
+            if is_stopped(client.process) {
+                format!("{} (stopped)", client.process)
+            } else {
+                client.process.to_string()
+            },
             ago(client.since),
             devices,
+            if client.readers.is_empty() { "-".into() } else { count(lost_by(client, state)) },
             client.purpose.clone(),
         ]));
     }
@@ -234,7 +252,8 @@ fn text(state: &DaemonState, requests: &[Request]) -> String {
 
 /// A ring, for scripts.
 pub(crate) fn ring_as_json(ring: &RingState) -> serde_json::Value {
-    let readers = ring.readers.iter().map(|reader| json!({ "id": reader.id, "matched": reader.matched }));
+    let readers =
+        ring.readers.iter().map(|reader| json!({ "id": reader.id, "matched": reader.matched, "lost": reader.lost }));
     let statistics: serde_json::Map<_, _> =
         ring.statistics.iter().map(|(name, number)| (name.clone(), json!(number))).collect();
     json!({
@@ -263,7 +282,8 @@ fn as_json(state: &DaemonState, requests: &[Request]) -> serde_json::Value {
         let readers = client.readers.iter().map(|(id, device)| json!({ "id": id, "device": device }));
         json!({
             "id": client.id, "user": client.user, "process": client.process, "purpose": client.purpose,
-            "since_ns": client.since, "readers": readers.collect::<Vec<_>>(),
+            "since_ns": client.since, "stopped": is_stopped(client.process), "lost": lost_by(client, state),
+            "readers": readers.collect::<Vec<_>>(),
         })
     });
     let rings = state.rings.iter().map(ring_as_json);

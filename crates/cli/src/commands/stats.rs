@@ -102,7 +102,9 @@ fn rows(all: bool, devices: &[Device], softnet: &SoftnetCounters, rings: &[RingS
             add(&place, name, *value, "");
         }
         for reader in &ring.readers {
-            add(&format!("  reader {}", reader.id), "reader.matched", reader.matched, "");
+            let place = format!("  reader {}", reader.id);
+            add(&place, "reader.matched", reader.matched, "");
+            add(&place, "reader.lost", reader.lost, if reader.lost > 0 { means(Meaning::Lost) } else { "" });
         }
     }
     rows

@@ -1,6 +1,7 @@
 //! Requests on live devices: a daemon, several readers of one device, and what each of them gets, packet by packet.
 
 use crate::net::*;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -334,4 +335,43 @@ fn what_policy_keeps_is_there_for_who_comes_later() {
     until("all are seen", || seen("late0") == Some(50));
     look_back(0, "ethernet late0 last=60s | head 50 | save late2.pcap");
     assert!(packets(&net.path("late2.pcap")).into_iter().map(|(_, bytes)| bytes).eq(frames[100..150].iter().cloned()));
+}
+
+#[test]
+fn what_a_stopped_reader_loses_is_shown_while_it_is_stopped() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(Some(
+        "[[allow]]\nusers = [\"root\"]\ndevices = [\"*\"]\nmodes = [\"tap\"]\n\n[limits]\nring = \"1M\"\n",
+    ));
+    let shown = |command: &str| {
+        let output = Command::new(PROGRAM).args([command, "--daemon"]).arg(net.socket()).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let client = |net: &Net| {
+        let clients = net.state()["clients"].as_array().unwrap().clone();
+        clients.into_iter().find(|client| client["readers"].as_array().is_some_and(|readers| !readers.is_empty()))
+    };
+    let reader = net.read(&["ethernet D | save got.pcap"]).pop().unwrap();
+    send(&net, &traffic(100));
+    let state = client(&net).unwrap();
+    assert_eq!((state["lost"].as_u64(), state["stopped"].as_bool()), (Some(0), Some(false)), "{state}");
+    reader.signal(Signal::STOP);
+    until("it is stopped", || client(&net).unwrap()["stopped"] == true);
+    let frames: Vec<Vec<u8>> = (0..2400).map(|number| datagram(number, 53, 1400)).collect();
+    send(&net, &frames);
+    // A MiB holds this many at most, each in whole cache lines.
+    let (sent, most) = (frames.len() as u64, (1 << 20) / 1408);
+    let state = net.state();
+    let ring = &state["rings"][0]["readers"][0];
+    let lost = ring["lost"].as_u64().unwrap();
+    assert!((sent - most..sent + 100).contains(&lost), "{state}");
+    let (ps, stats) = (shown("ps"), shown("stats"));
+    assert!(ps.contains("(stopped)") && ps.contains(" lost "), "{ps}");
+    assert!(stats.lines().any(|line| line.contains("reader.lost") && line.contains(&lost.to_string())), "{stats}");
+    reader.signal(Signal::CONT);
+    let report = succeeded(&reader.interrupt());
+    let dropped = report["filters"][0]["dropped"]["overwritten before they were read"].as_u64().unwrap();
+    assert!((lost..=sent + 100).contains(&dropped), "{lost} were lost for sure: {report}");
 }

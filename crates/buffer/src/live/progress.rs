@@ -1,0 +1,89 @@
+//! How far a reader of a live ring is: a page that it alone writes, for whoever asks what it has lost so far.
+//!
+//! Not a part of the protocol: writers and other readers go by nothing that stands here, and whoever looks believes it only
+//! as far as a number for people. What it has lost follows from this page and the ring's own counts, also while the reader
+//! is stopped and cannot be asked. Next to read: `LiveReader` in [`reader`](super::reader).
+
+use super::memory::LiveMemory;
+use super::reader::{LiveReader, Look};
+use crate::shared::segment::{Access, Mapping, PAGE_BYTES, Pages, Segment};
+use crate::shared::words::{Shared, Words};
+use base::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+/// The words of such a page.
+#[derive(Debug)]
+#[repr(C)]
+struct Page {
+    /// Number of the packet looked at next.
+    next: AtomicU64,
+    /// Packets of the expression in force it has come to; of earlier ones, those that were not counted as matched by it.
+    settled: AtomicU64,
+    /// Packets passed over because the writer was faster.
+    overtaken: AtomicU64,
+}
+
+// SAFETY: repr(C), atomics only, and all bytes zero is a value.
+unsafe impl Words for Page {}
+
+/// A reader's page, from either side.
+#[derive(Clone, Debug)]
+pub struct Progress(Shared<Page>);
+
+impl Progress {
+    /// A new page, for who looks at it, and what its reader needs to write it.
+    pub fn create() -> io::Result<(Progress, OwnedFd)> {
+        let segment = Segment::create("live-reader", PAGE_BYTES, Pages::Normal)?;
+        segment.seal_for_writer()?;
+        let progress = Progress::in_mapping(&segment.map(0, PAGE_BYTES, Access::Read)?)?;
+        Ok((progress, segment.fd().try_clone_to_owned()?))
+    }
+
+    /// The same page for its reader.
+    pub fn open(fd: BorrowedFd<'_>) -> io::Result<Progress> {
+        Progress::in_mapping(&Mapping::of(fd, PAGE_BYTES, Access::Write)?)
+    }
+
+    fn in_mapping(mapping: &std::sync::Arc<Mapping>) -> io::Result<Progress> {
+        let page = Shared::in_mapping(mapping, 0);
+        page.map(Progress).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a reader's page is too short"))
+    }
+
+    /// Says where its reader is: three stores to a cache line that nobody else writes.
+    #[inline]
+    pub fn say(&self, reader: &LiveReader, settled: u64) {
+        self.0.next.store(reader.position(), Ordering::Relaxed);
+        self.0.settled.store(settled, Ordering::Relaxed);
+        self.0.overtaken.store(reader.overtaken(), Ordering::Relaxed);
+    }
+
+    /// Of `matched` packets that expression `bit` of this ring wanted since its reader came, at packet `first`: those that
+    /// it has lost, or has not come to and cannot read any more. While packets come, those under way may be among them; but
+    /// none where nothing was overwritten. Takes time for each packet in the ring.
+    pub fn lost(&self, memory: &LiveMemory, bit: u8, matched: u64, first: u64) -> u64 {
+        let (next, settled) = (self.0.next.load(Ordering::Relaxed), self.0.settled.load(Ordering::Relaxed));
+        let next = next.max(first);
+        let head = memory.next();
+        let mut ahead = LiveReader::new(memory.clone(), 1 << (bit & 63));
+        ahead.seek(next, 0);
+        if ahead.position() <= next && self.0.overtaken.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        let mut waiting = 0u64;
+        // As far as there was something when it began: writers may be as fast as this.
+        while ahead.position() < head {
+            match ahead.look() {
+                Look::Packet(_) => {
+                    waiting += 1;
+                    ahead.advance();
+                }
+                Look::More => {}
+                Look::Nothing => break,
+            }
+        }
+        // Any word may stand there, and a count be a little older than another.
+        let lost = matched.wrapping_sub(settled).wrapping_sub(waiting) as i64;
+        u64::try_from(lost).unwrap_or(0).min(matched)
+    }
+}
