@@ -197,7 +197,13 @@ impl Policy {
                  `{GROUP}`)",
                 peer.user
             )),
-            None => Err(format!("the daemon's policy does not let user {} read `{device}` in this mode", peer.user)),
+            None => {
+                let what = match mode {
+                    Mode::Tap => format!("tap `{device}` (mode=tap)"),
+                    Mode::Consume => format!("take packets of `{device}` away (mode=consume)"),
+                };
+                Err(format!("the daemon's policy does not let user {} {what}", peer.user))
+            }
         }
     }
 
@@ -294,8 +300,8 @@ mod tests {
         assert_eq!(policy.allows(&both, "eth0", Mode::Consume), Ok(2));
         assert_eq!(policy.allows(&peer(0, &[]), "any", Mode::Consume), Ok(0));
         let why = |peer, device, mode| policy.allows(peer, device, mode).unwrap_err();
-        assert!(why(&anna, "wlan0", Mode::Tap).contains("does not let user 1000 read `wlan0`"));
-        assert!(why(&anna, "eth0", Mode::Consume).contains("in this mode"));
+        assert!(why(&anna, "wlan0", Mode::Tap).ends_with("does not let user 1000 tap `wlan0` (mode=tap)"));
+        assert!(why(&anna, "eth0", Mode::Consume).ends_with("take packets of `eth0` away (mode=consume)"));
         assert!(why(&stranger, "eth0", Mode::Tap).contains("may use no device here"));
     }
 
