@@ -472,7 +472,9 @@ impl State {
                 format!("a part of what `{device}` receives is taken away by another reader: that does not come here")
             }
             Mode::Consume if readers > 0 => {
-                format!("{readers} other readers of `{device}` see nothing any more of what is taken away here")
+                let see = if readers == 1 { "1 other reader of" } else { &format!("{readers} other readers of") };
+                let verb = if readers == 1 { "sees" } else { "see" };
+                format!("{see} `{device}` {verb} nothing any more of what is taken away here")
             }
             _ => String::new(),
         }

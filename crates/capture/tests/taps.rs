@@ -492,7 +492,7 @@ fn one_group_takes_away_and_others_are_told() {
     let (say, lingers) = mpsc::channel();
     *player.lingers.lock().unwrap() = Some(lingers);
     let first = taps.open(&taking, 0).unwrap();
-    assert!(first.note.contains("1 other readers of `played0`"), "{}", first.note);
+    assert!(first.note.contains("1 other reader of `played0` sees nothing"), "{}", first.note);
     assert!(taps.open(&wish(), 1).unwrap().note.contains("does not come here"));
     let refused = taps.open(&taking, 1).unwrap_err();
     assert!(refused.kind == TroubleKind::Full && refused.text.contains("another reader already"), "{refused}");

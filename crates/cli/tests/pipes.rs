@@ -232,7 +232,7 @@ fn a_stopped_reader_is_demoted_after_the_hold_limit_and_told() {
         stopped.signal("-STOP");
         stdin.write_all(&lines(0..LINES)).unwrap();
         drop(stdin);
-        check(&writer.ends(), 0, "1 readers held the full ring for longer than its hold-limit");
+        check(&writer.ends(), 0, "1 reader held the full ring for longer than its hold-limit, and was overtaken");
         check(&all.ends(), 0, "");
         assert!(ring.bytes("all") == lines(0..LINES), "{kind}");
         stopped.signal("-CONT");

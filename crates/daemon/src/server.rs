@@ -369,7 +369,9 @@ impl Session {
         wish.ring_bytes = capture::taps::ring_bytes(wished, ring_bytes);
         if wish.keep && !self.shared.policy.may_manage(&self.peer) {
             return Err(denied(
-                "packets are kept, for readers that look back, by root, or by the daemon's policy (`keep`)".into(),
+                "only root, or the daemon's policy (`keep`), may have packets kept for readers that look back; `last=` \
+                 looks back without it"
+                    .into(),
             ));
         }
         self.book(readers)?;

@@ -320,7 +320,10 @@ fn what_policy_keeps_is_there_for_who_comes_later() {
     // A standing request is for root alone, and root takes it back.
     let denied = net.request("ethernet D keep=8M | count").uid(1234).gid(1234).output().unwrap();
     let said = String::from_utf8_lossy(&denied.stderr).into_owned();
-    assert!(!denied.status.success() && said.contains("by root, or by the daemon's policy"), "{said}");
+    assert!(
+        !denied.status.success() && said.contains("only root, or the daemon's policy (`keep`), may have packets kept"),
+        "{said}"
+    );
     let stop = |user: u32| {
         let mut stop = Command::new(PROGRAM);
         stop.args(["stop", "--kept", "late0", "--daemon"]).arg(net.socket()).uid(user);

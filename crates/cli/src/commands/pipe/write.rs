@@ -351,8 +351,9 @@ impl Writing {
             );
         }
         if counters.demoted > 0 {
+            let (readers, were) = if counters.demoted == 1 { ("reader", "was") } else { ("readers", "were") };
             tell!(
-                "warning: {name}: {} readers held the full ring for longer than its hold-limit, and were overtaken",
+                "warning: {name}: {} {readers} held the full ring for longer than its hold-limit, and {were} overtaken",
                 counters.demoted
             );
         }
