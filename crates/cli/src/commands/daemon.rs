@@ -59,6 +59,14 @@ fn serve(args: &Args) -> Result<(), (Exit, String)> {
         Some(path) => Policy::read(path).map_err(|text| (Exit::Wrong, text))?,
         None => Policy::without_file(),
     };
+    let capabilities = confine::capabilities();
+    let has = |wanted| capabilities.iter().any(|(name, there)| *name == wanted && *there);
+    let opens_something = has("CAP_NET_RAW") || (has("CAP_NET_ADMIN") && has("CAP_BPF"));
+    if !opens_something {
+        let text = "the daemon could open no device: that takes CAP_NET_RAW, or CAP_NET_ADMIN and CAP_BPF\n   = help: \
+                    start it as root; it keeps no other rights";
+        return Err((Exit::Failed, text.into()));
+    }
     confine::raise_memory_lock();
     confine::raise_files();
     let who = match (&args.config, daemon::policy::group()) {
@@ -66,7 +74,10 @@ fn serve(args: &Args) -> Result<(), (Exit, String)> {
         (None, Some(group)) => MayConnect::Group(group),
         (None, None) => MayConnect::Root,
     };
-    let (listening, place) = match inherited() {
+    let inherited = inherited();
+    // Whom another's socket lets in, who made it knows.
+    let own_socket = inherited.is_none();
+    let (listening, place) = match inherited {
         Some(socket) => (Listening::inherited(socket), "the socket that was handed over".to_string()),
         None => {
             let place = args.socket.display().to_string();
@@ -74,11 +85,14 @@ fn serve(args: &Args) -> Result<(), (Exit, String)> {
             (listening.map_err(failed(&format!("cannot listen at {place}")))?, place)
         }
     };
+    if own_socket && who == MayConnect::Root && rustix::process::geteuid().is_root() {
+        tell!("warning: there is no group `streamline`: only root can connect (`groupadd streamline` makes it)");
+    }
     opener::remember_foreign_programs();
     confine::drop_capabilities().map_err(failed("capabilities cannot be dropped"))?;
-    for (name, there) in confine::capabilities() {
-        if !there && name != "CAP_SYS_ADMIN" {
-            tell!("warning: {name} is not there: devices will not be opened");
+    for (name, there) in &capabilities {
+        if let Some(cost) = cost_without(name).filter(|_| !there) {
+            tell!("warning: {name} is not there: {cost}");
         }
     }
     let guards = confine::confine(listening.folder());
@@ -96,6 +110,17 @@ fn serve(args: &Args) -> Result<(), (Exit, String)> {
     tell!("confined to: {confined}");
     tell!("listening at {place}");
     server.run(&listening, &|line| tell!("{line}")).map_err(failed("the daemon cannot go on"))
+}
+
+/// What a daemon cannot do without this capability; none where it keeps it in no case.
+fn cost_without(capability: &str) -> Option<&'static str> {
+    match capability {
+        "CAP_NET_RAW" => Some("packets cannot be copied from packet sockets, nor devices made promiscuous"),
+        "CAP_NET_ADMIN" => Some("no programs can be attached to devices: packets are copied from packet sockets"),
+        "CAP_BPF" => Some("no programs can be loaded: packets are copied from packet sockets"),
+        "CAP_PERFMON" => Some("programs carry guards against speculation, and are slower"),
+        _ => None,
+    }
 }
 
 /// The socket that systemd made and handed over as the first after the standard ones (sd_listen_fds(3)).

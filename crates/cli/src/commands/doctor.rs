@@ -6,6 +6,7 @@ use daemon::confine;
 use driver::namespace::Namespace;
 use kernel::tap::{Tap, Way};
 use serde_json::json;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 /// Say what live capture needs and what of it is here
@@ -95,9 +96,20 @@ fn daemon(args: &Args) -> Finding {
             let confined = client.state().map(|state| format!(", confined to: {}", state.confined));
             format!("listens at {}{}", args.daemon.display(), confined.unwrap_or_default())
         }
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            format!("this user may not connect to {}: {error}", args.daemon.display())
+        }
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+            format!("none at {}, but the socket of one that has died: {error}", args.daemon.display())
+        }
         Err(error) => format!("none at {}: {error}", args.daemon.display()),
     };
-    let cost = "each process captures by itself, and needs the rights to (`streamline daemon`, as root, starts one)";
+    let cost = match &connected {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            "a daemon without a policy lets in root and the group `streamline` (`usermod -aG streamline USER`)"
+        }
+        _ => "each process captures by itself, and needs the rights to (`streamline daemon`, as root, starts one)",
+    };
     Finding { what: "daemon", good: connected.is_ok(), found, cost }
 }
 

@@ -30,7 +30,36 @@ pub(crate) struct AutoDevices {
 #[derive(Clone)]
 enum Chosen {
     Daemon(Arc<Client>),
-    Here(Arc<LocalDevices>),
+    Here(Arc<LocalDevices>, NoDaemon),
+}
+
+/// Why no daemon opens devices.
+#[derive(Clone, Copy)]
+enum NoDaemon {
+    NotAsked,
+    Absent,
+    /// Its socket is there, and nobody listens.
+    Dead,
+}
+
+impl NoDaemon {
+    /// What this process may not do, a daemon might.
+    fn explain(self, device: &str, trouble: Trouble) -> Trouble {
+        if trouble.kind != TroubleKind::Denied {
+            return trouble;
+        }
+        let path = capture::protocol::SOCKET;
+        let daemon = match self {
+            NoDaemon::NotAsked => "it was not to use one".to_string(),
+            NoDaemon::Absent => format!("no daemon answers at {path}"),
+            NoDaemon::Dead => format!("the daemon at {path} has died: only its socket is left"),
+        };
+        let text = format!(
+            "this process may not capture `{device}` ({}): that takes root or a daemon, and {daemon}",
+            trouble.text
+        );
+        Trouble { text, ..trouble }
+    }
 }
 
 impl AutoDevices {
@@ -54,9 +83,9 @@ impl AutoDevices {
             return Ok(chosen.clone());
         }
         let purpose = self.purpose.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let here = || Chosen::Here(Arc::new(LocalDevices::new()));
+        let here = |why| Chosen::Here(Arc::new(LocalDevices::new()), why);
         let new = match &self.place {
-            Place::Here => here(),
+            Place::Here => here(NoDaemon::NotAsked),
             Place::Daemon(path) => match Client::connect(path, &purpose) {
                 Ok(client) => Chosen::Daemon(Arc::new(client)),
                 Err(error) => {
@@ -66,9 +95,8 @@ impl AutoDevices {
             },
             Place::Anywhere => match Client::connect(capture::protocol::SOCKET.as_ref(), &purpose) {
                 Ok(client) => Chosen::Daemon(Arc::new(client)),
-                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
-                    here()
-                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => here(NoDaemon::Absent),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => here(NoDaemon::Dead),
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     let text = format!(
                         "the daemon at {} lets only root and the group `streamline` in: {error}",
@@ -91,7 +119,7 @@ impl Devices for AutoDevices {
     fn device(&self, name: &str) -> Result<Device, Trouble> {
         match self.choose()? {
             Chosen::Daemon(client) => client.device(name),
-            Chosen::Here(local) => local.device(name),
+            Chosen::Here(local, _) => local.device(name),
         }
     }
 
@@ -103,8 +131,8 @@ impl Devices for AutoDevices {
                 tap.keep(client);
                 Ok(tap)
             }
-            Chosen::Here(local) => {
-                let mut tap = local.open(wish, share)?;
+            Chosen::Here(local, why) => {
+                let mut tap = local.open(wish, share).map_err(|trouble| why.explain(&wish.device, trouble))?;
                 // So are those who write its ring.
                 tap.keep(local);
                 Ok(tap)
@@ -121,8 +149,9 @@ impl Devices for AutoDevices {
                 tap.keep(client);
                 Ok((tap, first))
             }
-            Chosen::Here(local) => {
-                let (mut tap, first) = local.open_sure(wish, share)?;
+            Chosen::Here(local, why) => {
+                let opened = local.open_sure(wish, share);
+                let (mut tap, first) = opened.map_err(|trouble| why.explain(&wish.device, trouble))?;
                 tap.keep(local);
                 Ok((tap, first))
             }

@@ -55,8 +55,7 @@ fn trouble(error: TapError) -> Trouble {
         TapError::System(..) => TroubleKind::System,
         TapError::Load(_) | TapError::Expression(..) | TapError::Verdict(_) | TapError::Code(_) => TroubleKind::Cannot,
     };
-    let help = if kind == TroubleKind::Denied { "; run as root, or through `streamline daemon`" } else { "" };
-    Trouble::new(kind, format!("{error}{help}"))
+    Trouble::new(kind, error.to_string())
 }
 
 /// Of a program that was to choose what is taken away from the host: nobody does without, for that would take what nobody said.
