@@ -16,6 +16,7 @@ use rustix::net::{
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use testkit::network::{Pair, quiet_namespace};
 use testkit::packets::to_port;
 use testkit::random::Random;
@@ -330,6 +331,18 @@ fn a_reader_that_scribbles_over_all_it_has_changes_nothing_for_others() {
                 }
             }
         });
+        // So is its page: whoever asks gets a number, and what it says of others does not change.
+        let page = std::fs::File::from(handout.progress.try_clone().expect("there are files left"));
+        assert!(page.set_len(0).is_err() && page.set_len(1 << 20).is_err());
+        for word in [0, 1, 1 << 32, u64::MAX / 2, u64::MAX - 1, u64::MAX] {
+            for at in 0..3 {
+                page.write_all_at(&word.to_ne_bytes(), at * 8).expect("it may");
+                let state = bed.client().state().expect("it answers");
+                let readers = || state.rings.iter().flat_map(|ring| &ring.readers);
+                assert!(readers().all(|reader| reader.lost <= reader.matched), "{state:?}");
+                assert!(readers().filter(|reader| reader.id != handout.id).all(|reader| reader.lost == 0), "{state:?}");
+            }
+        }
         witnesses.traffic.more(300);
         until("it is let go", || send(&handout.line, &[7; 9], &[]).is_err_and(|error| error != Errno::AGAIN));
     }
