@@ -3,7 +3,6 @@
 use crate::table::columns;
 use crate::{Exit, running};
 use filter::{Type, Types};
-use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use streamline::running::client;
@@ -134,7 +133,7 @@ pub(crate) fn run(args: &Args) -> Exit {
             tell!("warning: {notice}");
         }
         // Also where nothing comes: who reads it may have gone.
-        if nobody_reads() {
+        if crate::nobody_reads() {
             stop.stop();
         }
     });
@@ -167,14 +166,6 @@ fn failed(error: &Error) -> Exit {
         Error::Request(_) | Error::Input(_) => Exit::Wrong,
         Error::System(_) => Exit::Failed,
     }
-}
-
-/// Was standard output closed by who reads it?
-fn nobody_reads() -> bool {
-    let stdout = std::io::stdout();
-    let mut polled = [PollFd::new(&stdout, PollFlags::empty())];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
 /// What is asked for, or what suits what goes along the edge and who reads.
