@@ -288,7 +288,7 @@ fn killed_watchers_leave_nothing_and_a_killed_request_a_name_that_the_next_takes
         until("their ring goes", || followed.names(process) == own.0);
     }
     let threads = || std::fs::read_dir(format!("/proc/{process}/task")).unwrap().count();
-    until("nothing of them is left", || files() <= own.1 && threads() == 2);
+    until("nothing of them is left", || files() <= own.1 && threads() == 3);
     let watcher = followed.watching("tcp", &["--format", "raw"]);
     followed.run.as_ref().unwrap().signal(rustix::process::Signal::KILL);
     drop(followed.run.take());

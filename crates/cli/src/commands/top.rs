@@ -3,6 +3,7 @@
 use super::ps::{connect, sharer};
 use crate::Exit;
 use crate::progress::{count, size};
+use crate::signals::Finishing;
 use crate::table::columns;
 use capture::protocol::DaemonState;
 use std::collections::HashMap;
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &Args) -> Exit {
         Err(exit) => return exit,
     };
     let stop = StopFlag::new();
-    if let Err(error) = crate::signals::listen(&stop) {
+    if let Err(error) = crate::signals::listen(&stop, Finishing::Told) {
         tell!("error: cannot listen for signals: {error}");
         return Exit::Failed;
     }

@@ -1,5 +1,6 @@
 //! `streamline watch`: what goes along an edge of a request that runs.
 
+use crate::signals::Finishing;
 use crate::table::columns;
 use crate::{Exit, running};
 use filter::{Type, Types};
@@ -117,7 +118,7 @@ pub(crate) fn run(args: &Args) -> Exit {
         }
     };
     let stop = StopFlag::new();
-    if let Err(error) = crate::signals::listen(&stop) {
+    if let Err(error) = crate::signals::listen(&stop, Finishing::told_unless(args.quiet)) {
         tell!("error: cannot listen for signals: {error}");
         return Exit::Failed;
     }
