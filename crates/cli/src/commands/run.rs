@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Exit {
     }
     let mut progress = Progress::new(args.quiet);
     // Who cannot be found runs all the same.
-    let running = Running::listen(session, &request.source, &job).ok();
+    let running = Running::listen(session, &request.source, &job, &stop).ok();
     let mut before = Before::default();
     let (outcome, report) = job.run_to_end(&stop, &mut |worker| {
         progress.look(worker);
