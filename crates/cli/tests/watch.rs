@@ -239,6 +239,25 @@ fn what_is_no_frame_is_lines_json_bytes_or_a_capture() {
 }
 
 #[test]
+fn of_messages_whole_documents_are_counted_and_are_what_a_pipe_gets() {
+    let mut followed = Followed::new("F | http | files dir=out");
+    let counts = [0, 1, 2, 5];
+    let watching = counts.map(|count| followed.watching("http", &["--count", &count.to_string()]));
+    let rest = followed.watching("http", &[]);
+    followed.grow();
+    let seen = watching.map(Process::end);
+    followed.stop();
+    let all = text(&rest.end().stdout);
+    let all: Vec<&str> = all.lines().collect();
+    assert!(all.len() > 5);
+    for (output, count) in seen.iter().zip(counts) {
+        let shown = text(&output.stdout);
+        assert_eq!(shown.lines().collect::<Vec<_>>(), all[..count]);
+        assert!(output.status.success() && !shown.contains("truncated"), "{shown}");
+    }
+}
+
+#[test]
 fn an_unknown_edge_or_request_says_what_there_is() {
     let followed = Followed::new("F | tcp | http | files dir=out");
     let listed = text(&followed.watch("").output().unwrap().stdout);

@@ -26,11 +26,11 @@ pub(crate) struct Args {
     #[arg(value_name = "ID[.EDGE]")]
     what: String,
 
-    /// How blocks are written; by itself lines on a terminal, else JSON for records and pcapng for everything else
+    /// How blocks are written; by itself lines on a terminal, else JSON for records and messages, and pcapng for everything else
     #[arg(long, value_enum, value_name = "FORM")]
     format: Option<Format>,
 
-    /// End after so many blocks
+    /// End after so many blocks; as JSON, after so many documents
     #[arg(short, long, value_name = "N")]
     count: Option<u64>,
 
@@ -53,7 +53,7 @@ Examples:
 
 A capture has times, lengths and directions as the request sees them. Pieces of streams and messages are no packets: in
 a capture they have the link type USER0, and Wireshark asks what that is to mean.
-It ends with the request, after --count blocks, with Ctrl-C, and when nobody reads what it writes.";
+It ends with the request, after --count blocks or documents, with Ctrl-C, and when nobody reads what it writes.";
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
@@ -179,7 +179,7 @@ fn form(asked: Option<Format>, types: Types) -> Result<Form, &'static str> {
         Some(Format::Pcap) => Form::Pcap,
         Some(Format::Raw) => Form::Raw,
         None if terminal => Form::Lines,
-        None if types.has(Type::Record) => Form::Json,
+        None if types.has(Type::Record) || types == Types::of(&[Type::Message]) => Form::Json,
         None => Form::Pcapng,
     };
     if terminal && matches!(form, Form::Pcapng | Form::Pcap | Form::Raw) {
