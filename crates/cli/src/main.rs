@@ -129,3 +129,12 @@ fn print_data(text: &str) -> Exit {
         }
     }
 }
+
+/// Was standard output closed by who reads it? For who goes on for long, and may have nothing to write that would tell.
+fn nobody_reads() -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec};
+    let stdout = std::io::stdout();
+    let mut polled = [PollFd::new(&stdout, PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
+}

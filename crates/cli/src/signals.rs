@@ -1,27 +1,81 @@
 //! Signals that ask to stop.
+//!
+//! The first asks; what comes within `SAME` of it is taken for the same, for `timeout` and shells signal a process and then
+//! its group; a later one kills, as if nobody had listened.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::io::{IsTerminal, Read};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use streamline::StopFlag;
 
 const ALL: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// The same signals are written to a socket; a second one of the same kind kills.
-pub(crate) fn write_on(socket: std::os::unix::net::UnixStream) -> std::io::Result<()> {
-    listen(&StopFlag::new())?;
+/// Signals that come no later than this after the first are the same wish.
+const SAME: Duration = Duration::from_secs(1);
+
+/// Who ends later than `SAME` after it was asked to: are people told?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Finishing {
+    /// They are told that it is about to, and how to abandon it.
+    Told,
+    /// They are not.
+    Untold,
+}
+
+impl Finishing {
+    /// For a command that may be quiet: on a terminal somebody waits all the same.
+    pub(crate) fn told_unless(quiet: bool) -> Finishing {
+        if quiet && !std::io::stderr().is_terminal() { Finishing::Untold } else { Finishing::Told }
+    }
+}
+
+/// The same signals are written to a socket.
+pub(crate) fn write_on(socket: UnixStream) -> std::io::Result<()> {
+    listen(&StopFlag::new(), Finishing::Untold)?;
+    register(socket)
+}
+
+/// Writes a byte there for each of them. It does not block where nobody reads: the first byte is enough.
+fn register(socket: UnixStream) -> std::io::Result<()> {
     for signal in ALL {
         signal_hook::low_level::pipe::register(signal, socket.try_clone()?)?;
     }
     Ok(())
 }
 
-/// Ctrl-C, SIGTERM and a closed terminal ask to stop; a second one of the same kills.
-pub(crate) fn listen(stop: &StopFlag) -> std::io::Result<()> {
+/// Ctrl-C, SIGTERM and a closed terminal ask to stop; one more of them kills, unless it comes at once.
+pub(crate) fn listen(stop: &StopFlag, finishing: Finishing) -> std::io::Result<()> {
+    let armed = Arc::<AtomicBool>::default();
     for signal in ALL {
-        signal_hook::flag::register_conditional_default(signal, stop.word())?;
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&armed))?;
         signal_hook::flag::register(signal, stop.word())?;
     }
-    Ok(())
+    // Not a pipe: a daemon, which is confined by then, may make none.
+    let (first, asked) = UnixStream::pair()?;
+    register(asked)?;
+    let arm = move || arm(first, &armed, finishing);
+    std::thread::Builder::new().name("signals".into()).spawn(arm).map(drop)
+}
+
+/// Has signals kill from `SAME` after the first on. Who runs may be busy finishing then, or wait for somebody: it is nobody
+/// who could tell.
+fn arm(mut first: UnixStream, armed: &AtomicBool, finishing: Finishing) {
+    // An interrupted read is repeated; nothing else can become of a socket whose other end is never closed.
+    if first.read_exact(&mut [0]).is_err() {
+        return;
+    }
+    std::thread::sleep(SAME);
+    // Relaxed: it carries no other data; a signal a moment later sees it.
+    armed.store(true, Ordering::Relaxed);
+    if finishing == Finishing::Told {
+        // A line of progress may stand there.
+        let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
+        tell!("{clear}finishing what has come; Ctrl-C again to abandon");
+    }
 }
 
 /// A descriptor that can be read from the first of them on, for who waits with poll(2).

@@ -90,6 +90,57 @@ fn ctrl_c_leaves_whole_files_an_index_and_the_table() {
     }
 }
 
+/// `timeout -s INT` signals its child and then its group.
+#[test]
+fn a_second_ctrl_c_at_once_is_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = capture("web.pcap");
+    for _ in 0..10 {
+        let mut child = start(folder.path(), &["run", "pcap - | save seen.pcap overwrite=yes"]);
+        let mut stdin = child.stdin.take().unwrap();
+        stdin.write_all(&std::fs::read(&file).unwrap()).unwrap();
+        wait_for(&folder.path().join("seen.pcap.part"));
+        let id = rustix::process::Pid::from_child(&child);
+        for _ in 0..2 {
+            rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
+        }
+        let output = ends_soon(child);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert!(stderr(&output).contains("stopped before the input ended"), "{}", stderr(&output));
+        drop(stdin);
+    }
+}
+
+#[test]
+fn a_later_ctrl_c_abandons_and_it_is_said_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let many = vec![capture("web.pcap").display().to_string(); 200].join(" ");
+    let request = format!("pcap {many} | inspect");
+    for (options, says) in [(&[][..], "finishing what has come; Ctrl-C again to abandon\n"), (&["-q"], "")] {
+        let mut child = start(folder.path(), &[&["run"], options, &[&request]].concat());
+        // Nobody reads: it cannot finish.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while rustix::io::ioctl_fionread(child.stdout.as_ref().unwrap()).unwrap() < 32 << 10 {
+            assert!(Instant::now() < deadline, "it writes nothing");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let first = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "it did not end");
+            // Those at first are the same wish; then it is to be said before.
+            let said = rustix::io::ioctl_fionread(child.stderr.as_ref().unwrap()).unwrap() as usize;
+            if first.elapsed() < Duration::from_millis(500) || said >= says.len() {
+                signal(&child, "-INT");
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert!(first.elapsed() >= Duration::from_secs(1), "at once");
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(2));
+        assert_eq!(stderr(&output), says);
+    }
+}
+
 #[test]
 fn ctrl_c_is_heard_while_standard_input_is_silent() {
     let folder = tempfile::tempdir().unwrap();

@@ -211,6 +211,7 @@ fn one_writer_and_three_readers_of_which_one_is_stopped_and_one_killed() {
         stopped.signal("-CONT");
         let output = stopped.ends();
         check(&output, 0, "was overtaken");
+        check(&output, 0, "the reader in process ");
         let (got, text) = (numbers(&ring.bytes("stopped")).len() as u64, outcome(&output).1);
         assert_eq!(got + number_before(&text, "blocks were lost"), LINES, "{text}");
         assert_eq!(number_before(&text, "were read"), got);
@@ -219,6 +220,22 @@ fn one_writer_and_three_readers_of_which_one_is_stopped_and_one_killed() {
         }
     }
     panic!("the place of a killed reader is free after {fastest:?}");
+}
+
+#[test]
+fn what_is_made_is_said_where_it_is_not_what_was_asked() {
+    for (options, expected) in [
+        (&["size=1"][..], "the ring has 4.0 KiB"),
+        (&["size=5000"], "the ring has 8.0 KiB"),
+        (&["size=64k", "slots=1000"], "the ring has 1024 slots"),
+        (&["kind=p", "size=64k", "slots=1024"], ""),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let ring = Ring { name: folder.path().join("ring.sock").display().to_string(), folder };
+        let (status, said) = outcome(&ring.run("create", options));
+        let notes = usize::from(!expected.is_empty());
+        assert!(status == Some(0) && said.contains(expected) && said.lines().count() == notes, "{said}");
+    }
 }
 
 #[test]
@@ -680,7 +697,7 @@ fn rings_have_names_and_a_relative_path_is_the_callers() {
         command.arg("pipe").args(words).env("XDG_RUNTIME_DIR", folder.path()).current_dir(folder.path());
         command.stdin(Stdio::null()).output().unwrap()
     };
-    check(&run(&["create", &name, "size=3000"]), 0, "");
+    check(&run(&["create", &name, "size=3000"]), 0, "the ring has 4.0 KiB");
     let listed = run(&["ls"]);
     let removed = run(&["rm", &name]);
     let text = String::from_utf8_lossy(&listed.stdout).into_owned();

@@ -239,6 +239,25 @@ fn what_is_no_frame_is_lines_json_bytes_or_a_capture() {
 }
 
 #[test]
+fn of_messages_whole_documents_are_counted_and_are_what_a_pipe_gets() {
+    let mut followed = Followed::new("F | http | files dir=out");
+    let counts = [0, 1, 2, 5];
+    let watching = counts.map(|count| followed.watching("http", &["--count", &count.to_string()]));
+    let rest = followed.watching("http", &[]);
+    followed.grow();
+    let seen = watching.map(Process::end);
+    followed.stop();
+    let all = text(&rest.end().stdout);
+    let all: Vec<&str> = all.lines().collect();
+    assert!(all.len() > 5);
+    for (output, count) in seen.iter().zip(counts) {
+        let shown = text(&output.stdout);
+        assert_eq!(shown.lines().collect::<Vec<_>>(), all[..count]);
+        assert!(output.status.success() && !shown.contains("truncated"), "{shown}");
+    }
+}
+
+#[test]
 fn an_unknown_edge_or_request_says_what_there_is() {
     let followed = Followed::new("F | tcp | http | files dir=out");
     let listed = text(&followed.watch("").output().unwrap().stdout);
@@ -276,6 +295,37 @@ fn it_ends_quietly_when_nobody_reads_and_with_ctrl_c() {
 }
 
 #[test]
+fn a_request_without_a_daemon_is_stopped_by_its_process_and_by_nobody_else() {
+    let mut followed = Followed::new("F | tcp | http | files dir=out");
+    let id = format!("p{}", followed.process());
+    let stop = |arguments: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        command.arg("stop").args(arguments).env_remove("XDG_RUNTIME_DIR");
+        command
+    };
+    for (arguments, status, expected) in [
+        (&["abc"][..], 2, "as 7 or p4711"),
+        (&["p1"], 2, "no request of yours runs in process 1"),
+        (&[], 2, "--kept <DEVICE>"),
+        (&["p1", "--kept", "eth0"], 2, "cannot be used with"),
+    ] {
+        let output = stop(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}");
+        assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
+    }
+    if rustix::process::geteuid().is_root() {
+        let refused = stop(&[&id]).uid(65534).gid(65534).output().unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
+    }
+    assert!(followed.watch("").output().unwrap().status.success(), "it runs");
+    let output = stop(&[&id]).output().unwrap();
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "{}", text(&output.stderr));
+    let output = followed.run.take().unwrap().end();
+    let counted: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!((output.status.code(), &counted["end"]), (Some(0), &"stopped".into()));
+}
+
+#[test]
 fn killed_watchers_leave_nothing_and_a_killed_request_a_name_that_the_next_takes_away() {
     let mut followed = Followed::new("F | http | files dir=out");
     let process = followed.process();
@@ -288,7 +338,7 @@ fn killed_watchers_leave_nothing_and_a_killed_request_a_name_that_the_next_takes
         until("their ring goes", || followed.names(process) == own.0);
     }
     let threads = || std::fs::read_dir(format!("/proc/{process}/task")).unwrap().count();
-    until("nothing of them is left", || files() <= own.1 && threads() == 2);
+    until("nothing of them is left", || files() <= own.1 && threads() == 3);
     let watcher = followed.watching("tcp", &["--format", "raw"]);
     followed.run.as_ref().unwrap().signal(rustix::process::Signal::KILL);
     drop(followed.run.take());

@@ -43,6 +43,11 @@ impl Output {
         Output { writer: Arc::new(Mutex::new(writer)), eager }
     }
 
+    /// The same for so many lines: with the last of them whoever reads has gone, and what comes after is not written.
+    pub fn for_lines(&self, count: u64) -> Output {
+        Output::new(Box::new(FirstLines { writer: Arc::clone(&self.writer), left: count }), self.eager)
+    }
+
     /// Should each batch appear at once?
     pub fn eager(&self) -> bool {
         self.eager
@@ -57,6 +62,33 @@ impl Output {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
             Err(error) => Err(Box::new(Failure::System(format!("cannot write to standard output: {error}")))),
         }
+    }
+}
+
+/// A writer of the first lines.
+struct FirstLines {
+    writer: Arc<Mutex<Box<dyn Write + Send>>>,
+    left: u64,
+}
+
+impl Write for FirstLines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut end = 0;
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if self.left == 0 {
+                break;
+            }
+            end += line.len();
+            self.left -= u64::from(line.ends_with(b"\n"));
+        }
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner).write_all(&bytes[..end])?;
+        // What comes after the last counts as written, too.
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner).flush()?;
+        if self.left == 0 { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
     }
 }
 

@@ -5,6 +5,7 @@
 //! rights: nothing is opened there.
 
 use crate::Exit;
+use crate::signals::Finishing;
 use driver::link::{self, Link};
 use packet::link::LinkType;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -216,7 +217,8 @@ fn request(args: &Args, interface: &str) -> Result<String, (Exit, String)> {
 fn capture(args: &Args, interface: &str) -> Answer {
     let fifo = args.fifo.as_deref().ok_or_else(|| (Exit::Wrong, "captures are written to where? (--fifo)".into()))?;
     let stop = StopFlag::new();
-    crate::signals::listen(&stop).map_err(|error| (Exit::Failed, format!("cannot listen for signals: {error}")))?;
+    crate::signals::listen(&stop, Finishing::Untold)
+        .map_err(|error| (Exit::Failed, format!("cannot listen for signals: {error}")))?;
     // First of all: whoever reads waits for it.
     let failed = |error: std::io::Error| (Exit::Failed, format!("{}: {error}", fifo.display()));
     let file = File::options().write(true).open(fifo).map_err(failed)?;

@@ -11,6 +11,10 @@ pub(crate) struct Args {
     /// The filter to describe
     name: Option<String>,
 
+    /// All that its examples print
+    #[arg(long, requires = "name", conflicts_with = "json")]
+    full: bool,
+
     /// As JSON
     #[arg(long)]
     json: bool,
@@ -29,7 +33,7 @@ pub(crate) fn run(args: &Args) -> Exit {
     };
     match registry.find(name) {
         Some(kind) if args.json => print_data(&format!("{:#}\n", json(kind))),
-        Some(kind) => print_data(&describe(kind)),
+        Some(kind) => print_data(&describe(kind, if args.full { Examples::Full } else { Examples::Short })),
         None => {
             let guess = registry.nearest(name).map_or(String::new(), |guess| format!("; did you mean `{guess}`?"));
             tell!("error: no filter `{name}`{guess}");
@@ -38,8 +42,29 @@ pub(crate) fn run(args: &Args) -> Exit {
     }
 }
 
+/// How much is shown of what examples print.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Examples {
+    /// The beginning, on one line.
+    Short,
+    /// Everything.
+    Full,
+}
+
+/// Characters of a line that is shown short.
+const SHORT: usize = 92;
+
+/// The beginning of what an example prints, on one line.
+fn short(output: &str) -> String {
+    let line = output.lines().next().unwrap_or_default();
+    if line == output.trim_end_matches('\n') && line.chars().count() <= SHORT {
+        return line.into();
+    }
+    line.chars().take(SHORT - 3).chain("...".chars()).collect()
+}
+
 /// A filter's manual.
-pub(crate) fn describe(kind: &Kind) -> String {
+pub(crate) fn describe(kind: &Kind, examples: Examples) -> String {
     let mut text = format!("{} - {}\n", kind.name, kind.summary);
     let _ = writeln!(
         text,
@@ -82,9 +107,15 @@ pub(crate) fn describe(kind: &Kind) -> String {
     }
     for example in kind.examples {
         let _ = writeln!(text, "  streamline run '{}'", example.request);
-        example.output.lines().for_each(|line| {
+        let output = if examples == Examples::Full { example.output.to_string() } else { short(example.output) };
+        output.lines().for_each(|line| {
             let _ = writeln!(text, "    {line}");
         });
+    }
+    if examples == Examples::Short
+        && kind.examples.iter().any(|example| short(example.output) != example.output.trim_end())
+    {
+        let _ = writeln!(text, "\nAll that they print: streamline filters {} --full", kind.name);
     }
     text
 }
@@ -139,4 +170,26 @@ fn json(kind: &Kind) -> serde_json::Value {
         "fields": kind.schema.map(|schema| schema.fields.iter().map(|field| field.name).collect::<Vec<_>>()),
         "examples": kind.examples.iter().map(|example| example.request).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_examples_print_is_shown_in_one_line_each_and_in_full_where_asked() {
+        for (output, expected) in [("", ""), ("a b\n", "a b"), ("a\nb\n", "a..."), (&"\u{e4}".repeat(93), "...")] {
+            let shown = short(output);
+            assert!(shown.ends_with(expected) && shown.chars().count() <= SHORT, "{shown}");
+        }
+        let registry = registry();
+        let http = registry.find("http").unwrap();
+        let (brief, full) = (describe(http, Examples::Short), describe(http, Examples::Full));
+        let (_, examples) = brief.split_once("\nExamples:\n").unwrap();
+        assert_eq!(examples.lines().count(), 2 * http.examples.len() + 2, "{examples}");
+        assert!(examples.ends_with("streamline filters http --full\n"), "{examples}");
+        for line in http.examples.iter().flat_map(|example| example.output.lines()) {
+            assert!(full.contains(line) && !full.contains("--full"));
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! `streamline man`: the manual page, of the program or of one subcommand, with every filter in it.
 
-use crate::commands::filters::describe;
+use crate::commands::filters::{Examples, describe};
 use crate::{Cli, Exit, print_data};
 use clap::CommandFactory;
 use clap_mangen::Man;
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args) -> Exit {
         text.push_str(".SH FILTERS\n");
         for kind in registry().kinds() {
             let _ = writeln!(text, ".SS {}\n.nf", kind.name);
-            push_lines(&mut text, &describe(kind));
+            push_lines(&mut text, &describe(kind, Examples::Full));
             text.push_str(".fi\n");
         }
     }

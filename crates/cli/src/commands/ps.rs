@@ -14,6 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use streamline::running;
 use streamline::running::client::Request;
 use streamline::running::place::Id;
+use streamline::running::protocol::{Answer, Question};
 use streamline::shared;
 use streamline::shared::protocol::SharerState;
 
@@ -32,17 +33,19 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// End a client of the daemon: its readers get nothing more
+/// End a client of the daemon, or a request
 ///
-/// Or, with --kept, have a device's ring hold no longer what nobody reads.
+/// A client, by its number: its readers get nothing more. A request, by `p` and the number of its process, with or without a
+/// daemon: it finishes what has come, as with Ctrl-C; its user and root may end it. Or, with --kept, have a device's ring hold
+/// no longer what nobody reads.
 #[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("what").args(["id", "kept"]).required(true))]
 pub(crate) struct StopArgs {
-    /// Its number, as `streamline ps` shows it
-    #[arg(required_unless_present = "kept")]
-    id: Option<u64>,
+    /// What `streamline ps` calls it: 7 or p4711
+    id: Option<Id>,
 
     /// Keep packets of this device no longer for readers that look back (`keep=`)
-    #[arg(long, value_name = "DEVICE", conflicts_with = "id")]
+    #[arg(long, value_name = "DEVICE")]
     kept: Option<String>,
 
     /// The daemon that listens at this socket
@@ -96,20 +99,42 @@ fn id_of(request: &Request, state: &DaemonState) -> Id {
 }
 
 pub(crate) fn stop(args: &StopArgs) -> Exit {
+    if let Some(id @ Id::Process(_)) = args.id {
+        return stop_request(id, &args.daemon);
+    }
     let client = match connect(&args.daemon, "streamline stop") {
         Ok(client) => client,
         Err(exit) => return exit,
     };
     let stopped = match (&args.kept, args.id) {
         (Some(device), _) => client.forget(device),
-        (None, Some(id)) => client.stop(id),
-        // The command line has one of them.
-        (None, None) => Ok(()),
+        (None, Some(Id::Client(number))) => client.stop(number),
+        // The command line has one of them, and a request is asked by itself.
+        (None, Some(Id::Process(_)) | None) => Ok(()),
     };
     match stopped {
         Ok(()) => Exit::Done,
         Err(trouble) => {
             tell!("error: {trouble}");
+            Exit::Failed
+        }
+    }
+}
+
+/// Has a request end as with Ctrl-C.
+fn stop_request(id: Id, daemon: &Path) -> Exit {
+    let target = match crate::running::find(id, daemon) {
+        Ok(target) => target,
+        Err(exit) => return exit,
+    };
+    match running::client::ask(&target.socket, target.process, &Question::Stop) {
+        Ok(Answer::Stopping) => Exit::Done,
+        Ok(Answer::Failed(text) | Answer::Wrong(text)) | Err(text) => {
+            tell!("error: request {id}: {text}");
+            Exit::Failed
+        }
+        Ok(_) => {
+            tell!("error: request {id} answers something else than was asked");
             Exit::Failed
         }
     }

@@ -3,6 +3,7 @@
 use crate::Exit;
 use crate::progress::Progress;
 use crate::request_text::RequestArgs;
+use crate::signals::Finishing;
 use crate::table;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,6 +11,10 @@ use streamline::running::Running;
 use streamline::{End, Report, StopFlag};
 
 /// Run a request
+///
+/// It ends with its input. Ctrl-C (or SIGTERM, or SIGHUP) ends it before that: what has come is carried through, files are
+/// closed, and what was counted is printed. More signals within a second are taken for the same; a later one abandons it at
+/// once, and leaves files as they are.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -44,7 +49,9 @@ pub(crate) fn run(args: &Args) -> Exit {
         Err(exit) => return exit,
     };
     let stop = StopFlag::new();
-    if let Err(error) = crate::signals::listen(&stop) {
+    // A document on standard error is read by a program.
+    let quiet = args.quiet || (args.stats == Stats::Json && args.stats_file.is_none());
+    if let Err(error) = crate::signals::listen(&stop, Finishing::told_unless(quiet)) {
         tell!("error: cannot listen for signals: {error}");
         return Exit::Failed;
     }
@@ -60,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Exit {
     }
     let mut progress = Progress::new(args.quiet);
     // Who cannot be found runs all the same.
-    let running = Running::listen(session, &request.source, &job).ok();
+    let running = Running::listen(session, &request.source, &job, &stop).ok();
     let mut before = Before::default();
     let (outcome, report) = job.run_to_end(&stop, &mut |worker| {
         progress.look(worker);

@@ -3,6 +3,7 @@
 use super::ps::{connect, sharer};
 use crate::Exit;
 use crate::progress::{count, size};
+use crate::signals::Finishing;
 use crate::table::columns;
 use capture::protocol::DaemonState;
 use std::collections::HashMap;
@@ -40,7 +41,7 @@ pub(crate) fn run(args: &Args) -> Exit {
         Err(exit) => return exit,
     };
     let stop = StopFlag::new();
-    if let Err(error) = crate::signals::listen(&stop) {
+    if let Err(error) = crate::signals::listen(&stop, Finishing::Told) {
         tell!("error: cannot listen for signals: {error}");
         return Exit::Failed;
     }
@@ -68,8 +69,11 @@ pub(crate) fn run(args: &Args) -> Exit {
         }
         before = Some((now, state, shared));
         let until = now + Duration::from_secs_f64(args.interval);
-        // A signal ends a sleep early or is seen soon after it.
+        // A signal ends a sleep early or is seen soon after it; so is that nobody reads any more.
         while !stop.is_set() && Instant::now() < until {
+            if crate::nobody_reads() {
+                return Exit::Done;
+            }
             std::thread::sleep(until.saturating_duration_since(Instant::now()).min(Duration::from_millis(50)));
         }
     }
@@ -103,9 +107,12 @@ fn view_shared(before: &SharerState, now: &SharerState, seconds: f64) -> String 
     if now.prefixes.is_empty() { String::new() } else { format!("\n{}", columns(&rows)) }
 }
 
-/// Rings, and below each its readers, by what they got a second.
+/// Rings, and below each its readers, by what they got a second; where there are none, that there are none.
 fn view(before: &DaemonState, now: &DaemonState, seconds: f64) -> String {
     let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds) as u64;
+    if now.rings.is_empty() {
+        return "nothing runs: nobody reads a device through this daemon\n".to_string();
+    }
     let owner = |reader: u64| {
         let clients = now.clients.iter();
         clients.into_iter().find(|client| client.readers.iter().any(|(id, _)| *id == reader))

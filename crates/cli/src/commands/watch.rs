@@ -1,9 +1,9 @@
 //! `streamline watch`: what goes along an edge of a request that runs.
 
+use crate::signals::Finishing;
 use crate::table::columns;
 use crate::{Exit, running};
 use filter::{Type, Types};
-use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use streamline::running::client;
@@ -26,11 +26,11 @@ pub(crate) struct Args {
     #[arg(value_name = "ID[.EDGE]")]
     what: String,
 
-    /// How blocks are written; by itself lines on a terminal, else JSON for records and pcapng for everything else
+    /// How blocks are written; by itself lines on a terminal, else JSON for records and messages, and pcapng for everything else
     #[arg(long, value_enum, value_name = "FORM")]
     format: Option<Format>,
 
-    /// End after so many blocks
+    /// End after so many blocks; as JSON, after so many documents
     #[arg(short, long, value_name = "N")]
     count: Option<u64>,
 
@@ -53,7 +53,7 @@ Examples:
 
 A capture has times, lengths and directions as the request sees them. Pieces of streams and messages are no packets: in
 a capture they have the link type USER0, and Wireshark asks what that is to mean.
-It ends with the request, after --count blocks, with Ctrl-C, and when nobody reads what it writes.";
+It ends with the request, after --count blocks or documents, with Ctrl-C, and when nobody reads what it writes.";
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &Args) -> Exit {
         }
     };
     let stop = StopFlag::new();
-    if let Err(error) = crate::signals::listen(&stop) {
+    if let Err(error) = crate::signals::listen(&stop, Finishing::told_unless(args.quiet)) {
         tell!("error: cannot listen for signals: {error}");
         return Exit::Failed;
     }
@@ -134,7 +134,7 @@ pub(crate) fn run(args: &Args) -> Exit {
             tell!("warning: {notice}");
         }
         // Also where nothing comes: who reads it may have gone.
-        if nobody_reads() {
+        if crate::nobody_reads() {
             stop.stop();
         }
     });
@@ -169,14 +169,6 @@ fn failed(error: &Error) -> Exit {
     }
 }
 
-/// Was standard output closed by who reads it?
-fn nobody_reads() -> bool {
-    let stdout = std::io::stdout();
-    let mut polled = [PollFd::new(&stdout, PollFlags::empty())];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
-}
-
 /// What is asked for, or what suits what goes along the edge and who reads.
 fn form(asked: Option<Format>, types: Types) -> Result<Form, &'static str> {
     let terminal = std::io::stdout().is_terminal();
@@ -187,7 +179,7 @@ fn form(asked: Option<Format>, types: Types) -> Result<Form, &'static str> {
         Some(Format::Pcap) => Form::Pcap,
         Some(Format::Raw) => Form::Raw,
         None if terminal => Form::Lines,
-        None if types.has(Type::Record) => Form::Json,
+        None if types.has(Type::Record) || types == Types::of(&[Type::Message]) => Form::Json,
         None => Form::Pcapng,
     };
     if terminal && matches!(form, Form::Pcapng | Form::Pcap | Form::Raw) {

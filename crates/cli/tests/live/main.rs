@@ -2,7 +2,8 @@
 //!
 //! - `net` — what they share; `requests` — `streamline run` with a daemon; `lowered` — what of it runs in the kernel;
 //!   `devices` — devices that a request opens by itself; `consume` — the same, taking packets away; `shared` — `run --share`;
-//!   `told` — `explain` and `run` say the same; `programs` — `streamline pcap`; `watching`, `replacing` — `streamline watch` and `replace`.
+//!   `told` — `explain` and `run` say the same; `programs` — `streamline pcap`; `watching`, `replacing`,
+//!   `top` — `streamline watch`, `replace` and `top`.
 
 mod consume;
 mod devices;
@@ -13,4 +14,5 @@ mod replacing;
 mod requests;
 mod shared;
 mod told;
+mod top;
 mod watching;

@@ -181,6 +181,7 @@ fn for_people(answer: Answer) -> Answer {
         }
         Answer::Ring(ring) => Answer::Ring(RingPlace { number: line(ring.number), label: line(ring.label), ..ring }),
         Answer::Replaced => Answer::Replaced,
+        Answer::Stopping => Answer::Stopping,
         Answer::Wrong(text) => Answer::Wrong(lines(text)),
         Answer::Failed(text) => Answer::Failed(lines(text)),
     }

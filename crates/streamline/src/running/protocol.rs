@@ -19,6 +19,8 @@ pub enum Question {
     Edges,
     /// Let me see what goes along this edge.
     Watch(String),
+    /// Finish what has come, and end: what a first SIGINT asks for.
+    Stop,
     /// Go on as this request.
     Replace {
         /// Its text.
@@ -65,6 +67,8 @@ pub enum Answer {
     Ring(RingPlace),
     /// It goes on as was asked.
     Replaced,
+    /// It is about to end.
+    Stopping,
     /// Not done, and why; the request or the name is wrong.
     Wrong(String),
     /// Not done, and why: it would not work.
@@ -106,6 +110,7 @@ impl Question {
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Question::Edges => encode([PROTOCOL, "edges"]),
+            Question::Stop => encode([PROTOCOL, "stop"]),
             Question::Watch(edge) => encode([PROTOCOL, "watch", edge]),
             Question::Replace { source, name, variables } => {
                 let variables = variables.iter().flat_map(|(name, value)| [&**name, &**value]);
@@ -120,6 +125,7 @@ impl Question {
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         match texts[..] {
             [PROTOCOL, "edges"] => Ok(Question::Edges),
+            [PROTOCOL, "stop"] => Ok(Question::Stop),
             [PROTOCOL, "watch", edge] => Ok(Question::Watch(edge.into())),
             [PROTOCOL, "replace", source, name, ref variables @ ..] if variables.len().is_multiple_of(2) => {
                 let (variables, _) = variables.as_chunks::<2>();
@@ -144,6 +150,7 @@ impl Answer {
             }
             Answer::Ring(ring) => encode(["ring", &ring.path, &types_text(ring.types), &ring.number, &ring.label]),
             Answer::Replaced => encode(["replaced"]),
+            Answer::Stopping => encode(["stopping"]),
             Answer::Wrong(text) => encode(["wrong", text]),
             Answer::Failed(text) => encode(["failed", text]),
         }
@@ -169,6 +176,7 @@ impl Answer {
                 label: label.into(),
             }),
             ["replaced"] => Answer::Replaced,
+            ["stopping"] => Answer::Stopping,
             ["wrong", text] => Answer::Wrong(text.into()),
             ["failed", text] => Answer::Failed(text.into()),
             _ => return None,
@@ -194,7 +202,9 @@ mod tests {
     fn what_is_said_is_heard() {
         let variables = [("x".to_string(), "a=b | c".to_string())].into();
         let replace = Question::Replace { source: "pcap $x".into(), name: "day.srl".into(), variables };
-        for question in [Question::Edges, Question::Watch("tcp".into()), Question::Watch(String::new()), replace] {
+        for question in
+            [Question::Edges, Question::Stop, Question::Watch("tcp".into()), Question::Watch(String::new()), replace]
+        {
             assert_eq!(Question::decode(&question.encode()), Ok(question));
         }
         let (types, label) = (Types::of(&[Type::Bytes, Type::Message]), "tcp\n|".to_string());
@@ -204,6 +214,7 @@ mod tests {
             Answer::Edges(String::new(), vec![]),
             Answer::Ring(RingPlace { path: "/x".into(), types: Types::NONE, number: "1.2".into(), label }),
             Answer::Replaced,
+            Answer::Stopping,
             Answer::Wrong("ä".into()),
             Answer::Failed(String::new()),
         ] {

@@ -8,6 +8,7 @@ use super::place;
 use super::protocol::{Answer, EdgeLine, Question, RingPlace, receive};
 use super::rings::WatchRings;
 use crate::session::{Error, Job, PreparedChange, RunningPlan, Session};
+use base::atomic::StopFlag;
 use buffer::keeper::server::{Claimed, lock_path};
 use buffer::shared::{packets, peer};
 use engine::{Replacement, Watch, Worker};
@@ -59,6 +60,8 @@ pub struct Running {
 struct Shared {
     session: Arc<Session>,
     runs: Mutex<Runs>,
+    /// Ends the run.
+    stop: StopFlag,
     /// Held by who replaces what runs.
     replacing: Mutex<()>,
     rings: WatchRings,
@@ -114,20 +117,21 @@ impl Shared {
 }
 
 impl Running {
-    /// Listens for who wants to look at the edges of a job, or to replace it by another that this session would prepare. Where
-    /// that cannot be, the job runs all the same.
-    pub fn listen(session: Arc<Session>, request: &str, job: &Job) -> io::Result<Running> {
+    /// Listens for who wants to look at the edges of a job, to replace it by another that this session would prepare, or to end
+    /// it by `stop`. Where that cannot be, the job runs all the same.
+    pub fn listen(session: Arc<Session>, request: &str, job: &Job, stop: &StopFlag) -> io::Result<Running> {
         let (edges, plan) = (job.edges.clone(), job.running.clone());
         let runs = Runs { request: on_one_line(request), edges, plan, replaced: 0 };
-        Running::listen_in(&place::folder(), session, runs)
+        Running::listen_in(&place::folder(), session, runs, stop.clone())
     }
 
-    fn listen_in(folder: &Path, session: Arc<Session>, runs: Runs) -> io::Result<Running> {
+    fn listen_in(folder: &Path, session: Arc<Session>, runs: Runs, stop: StopFlag) -> io::Result<Running> {
         place::make_folder(folder)?;
         let path = place::socket_in(folder, std::process::id() as i32);
         let shared = Arc::new(Shared {
             session,
             runs: Mutex::new(runs),
+            stop,
             replacing: Mutex::default(),
             rings: WatchRings::new(folder)?,
             orders: Mutex::default(),
@@ -205,7 +209,8 @@ fn admit(shared: &Arc<Shared>, socket: OwnedFd) {
     let timeouts = [Timeout::Recv, Timeout::Send].map(|which| set_socket_timeout(&socket, which, Some(ASK)));
     // Relaxed: a limit, and nothing that is ordered by it.
     if !may || timeouts.iter().any(Result::is_err) || shared.asking.load(Ordering::Relaxed) >= ASKING {
-        let text = if may { "too many ask at a time" } else { "only its user and root may look at a request" };
+        let text =
+            if may { "too many ask at a time" } else { "only its user and root may look at a request, or end it" };
         return packets::send_last(&socket, &Answer::Failed(text.into()).encode());
     }
     shared.asking.fetch_add(1, Ordering::Relaxed);
@@ -229,6 +234,10 @@ fn attend(shared: &Shared, socket: &OwnedFd) {
             Answer::Edges(shortened(&runs.request, REQUEST), lines(&runs.edges))
         }
         Ok(Question::Watch(edge)) => watch(shared, &edge),
+        Ok(Question::Stop) => {
+            shared.stop.stop();
+            Answer::Stopping
+        }
         Ok(Question::Replace { source, name, variables }) => replace(shared, socket, &source, &name, &variables),
         Err(text) => Answer::Failed(text),
     };
@@ -388,7 +397,7 @@ mod tests {
         let job = session.prepare(&format!("pcap {capture} | count"), &BTreeMap::new()).unwrap();
         let runs = Runs { request: "x".into(), edges: job.edges.clone(), plan: job.running.clone(), replaced: 0 };
         let folder = tempfile::tempdir().unwrap();
-        let running = Running::listen_in(&folder.path().join("requests"), session, runs).unwrap();
+        let running = Running::listen_in(&folder.path().join("requests"), session, runs, StopFlag::new()).unwrap();
         for _ in 0..3 {
             assert_eq!(watch(&running.shared, "pcap"), Answer::Failed(stopped()));
         }

@@ -83,9 +83,12 @@ static WATCHED: Kind = Kind::new("watched", "copies of what goes along an edge",
 static RAW: Kind = Kind::new("raw", "writes bytes", never).sink();
 
 impl Watched {
-    /// Becomes a reader of a ring; after `count` blocks, if any are said, it has seen enough.
+    /// Becomes a reader of a ring; after `count` blocks, if any are said, it has seen enough. Of messages as JSON so many
+    /// documents are meant: one is of many blocks, and one whose end has not come by then is not shown.
     pub fn new(session: &Session, ring: &RingPlace, form: Form, count: Option<u64>) -> Result<Watched, Error> {
-        let (kind, sink) = sink(session, ring.types, form)?;
+        let documents = count.filter(|_| form == Form::Json && ring.types.has(Type::Message));
+        let stdout = documents.map_or(session.env().stdout.clone(), |count| session.env().stdout.for_lines(count));
+        let (kind, sink) = sink(session, stdout, ring.types, form)?;
         let gone = |error: std::io::Error| Error::System(format!("the edge cannot be watched: {error}"));
         let named = Named::at(&ring.path).map_err(gone)?;
         let deadline = Instant::now() + Duration::from_secs(5);
@@ -96,7 +99,7 @@ impl Watched {
             landing: Landing { name: ring.label.clone(), segment: None, views: BTreeMap::new() },
             counted: Arc::clone(&counted),
             expected: None,
-            left: count.unwrap_or(u64::MAX),
+            left: count.filter(|count| documents.is_none() || *count == 0).unwrap_or(u64::MAX),
             quiet: false,
         };
         source.hear_greeting();
@@ -127,7 +130,7 @@ impl Watched {
 }
 
 /// The sink for a form, of what such an edge carries.
-fn sink(session: &Session, types: Types, form: Form) -> Result<(&'static Kind, Instance), Error> {
+fn sink(session: &Session, stdout: Output, types: Types, form: Form) -> Result<(&'static Kind, Instance), Error> {
     let structured = Types::of(&[Type::Record, Type::Message]);
     let kind = match form {
         Form::Pcapng | Form::Pcap if types.has(Type::Record) => {
@@ -139,7 +142,7 @@ fn sink(session: &Session, types: Types, form: Form) -> Result<(&'static Kind, I
         Form::Pcapng | Form::Pcap => &filters::save::KIND,
         Form::Lines => &filters::inspect::KIND,
         Form::Json => &filters::json::KIND,
-        Form::Raw => return Ok((&RAW, Instance::filter(Raw { stdout: session.env().stdout.clone() }))),
+        Form::Raw => return Ok((&RAW, Instance::filter(Raw { stdout }))),
     };
     let mut params = Params::new();
     if kind.name == "save" {
@@ -149,7 +152,7 @@ fn sink(session: &Session, types: Types, form: Form) -> Result<(&'static Kind, I
     }
     let missing = |param: &filter::Param| Error::System(format!("`{}` of {} is not set", param.key, kind.name));
     params.fill_defaults(kind.params).map_err(missing)?;
-    let env = Env { input: types, ..session.env().clone() };
+    let env = Env { input: types, stdout, ..session.env().clone() };
     let made = (kind.make)(&params, &env);
     let instance = made.map_err(|error| {
         let help = error.help.map_or(String::new(), |help| format!(" ({help})"));

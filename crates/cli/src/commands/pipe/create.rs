@@ -6,7 +6,7 @@ use buffer::keeper::place;
 use buffer::keeper::policy::{Policy, Reach};
 use buffer::keeper::server::{Keeper, RingOptions};
 use buffer::ring::RingKind;
-use buffer::ring::memory::{Geometry, PAYLOAD_BYTES_MAX, SLOTS_MAX};
+use buffer::ring::memory::{Geometry, PAYLOAD_BYTES_MAX, PAYLOAD_BYTES_MIN, SLOTS_MAX};
 use buffer::shared::segment::Pages;
 use filter::{Param, ParamType, Params};
 use std::io::Read;
@@ -91,7 +91,8 @@ fn ring_options(params: &Params) -> Result<RingOptions, Trouble> {
 
 pub(super) fn run(args: &Args) -> Result<(), Trouble> {
     // What is wrong with the command line is said here, before a process is started for it.
-    ring_options(&options::parse(&args.options, OPTIONS)?)?;
+    let params = options::parse(&args.options, OPTIONS)?;
+    ring_options(&params)?;
     let with = Trouble::with(&args.name);
     let named = Named::at(&args.name).map_err(&with)?;
     let failed = |error| Trouble::Failed(format!("cannot start the ring's keeper: {error}"));
@@ -126,11 +127,26 @@ pub(super) fn run(args: &Args) -> Result<(), Trouble> {
         stderr.read_to_string(&mut said).map_err(failed)?;
     }
     match named.state() {
-        Ok(_) if said.is_empty() => Ok(()),
+        Ok(state) if said.is_empty() => {
+            tell_rounded(&args.name, &params, &state.geometry);
+            Ok(())
+        }
         _ => {
             let said = said.trim().trim_start_matches("error: ");
             Err(Trouble::Failed(if said.is_empty() { "the ring's keeper died".to_string() } else { said.to_string() }))
         }
+    }
+}
+
+/// Says what was made where it is not what was asked for.
+fn tell_rounded(name: &str, params: &Params, made: &Geometry) {
+    let (size, slots) = (params.number("size").unwrap_or(0), params.number("slots").unwrap_or(0));
+    if made.payload_bytes != size {
+        let (has, least) = (crate::progress::size(made.payload_bytes), crate::progress::size(PAYLOAD_BYTES_MIN));
+        tell!("note: {name}: the ring has {has}: a size is a power of two, and {least} at least");
+    }
+    if slots > 0 && made.slots != slots {
+        tell!("note: {name}: the ring has {} slots: their number is a power of two", made.slots);
     }
 }
 

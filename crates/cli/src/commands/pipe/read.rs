@@ -210,20 +210,26 @@ impl Reading<'_> {
         }
     }
 
+    /// Which of the ring's readers this is, as `ls` lists them.
+    fn who(&self) -> String {
+        format!("the reader in process {} (on-full={})", std::process::id(), self.granted.name())
+    }
+
     /// Tells once what is told again, with numbers, at the end.
     fn note_trouble(&mut self) {
         let stat = self.reader.stat();
         if !self.demoted && stat.contract != self.granted {
             self.demoted = true;
             tell!(
-                "warning: {}: this reader held the full ring for longer than the ring's hold-limit; it goes on with \
+                "warning: {}: {} held the full ring for longer than the ring's hold-limit; it goes on with \
                  on-full=overwrite",
-                self.name
+                self.name,
+                self.who()
             );
         }
         if !self.overtaken && stat.ring.lost > 0 {
             self.overtaken = true;
-            tell!("warning: {}: this reader was overtaken and loses what it does not read in time", self.name);
+            tell!("warning: {}: {} was overtaken and loses what it does not read in time", self.name, self.who());
         }
     }
 
@@ -252,7 +258,11 @@ impl Reading<'_> {
         if stat.ring.lost > 0 {
             let unit = if stat.kind == RingKind::C { "bytes" } else { "blocks" };
             let got = if stat.kind == RingKind::C { stat.ring.bytes } else { stat.ring.blocks };
-            tell!("warning: {name}: {} {unit} were lost, {got} were read: this reader was overtaken", stat.ring.lost);
+            tell!(
+                "warning: {name}: {} {unit} were lost, {got} were read: {} was overtaken",
+                stat.ring.lost,
+                self.who()
+            );
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Ctrl-C and its like, for loops that sleep until there is something to do.
 
 use super::Trouble;
+use crate::signals::Finishing;
 use rustix::event::{PollFd, PollFlags};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -11,7 +12,7 @@ use streamline::StopFlag;
 /// than a futex; who is not sleeps until something comes, a signal too.
 pub(super) const SOON: Duration = Duration::from_millis(10);
 
-/// Whether one is asked to stop, by Ctrl-C, SIGTERM or a closed terminal; a second one of the same kills.
+/// Whether one is asked to stop, by Ctrl-C, SIGTERM or a closed terminal; one more kills, unless it comes at once.
 pub(super) struct Stop {
     flag: StopFlag,
     /// Readable from the first of them on.
@@ -24,7 +25,7 @@ impl Stop {
         let failed = |error: io::Error| Trouble::Failed(format!("cannot listen for signals: {error}"));
         let flag = StopFlag::new();
         // The flag is set before the descriptor can be read: who is woken sees it.
-        crate::signals::listen(&flag).map_err(failed)?;
+        crate::signals::listen(&flag, Finishing::Told).map_err(failed)?;
         let signalled = crate::signals::descriptor().map_err(failed)?;
         Ok(Stop { flag, signalled })
     }

@@ -1,0 +1,61 @@
+//! `streamline top` on a daemon: what it says of none that reads, and when it ends.
+
+use crate::net::*;
+use std::io::{BufRead, BufReader};
+use std::process::{ChildStdout, Command, Stdio};
+use testkit::network::may_make_networks;
+
+fn top(net: &Net, interval: &str) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(["top", "--interval", interval, "--daemon"]).arg(net.socket()).stdin(Stdio::null());
+    command
+}
+
+/// It runs, and here is what it writes.
+fn started(net: &Net, interval: &str) -> (Running, ChildStdout) {
+    let mut child = top(net, interval).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let stdout = child.stdout.take().unwrap();
+    (Running(Some(child)), stdout)
+}
+
+#[test]
+fn where_nothing_runs_it_says_so() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(None);
+    let output = top(&net, "0.1").args(["--count", "1"]).output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && shown.starts_with("nothing runs: "), "{shown}");
+    let readers = net.read(&["ethernet D | bpf \"udp\" | drop"]);
+    let output = top(&net, "0.1").args(["--count", "1"]).output().unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(shown.contains("packets/s") && shown.contains(net.device()) && !shown.contains("nothing"), "{shown}");
+    readers.into_iter().for_each(|reader| {
+        reader.interrupt();
+    });
+}
+
+#[test]
+fn it_ends_quietly_when_nobody_reads_also_between_two_views() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(None);
+    let (reads_one, stdout) = started(&net, "0.1");
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line).unwrap();
+    // The first view would come in an hour.
+    let (reads_none, stdout) = started(&net, "3600");
+    drop(stdout);
+    for mut ending in [reads_one, reads_none] {
+        until("it ends", || ending.has_ended());
+        let ended = ending.end();
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert_eq!((ended.status.code(), said.as_str()), (Some(0), ""));
+    }
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = top(&net, "0.1").stdout(full).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && said.contains("No space left"), "{said}");
+}
