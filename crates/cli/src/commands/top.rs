@@ -1,11 +1,12 @@
 //! `streamline top`: what goes through the daemon's rings, as it goes.
 
-use super::ps::{connect, sharer};
+use super::ps::{connect, is_stopped, sharer};
 use crate::Exit;
 use crate::progress::{count, size};
 use crate::signals::Finishing;
 use crate::table::columns;
 use capture::protocol::DaemonState;
+use capture::taps::ReaderState;
 use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -91,7 +92,7 @@ fn view_shared(before: &SharerState, now: &SharerState, seconds: f64) -> String 
             prefix.text.clone(),
             count(rate(prefix.given.0, blocks)),
             size(rate(prefix.given.1, bytes)),
-            format!("{} readers", prefix.readers.len()),
+            readers(prefix.readers.len()),
             String::new(),
         ]);
         for (process, purpose) in &prefix.readers {
@@ -105,6 +106,20 @@ fn view_shared(before: &SharerState, now: &SharerState, seconds: f64) -> String 
         }
     }
     if now.prefixes.is_empty() { String::new() } else { format!("\n{}", columns(&rows)) }
+}
+
+fn readers(count: usize) -> String {
+    if count == 1 { "1 reader".into() } else { format!("{count} readers") }
+}
+
+/// What a reader does, and what it has lost so far.
+fn doing(reader: &ReaderState, process: i32) -> String {
+    let doing = match reader.asleep {
+        _ if is_stopped(process) => "stopped",
+        true => "asleep",
+        false => "awake",
+    };
+    if reader.lost == 0 { doing.into() } else { format!("{doing}, lost {}", count(reader.lost)) }
 }
 
 /// Rings, and below each its readers, by what they got a second; where there are none, that there are none.
@@ -128,7 +143,7 @@ fn view(before: &DaemonState, now: &DaemonState, seconds: f64) -> String {
             count(rate(ring.seen.0, packets)),
             size(rate(ring.seen.1, bytes)),
             count(rate(ring.written, written)),
-            format!("{} readers", ring.readers.len()),
+            readers(ring.readers.len()),
             ring.device.how.clone(),
         ]);
         for reader in &ring.readers {
@@ -139,7 +154,7 @@ fn view(before: &DaemonState, now: &DaemonState, seconds: f64) -> String {
                 count(matched),
                 String::new(),
                 String::new(),
-                if reader.asleep { "asleep" } else { "awake" }.into(),
+                doing(reader, owner(reader.id).map_or(0, |client| client.process)),
                 purpose.to_string(),
             ]);
         }

@@ -31,6 +31,18 @@ fn where_nothing_runs_it_says_so() {
     let output = top(&net, "0.1").args(["--count", "1"]).output().unwrap();
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(shown.contains("packets/s") && shown.contains(net.device()) && !shown.contains("nothing"), "{shown}");
+    // Who is stopped reads nothing, and what it loses is told without it.
+    let mut sender = net.pair.far.sender();
+    readers[0].signal(rustix::process::Signal::STOP);
+    let frame = datagram(0, 53, 1400);
+    until("a stopped reader's losses are told", || {
+        (0..2000).for_each(|_| sender.send(&frame).unwrap());
+        let output = top(&net, "0.1").args(["--count", "1"]).output().unwrap();
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(shown.contains("stopped"), "{shown}");
+        shown.contains("stopped, lost ")
+    });
+    readers[0].signal(rustix::process::Signal::CONT);
     readers.into_iter().for_each(|reader| {
         reader.interrupt();
     });
