@@ -7,7 +7,6 @@ use buffer::keeper::policy::Policy;
 use buffer::keeper::server::{Keeper, RingOptions};
 use buffer::ring::memory::Geometry;
 use buffer::ring::{From, OnFull, RingKind, Signalling};
-use buffer::shared::segment::Pages;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::thread::JoinHandleExt;
@@ -38,7 +37,7 @@ impl Kept {
         let path = folder.path().join("ring.sock");
         let geometry = Geometry::new(RingKind::D, 4096, 16);
         let policy = Policy::default();
-        let options = RingOptions { geometry, pages: Pages::Normal, policy, hold: None, keep_open: true };
+        let options = RingOptions { policy, keep_open: true, ..RingOptions::new(geometry) };
         let mut keeper = Keeper::create(&path, options).unwrap();
         let named = Named::at(path.to_str().unwrap()).unwrap();
         let (pauses, paused) = channel::<Pause>();

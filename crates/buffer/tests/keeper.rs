@@ -8,7 +8,6 @@ use buffer::keeper::policy::{Policy, Reach};
 use buffer::keeper::server::{Keeper, RingOptions, clear_dead};
 use buffer::ring::memory::Geometry;
 use buffer::ring::{From, NotWritten, Nothing, OnFull, RingKind, Signalling};
-use buffer::shared::segment::Pages;
 use std::io;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -18,13 +17,7 @@ fn soon() -> Option<Instant> {
 }
 
 fn options(kind: RingKind) -> RingOptions {
-    RingOptions {
-        geometry: Geometry::new(kind, 4096, 16),
-        pages: Pages::Normal,
-        policy: Policy::default(),
-        hold: None,
-        keep_open: false,
-    }
+    RingOptions::new(Geometry::new(kind, 4096, 16))
 }
 
 /// A keeper in a thread of its own, and the ring it keeps.

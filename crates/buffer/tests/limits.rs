@@ -4,11 +4,9 @@
 
 use buffer::keeper::client::Named;
 use buffer::keeper::message::{self, Message, PROTOCOL};
-use buffer::keeper::policy::Policy;
 use buffer::keeper::server::{Keeper, RingOptions};
 use buffer::ring::memory::Geometry;
 use buffer::ring::{From, OnFull, RingKind, Signalling};
-use buffer::shared::segment::Pages;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
@@ -48,13 +46,7 @@ impl Drop for Few {
 }
 
 fn options() -> RingOptions {
-    RingOptions {
-        geometry: Geometry::new(RingKind::D, 4096, 16),
-        pages: Pages::Normal,
-        policy: Policy::default(),
-        hold: None,
-        keep_open: true,
-    }
+    RingOptions { keep_open: true, ..RingOptions::new(Geometry::new(RingKind::D, 4096, 16)) }
 }
 
 /// A keeper in a thread of its own, which root makes nobody's: root is not held to the system's limits.

@@ -7,7 +7,6 @@ use buffer::keeper::policy::{Policy, Reach};
 use buffer::keeper::server::{Keeper, RingOptions};
 use buffer::ring::RingKind;
 use buffer::ring::memory::Geometry;
-use buffer::shared::segment::Pages;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 
@@ -48,7 +47,7 @@ fn nobody_is_given_a_ring_out_of_somebody_elses_folder() {
         std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
         let policy = Policy { read: Reach::Other, hold: Reach::Other, write: Reach::Other };
         let geometry = Geometry::new(RingKind::D, 4096, 16);
-        let options = RingOptions { geometry, pages: Pages::Normal, policy, hold: None, keep_open: false };
+        let options = RingOptions { policy, ..RingOptions::new(geometry) };
         Keeper::create(&folder.join("ring.sock"), options).unwrap()
     });
     let (asked, stop) = io::pipe().unwrap();

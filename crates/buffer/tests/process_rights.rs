@@ -7,7 +7,6 @@ use buffer::keeper::policy::{Policy, Reach};
 use buffer::keeper::server::{Keeper, RingOptions};
 use buffer::ring::RingKind;
 use buffer::ring::memory::Geometry;
-use buffer::shared::segment::Pages;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 
@@ -58,7 +57,7 @@ fn who_gets_a_dead_processs_number_gets_none_of_its_rights() {
     let path = folder.path().join("ring.sock");
     let policy = Policy { read: Reach::Process, ..Policy::default() };
     let geometry = Geometry::new(RingKind::D, 4096, 16);
-    let options = RingOptions { geometry, pages: Pages::Normal, policy, hold: None, keep_open: false };
+    let options = RingOptions { policy, ..RingOptions::new(geometry) };
     let at = path.clone();
     let (begin, begun) = std::sync::mpsc::channel();
     let (owner_is, owner) = std::sync::mpsc::channel();

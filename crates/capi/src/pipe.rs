@@ -478,11 +478,9 @@ pub unsafe extern "C" fn sl_close(pipe: *mut SlPipe) -> i32 {
 mod tests {
     use super::*;
     use buffer::keeper::client::Named;
-    use buffer::keeper::policy::Policy;
     use buffer::keeper::server::{Keeper, RingOptions};
     use buffer::ring::RingKind;
     use buffer::ring::memory::Geometry;
-    use buffer::shared::segment::Pages;
     use std::ffi::CString;
     use std::ptr::null_mut;
     use std::thread::JoinHandle;
@@ -499,8 +497,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ring.sock");
         let geometry = Geometry::new(kind, 8192, 0);
-        let options =
-            RingOptions { geometry, pages: Pages::Normal, policy: Policy::default(), hold: None, keep_open: false };
+        let options = RingOptions::new(geometry);
         let mut keeper = Keeper::create(&path, options).unwrap();
         let path = path.to_str().unwrap().to_owned();
         let name = CString::new(path.as_str()).unwrap();

@@ -2,12 +2,10 @@
 
 use buffer::Descriptor;
 use buffer::keeper::client::Named;
-use buffer::keeper::policy::Policy;
 use buffer::keeper::server::{Keeper, RingOptions};
 use buffer::pipe::OpenOptions;
 use buffer::ring::RingKind;
 use buffer::ring::memory::Geometry;
-use buffer::shared::segment::Pages;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,13 +49,7 @@ fn forwards(program: &Path) {
     let folder = tempfile::tempdir().unwrap();
     let keep = |name: &str| {
         let path = folder.path().join(name);
-        let options = RingOptions {
-            geometry: Geometry::new(RingKind::D, 4096, 16),
-            pages: Pages::Normal,
-            policy: Policy::default(),
-            hold: None,
-            keep_open: false,
-        };
+        let options = RingOptions::new(Geometry::new(RingKind::D, 4096, 16));
         let mut keeper = Keeper::create(&path, options).unwrap();
         (path.to_str().unwrap().to_owned(), std::thread::spawn(move || keeper.run()))
     };

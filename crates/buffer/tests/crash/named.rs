@@ -4,12 +4,10 @@
 use crate::blocks::{self, Seeing};
 use crate::process::{Child, Scoreboard, Status, alone, soon};
 use buffer::keeper::client::Named;
-use buffer::keeper::policy::Policy;
 use buffer::keeper::server::{Keeper, RingOptions};
 use buffer::pipe::OpenOptions;
 use buffer::ring::memory::Geometry;
 use buffer::ring::{From, NotWritten, Nothing, OnFull, RingKind, Signalling};
-use buffer::shared::segment::Pages;
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
 
@@ -23,13 +21,8 @@ fn keep(kind: RingKind, folder: &tempfile::TempDir, board: Scoreboard) -> (Child
     board.clear();
     let path = folder.path().join(kind.name());
     let keeper = Child::fork(|| {
-        let options = RingOptions {
-            geometry: Geometry::new(kind, blocks::BYTES, blocks::SLOTS),
-            pages: Pages::Normal,
-            policy: Policy::default(),
-            hold: None,
-            keep_open: true,
-        };
+        let options =
+            RingOptions { keep_open: true, ..RingOptions::new(Geometry::new(kind, blocks::BYTES, blocks::SLOTS)) };
         let mut keeper = Keeper::create(&path, options).unwrap();
         board.set(READY, 1);
         keeper.run().unwrap();

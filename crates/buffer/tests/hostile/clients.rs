@@ -6,7 +6,6 @@ use buffer::keeper::policy::{Policy, Reach};
 use buffer::keeper::server::{Keeper, RingOptions};
 use buffer::ring::memory::Geometry;
 use buffer::ring::{From, Nothing, OnFull, RingKind, Signalling};
-use buffer::shared::segment::Pages;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -38,13 +37,7 @@ impl Kept {
     fn with(policy: Policy, first: impl FnOnce(&Path)) -> Kept {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ring.sock");
-        let options = RingOptions {
-            geometry: Geometry::new(RingKind::D, 4096, 16),
-            pages: Pages::Normal,
-            policy,
-            hold: None,
-            keep_open: true,
-        };
+        let options = RingOptions { policy, keep_open: true, ..RingOptions::new(Geometry::new(RingKind::D, 4096, 16)) };
         let mut keeper = Keeper::create(&path, options).unwrap();
         let named = Named::at(path.to_str().unwrap()).unwrap();
         first(&path);

@@ -10,7 +10,6 @@ use buffer::keeper::server::{Keeper, RingOptions};
 use buffer::pipe::{Local, OpenOptions, PipeReader, PipeWriter};
 use buffer::ring::memory::Geometry;
 use buffer::ring::{From, OnFull, RingKind, Signalling};
-use buffer::shared::segment::Pages;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::io::{self, Read, Write};
 use std::thread::JoinHandle;
@@ -34,7 +33,7 @@ impl Kept {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ring.sock");
         let geometry = Geometry::new(kind, 4096, 16);
-        let options = RingOptions { geometry, pages: Pages::Normal, policy: Policy::default(), hold: None, keep_open };
+        let options = RingOptions { keep_open, ..RingOptions::new(geometry) };
         let mut keeper = Keeper::create(&path, options).unwrap();
         let keeper = Some(std::thread::spawn(move || keeper.run()));
         Kept { name: path.to_str().unwrap().to_owned(), keeper, _folder: folder }
@@ -565,7 +564,7 @@ fn who_may_not_read_a_ring_gets_its_bytes_by_no_other_ring() {
     let keep = |name: String, policy: Policy| {
         let path = folder.path().join(name);
         let geometry = Geometry::new(RingKind::D, 4096, 16);
-        let options = RingOptions { geometry, pages: Pages::Normal, policy, hold: None, keep_open: false };
+        let options = RingOptions { policy, ..RingOptions::new(geometry) };
         // The ring belongs to nobody, so that there are an owner, somebody else, and root.
         let mut keeper = as_user(NOBODY, || Keeper::create(&path, options)).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
@@ -822,8 +821,7 @@ fn a_reader_that_must_not_wait_is_not_cloned_by_waiting_for_a_writer() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ring.sock");
     let geometry = Geometry::new(RingKind::D, 4096, 16);
-    let options =
-        RingOptions { geometry, pages: Pages::Normal, policy: Policy::default(), hold: None, keep_open: true };
+    let options = RingOptions { keep_open: true, ..RingOptions::new(geometry) };
     let mut keeper = Keeper::create(&path, options).unwrap();
     let keeping = std::thread::spawn(move || keeper.run());
     let name = path.to_str().unwrap().to_owned();

@@ -3,11 +3,9 @@
 use crate::parts::{Graph, Keep, Seen, Shout, exactly, texts};
 use base::atomic::StopFlag;
 use buffer::keeper::client::{Named, NamedReader};
-use buffer::keeper::policy::Policy;
 use buffer::keeper::server::{Keeper, RingOptions};
 use buffer::ring::memory::Geometry;
 use buffer::ring::{From, OnFull, RingKind, Signalling};
-use buffer::shared::segment::Pages;
 use engine::{Edges, Report, Watch};
 use filter::Caption;
 use filter::caption::CAPTION_BYTES;
@@ -27,13 +25,7 @@ impl Ring {
     pub fn new() -> Ring {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ring.sock");
-        let options = RingOptions {
-            geometry: Geometry::new(RingKind::D, 1 << 20, 1 << 12),
-            pages: Pages::Normal,
-            policy: Policy::default(),
-            hold: None,
-            keep_open: false,
-        };
+        let options = RingOptions::new(Geometry::new(RingKind::D, 1 << 20, 1 << 12));
         let mut keeper = Keeper::create(&path, options).unwrap();
         let keeper = std::thread::spawn(move || keeper.run().unwrap());
         let named = Named::at(path.to_str().unwrap()).unwrap();

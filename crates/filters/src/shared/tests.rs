@@ -5,12 +5,10 @@ use super::Continuity;
 use super::inlet::{Keeper, inlet};
 use super::outlet::{Slot, outlet};
 use buffer::keeper::client::Named;
-use buffer::keeper::policy::Policy;
 use buffer::keeper::server::{Keeper as RingKeeper, RingOptions};
 use buffer::pipe::OpenOptions;
 use buffer::ring::memory::Geometry;
 use buffer::ring::{OnFull, RingKind, Signalling};
-use buffer::shared::segment::Pages;
 use buffer::{Interface, Rings, SegmentId, ViewId};
 use filter::Counters;
 use filter::prelude::*;
@@ -87,13 +85,7 @@ impl Between {
     fn new(continuity: Continuity) -> Between {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.ring");
-        let options = RingOptions {
-            geometry: Geometry::new(RingKind::D, 4096, 16),
-            pages: Pages::Normal,
-            policy: Policy::default(),
-            hold: None,
-            keep_open: false,
-        };
+        let options = RingOptions::new(Geometry::new(RingKind::D, 4096, 16));
         let mut keeper = RingKeeper::create(&path, options).unwrap();
         let (asked, asks) = std::io::pipe().unwrap();
         std::thread::spawn(move || keeper.run_until(asked.as_fd()).unwrap());

@@ -10,7 +10,6 @@ use buffer::keeper::policy::{Policy, Reach};
 use buffer::keeper::server::{Keeper, RingOptions};
 use buffer::ring::memory::Geometry;
 use buffer::ring::{RingKind, Signalling};
-use buffer::shared::segment::Pages;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -98,11 +97,9 @@ impl WatchRings {
     fn keep(&self, edge: &str, serial: u64, path: &Path) -> io::Result<NamedWriter> {
         let (bytes, slots) = WATCH_RING;
         let options = RingOptions {
-            geometry: Geometry::new(RingKind::D, bytes, slots),
-            pages: Pages::Normal,
             policy: Policy { read: Reach::User, hold: Reach::Process, write: Reach::User },
             hold: Some(Duration::ZERO),
-            keep_open: false,
+            ..RingOptions::new(Geometry::new(RingKind::D, bytes, slots))
         };
         let mut keeper = Keeper::create(path, options)?;
         keeper.set_owner_process(0);

@@ -12,7 +12,6 @@ use buffer::keeper::policy::{Policy, Reach};
 use buffer::keeper::server::{Keeper as RingKeeper, RingOptions};
 use buffer::ring::memory::Geometry;
 use buffer::ring::{RingKind, Signalling};
-use buffer::shared::segment::Pages;
 use engine::Worker;
 use filters::shared::Continuity;
 use filters::shared::inlet::Keeper;
@@ -90,12 +89,10 @@ impl Outlet {
 impl Ring {
     fn make(path: PathBuf) -> io::Result<Ring> {
         let options = RingOptions {
-            geometry: Geometry::new(RingKind::D, RING_BYTES, RING_BLOCKS),
-            pages: Pages::Normal,
             // Whoever holds would make others wait: that may only this process, and it does not.
             policy: Policy { read: Reach::User, hold: Reach::Process, write: Reach::Process },
             hold: Some(HOLD),
-            keep_open: false,
+            ..RingOptions::new(Geometry::new(RingKind::D, RING_BYTES, RING_BLOCKS))
         };
         let mut keeper = RingKeeper::create(&path, options)?;
         keeper.set_owner_process(std::process::id() as i32);

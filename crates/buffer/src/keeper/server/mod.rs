@@ -69,6 +69,13 @@ pub struct RingOptions {
     pub keep_open: bool,
 }
 
+impl RingOptions {
+    /// Of normal pages, by the usual policy, without a hold limit; readers end with the writer.
+    pub fn new(geometry: Geometry) -> RingOptions {
+        RingOptions { geometry, pages: Pages::Normal, policy: Policy::default(), hold: None, keep_open: false }
+    }
+}
+
 struct Client {
     socket: OwnedFd,
     peer: Peer,
