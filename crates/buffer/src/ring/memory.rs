@@ -142,21 +142,20 @@ impl RingMemory {
     /// Maps all of it.
     pub fn map(&self, access: Access) -> io::Result<RingMap> {
         let Geometry { kind, payload_bytes, slots } = self.geometry;
-        let invalid = not_its_ring;
-        let (payload_at, _) = self.geometry.bytes(self.segment.page_bytes()).ok_or_else(invalid)?;
+        let (payload_at, _) = self.geometry.bytes(self.segment.page_bytes()).ok_or_else(not_its_ring)?;
         let control: Arc<Mapping> = self.segment.map(0, payload_at, access)?;
-        let words = Shared::<RingWords>::in_mapping(&control, 0).ok_or_else(invalid)?;
+        let words = Shared::<RingWords>::in_mapping(&control, 0).ok_or_else(not_its_ring)?;
         let payload = Payload::map(&self.segment, payload_at, payload_bytes as usize, access)?;
         let headers_at = size_of::<RingWords>().next_multiple_of(PAGE_BYTES);
         let layout = match kind {
             RingKind::C => AnyLayout::Stream(Stream::new(payload_bytes)),
             RingKind::V => AnyLayout::Inline(Inline::new(payload_bytes)),
             RingKind::P => {
-                let headers = SharedArray::in_mapping(&control, headers_at, slots as usize).ok_or_else(invalid)?;
+                let headers = SharedArray::in_mapping(&control, headers_at, slots as usize).ok_or_else(not_its_ring)?;
                 AnyLayout::Slots(Slots::new(headers, payload_bytes))
             }
             RingKind::D => {
-                let slots = SharedArray::in_mapping(&control, headers_at, slots as usize).ok_or_else(invalid)?;
+                let slots = SharedArray::in_mapping(&control, headers_at, slots as usize).ok_or_else(not_its_ring)?;
                 let described = Described::new(slots, payload_bytes);
                 AnyLayout::Described(if access == Access::Write { described.for_writer() } else { described })
             }

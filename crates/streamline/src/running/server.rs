@@ -9,7 +9,7 @@ use super::protocol::{Answer, EdgeLine, Question, RingPlace, receive};
 use super::rings::WatchRings;
 use crate::session::{Error, Job, PreparedChange, RunningPlan, Session};
 use base::atomic::StopFlag;
-use buffer::keeper::server::{Claimed, lock_path};
+use buffer::keeper::server::{Claimed, remove_name};
 use buffer::shared::{packets, peer};
 use engine::{Replacement, Watch, Worker};
 use filter::{Type, Types};
@@ -178,8 +178,7 @@ impl Drop for Running {
             // It has no way to panic that could be mended here.
             let _ = thread.join();
         }
-        let _ = std::fs::remove_file(&self.path);
-        let _ = std::fs::remove_file(lock_path(&self.path));
+        remove_name(&self.path);
     }
 }
 

@@ -17,7 +17,7 @@ mod reading;
 mod writing;
 
 pub use foreign::{FOREIGN_PATH_BYTES, FOREIGN_RINGS};
-pub use name::{Claimed, claim, clear_dead, give_up, lock, lock_path, remove_socket};
+pub use name::{Claimed, claim, clear_dead, give_up, lock, lock_path, remove_name, remove_socket};
 
 use super::message::{MESSAGE_BYTES, Message, PROTOCOL, ReaderState, Refusal, RingState, WantedReader};
 use super::place;
@@ -439,8 +439,7 @@ impl Keeper {
             }
         }
         self.removed = true;
-        let _ = std::fs::remove_file(&self.path);
-        let _ = std::fs::remove_file(lock_path(&self.path));
+        remove_name(&self.path);
     }
 
     /// How it is.

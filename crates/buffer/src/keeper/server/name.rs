@@ -92,9 +92,14 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
 
 /// Gives a claimed name up: whoever comes next may claim it.
 pub fn give_up(path: &Path, claimed: Claimed) {
+    remove_name(path);
+    drop(claimed);
+}
+
+/// Removes socket and lock of a name that is this process's, which holds the lock still.
+pub fn remove_name(path: &Path) {
     let _ = std::fs::remove_file(path);
     let _ = std::fs::remove_file(lock_path(path));
-    drop(claimed);
 }
 
 /// Removes what a keeper that was killed left at this path. Fails where one lives.
