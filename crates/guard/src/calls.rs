@@ -54,6 +54,21 @@ const OLDER_RUNTIME: &[libc::c_long] = &[libc::SYS_time];
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER_RUNTIME: &[libc::c_long] = &[];
 
+/// What is done with sockets that are there: clients are let in, and packets come and go. Which may be made, and whom they may
+/// connect to, is for each process to say.
+pub const SOCKETS: &[libc::c_long] = &[
+    libc::SYS_bind,
+    libc::SYS_accept4,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    libc::SYS_getsockname,
+    libc::SYS_shutdown,
+];
+
 /// What is done with descriptors: Rust's library looks whether one is open before it closes it, and makes copies; memory is
 /// sealed. Not who is signalled when one is ready.
 const DESCRIPTORS: [libc::c_int; 6] =

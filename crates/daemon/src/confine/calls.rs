@@ -5,7 +5,7 @@
 //! What refusing means is in [`guard::calls`].
 
 use guard::Guard;
-use guard::calls::{Argument, Calls};
+use guard::calls::{Argument, Calls, SOCKETS};
 
 /// What people are told.
 const NAME: &str = "the system calls it makes (seccomp)";
@@ -33,18 +33,8 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_getcwd,
     // Its socket goes when it goes.
     libc::SYS_unlinkat,
-    // Devices, programs and clients.
+    // Devices and programs.
     libc::SYS_bpf,
-    libc::SYS_bind,
-    libc::SYS_accept4,
-    libc::SYS_sendto,
-    libc::SYS_sendmsg,
-    libc::SYS_recvfrom,
-    libc::SYS_recvmsg,
-    libc::SYS_getsockopt,
-    libc::SYS_setsockopt,
-    libc::SYS_getsockname,
-    libc::SYS_shutdown,
     // Waiting, and waking.
     libc::SYS_ppoll,
     libc::SYS_epoll_create1,
@@ -87,6 +77,7 @@ fn permitted() -> Calls {
     let to_read = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC;
     let calls = Calls::of_any_program()
         .and(CALLS)
+        .and(SOCKETS)
         .and(OLDER_CALLS)
         .and_if(libc::SYS_openat, [vec![Argument::bits(2, to_read, libc::O_RDONLY)]])
         .and_if(libc::SYS_ioctl, REQUESTS.map(|request| vec![Argument::is(1, request)]))

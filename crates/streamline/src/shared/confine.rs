@@ -10,7 +10,7 @@
 //! How it is done, and what refusing means, is for [`guard`]; the daemon does the same (`daemon/confine.rs`).
 
 use guard::Guard;
-use guard::calls::{Argument, Calls};
+use guard::calls::{Argument, Calls, SOCKETS};
 use guard::files::{AccessFs, BitFlags};
 use rustix::fs::Mode;
 use std::path::Path;
@@ -44,19 +44,9 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_fstatfs,
     libc::SYS_newfstatat,
     libc::SYS_statx,
-    // Sockets it has; which it may make is below.
-    libc::SYS_bind,
+    // Beside what is done with sockets anyhow; which it may make is below.
     libc::SYS_listen,
-    libc::SYS_accept4,
     libc::SYS_connect,
-    libc::SYS_sendto,
-    libc::SYS_sendmsg,
-    libc::SYS_recvfrom,
-    libc::SYS_recvmsg,
-    libc::SYS_getsockopt,
-    libc::SYS_setsockopt,
-    libc::SYS_getsockname,
-    libc::SYS_shutdown,
     // Whose a ring's name is, and that it is nobody's any more.
     libc::SYS_flock,
     libc::SYS_unlinkat,
@@ -85,6 +75,7 @@ fn permitted() -> Calls {
     let packets = Argument::bits(1, SOCKET_TYPES, libc::SOCK_SEQPACKET);
     let calls = Calls::of_any_program()
         .and(CALLS)
+        .and(SOCKETS)
         .and(OLDER_CALLS)
         .and_if(libc::SYS_openat, [vec![Argument::bits(2, to_read, libc::O_RDONLY)]])
         .and_if(libc::SYS_socket, [vec![Argument::is(0, libc::AF_UNIX as u32), packets]]);
