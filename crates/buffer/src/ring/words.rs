@@ -53,7 +53,7 @@ pub struct WriterWords {
     pub intent: AtomicU64,
     /// The same in bytes of payload, where the layout has an array of descriptors.
     pub intent_bytes: AtomicU64,
-    /// Where a block begins, about half a ring back: where a reader of a layout without an array may begin.
+    /// Where a block begins, a quarter to half a ring back: where a reader of a layout without an array may begin.
     pub mark: AtomicU64,
     /// The position Shared readers resume at when they were lapped.
     pub shared: AtomicU64,

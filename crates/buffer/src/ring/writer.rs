@@ -102,7 +102,7 @@ pub struct Writer<L: Layout = AnyLayout> {
     /// If any, readers ring when they have moved, also while this side does not wait for room: a forwarder waits for that.
     watchers: u32,
     patience: Patience,
-    /// Next position at which the mark (half a ring back) and the group's position are said anew.
+    /// Next position at which the mark (a quarter of a ring before it) and the group's position are said anew.
     next_mark: u64,
     last_mark: u64,
     deck: Deck,
@@ -467,7 +467,7 @@ impl<L: Layout> Writer<L> {
         }
     }
 
-    /// Every half ring: where a block begins, for readers that must find one; where the group of Shared readers is.
+    /// Every quarter of a ring: where a block began a quarter before, for readers that must find one; where the group of Shared readers is.
     #[cold]
     fn mark(&mut self) {
         self.say_counts();

@@ -55,7 +55,7 @@ const OPTIONS: &[Param] = &[
         .default("user"),
     Param::new("hold", WHO, "who of them may read with on-full=wait and drop-newest").default("user"),
     Param::new("write", WHO, "who may write, and remove the ring").default("user"),
-    Param::new("hold-limit", ParamType::Duration, "a reader that holds the full ring for longer is overtaken; no limit if not given"),
+    Param::new("hold-limit", ParamType::Duration, "a reader that holds the full ring for longer, and takes less than an eighth of it, is overtaken; no limit if not given"),
     Param::new("keep-open", ParamType::Flag, "readers wait for the next writer when one closes").default("no"),
 ];
 
