@@ -101,7 +101,7 @@ pub const WATCHED_BLOCK_BYTES: usize = 256 << 10;
 /// Bytes of the ring that copies for those who watch an edge go into, and how many blocks it has at most.
 pub const WATCH_RING: (u64, u64) = (4 << 20, 1 << 14);
 
-/// Reports of plans that were replaced which a worker keeps until somebody takes them.
+/// Reports of plans that were replaced which a worker keeps until somebody takes them, and which are shown in the end.
 pub const REPLACED_REPORTS: usize = 64;
 
 /// Files that `files` keeps open between two writes; others are opened again for each.

@@ -18,6 +18,7 @@ mod walk;
 pub mod watch;
 pub mod worker;
 
+pub use base::limits::REPLACED_REPORTS;
 pub use plan::{Choice, Edge, Node, NodeId, Plan, Select, Task};
 pub use replace::{HandOver, Part, Replacement};
 pub use report::{EdgeReport, NodeReport, Report};

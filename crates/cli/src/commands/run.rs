@@ -102,16 +102,13 @@ pub(crate) fn run(args: &Args) -> Exit {
     exit
 }
 
-/// Reports of requests that were replaced which are shown in the end.
-const REPLACED_REPORTS: usize = 64;
-
 /// What was counted by requests that this one took the place of: of so many, and of no more.
 #[derive(Default)]
 struct Before(Vec<Report>);
 
 impl Before {
     fn extend(&mut self, reports: Vec<Report>) {
-        let room = REPLACED_REPORTS.saturating_sub(self.0.len());
+        let room = engine::REPLACED_REPORTS.saturating_sub(self.0.len());
         self.0.extend(reports.into_iter().take(room));
     }
 
