@@ -20,6 +20,7 @@ macro_rules! tell {
 }
 
 mod commands;
+mod daemon_client;
 mod place;
 mod progress;
 mod request_text;

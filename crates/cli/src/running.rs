@@ -1,7 +1,6 @@
 //! Which running request is meant: by the daemon's number for it, or by its process.
 
-use crate::Exit;
-use capture::client::Client;
+use crate::{Exit, daemon_client};
 use std::path::{Path, PathBuf};
 use streamline::running::client;
 use streamline::running::place::Id;
@@ -26,8 +25,7 @@ pub(crate) fn find(id: Id, daemon: &Path) -> Result<Target, Exit> {
         Id::Client(number) => number,
     };
     // Without a daemon the number can only be that of a process.
-    let state = Client::connect(daemon, "streamline").ok().and_then(|client| client.state().ok());
-    let clients = state.map_or(Vec::new(), |state| state.clients);
+    let clients = daemon_client::state(daemon, "streamline")?.map_or(Vec::new(), |state| state.clients);
     let client = clients.iter().find(|client| client.id == number);
     let by_client = client.and_then(|client| target(client.process));
     let by_process = i32::try_from(number).ok().filter(|process| *process > 0).and_then(target);

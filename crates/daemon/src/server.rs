@@ -227,12 +227,17 @@ impl Server {
                 refuse(&socket, "there are as many clients as there can be");
                 return tell("a client was not let in: there are too many");
             }
-            Err(_) => return,
+            Err(error) => {
+                refuse(&socket, "the daemon cannot tell who you are");
+                return tell(&format!("a client was not let in: who it is cannot be told: {error}"));
+            }
         };
-        let id = session.id;
-        let started = std::thread::Builder::new().name(format!("client-{id}")).spawn(move || session.run(&socket));
-        if started.is_err() {
-            self.shared.clients().all.remove(&id);
+        let (id, theirs) = (session.id, Arc::clone(&socket));
+        let started = std::thread::Builder::new().name(format!("client-{id}")).spawn(move || session.run(&theirs));
+        if let Err(error) = started {
+            // The session went with its thread, and took its name from the list.
+            refuse(&socket, "the daemon has no thread left for you");
+            tell(&format!("a client was not let in: no thread can be made: {error}"));
         }
     }
 

@@ -1,6 +1,7 @@
 //! `streamline ps` and `streamline stop`: who uses the daemon, and which requests run.
 
 use crate::Exit;
+use crate::daemon_client::{self, connect, is_absent, state_of};
 use crate::progress::count;
 use crate::table::columns;
 use buffer::keeper::client::Named;
@@ -53,42 +54,25 @@ pub(crate) struct StopArgs {
     daemon: PathBuf,
 }
 
-/// A connection, or the exit where there is none.
-pub(crate) fn connect(path: &Path, purpose: &str) -> Result<Client, Exit> {
-    Client::connect(path, purpose).map_err(|error| {
-        tell!("error: no daemon can be reached at {}: {error}", path.display());
-        if error.kind() == std::io::ErrorKind::NotFound {
-            tell!("   = help: `streamline daemon` starts one (as root)");
-        }
-        Exit::Failed
-    })
-}
-
 pub(crate) fn run(args: &Args) -> Exit {
     let requests = running::client::list();
     let state = if requests.is_empty() {
         // Nobody else could be shown.
-        connect(&args.daemon, "streamline ps").map(|client| client.state())
+        connect(&args.daemon, "streamline ps").and_then(|client| state_of(&client))
     } else {
-        let client = Client::connect(&args.daemon, "streamline ps");
-        Ok(client.map_or_else(|_| Ok(DaemonState::default()), |client| client.state()))
+        daemon_client::state(&args.daemon, "streamline ps").map(Option::unwrap_or_default)
     };
-    match state {
-        Ok(Ok(state)) => {
-            let shared = sharer(&args.daemon, "streamline ps").unwrap_or_default();
-            if args.json {
-                let mut all = as_json(&state, &requests);
-                all["shared"] = shared_as_json(&shared);
-                crate::print_data(&format!("{all:#}\n"))
-            } else {
-                crate::print_data(&format!("{}{}", text(&state, &requests), shared_text(&shared)))
-            }
-        }
-        Ok(Err(trouble)) => {
-            tell!("error: {trouble}");
-            Exit::Failed
-        }
-        Err(exit) => exit,
+    let state = match state {
+        Ok(state) => state,
+        Err(exit) => return exit,
+    };
+    let shared = sharer(&args.daemon, "streamline ps").unwrap_or_default();
+    if args.json {
+        let mut all = as_json(&state, &requests);
+        all["shared"] = shared_as_json(&shared);
+        crate::print_data(&format!("{all:#}\n"))
+    } else {
+        crate::print_data(&format!("{}{}", text(&state, &requests), shared_text(&shared)))
     }
 }
 
@@ -99,8 +83,13 @@ fn id_of(request: &Request, state: &DaemonState) -> Id {
 }
 
 pub(crate) fn stop(args: &StopArgs) -> Exit {
-    if let Some(id @ Id::Process(_)) = args.id {
-        return stop_request(id, &args.daemon);
+    match args.id {
+        Some(id @ Id::Process(_)) => return stop_request(id, &args.daemon),
+        // Without a daemon the number can only be that of a process.
+        Some(id @ Id::Client(number)) if runs(number) && !listens(&args.daemon) => {
+            return stop_request(id, &args.daemon);
+        }
+        _ => {}
     }
     let client = match connect(&args.daemon, "streamline stop") {
         Ok(client) => client,
@@ -119,6 +108,15 @@ pub(crate) fn stop(args: &StopArgs) -> Exit {
             Exit::Failed
         }
     }
+}
+
+/// Does a request of this user run in the process of this number?
+fn runs(number: u64) -> bool {
+    i32::try_from(number).is_ok_and(|process| process > 0 && running::client::find(process).is_some())
+}
+
+fn listens(daemon: &Path) -> bool {
+    !Client::connect(daemon, "streamline stop").is_err_and(|error| is_absent(&error))
 }
 
 /// Has a request end as with Ctrl-C.

@@ -2,10 +2,10 @@
 //!
 //! In the order of the way: the device and its driver, the processors' backlogs, the daemon's rings, their readers.
 
-use crate::Exit;
 use crate::table::columns;
-use capture::client::Client;
-use capture::taps::RingState;
+use crate::{Exit, daemon_client};
+use capture::protocol::{ClientState, DaemonState};
+use capture::taps::{ReaderState, RingState};
 use driver::counters::{Counter, Meaning, SoftnetCounters};
 use driver::device::{self, Device};
 use driver::namespace::Namespace;
@@ -48,8 +48,11 @@ pub(crate) fn run(args: &Args) -> Exit {
         }
     };
     // Who has no daemon, or may not ask it, still has devices.
-    let state = Client::connect(&args.daemon, "streamline stats").ok().and_then(|client| client.state().ok());
-    let mut rings = state.map_or(Vec::new(), |state| state.rings);
+    let state = match daemon_client::state(&args.daemon, "streamline stats") {
+        Ok(state) => state.unwrap_or_default(),
+        Err(exit) => return exit,
+    };
+    let DaemonState { mut rings, clients, .. } = state;
     let is_wanted = |name: &str| args.devices.is_empty() || args.devices.iter().any(|wanted| wanted == name);
     let is_known = |name: &String| {
         devices.iter().any(|device| device.link.name == *name) || rings.iter().any(|ring| ring.device.name == *name)
@@ -65,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Exit {
     let softnet = SoftnetCounters::read().unwrap_or_default();
     crate::print_data(&match args.json {
         true => format!("{:#}\n", as_json(&devices, &softnet, &rings)),
-        false => columns(&rows(args.all, &devices, &softnet, &rings)),
+        false => columns(&rows(args.all, &devices, &softnet, &rings, &clients)),
     })
 }
 
@@ -77,7 +80,19 @@ fn means(meaning: Meaning) -> &'static str {
     }
 }
 
-fn rows(all: bool, devices: &[Device], softnet: &SoftnetCounters, rings: &[RingState]) -> Vec<Vec<String>> {
+/// A reader, as `streamline ps` knows it: by its client.
+fn reader(id: u64, clients: &[ClientState]) -> String {
+    let client = clients.iter().find(|client| client.readers.iter().any(|(reader, _)| *reader == id));
+    client.map_or_else(|| format!("  reader {id}"), |client| format!("  client {}, reader {id}", client.id))
+}
+
+fn rows(
+    all: bool,
+    devices: &[Device],
+    softnet: &SoftnetCounters,
+    rings: &[RingState],
+    clients: &[ClientState],
+) -> Vec<Vec<String>> {
     let mut rows = vec![["where", "counter", "count", ""].map(String::from).to_vec()];
     let mut add = |place: &str, name: &str, value: u64, meaning: &str| {
         if all || value > 0 {
@@ -101,10 +116,10 @@ fn rows(all: bool, devices: &[Device], softnet: &SoftnetCounters, rings: &[RingS
         for (name, value) in &ring.statistics {
             add(&place, name, *value, "");
         }
-        for reader in &ring.readers {
-            let place = format!("  reader {}", reader.id);
-            add(&place, "reader.matched", reader.matched, "");
-            add(&place, "reader.lost", reader.lost, if reader.lost > 0 { means(Meaning::Lost) } else { "" });
+        for ReaderState { id, matched, lost, .. } in &ring.readers {
+            let place = reader(*id, clients);
+            add(&place, "reader.matched", *matched, "");
+            add(&place, "reader.lost", *lost, if *lost > 0 { means(Meaning::Lost) } else { "" });
         }
     }
     rows

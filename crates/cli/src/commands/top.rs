@@ -1,7 +1,8 @@
 //! `streamline top`: what goes through the daemon's rings, as it goes.
 
-use super::ps::{connect, is_stopped, sharer};
+use super::ps::{is_stopped, sharer};
 use crate::Exit;
+use crate::daemon_client::connect;
 use crate::progress::{count, size};
 use crate::signals::Finishing;
 use crate::table::columns;

@@ -206,7 +206,7 @@ pub(crate) fn succeeded(output: &Output) -> Value {
 pub(crate) fn send(net: &Net, frames: &[Vec<u8>]) {
     let seen =
         |net: &Net| net.state()["rings"].as_array().unwrap().iter().map(|ring| ring["seen"].as_u64().unwrap()).max();
-    let before = seen(net).unwrap();
+    let before = seen(net).unwrap_or_else(|| panic!("nobody reads any more: {}", net.state()));
     let mut sender = net.pair.far.sender();
     for frame in frames {
         sender.send(frame).unwrap();
