@@ -309,8 +309,17 @@ impl Shared {
         let made = !state.rings.contains_key(&key);
         state.last_id += 1;
         let id = state.last_id;
-        let note = state.note(&key);
+        let mut note = state.note(&key);
         let ring = state.ring(&key, self.opener.as_ref(), wish)?;
+        let holds = ring.writer.geometry().ring_bytes;
+        if wish.keep && !made && holds < ring_bytes(wish.ring_bytes, u64::MAX) {
+            let apart = if note.is_empty() { "" } else { "; " };
+            note += &format!(
+                "{apart}the ring of `{}` was there already and holds {} MiB: no more than that is kept",
+                key.device,
+                holds >> 20
+            );
+        }
         if consumed.is_some() {
             ring._consumed = consumed;
         }
