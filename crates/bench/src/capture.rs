@@ -64,12 +64,14 @@ struct Pairing {
 
 fn sides<'a>(setting: &'a Setting, pairing: Pairing) -> Result<Sides<'a>, Trouble> {
     let Pairing { ours, peer: (peer, who), frame_bytes } = pairing;
-    let field = Rc::new(match ours(Who::Ours).first().map(|tap| tap.program) {
+    let sets = [ours(Who::Ours), peer(who)];
+    let field = Rc::new(match sets[0].first().map(|tap| tap.program) {
         Some(Program::Web { coded, .. }) => Field::of_web(setting, coded)?,
+        _ if sets.iter().flatten().all(Tap::wants_nothing) => Field::of_unwanted(setting)?,
         _ => Field::new(setting)?,
     });
     // As fast as can be, or as both sides can take.
-    let rate = field.common_rate(&[ours(Who::Ours), peer(who)], frame_bytes)?;
+    let rate = field.common_rate(&sets, frame_bytes)?;
     let side = |taps: fn(Who) -> Vec<Tap>, who| {
         let field = Rc::clone(&field);
         let packets = field.packets() as f64;

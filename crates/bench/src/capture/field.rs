@@ -13,8 +13,11 @@ use std::time::{Duration, Instant};
 use streamline::shared::protocol::SharerState;
 use testkit::network::{End, Pair, may_make_networks};
 
-/// Packets sent in one run.
+/// Packets sent in one run: all of them fit into the buffers where costs are compared.
 const PACKETS: u64 = 400_000;
+
+/// The same where nobody wants any: what taps cost then is little, and none of it is for their starting.
+const UNWANTED_PACKETS: u64 = 1_600_000;
 
 /// Rates tried where there are losses at full speed, packets a second.
 const RATES: [u64; 6] = [0, 800_000, 500_000, 300_000, 200_000, 100_000];
@@ -103,6 +106,13 @@ impl Field {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
+        Ok(field)
+    }
+
+    /// The same; nobody wants what is sent.
+    pub fn of_unwanted(setting: &Setting) -> Result<Field, Trouble> {
+        let mut field = Field::new(setting)?;
+        field.packets = UNWANTED_PACKETS;
         Ok(field)
     }
 

@@ -99,6 +99,11 @@ impl Tap {
         }
     }
 
+    /// Does it want no packet that is sent?
+    pub fn wants_nothing(&self) -> bool {
+        self.wanted(1) == Some(0)
+    }
+
     /// A command line of our own program.
     fn request(&self, device: &str, streamline: &Path, socket: &Path, scratch: &Path) -> Option<Command> {
         let mut request = format!("ethernet {device} buffer={}M", self.buffer);
