@@ -56,9 +56,10 @@ pub struct Change {
 pub fn carry_out_change(
     design: Design,
     running: &Design,
+    refused: Refused,
     spaces: &mut [Box<dyn Space + '_>],
 ) -> Result<Change, Trouble> {
-    carry_out_beside(design, Some(running), Refused::default(), spaces)
+    carry_out_beside(design, Some(running), refused, spaces)
 }
 
 fn carry_out_beside(

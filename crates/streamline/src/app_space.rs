@@ -47,8 +47,10 @@ impl AppSpace {
         assert_eq!((self.active, self.edges <= edges), (mine, true), "everything is connected and active");
         let instances = left.into_iter().map(|left| match left {
             Left::Node(id) => self.prepared.remove(&id).expect("every node was prepared"),
-            Left::Given(_, instance) | Left::Source { source: Opened::New(instance), .. } => Some(instance),
-            Left::Source { source: Opened::Running(_), .. } => panic!("nothing runs yet"),
+            Left::Given(_, source) | Left::Source { source, .. } => match source {
+                Opened::New(instance) => Some(instance),
+                Opened::Running(_) => panic!("nothing runs yet"),
+            },
         });
         Worker::new(rest, instances.collect())
     }

@@ -294,7 +294,7 @@ impl LiveSpace {
 
 /// The part of a plan that is left for a worker: what runs in the kernel, and what others run for this request (by node of
 /// the plan: its name and its source), have become sources.
-pub(crate) fn rest(mut live: LiveSpace, mut inlets: BTreeMap<NodeId, (String, Instance)>, plan: &Plan) -> Rest {
+pub(crate) fn rest(mut live: LiveSpace, mut inlets: BTreeMap<NodeId, (String, Opened)>, plan: &Plan) -> Rest {
     let mut rest = Plan::default();
     let mut left = Vec::new();
     // By node of the whole plan; only those that stay have one.

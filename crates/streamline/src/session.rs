@@ -6,7 +6,7 @@ use crate::devices::Place;
 use crate::devices::auto::AutoDevices;
 use crate::live_space::{LiveSpace, Reads, RunningSource, hands_over, rest};
 use crate::running::edges::EdgeNames;
-use crate::shared::client::Joiner;
+use crate::shared::client::{Client, Joiner};
 use crate::shared::prefix::{self, Prefix};
 use crate::shared::space::{Join, NAME as SHARED, SharedSpace};
 use crate::shared::stage::Bases;
@@ -24,7 +24,7 @@ use request::{Diagnostic, Text};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
 use std::io::IsTerminal;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Every filter there is.
 pub fn registry() -> Registry {
@@ -85,6 +85,8 @@ pub struct Session {
     push_down: bool,
     share: bool,
     sharer: Option<Vec<OsString>>,
+    /// By which it reads what runs for several requests.
+    joined: Mutex<Weak<Client>>,
 }
 
 impl Default for Session {
@@ -114,7 +116,7 @@ impl Session {
             devices,
             schemas,
         };
-        Session { registry, env, devices: auto, push_down: true, share: false, sharer: None }
+        Session { registry, env, devices: auto, push_down: true, share: false, sharer: None, joined: Mutex::default() }
     }
 
     /// Opens devices there.
@@ -215,9 +217,20 @@ impl Session {
         if !self.wants_to_share(&first) {
             return self.carry_out(first, None, |_, _, _| {});
         }
+        let mut joiner = self.joiner(source);
+        let job = self.carry_out(first, Some(&mut joiner), |_, _, _| {})?;
+        *self.joined() = joiner.connection();
+        Ok(job)
+    }
+
+    fn joiner(&self, purpose: &str) -> Joiner {
         let daemon = self.devices.daemon().unwrap_or_default();
-        let mut joiner = Joiner::new(daemon, self.sharer.clone(), source);
-        self.carry_out(first, Some(&mut joiner), |_, _, _| {})
+        Joiner::new(daemon, self.sharer.clone(), purpose)
+    }
+
+    fn joined(&self) -> MutexGuard<'_, Weak<Client>> {
+        // Nothing that panics under it leaves it half made.
+        self.joined.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Carries a design out. Filters run in the space `shared` where there is somebody to ask. `change` sees what is left for
@@ -261,24 +274,36 @@ impl Session {
         running: &RunningPlan,
     ) -> Result<PreparedChange, Error> {
         let text = self.parse(source, variables)?;
-        if running.design.plan.nodes.iter().any(|node| node.space == SHARED) {
-            let text = "a part of it runs in the process that several requests share: it cannot be replaced";
-            return Err(Error::System(text.into()));
-        }
+        let first = design(&text, &self.registry, &self.own_spaces())?;
         let mut app = AppSpace::new(self.env.clone());
         let mut live = self.live_space().beside(running.sources.clone());
+        let earlier = self.joined().upgrade();
+        let mut joiner = self.joiner(source).over(earlier);
+        let wants_to_share = self.wants_to_share(&first);
+        let mut shared = SharedSpace::new(Some(&mut joiner), self.nobody_to_share_with(), prefix::prefixes(&first))
+            .beside(running.inlets());
         let mut spaces: Vec<Box<dyn Space + '_>> = vec![Box::new(&mut app), Box::new(&mut live)];
-        let placed = design(&text, &self.registry, &spaces)?;
-        let Change { design, kept } = carry_out_change(placed, &running.design, &mut spaces)?;
+        let (placed, refused) = if wants_to_share {
+            spaces.push(Box::new(&mut shared));
+            place_shared(first, &spaces)?
+        } else {
+            (first, Refused::default())
+        };
+        let Change { design, kept } = carry_out_change(placed, &running.design, refused, &mut spaces)?;
         drop(spaces);
-        let Rest { plan: rest, left } = rest(live, BTreeMap::new(), &design.plan);
+        let Rest { plan: rest, left } = rest(live, shared.into_inlets(), &design.plan);
+        if wants_to_share {
+            *self.joined() = joiner.connection();
+        }
         let origins: Vec<_> = left.iter().map(Left::origin).collect();
         let edges = EdgeNames::new(&design, &rest, &origins);
         let sources = running_sources(&left);
         let goes_on: HashSet<usize> = left
             .iter()
             .filter_map(|left| match left {
-                Left::Source { source: Opened::Running(node), .. } => Some(*node),
+                Left::Source { source: Opened::Running(node), .. } | Left::Given(_, Opened::Running(node)) => {
+                    Some(*node)
+                }
                 _ => None,
             })
             .collect();
@@ -303,8 +328,10 @@ impl Session {
                         Part::Kept(node.expect("what runs in this process is in the worker"))
                     }
                 },
-                Left::Given(_, instance) => Part::New(Some(instance)),
-                Left::Source { source: Opened::Running(node), .. } => Part::Kept(node),
+                Left::Given(_, Opened::New(instance)) => Part::New(Some(instance)),
+                Left::Given(_, Opened::Running(node)) | Left::Source { source: Opened::Running(node), .. } => {
+                    Part::Kept(node)
+                }
                 Left::Source { origin, source: Opened::New(instance), reads, first } => {
                     if let (Some(first), Reads::Packets(wish, _)) = (first, &reads) {
                         hand_over(&mut hand_overs, at, first, wish, &running.sources, &goes_on);
@@ -324,6 +351,9 @@ impl Session {
     /// What the capture is used for, in words for people.
     pub(crate) fn set_purpose(&self, purpose: &str) {
         self.env.devices.set_purpose(purpose);
+        let joined = self.joined().upgrade();
+        // Where nobody is there any more, nobody shows it.
+        let _ = joined.map(|client| client.set_purpose(purpose));
     }
 
     /// A prefix as the request that runs it: it ends in a place of its own.
@@ -380,6 +410,16 @@ pub struct RunningPlan {
     pub(crate) origins: Vec<NodeId>,
     /// Sources that read devices.
     pub(crate) sources: Vec<RunningSource>,
+}
+
+impl RunningPlan {
+    /// What it reads of what runs for several requests: by prefix, the node of the worker that gives it.
+    fn inlets(&self) -> BTreeMap<String, usize> {
+        let prefixes = prefix::prefixes(&self.design);
+        let is_shared = |id: NodeId| self.design.plan.nodes[id.index()].space == SHARED;
+        let shared = self.origins.iter().enumerate().filter(|(_, origin)| is_shared(**origin));
+        shared.filter_map(|(node, origin)| Some((prefixes[origin.index()].clone()?.text, node))).collect()
+    }
 }
 
 fn running_sources(left: &[Left]) -> Vec<RunningSource> {
@@ -502,7 +542,7 @@ impl Rest {
         let (space, input) = ("app".to_string(), Types::ANY);
         self.plan.nodes.push(Node { label: SHARED.into(), task, space, input, edges: Vec::new() });
         self.plan.nodes[from].edges.push(Edge { to, select: None, cut: false });
-        self.left.push(Left::Given(origin, instance));
+        self.left.push(Left::Given(origin, Opened::New(instance)));
     }
 }
 
@@ -511,7 +551,7 @@ pub(crate) enum Left {
     /// A node of the whole plan, as it was.
     Node(NodeId),
     /// What comes from elsewhere, as a source, or goes there; the node of the whole plan that gives what this is about.
-    Given(NodeId, filter::run::Instance),
+    Given(NodeId, Opened),
     /// What was pushed down, as a source.
     Source {
         /// The last node of the whole plan that it stands for.

@@ -15,8 +15,9 @@ use streamline::running::protocol::{Answer, Question};
 ///
 /// What both begin with goes on with its state: the same source, and the filters behind it as long as they are the same.
 /// Where a shared device (`ethernet`) is read otherwise, the new reader takes over at one packet: none is lost, and none comes
-/// twice. What only the old one has is finished: files are closed, indexes written. What only the new one has begins. A
-/// request of which a part runs in the process that several share (`run --share`) cannot be replaced.
+/// twice. What runs for several requests (`run --share`) goes on where both begin with it, too; else the new one reads what
+/// others share from then on. What only the old one has is finished: files are closed, indexes written. What only the new one
+/// has begins.
 ///
 /// ID is what `streamline ps` calls the request; its user and root may replace it.
 #[derive(clap::Args)]

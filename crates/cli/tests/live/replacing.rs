@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use testkit::network::may_make_networks;
 
 /// `streamline replace` of what this process runs; `D` stands for the device.
-fn replace(net: &Net, process: u32, request: &str) -> std::process::Output {
+pub(crate) fn replace(net: &Net, process: u32, request: &str) -> std::process::Output {
     let mut command = Command::new(PROGRAM);
     command.args(["replace", &format!("p{process}"), &request.replace('D', net.device())]);
     command.arg("--daemon").arg(net.socket()).output().unwrap()

@@ -2,6 +2,7 @@
 
 use crate::net::*;
 use crate::programs::{installed, ours};
+use crate::replacing::replace;
 use buffer::pipe::OpenOptions;
 use buffer::ring::OnFull;
 use rustix::process::{Pid, Signal, kill_process};
@@ -220,6 +221,53 @@ fn what_two_go_on_with_alike_is_shared_too() {
     assert!(rows > 0);
     assert_eq!(count_of(&outputs[1]), rows, "`tls` by itself and shared");
     until("nobody needs it, and it goes", || net.readers() == 0 && shared(&net).is_empty());
+}
+
+#[test]
+fn who_is_replaced_goes_on_with_what_is_shared_and_joins_what_is_new() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(None);
+    let running = start(&net, &["ethernet D | tcp | files dir=one", "ethernet D | tcp | files dir=two"]);
+    let process = running[1].0.as_ref().unwrap().id();
+    let replaced = |request: &str| {
+        let output = replace(&net, process, request);
+        assert!(output.status.success(), "{request}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let are_read = |expected: &[(&str, usize)], of_device: usize| {
+        let is_expected = |shared: BTreeMap<String, (u64, usize)>| {
+            shared.iter().map(|(text, (_, readers))| (text.as_str(), *readers)).eq(expected.iter().copied())
+        };
+        until("so many read", || is_expected(shared(&net)) && net.readers() == of_device);
+    };
+    let web = frames("web.pcap");
+    let (before, after) = web.split_at(web.len() / 2);
+    // In the middle of streams: what both begin with goes on, and loses nothing.
+    send_all(&net, before);
+    let goes_on = "ethernet D | tcp | { files dir=two + http | count | json file=http.json }";
+    replaced(goes_on);
+    are_read(&[("ethernet D | tcp", 2)], 1);
+    let told = net.state()["shared"][0]["readers"][1]["purpose"].clone();
+    assert_eq!(told, goes_on.replace('D', net.device()));
+    send_all(&net, after);
+    // What it read before it reads no more; what it takes itself it does not share.
+    replaced("set share=no; ethernet D | udp | count | json file=own.json");
+    are_read(&[("ethernet D | tcp", 1)], 2);
+    let datagrams: Vec<_> = (0..100).map(|number| datagram(number, 53, 100)).collect();
+    send_all(&net, &datagrams);
+    replaced("ethernet D | udp | count");
+    are_read(&[("ethernet D | tcp", 1), ("ethernet D | udp", 1)], 2);
+    send_all(&net, &datagrams);
+    let outputs: Vec<Output> = running.into_iter().map(Running::interrupt).collect();
+    outputs.iter().for_each(|output| drop(succeeded(output)));
+    assert_eq!(count_of(&outputs[1]), 100);
+    let [one, mut two] = ["one", "two"].map(|folder| files(&net.path(folder)));
+    assert!(one.len() > 3 && two.remove("index.jsonl").is_some());
+    two.iter().for_each(|(name, bytes)| assert!(*bytes == one[name], "{name}"));
+    assert_eq!(two.len() + 1, one.len());
+    let counted = |file: &str| serde_json::from_slice::<Value>(&std::fs::read(net.path(file)).unwrap()).unwrap();
+    assert_eq!(counted("own.json")["blocks"], 100);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A design is carried out whole or not at all: every step is made to fail in turn.
 
+use control::place::Refused;
 use control::{Design, Space, carry_out, carry_out_change, design, transaction};
 use filter::Spaces;
 use std::sync::{Arc, Mutex};
@@ -93,7 +94,7 @@ fn changed(from: &str, to: &str) -> (control::Change, Vec<Arc<Mutex<Contents>>>)
     let running = carry_out(designed(from, &all), &mut all).unwrap();
     let (mut all, contents) = spaces(Wishes::default());
     let wanted = designed(to, &all);
-    (carry_out_change(wanted, &running, &mut all).unwrap(), contents)
+    (carry_out_change(wanted, &running, Refused::default(), &mut all).unwrap(), contents)
 }
 
 #[test]
@@ -146,14 +147,14 @@ fn every_step_of_a_change_that_fails_leaves_the_running_plan_and_nothing_else() 
     const WANTED: &str = "pcap x | port | { |80 http | files other + |! count + |53 head | count }";
     let (mut all, contents) = spaces(Wishes::default());
     let design = designed(WANTED, &all);
-    let change = carry_out_change(design, &running, &mut all).unwrap();
+    let change = carry_out_change(design, &running, Refused::default(), &mut all).unwrap();
     assert!(kept(&change).contains(&("port", 1)), "{:?}", kept(&change));
     let steps = contents[0].lock().unwrap().steps;
     assert!(steps > 4, "the daemon takes part: {steps} steps");
     for step in 0..steps {
         let (mut all, contents) = spaces(Wishes { fails_at: Some(step), ..Wishes::default() });
         let design = designed(WANTED, &all);
-        let trouble = carry_out_change(design, &running, &mut all).expect_err("a step fails");
+        let trouble = carry_out_change(design, &running, Refused::default(), &mut all).expect_err("a step fails");
         assert!(
             matches!(trouble, transaction::Trouble::System(text) if text == format!("daemon fails at step {step}"))
         );
@@ -177,8 +178,8 @@ fn what_is_still_written_is_not_written_anew() {
     let (mut runs, _) = spaces(Wishes::default());
     let running = carry_out(designed("pcap x | port | files out", &runs), &mut runs).unwrap();
     let (mut all, contents) = spaces(Wishes::default());
-    let trouble =
-        carry_out_change(designed("pcap x | files out", &all), &running, &mut all).expect_err("it is written");
+    let trouble = carry_out_change(designed("pcap x | files out", &all), &running, Refused::default(), &mut all)
+        .expect_err("it is written");
     let transaction::Trouble::Request(diagnostic) = trouble else { panic!("{trouble:?}") };
     assert!(diagnostic.message.contains("`out` is written by the request that runs"), "{diagnostic:?}");
     assert!(contents.iter().all(|space| space.lock().unwrap().is_empty()));

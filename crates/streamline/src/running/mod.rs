@@ -20,3 +20,8 @@ pub mod server;
 pub mod watched;
 
 pub use server::Running;
+
+/// The text of a request as people are shown it.
+pub(crate) fn on_one_line(request: &str) -> String {
+    request.split_whitespace().collect::<Vec<_>>().join(" ")
+}

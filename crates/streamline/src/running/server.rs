@@ -4,9 +4,9 @@
 //! Nothing here keeps the worker waiting: it looks now and then whether there is an order.
 
 use super::edges::{EdgeNames, Found, Giver};
-use super::place;
 use super::protocol::{Answer, EdgeLine, Question, RingPlace, receive};
 use super::rings::WatchRings;
+use super::{on_one_line, place};
 use crate::session::{Error, Job, PreparedChange, RunningPlan, Session};
 use base::atomic::StopFlag;
 use buffer::keeper::server::{Claimed, remove_name};
@@ -241,10 +241,6 @@ fn attend(shared: &Shared, socket: &OwnedFd) {
         Err(text) => Answer::Failed(text),
     };
     let _ = packets::send(socket, &answer.encode(), &[]);
-}
-
-fn on_one_line(request: &str) -> String {
-    request.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn shortened(text: &str, most: usize) -> String {

@@ -2,6 +2,7 @@
 
 use super::protocol::{Answer, MESSAGE_BYTES, PROTOCOL, Place, Question, SharerState};
 use super::space::{Join, Joined};
+use crate::running::on_one_line;
 use buffer::pipe::{OpenOptions, PipeReader};
 use buffer::ring::OnFull;
 use buffer::shared::{packets, peer};
@@ -14,7 +15,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// A sharer that does not answer within this time is stopped, or none.
@@ -52,12 +53,8 @@ impl Client {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user's process listens there"));
         }
         let client = Client { said: Mutex::new(Said { socket, over: Vec::new() }) };
-        let version = env!("CARGO_PKG_VERSION").to_string();
-        match client.ask(&Question::Hello(PROTOCOL, version, purpose.into()))? {
-            Answer::Hello(PROTOCOL) => Ok(client),
-            Answer::Refused(why) => Err(io::Error::other(why)),
-            _ => Err(unexpected()),
-        }
+        client.set_purpose(purpose)?;
+        Ok(client)
     }
 
     fn said(&self) -> MutexGuard<'_, Said> {
@@ -79,6 +76,16 @@ impl Client {
                 Some(Answer::Over(id, why)) => said.over.push((id, why)),
                 Some(answer) => return Ok(answer),
             }
+        }
+    }
+
+    /// Says to people that this client is for something else from now on.
+    pub(crate) fn set_purpose(&self, purpose: &str) -> io::Result<()> {
+        let version = env!("CARGO_PKG_VERSION").to_string();
+        match self.ask(&Question::Hello(PROTOCOL, version, on_one_line(purpose)))? {
+            Answer::Hello(PROTOCOL) => Ok(()),
+            Answer::Refused(why) => Err(io::Error::other(why)),
+            _ => Err(unexpected()),
         }
     }
 
@@ -166,8 +173,19 @@ pub(crate) struct Joiner {
 
 impl Joiner {
     pub(crate) fn new(daemon: PathBuf, start: Option<Vec<OsString>>, purpose: &str) -> Joiner {
-        let purpose = purpose.split_whitespace().collect::<Vec<_>>().join(" ");
-        Joiner { daemon, start, purpose, client: None, failed: None }
+        Joiner { daemon, start, purpose: purpose.into(), client: None, failed: None }
+    }
+
+    /// The same over a connection that this process has already, as long as it is one: whoever asks twice is still one who
+    /// asks.
+    pub(crate) fn over(mut self, client: Option<Arc<Client>>) -> Joiner {
+        self.client = client.filter(|client| client.state().is_ok());
+        self
+    }
+
+    /// The connection, for as long as something is read by it.
+    pub(crate) fn connection(&self) -> Weak<Client> {
+        self.client.as_ref().map(Arc::downgrade).unwrap_or_default()
     }
 
     fn client(&mut self) -> Result<Arc<Client>, String> {

@@ -4,11 +4,11 @@
 //! Nothing of the filters placed here is made in this process, nor of what stands before them in the kernel: the sharer has
 //! the same text, and does that itself.
 
+use crate::session::Opened;
 use crate::shared::prefix::{Prefix, is_shareable};
 use buffer::pipe::PipeReader;
 use control::{Before, Offer, Space, StepError};
 use engine::{Edge, Node, NodeId, Plan};
-use filter::run::Instance;
 use filter::{Kind, ParamError, Params, Spaces};
 use filters::shared::Continuity;
 use filters::shared::inlet::{Keeper, inlet};
@@ -39,29 +39,48 @@ pub(crate) struct SharedSpace<'a> {
     prefixes: Vec<Option<Prefix>>,
     nodes: BTreeSet<NodeId>,
     edges: Vec<(NodeId, NodeId)>,
-    inlets: BTreeMap<NodeId, Instance>,
+    inlets: BTreeMap<NodeId, Opened>,
+    /// What is read already, where a plan is to take the place of one that runs: by prefix, the node of its worker.
+    running: BTreeMap<String, usize>,
 }
 
 impl<'a> SharedSpace<'a> {
     /// For a design in which these prefixes lead to its nodes. Without somebody to ask nothing can be carried out.
     pub(crate) fn new(sharer: Option<&'a mut dyn Join>, nobody: Option<String>, prefixes: Vec<Option<Prefix>>) -> Self {
-        SharedSpace { sharer, nobody, prefixes, nodes: BTreeSet::new(), edges: Vec::new(), inlets: BTreeMap::new() }
+        let (nodes, edges, inlets) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
+        SharedSpace { sharer, nobody, prefixes, nodes, edges, inlets, running: BTreeMap::new() }
+    }
+
+    /// The same beside what reads these prefixes: who wants what one of them gives goes on with it.
+    pub(crate) fn beside(mut self, running: BTreeMap<String, usize>) -> Self {
+        self.running = running;
+        self
     }
 
     /// The sources that blocks of this space come from, by the node they come from, each with its text.
-    pub(crate) fn into_inlets(self) -> BTreeMap<NodeId, (String, Instance)> {
+    pub(crate) fn into_inlets(self) -> BTreeMap<NodeId, (String, Opened)> {
         let text =
             |id: NodeId| self.prefixes.get(id.index()).and_then(Option::as_ref).map(|prefix| prefix.text.clone());
         self.inlets.into_iter().map(|(id, inlet)| (id, (text(id).unwrap_or_default(), inlet))).collect()
     }
 
-    fn join(&mut self, id: NodeId) -> Result<Instance, String> {
+    /// The source that gives what this prefix gives, unless it goes on elsewhere already.
+    fn goes_on(&self, text: &str) -> Option<usize> {
+        let node = *self.running.get(text)?;
+        let is_taken = self.inlets.values().any(|inlet| matches!(inlet, Opened::Running(taken) if *taken == node));
+        (!is_taken).then_some(node)
+    }
+
+    fn join(&mut self, id: NodeId) -> Result<Opened, String> {
         let prefix =
             self.prefixes.get(id.index()).and_then(Option::as_ref).filter(|prefix| prefix.continuity.is_some());
         let prefix = prefix.ok_or("what comes out of it cannot be shared")?;
+        if let Some(node) = self.goes_on(&prefix.text) {
+            return Ok(Opened::Running(node));
+        }
         let sharer = self.sharer.as_mut().ok_or("there is nobody to ask")?;
         let Joined { ring, continuity, keeper } = sharer.join(&prefix.text)?;
-        Ok(inlet(ring, continuity, prefix.text.clone(), keeper))
+        Ok(Opened::New(inlet(ring, continuity, prefix.text.clone(), keeper)))
     }
 }
 
