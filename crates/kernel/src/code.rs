@@ -17,8 +17,8 @@ pub struct Instruction {
     pub immediate: i32,
 }
 
-/// A register. `R0` is what a call gives, `R1` to `R5` are its arguments and lost by it, `R6` to `R9` are kept; `Frame` is the
-/// end of the stack.
+/// A register. `R0` is what a call gives, `R1` to `R5` are its arguments and lost by it, `R6` to `R9` are kept. There is
+/// one more, the end of the stack, on which nothing lies here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -33,7 +33,6 @@ pub enum Register {
     R7,
     R8,
     R9,
-    Frame,
 }
 
 /// Bytes a load or store moves.
@@ -96,7 +95,6 @@ pub enum Atomic {
 #[repr(i32)]
 #[allow(missing_docs)]
 pub enum Helper {
-    MapLookup = 1,
     KtimeGetNs = 5,
     SmpProcessorId = 8,
     #[default]

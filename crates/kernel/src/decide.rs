@@ -6,19 +6,16 @@
 
 use crate::code::{Code, Compare, Label, Register, Width};
 use crate::lower::{Entry, HEAD_BYTES, facts, load_key, lower};
-use crate::tap::{Expression, TapError, want};
+use crate::tap::{Expression, Tally, TapError, want};
 use Register::{R1, R7, R8};
 use program::ir::Program;
 use program::joint::{Key, Tree};
-use std::os::fd::BorrowedFd;
 
 /// Sets the bit of each expression that wants the packet, and counts.
-///
-/// `bell` is the map on which those count that take one packet in so many.
-pub(crate) fn decide(code: &mut Code, bell: BorrowedFd<'_>, expressions: &[&Expression]) -> Result<(), TapError> {
+pub(crate) fn decide(code: &mut Code, tally: Tally<'_>, expressions: &[&Expression]) -> Result<(), TapError> {
     let (all, asked): (Vec<&Expression>, Vec<&Expression>) =
         expressions.iter().partition(|expression| expression.program.is_none());
-    all.iter().for_each(|expression| want(code, expression, bell));
+    want(code, all.into_iter(), tally);
     let programs: Vec<&Program> = asked.iter().filter_map(|expression| expression.program.as_deref()).collect();
     let tree = match programs.iter().any(|program| program.repeats()) {
         true => None,
@@ -26,12 +23,12 @@ pub(crate) fn decide(code: &mut Code, bell: BorrowedFd<'_>, expressions: &[&Expr
     };
     let done = code.label();
     if let Some(tree) = tree {
-        let mut leaves = Leaves { expressions: &asked, programs: &programs, bell, short: code.label(), done };
+        let mut leaves = Leaves { expressions: &asked, programs: &programs, tally, short: code.label(), done };
         leaves.add(code, &tree, 0, None)?;
         code.place(leaves.short);
     }
     for (expression, program) in asked.iter().zip(&programs) {
-        ask(code, bell, expression, program, Entry::START)?;
+        ask(code, tally, expression, program, Entry::START)?;
     }
     code.place(done);
     Ok(())
@@ -40,7 +37,7 @@ pub(crate) fn decide(code: &mut Code, bell: BorrowedFd<'_>, expressions: &[&Expr
 /// Asks one program, from here on.
 fn ask(
     code: &mut Code,
-    bell: BorrowedFd<'_>,
+    tally: Tally<'_>,
     expression: &Expression,
     program: &Program,
     entry: Entry,
@@ -49,7 +46,7 @@ fn ask(
     let (accept, reject) = (code.label(), code.label());
     lower(code, program, entry, accept, reject).map_err(refused)?;
     code.place(accept);
-    want(code, expression, bell);
+    want(code, std::iter::once(expression), tally);
     code.place(reject);
     Ok(())
 }
@@ -57,7 +54,7 @@ fn ask(
 struct Leaves<'a> {
     expressions: &'a [&'a Expression],
     programs: &'a [&'a Program],
-    bell: BorrowedFd<'a>,
+    tally: Tally<'a>,
     /// Where packets go that are too short for a test.
     short: Label,
     done: Label,
@@ -84,11 +81,11 @@ impl Leaves<'_> {
                 self.add(code, no, known, Some(*key))
             }
             Tree::Leaf { passed, rest } => {
-                passed.iter().for_each(|&at| want(code, self.expressions[at], self.bell));
+                want(code, passed.iter().map(|at| self.expressions[*at]), self.tally);
                 for rest in rest {
                     let entry = Entry { at: rest.at, a: rest.a, known };
                     let (expression, program) = (self.expressions[rest.program], self.programs[rest.program]);
-                    ask(code, self.bell, expression, program, entry)?;
+                    ask(code, self.tally, expression, program, entry)?;
                 }
                 code.jump(self.done);
                 Ok(())

@@ -8,7 +8,7 @@
 //! A is `R8`, X is `R9`; `R6` is the packet's context, `R7` the copy. `R0` to `R5` are lost.
 
 use crate::code::{Alu, Code, Compare, Label, Register, Width};
-use Register::{Frame, R0, R1, R2, R3, R4, R6, R7, R8, R9};
+use Register::{R0, R1, R2, R3, R4, R6, R7, R8, R9};
 use program::ir::{Block, BlockId, End, Index, MEMORY_WORDS, Operand, Operation, Program, Size, Step, Test, Value};
 use program::joint::Key;
 
@@ -16,10 +16,15 @@ use program::joint::Key;
 /// with options, TCP with options.
 pub const HEAD_BYTES: u32 = 128;
 
-/// Places behind the copy, 64 bits each. They lie in the map and not on the stack, where the verifier would follow every
-/// value they can have through everything that comes: so all ways to a place look alike to it.
+/// Places behind the copy, 64 bits each.
+///
+/// Nothing lies on the stack. The verifier would follow every value there through everything that comes; here all ways to a
+/// place look alike to it. And where a program may not do without guards against speculation (CAP_PERFMON), the first store
+/// to each place of the stack waits until all that was loaded before is there: 5 ns each, and behind the copy of a long
+/// packet 30.
 pub mod facts {
     use super::HEAD_BYTES;
+    use program::ir::MEMORY_WORDS;
     /// Bytes in the copy.
     pub const HEAD: i16 = HEAD_BYTES as i16;
     /// Bytes on the wire.
@@ -32,24 +37,16 @@ pub mod facts {
     pub const LEN: i16 = HEAD + 32;
     /// Hash of its flow.
     pub const HASH: i16 = HEAD + 40;
-    /// Bytes of the copy and all of these.
-    pub const BYTES: u32 = HEAD_BYTES + 48;
-}
-
-/// Places on the stack, from its end.
-pub mod stack {
-    /// A map's key, and what a helper gives.
-    pub const SCRATCH: i16 = -8;
-    /// This processor's page of counts.
-    pub const COUNTS: i16 = -16;
     /// The packet's number.
-    pub const NUMBER: i16 = -24;
-    /// Its slot.
-    pub const SLOT: i16 = -32;
+    pub const NUMBER: i16 = HEAD + 48;
     /// Position of its bytes.
-    pub const POS: i16 = -40;
+    pub const POS: i16 = HEAD + 56;
+    /// What a helper takes or gives.
+    pub const SCRATCH: i16 = HEAD + 64;
     /// The program's scratch memory: a word each.
-    pub const MEMORY: i16 = -40 - 4 * 16;
+    pub const MEMORY: i16 = HEAD + 72;
+    /// Bytes of the copy and all of these, and from one processor's to the next one's.
+    pub const BYTES: u32 = (MEMORY as u32 + 4 * MEMORY_WORDS as u32).next_power_of_two();
 }
 
 /// Why a program cannot run in the kernel.
@@ -103,7 +100,7 @@ pub fn lower(code: &mut Code, program: &Program, entry: Entry, accept: Label, re
     let (blocks, known) = reachable(program.blocks(), entry);
     if uses(&blocks, |step| matches!(step, Step::LoadA(Value::Memory(_)) | Step::LoadX(Index::Memory(_)))) {
         for word in 0..MEMORY_WORDS as i16 / 2 {
-            code.store_constant(Width::Eight, Frame, stack::MEMORY + 8 * word, 0);
+            code.store_constant(Width::Eight, R7, facts::MEMORY + 8 * word, 0);
         }
     }
     // The verifier asks that they were written before they are read; most programs write them first.
@@ -179,7 +176,7 @@ fn reachable(blocks: &[Block], entry: Entry) -> (Vec<&Block>, Vec<Option<u32>>) 
 }
 
 fn memory(slot: u8) -> i16 {
-    stack::MEMORY + 4 * i16::from(slot)
+    facts::MEMORY + 4 * i16::from(slot)
 }
 
 fn width(size: Size) -> Width {
@@ -212,7 +209,7 @@ fn add_step(code: &mut Code, step: Step, reject: Label) {
         }
         Step::LoadA(Value::Indexed { size, offset }) => fetch_indexed(code, size, offset, reject),
         Step::LoadA(Value::WireLength) => code.load(Width::Four, R8, R7, facts::WIRE),
-        Step::LoadA(Value::Memory(slot)) => code.load(Width::Four, R8, Frame, memory(slot)),
+        Step::LoadA(Value::Memory(slot)) => code.load(Width::Four, R8, R7, memory(slot)),
         Step::LoadX(Index::Constant(constant)) => code.alu_32(Alu::Move, R9, constant),
         Step::LoadX(Index::HeaderLength(offset)) => {
             if offset < HEAD_BYTES {
@@ -224,9 +221,9 @@ fn add_step(code: &mut Code, step: Step, reject: Label) {
             code.alu_32(Alu::ShiftLeft, R9, 2);
         }
         Step::LoadX(Index::WireLength) => code.load(Width::Four, R9, R7, facts::WIRE),
-        Step::LoadX(Index::Memory(slot)) => code.load(Width::Four, R9, Frame, memory(slot)),
-        Step::StoreA(slot) => code.store(Width::Four, Frame, memory(slot), R8),
-        Step::StoreX(slot) => code.store(Width::Four, Frame, memory(slot), R9),
+        Step::LoadX(Index::Memory(slot)) => code.load(Width::Four, R9, R7, memory(slot)),
+        Step::StoreA(slot) => code.store(Width::Four, R7, memory(slot), R8),
+        Step::StoreX(slot) => code.store(Width::Four, R7, memory(slot), R9),
         Step::Arithmetic(operation, operand) => arithmetic(code, operation, operand, reject),
         Step::Negate => code.alu_32(Alu::Negate, R8, 0),
         Step::CopyAToX => code.alu_32_register(Alu::Move, R9, R8),
@@ -275,12 +272,12 @@ fn fetch(code: &mut Code, size: Size, to: Register, reject: Label) {
     code.load(Width::Eight, R1, R7, facts::SHIFT);
     code.alu_register(Alu::Subtract, R2, R1);
     code.copy(R1, R6);
-    code.copy(R3, Frame);
-    code.alu(Alu::Add, R3, stack::SCRATCH.into());
+    code.copy(R3, R7);
+    code.alu(Alu::Add, R3, facts::SCRATCH.into());
     code.set(R4, size.bytes() as i32);
     code.load_bytes();
     code.jump_if(Compare::NotEqual, R0, 0, reject);
-    load_number(code, size, to, Frame, stack::SCRATCH);
+    load_number(code, size, to, R7, facts::SCRATCH);
 }
 
 fn arithmetic(code: &mut Code, operation: Operation, operand: Operand, reject: Label) {

@@ -9,9 +9,9 @@
 use crate::code::{Code, Compare, Register, Width};
 use crate::lower::facts;
 use crate::sys::{self, MMAPABLE, MapKind};
-use crate::tap::{Expression, TapError};
-use crate::wire::{self, add_constant, add_register, count, skb};
-use Register::{Frame, R0, R1, R2, R6, R7, R8};
+use crate::tap::{Expression, Tally, TapError};
+use crate::wire::{self, PerCpu, add_constant, add_register, count, skb};
+use Register::{R0, R1, R2, R6, R7, R8};
 use base::atomic::Ordering;
 use buffer::live::memory::Count;
 use buffer::live::words::CpuPage;
@@ -45,14 +45,12 @@ impl Sieve {
         let system = |what| move |error| TapError::System(what, error);
         let cpus = sys::possible_cpus();
         let bytes = cpus as usize * PAGE_BYTES;
-        let make = |kind, name, bytes: usize, flags| {
-            sys::create_map(kind, name, bytes as u32, 1, flags).map_err(system("the kernel gave no map"))
-        };
-        let counts = make(MapKind::Array, "sl_sieve", bytes, MMAPABLE)?;
+        let counts = sys::create_map(MapKind::Array, "sl_sieve", bytes as u32, 1, MMAPABLE)
+            .map_err(system("the kernel gave no map"))?;
         let mapping = Mapping::of(counts.as_fd(), bytes, Access::Read);
         let mapping = mapping.map_err(system("the counters were not mapped"))?;
         let page = |cpu: u32| Shared::in_mapping(&mapping, cpu as usize * PAGE_BYTES);
-        let head = make(MapKind::PerCpuArray, "sl_head", facts::BYTES as usize, 0)?;
+        let head = wire::create_heads(cpus).map_err(system("the kernel gave no map"))?;
         Ok(Sieve { head, cpus: (0..cpus).filter_map(page).collect(), counts, tags })
     }
 
@@ -62,8 +60,12 @@ impl Sieve {
         let mut code = Code::default();
         let (accept, decided, incoming) = (code.label(), code.label(), code.label());
         // What has no bytes is let in, and nobody's.
-        wire::copy_head(&mut code, self.head.as_fd(), self.tags, accept);
-        wire::count_seen(&mut code, (self.counts.as_fd(), 0), self.cpus.len() as u32, accept);
+        let cpus = self.cpus.len() as u32;
+        let counts = PerCpu { map: self.counts.as_fd(), at: 0, bytes: PAGE_BYTES as u32, cpus };
+        // Nobody samples here.
+        let tally = Tally { bell: self.head.as_fd(), counts };
+        wire::copy_head(&mut code, wire::heads(self.head.as_fd(), cpus), self.tags, accept);
+        wire::count_seen(&mut code, counts, accept);
         code.store_constant(Width::Eight, R7, facts::WANTED, 0);
         // Who samples or counts wants all it passes to be seen above.
         let of = |way: fn(&Expression) -> bool| -> Vec<Expression> {
@@ -74,10 +76,10 @@ impl Sieve {
         let [outgoing, coming] = ways.each_ref().map(|way| way.iter().collect::<Vec<_>>());
         code.load(Width::Four, R1, R6, skb::PKT_TYPE);
         code.jump_if(Compare::NotEqual, R1, OUTGOING, incoming);
-        crate::decide::decide(&mut code, self.head.as_fd(), &outgoing)?;
+        crate::decide::decide(&mut code, tally, &outgoing)?;
         code.jump(decided);
         code.place(incoming);
-        crate::decide::decide(&mut code, self.head.as_fd(), &coming)?;
+        crate::decide::decide(&mut code, tally, &coming)?;
         code.place(decided);
         let nobody = code.label();
         code.load(Width::Eight, R8, R7, facts::WANTED);
@@ -86,7 +88,7 @@ impl Sieve {
         code.set(R0, WHOLE);
         code.exit();
         code.place(nobody);
-        code.load(Width::Eight, R1, Frame, crate::lower::stack::COUNTS);
+        counts.this(&mut code, R1, accept);
         add_constant(&mut code, R1, count::LOST, 1);
         code.load(Width::Eight, R2, R7, facts::WIRE);
         add_register(&mut code, R1, count::KEPT_BYTES, R2);

@@ -8,12 +8,12 @@
 //! Before it is given away, the program is run on frames of every common sort (`probe.rs`) and must say what the
 //! interpreter says.
 
-use crate::code::{Alu, Code, Compare, Helper, Instruction, Register, Width};
-use crate::lower::{Entry, facts, lower, stack};
+use crate::code::{Code, Helper, Instruction, Register, Width};
+use crate::lower::{Entry, facts, lower};
 use crate::sys::{self, MMAPABLE, MapKind};
 use crate::tap::TapError;
-use crate::wire::{add_constant, add_register, copy_first};
-use Register::{Frame, R0, R1, R2, R3, R6, R7, R8};
+use crate::wire::{self, PerCpu, add_constant, add_register, copy_first};
+use Register::{R0, R1, R2, R3, R6, R7, R8};
 use base::atomic::{AtomicU64, Ordering};
 use buffer::shared::segment::{Access, Mapping, PAGE_BYTES};
 use buffer::shared::words::{Shared, Words};
@@ -192,7 +192,7 @@ impl Maps {
         let mapping = mapping.map_err(system("the counters were not mapped"))?;
         let page = |cpu: u32| Shared::in_mapping(&mapping, cpu as usize * size_of::<CpuCounts>());
         Ok(Maps {
-            head: make(MapKind::PerCpuArray, "sl_head", facts::BYTES, 1, 0)?,
+            head: wire::create_heads(cpus).map_err(system("the kernel gave no map"))?,
             cpus: (0..cpus).filter_map(page).collect(),
             counts,
             sockets: make(MapKind::Sockets, "sl_sockets", 4, queues.max(1), 0)?,
@@ -217,20 +217,18 @@ impl Maps {
     fn code(&self, wanted: Wanted<'_>) -> Result<Vec<Instruction>, TapError> {
         let mut code = Code::fetching_by(Helper::XdpLoadBytes);
         let (accept, leave, pass) = (code.label(), code.label(), code.label());
+        let cpus = self.cpus.len() as u32;
+        let counts = PerCpu { map: self.counts.as_fd(), at: 0, bytes: size_of::<CpuCounts>() as u32, cpus };
         code.copy(R6, R1);
-        code.store_constant(Width::Eight, Frame, stack::SCRATCH, 0);
-        code.set_map(R1, self.head.as_fd());
-        code.copy(R2, Frame);
-        code.alu(Alu::Add, R2, stack::SCRATCH.into());
-        code.call(Helper::MapLookup);
-        code.jump_if(Compare::Equal, R0, 0, pass);
-        code.copy(R7, R0);
+        wire::heads(self.head.as_fd(), cpus).this(&mut code, R7, pass);
         code.copy(R1, R6);
         code.call(Helper::XdpBufferLength);
         code.copy(R8, R0);
         code.store(Width::Eight, R7, facts::WIRE, R8);
         code.store_constant(Width::Eight, R7, facts::SHIFT, 0);
-        self.count_seen(&mut code, pass);
+        counts.this(&mut code, R1, pass);
+        add_constant(&mut code, R1, count::SEEN, 1);
+        add_register(&mut code, R1, count::SEEN_BYTES, R8);
         copy_first(&mut code, leave);
         if let Wanted::Any(programs) = wanted {
             for program in programs {
@@ -242,7 +240,7 @@ impl Maps {
             code.jump(leave);
         }
         code.place(accept);
-        code.load(Width::Eight, R1, Frame, stack::COUNTS);
+        counts.this(&mut code, R1, pass);
         add_constant(&mut code, R1, count::WANTED, 1);
         code.load(Width::Eight, R2, R7, facts::WIRE);
         add_register(&mut code, R1, count::WANTED_BYTES, R2);
@@ -252,7 +250,7 @@ impl Maps {
         code.call(Helper::RedirectMap);
         code.exit();
         code.place(leave);
-        code.load(Width::Eight, R1, Frame, stack::COUNTS);
+        counts.this(&mut code, R1, pass);
         add_constant(&mut code, R1, count::LEFT, 1);
         code.load(Width::Eight, R2, R7, facts::WIRE);
         add_register(&mut code, R1, count::LEFT_BYTES, R2);
@@ -260,18 +258,6 @@ impl Maps {
         code.set(R0, PASS);
         code.exit();
         code.finish().map_err(TapError::Code)
-    }
-
-    /// This processor's counters, and what was seen: `R8` bytes.
-    fn count_seen(&self, code: &mut Code, end: crate::code::Label) {
-        code.call(Helper::SmpProcessorId);
-        code.jump_if(Compare::AtLeast, R0, self.cpus.len() as i32, end);
-        code.alu(Alu::ShiftLeft, R0, size_of::<CpuCounts>().trailing_zeros() as i32);
-        code.set_map_value(R1, self.counts.as_fd(), 0);
-        code.alu_register(Alu::Add, R1, R0);
-        code.store(Width::Eight, Frame, stack::COUNTS, R1);
-        add_constant(code, R1, count::SEEN, 1);
-        add_register(code, R1, count::SEEN_BYTES, R8);
     }
 }
 

@@ -29,8 +29,6 @@ const LOG_BYTES: usize = 1 << 20;
 pub enum MapKind {
     /// One value for all processors.
     Array = 2,
-    /// One value for each processor.
-    PerCpuArray = 6,
     /// AF_XDP sockets, by queue.
     Sockets = 17,
     /// Records from programs to a process.

@@ -13,10 +13,10 @@
 //! the place of the old ones.
 
 use crate::code::{Alu, Atomic, Code, Compare, Helper, Instruction, Label, Register, Width};
-use crate::lower::{facts, stack};
+use crate::lower::facts;
 use crate::sys::{self, Hook, Link, LoadError, MMAPABLE, MapKind};
-use crate::wire::{self, ADDRESSES, TAG, add_constant, add_register, count, skb};
-use Register::{Frame, R0, R1, R2, R3, R4, R6, R7, R8};
+use crate::wire::{self, ADDRESSES, PerCpu, TAG, add_constant, add_register, count, skb};
+use Register::{R0, R1, R2, R3, R4, R6, R7, R8};
 use base::atomic::{AtomicU64, Ordering};
 use buffer::live::words::{ABI, EXPRESSIONS, GRAIN_BYTES, PACKET_BYTES};
 use buffer::live::{Areas, Geometry, SlotFlags};
@@ -152,7 +152,7 @@ impl Tap {
             sys::create_map(kind, name, bytes as u32, 1, flags).map_err(system("the kernel gave no map"))
         };
         let maps = Maps {
-            head: make(MapKind::PerCpuArray, "sl_head", facts::BYTES as usize, 0)?,
+            head: wire::create_heads(geometry.cpus).map_err(system("the kernel gave no map"))?,
             words: make(MapKind::Array, "sl_words", geometry.words_bytes(), MMAPABLE)?,
             slots: make(MapKind::Array, "sl_slots", geometry.slots_bytes(), MMAPABLE)?,
             data: make(MapKind::Array, "sl_data", geometry.data_bytes(), MMAPABLE)?,
@@ -287,12 +287,13 @@ impl Tap {
     fn code(&self, interface: u32, way: Way, expressions: &[Expression]) -> Result<Vec<Instruction>, TapError> {
         let mut code = Code::default();
         let (nobody, end) = (code.label(), code.label());
-        wire::copy_head(&mut code, self.maps.head.as_fd(), self.tags, end);
-        wire::count_seen(&mut code, (self.maps.words.as_fd(), PAGE_BYTES as u32), self.geometry.cpus, end);
+        let tally = self.tally();
+        wire::copy_head(&mut code, wire::heads(self.maps.head.as_fd(), self.geometry.cpus), self.tags, end);
+        wire::count_seen(&mut code, tally.counts, end);
         code.store_constant(Width::Eight, R7, facts::WANTED, 0);
         let mine = |expression: &&Expression| if way == Way::In { expression.incoming } else { expression.outgoing };
         let mine = expressions.iter().filter(mine).collect::<Vec<_>>();
-        crate::decide::decide(&mut code, self.maps.bell.as_fd(), &mine)?;
+        crate::decide::decide(&mut code, tally, &mine)?;
         code.load(Width::Eight, R8, R7, facts::WANTED);
         code.jump_if(Compare::Equal, R8, 0, nobody);
         self.write(&mut code, interface, way);
@@ -305,12 +306,26 @@ impl Tap {
         code.finish().map_err(TapError::Code)
     }
 
+    fn tally(&self) -> Tally<'_> {
+        let (at, bytes, cpus) = (PAGE_BYTES as u32, PAGE_BYTES as u32, self.geometry.cpus);
+        Tally { bell: self.maps.bell.as_fd(), counts: PerCpu { map: self.maps.words.as_fd(), at, bytes, cpus } }
+    }
+
+    /// The packet's slot, by its number in `R0`, to `R3`; `R0` is lost.
+    fn slot(&self, code: &mut Code) {
+        code.alu(Alu::And, R0, self.geometry.slots as i32 - 1);
+        code.alu(Alu::ShiftLeft, R0, 6);
+        code.set_map_value(R3, self.maps.slots.as_fd(), 0);
+        code.alu_register(Alu::Add, R3, R0);
+    }
+
     /// Writes the packet into the ring. `R8` has the bits.
     fn write(&self, code: &mut Code, interface: u32, way: Way) {
-        let Geometry { slots, ring_bytes, .. } = self.geometry;
         let (lost, fits, plain, copied) = (code.label(), code.label(), code.label(), code.label());
-        code.load(Width::Eight, R1, Frame, stack::COUNTS);
+        let (counted, told) = (code.label(), code.label());
+        self.tally().counts.this(code, R1, counted);
         add_constant(code, R1, count::WANTED, 1);
+        code.place(counted);
         code.load(Width::Eight, R2, R7, facts::WIRE);
         code.jump_if(Compare::AtMost, R2, PACKET_BYTES as i32, fits);
         code.set(R2, PACKET_BYTES as i32);
@@ -320,20 +335,16 @@ impl Tap {
         code.set_map_value(R1, self.maps.words.as_fd(), head::NEXT);
         code.set(R0, 1);
         code.atomic(Atomic::FetchAdd, R1, 0, R0);
-        code.store(Width::Eight, Frame, stack::NUMBER, R0);
+        code.store(Width::Eight, R7, facts::NUMBER, R0);
         code.alu(Alu::Add, R2, GRAIN_BYTES as i32 - 1);
         code.alu(Alu::And, R2, -(GRAIN_BYTES as i32));
         code.atomic(Atomic::FetchAdd, R1, (head::RESERVED - head::NEXT) as i16, R2);
-        code.store(Width::Eight, Frame, stack::POS, R2);
+        code.store(Width::Eight, R7, facts::POS, R2);
         // The slot, out of use.
-        code.alu(Alu::And, R0, slots as i32 - 1);
-        code.alu(Alu::ShiftLeft, R0, 6);
-        code.set_map_value(R3, self.maps.slots.as_fd(), 0);
-        code.alu_register(Alu::Add, R3, R0);
-        code.store(Width::Eight, Frame, stack::SLOT, R3);
+        self.slot(code);
         code.store_constant(Width::Eight, R3, slot::STAMP, 0);
         // Its bytes.
-        code.alu(Alu::And, R2, ring_bytes as i32 - 1);
+        code.alu(Alu::And, R2, self.geometry.ring_bytes as i32 - 1);
         code.set_map_value(R3, self.maps.data.as_fd(), 0);
         code.alu_register(Alu::Add, R3, R2);
         code.load(Width::Eight, R4, R7, facts::LEN);
@@ -362,8 +373,9 @@ impl Tap {
         code.call(Helper::SkbLoadBytes);
         code.jump_if(Compare::Equal, R0, 0, copied);
         code.place(lost);
-        code.load(Width::Eight, R1, Frame, stack::COUNTS);
+        self.tally().counts.this(code, R1, told);
         add_constant(code, R1, count::LOST, 1);
+        code.place(told);
         code.store_constant(Width::Eight, R7, facts::LEN, 0);
         code.place(copied);
         self.fill_slot(code, interface, way);
@@ -373,9 +385,11 @@ impl Tap {
         let (no_tag, tag_done, whole, single) = (code.label(), code.label(), code.label(), code.label());
         crate::hash::lower(code, self.tags);
         code.call(Helper::KtimeGetNs);
-        code.load(Width::Eight, R3, Frame, stack::SLOT);
-        code.store(Width::Eight, R3, slot::TIME, R0);
-        code.load(Width::Eight, R1, Frame, stack::POS);
+        code.copy(R1, R0);
+        code.load(Width::Eight, R0, R7, facts::NUMBER);
+        self.slot(code);
+        code.store(Width::Eight, R3, slot::TIME, R1);
+        code.load(Width::Eight, R1, R7, facts::POS);
         code.store(Width::Eight, R3, slot::POS, R1);
         code.load(Width::Eight, R1, R7, facts::LEN);
         code.load(Width::Eight, R2, R7, facts::WIRE);
@@ -425,7 +439,7 @@ impl Tap {
         code.load(Width::Four, R1, R6, skb::MARK);
         code.store(Width::Four, R3, slot::MARK, R1);
         // Done.
-        code.load(Width::Eight, R1, Frame, stack::NUMBER);
+        code.load(Width::Eight, R1, R7, facts::NUMBER);
         code.alu(Alu::Add, R1, 1);
         if cfg!(target_arch = "x86_64") {
             // Stores are seen in their order.
@@ -445,10 +459,10 @@ impl Tap {
         code.atomic(Atomic::FetchAnd, R1, 0, R2);
         code.alu_register(Alu::And, R2, R8);
         code.jump_if(Compare::Equal, R2, 0, end);
-        code.store(Width::Eight, Frame, stack::SCRATCH, R2);
+        code.store(Width::Eight, R7, facts::SCRATCH, R2);
         code.set_map(R1, self.maps.rings.as_fd());
-        code.copy(R2, Frame);
-        code.alu(Alu::Add, R2, stack::SCRATCH.into());
+        code.copy(R2, R7);
+        code.alu(Alu::Add, R2, facts::SCRATCH.into());
         code.set(R3, 8);
         code.set(R4, FORCE_WAKEUP);
         code.call(Helper::RingbufOutput);
@@ -484,26 +498,46 @@ mod slot {
 
 const _: () = assert!(cfg!(target_endian = "little"), "slots are written half a word at a time");
 
-/// The packet has passed an expression: counts it, and sets its bit if it is to be written. `bell` is the map of [`BellWords`].
-pub(crate) fn want(code: &mut Code, expression: &Expression, bell: BorrowedFd<'_>) {
+/// Where it is counted what expressions want.
+#[derive(Clone, Copy)]
+pub(crate) struct Tally<'a> {
+    /// The map of [`BellWords`], on which those count that take one packet in so many.
+    pub(crate) bell: BorrowedFd<'a>,
+    /// Each processor's page of counts.
+    pub(crate) counts: PerCpu<'a>,
+}
+
+/// The packet has passed these expressions: counts it, and sets their bits where it is to be written.
+pub(crate) fn want<'a>(code: &mut Code, expressions: impl Iterator<Item = &'a Expression>, tally: Tally<'_>) {
+    let mut expressions = expressions.peekable();
+    if expressions.peek().is_none() {
+        return;
+    }
+    let none = code.label();
+    tally.counts.this(code, R1, none);
+    expressions.for_each(|expression| want_one(code, expression, tally.bell));
+    code.place(none);
+}
+
+/// The same of one; `R1` is this processor's page of counts, and stays.
+fn want_one(code: &mut Code, expression: &Expression, bell: BorrowedFd<'_>) {
     let bit = expression.bit % EXPRESSIONS as u8;
     let left_out = code.label();
     if expression.sample > 1 {
         // One number for all processors: an atomic step for each packet that passes, and no other expression pays for it.
-        code.set_map_value(R1, bell, std::mem::offset_of!(BellWords, sampled) as u32 + 8 * u32::from(bit));
+        code.set_map_value(R3, bell, std::mem::offset_of!(BellWords, sampled) as u32 + 8 * u32::from(bit));
         code.set(R2, 1);
-        code.atomic(Atomic::FetchAdd, R1, 0, R2);
-        code.set_64(R1, expression.sample.into());
-        code.alu_register(Alu::Modulo, R2, R1);
+        code.atomic(Atomic::FetchAdd, R3, 0, R2);
+        code.set_64(R3, expression.sample.into());
+        code.alu_register(Alu::Modulo, R2, R3);
         code.jump_if(Compare::NotEqual, R2, 0, left_out);
     }
     if expression.counts.is_none() {
-        code.load(Width::Eight, R1, R7, facts::WANTED);
+        code.load(Width::Eight, R3, R7, facts::WANTED);
         code.set_64(R2, 1 << bit);
-        code.alu_register(Alu::Or, R1, R2);
-        code.store(Width::Eight, R7, facts::WANTED, R1);
+        code.alu_register(Alu::Or, R3, R2);
+        code.store(Width::Eight, R7, facts::WANTED, R3);
     }
-    code.load(Width::Eight, R1, Frame, stack::COUNTS);
     let at = count::EXPRESSIONS + count::EXPRESSION * i16::from(bit);
     add_constant(code, R1, at, 1);
     code.load(Width::Eight, R2, R7, facts::WIRE);

@@ -2,24 +2,55 @@
 //! the wire, and a word of count. Not what is decided by them: `decide.rs`.
 
 use crate::code::{Alu, Code, Compare, Helper, Label, Register, Width};
-use crate::lower::{HEAD_BYTES, facts, stack};
-use Register::{Frame, R0, R1, R2, R3, R4, R5, R6, R7, R8};
-use buffer::shared::segment::PAGE_BYTES;
-use std::os::fd::BorrowedFd;
+use crate::lower::{HEAD_BYTES, facts};
+use crate::sys::{self, MapKind};
+use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8};
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
-/// The packet's first bytes, as they are on the wire, to a value of this map, and what is known of them behind it
-/// ([`facts`]). `R6` is the context from here on, `R7` the value, `R8` the bytes on the wire; `end` is where packets go that
-/// have none.
-pub(crate) fn copy_head(code: &mut Code, map: BorrowedFd<'_>, tags: bool, end: Label) {
+/// A map of one value in which each processor has a part of its own. Not one of the kernel's maps that have a value for each
+/// processor: those are looked up, by a key on the stack.
+#[derive(Clone, Copy)]
+pub(crate) struct PerCpu<'a> {
+    pub(crate) map: BorrowedFd<'a>,
+    /// Where the first part begins, and the bytes of each: a power of two.
+    pub(crate) at: u32,
+    pub(crate) bytes: u32,
+    pub(crate) cpus: u32,
+}
+
+impl PerCpu<'_> {
+    /// This processor's part to a register other than `R0`; `R0` to `R5` are lost otherwise. `end` is where it goes where
+    /// there is none, which the verifier asks for.
+    pub(crate) fn this(&self, code: &mut Code, to: Register, end: Label) {
+        code.call(Helper::SmpProcessorId);
+        code.jump_if(Compare::AtLeast, R0, self.cpus as i32, end);
+        code.copy(to, R0);
+        code.alu(Alu::ShiftLeft, to, self.bytes.trailing_zeros() as i32);
+        code.set_map_value(R0, self.map, self.at);
+        // The pointer to the number: the other way round, Linux 6.18 does not know what to make of a copy of it in what
+        // might be speculated, and has the processor wait before each.
+        code.alu_register(Alu::Add, to, R0);
+    }
+}
+
+/// Where the first bytes of packets are copied: a map of so many processors.
+pub(crate) fn heads(map: BorrowedFd<'_>, cpus: u32) -> PerCpu<'_> {
+    PerCpu { map, at: 0, bytes: facts::BYTES, cpus }
+}
+
+/// Makes that map.
+pub(crate) fn create_heads(cpus: u32) -> io::Result<OwnedFd> {
+    sys::create_map(MapKind::Array, "sl_head", facts::BYTES * cpus, 1, 0)
+}
+
+/// The packet's first bytes, as they are on the wire, to this processor's place for them, and what is known of them behind
+/// it ([`facts`]). `R6` is the context from here on, `R7` the place, `R8` the bytes on the wire; `end` is where packets go
+/// that have none.
+pub(crate) fn copy_head(code: &mut Code, heads: PerCpu<'_>, tags: bool, end: Label) {
     let (untagged, copied, short) = (code.label(), code.label(), code.label());
     code.copy(R6, R1);
-    code.store_constant(Width::Eight, Frame, stack::SCRATCH, 0);
-    code.set_map(R1, map);
-    code.copy(R2, Frame);
-    code.alu(Alu::Add, R2, stack::SCRATCH.into());
-    code.call(Helper::MapLookup);
-    code.jump_if(Compare::Equal, R0, 0, end);
-    code.copy(R7, R0);
+    heads.this(code, R7, end);
     code.load(Width::Four, R8, R6, skb::LEN);
     code.store_constant(Width::Eight, R7, facts::SHIFT, 0);
     if tags {
@@ -61,14 +92,9 @@ pub(crate) fn copy_head(code: &mut Code, map: BorrowedFd<'_>, tags: bool, end: L
     code.store(Width::Eight, R7, facts::WIRE, R8);
 }
 
-/// This processor's page of counts, in a map and from so many bytes on, and in it that a packet of `R8` bytes was seen.
-pub(crate) fn count_seen(code: &mut Code, (map, at): (BorrowedFd<'_>, u32), cpus: u32, end: Label) {
-    code.call(Helper::SmpProcessorId);
-    code.jump_if(Compare::AtLeast, R0, cpus as i32, end);
-    code.alu(Alu::ShiftLeft, R0, PAGE_BYTES.trailing_zeros() as i32);
-    code.set_map_value(R1, map, at);
-    code.alu_register(Alu::Add, R1, R0);
-    code.store(Width::Eight, Frame, stack::COUNTS, R1);
+/// That a packet of `R8` bytes was seen, to these counts.
+pub(crate) fn count_seen(code: &mut Code, counts: PerCpu<'_>, end: Label) {
+    counts.this(code, R1, end);
     add_constant(code, R1, count::SEEN, 1);
     add_register(code, R1, count::SEEN_BYTES, R8);
 }
