@@ -26,8 +26,9 @@ Readers that different entries allow never share a ring.";
 
 /// Own devices and let others read them
 ///
-/// Runs until Ctrl-C or SIGTERM. Needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, is faster with CAP_PERFMON, and keeps nothing else. Where the kernel can (Landlock, seccomp), it confines itself to the system calls it makes, and to its socket, `/proc` and `/sys`. Devices are those of the
-/// network namespace it is started in.
+/// Runs until Ctrl-C or SIGTERM. Needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and keeps nothing else. Where the kernel can
+/// (Landlock, seccomp), it confines itself to the system calls it makes, and to its socket, `/proc` and `/sys`. Devices are
+/// those of the network namespace it is started in.
 #[derive(clap::Args)]
 #[command(after_long_help = POLICY)]
 pub(crate) struct Args {
@@ -118,7 +119,6 @@ fn cost_without(capability: &str) -> Option<&'static str> {
         "CAP_NET_RAW" => Some("packets cannot be copied from packet sockets, nor devices made promiscuous"),
         "CAP_NET_ADMIN" => Some("no programs can be attached to devices: packets are copied from packet sockets"),
         "CAP_BPF" => Some("no programs can be loaded: packets are copied from packet sockets"),
-        "CAP_PERFMON" => Some("programs carry guards against speculation, and are slower"),
         _ => None,
     }
 }

@@ -62,9 +62,6 @@ fn look(args: &Args) -> Vec<Finding> {
             "CAP_NET_RAW" => "this process cannot open packet sockets; a daemon that can is enough",
             "CAP_NET_ADMIN" => "this process can attach no programs and switch no device to promiscuous mode",
             "CAP_BPF" => "this process can load no programs: it captures by copying",
-            "CAP_PERFMON" => {
-                "programs carry guards against speculation: half as much processor time again for a packet"
-            }
             _ => "programs of others on a device are known by number, not by name",
         };
         findings.push(Finding { what: name, good: there, found: if there { "held" } else { "not held" }.into(), cost });
