@@ -105,6 +105,11 @@ impl Worker {
         self.replaced
     }
 
+    /// Sources that will give nothing any more, by node.
+    pub fn ended(&self) -> Vec<usize> {
+        self.sources.iter().copied().filter(|at| self.nodes[*at].ended).collect()
+    }
+
     /// Takes the reports of plans that were replaced since the last call, [`REPLACED_REPORTS`] at most.
     pub fn take_replaced_reports(&mut self) -> Vec<crate::Report> {
         std::mem::take(&mut self.past)

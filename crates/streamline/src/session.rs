@@ -21,7 +21,7 @@ use filter::{Env, Failure, Kind, Output, Params, Schema, Types};
 use filters::shared::Continuity;
 use filters::shared::outlet::{Slot, outlet};
 use request::{Diagnostic, Text};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -187,7 +187,7 @@ impl Session {
             return Ok(first);
         }
         spaces.push(Box::new(SharedSpace::new(None, self.nobody_to_share_with(), Vec::new())));
-        Ok(place_shared(first, &spaces)?.0)
+        Ok(place_shared(first, &spaces, &BTreeSet::new())?.0)
     }
 
     fn own_spaces(&self) -> Vec<Box<dyn Space>> {
@@ -248,7 +248,7 @@ impl Session {
         let mut spaces: Vec<Box<dyn Space + '_>> = vec![Box::new(&mut app), Box::new(&mut live)];
         let (placed, refused) = if asked {
             spaces.push(Box::new(&mut shared));
-            place_shared(first, &spaces)?
+            place_shared(first, &spaces, &BTreeSet::new())?
         } else {
             (first, Refused::default())
         };
@@ -262,7 +262,8 @@ impl Session {
         let edges = EdgeNames::new(&design, &plan, &origins);
         let sources = running_sources(&left);
         let worker = app.into_worker(&plan, left);
-        Ok(Job { running: RunningPlan { design, origins, sources }, edges, sharing, worker })
+        let running = RunningPlan { design, origins, sources, ended: Vec::new() };
+        Ok(Job { running, edges, sharing, worker })
     }
 
     /// Prepares a request to take the place of one that runs: everything it needs besides is open, or nothing is, and the
@@ -276,28 +277,30 @@ impl Session {
         let text = self.parse(source, variables)?;
         let first = design(&text, &self.registry, &self.own_spaces())?;
         let mut app = AppSpace::new(self.env.clone());
-        let mut live = self.live_space().beside(running.sources.clone());
-        let earlier = self.joined().upgrade();
-        let mut joiner = self.joiner(source).over(earlier);
+        let sources: Vec<RunningSource> = running.sources().cloned().collect();
+        let mut live = self.live_space().beside(sources.clone());
         let wants_to_share = self.wants_to_share(&first);
+        let mut joiner = self.joiner(source);
+        if wants_to_share {
+            joiner = joiner.over(self.joined().upgrade());
+        }
         let mut shared = SharedSpace::new(Some(&mut joiner), self.nobody_to_share_with(), prefix::prefixes(&first))
             .beside(running.inlets());
         let mut spaces: Vec<Box<dyn Space + '_>> = vec![Box::new(&mut app), Box::new(&mut live)];
         let (placed, refused) = if wants_to_share {
             spaces.push(Box::new(&mut shared));
-            place_shared(first, &spaces)?
+            // Who shared nothing before may do so now, with all of it.
+            let here = if self.wants_to_share(&running.design) { running.prefixes_here() } else { BTreeSet::new() };
+            place_shared(first, &spaces, &here)?
         } else {
             (first, Refused::default())
         };
         let Change { design, kept } = carry_out_change(placed, &running.design, refused, &mut spaces)?;
         drop(spaces);
         let Rest { plan: rest, left } = rest(live, shared.into_inlets(), &design.plan);
-        if wants_to_share {
-            *self.joined() = joiner.connection();
-        }
         let origins: Vec<_> = left.iter().map(Left::origin).collect();
         let edges = EdgeNames::new(&design, &rest, &origins);
-        let sources = running_sources(&left);
+        let new_sources = running_sources(&left);
         let goes_on: HashSet<usize> = left
             .iter()
             .filter_map(|left| match left {
@@ -317,6 +320,10 @@ impl Session {
             _ => None,
         };
         let alone = |id: NodeId| origins.iter().filter(|origin| **origin == id).count() == 1;
+        let goes = |origin: NodeId, instance| match kept[origin.index()].and_then(only).filter(|_| alone(origin)) {
+            Some(node) => Part::Goes(node, instance),
+            None => Part::New(Some(instance)),
+        };
         let mut hand_overs: Vec<(usize, HandOver)> = Vec::new();
         let mut parts = Vec::new();
         for (at, left) in left.into_iter().enumerate() {
@@ -328,28 +335,34 @@ impl Session {
                         Part::Kept(node.expect("what runs in this process is in the worker"))
                     }
                 },
-                Left::Given(_, Opened::New(instance)) => Part::New(Some(instance)),
                 Left::Given(_, Opened::Running(node)) | Left::Source { source: Opened::Running(node), .. } => {
                     Part::Kept(node)
                 }
+                Left::Given(origin, Opened::New(instance)) => goes(origin, instance),
                 Left::Source { origin, source: Opened::New(instance), reads, first } => {
                     if let (Some(first), Reads::Packets(wish, _)) = (first, &reads) {
-                        hand_over(&mut hand_overs, at, first, wish, &running.sources, &goes_on);
+                        hand_over(&mut hand_overs, at, first, wish, &sources, &goes_on);
                     }
-                    match kept[origin.index()].and_then(only).filter(|_| alone(origin)) {
-                        Some(node) => Part::Goes(node, instance),
-                        None => Part::New(Some(instance)),
-                    }
+                    goes(origin, instance)
                 }
             });
         }
         keep_whole_prefixes(&rest, &parts, |at, old| kept[origins[at].index()] == Some(running.origins[old]))?;
         let hand_overs = hand_overs.into_iter().map(|(_, hand_over)| hand_over).collect();
-        Ok(PreparedChange { running: RunningPlan { design, origins, sources }, edges, rest, parts, hand_overs })
+        let running = RunningPlan { design, origins, sources: new_sources, ended: Vec::new() };
+        Ok(PreparedChange { running, joined: joiner.connection(), edges, rest, parts, hand_overs })
+    }
+
+    /// What was prepared has taken the place of what ran.
+    pub(crate) fn changed(&self, source: &str, joined: Weak<Client>) {
+        if joined.strong_count() > 0 {
+            *self.joined() = joined;
+        }
+        self.set_purpose(source);
     }
 
     /// What the capture is used for, in words for people.
-    pub(crate) fn set_purpose(&self, purpose: &str) {
+    fn set_purpose(&self, purpose: &str) {
         self.env.devices.set_purpose(purpose);
         let joined = self.joined().upgrade();
         // Where nobody is there any more, nobody shows it.
@@ -395,6 +408,8 @@ impl Session {
 /// A request that can take the place of the one that runs.
 pub(crate) struct PreparedChange {
     pub(crate) running: RunningPlan,
+    /// By which it reads what runs for several requests.
+    pub(crate) joined: Weak<Client>,
     pub(crate) edges: EdgeNames,
     pub(crate) rest: Plan,
     pub(crate) parts: Vec<Part>,
@@ -409,16 +424,35 @@ pub struct RunningPlan {
     /// By node of the worker: the node of the design that gives what it gives.
     pub(crate) origins: Vec<NodeId>,
     /// Sources that read devices.
-    pub(crate) sources: Vec<RunningSource>,
+    sources: Vec<RunningSource>,
+    /// Sources that will give nothing any more, by node of the worker: nothing goes on there.
+    pub(crate) ended: Vec<usize>,
 }
 
 impl RunningPlan {
-    /// What it reads of what runs for several requests: by prefix, the node of the worker that gives it.
-    fn inlets(&self) -> BTreeMap<String, usize> {
+    /// Sources that read devices, and may go on.
+    fn sources(&self) -> impl Iterator<Item = &RunningSource> {
+        self.sources.iter().filter(|source| !self.ended.contains(&source.node))
+    }
+
+    /// What it reads of what runs for several requests: by prefix, the nodes of the worker that give it.
+    fn inlets(&self) -> BTreeMap<String, Vec<usize>> {
         let prefixes = prefix::prefixes(&self.design);
-        let is_shared = |id: NodeId| self.design.plan.nodes[id.index()].space == SHARED;
-        let shared = self.origins.iter().enumerate().filter(|(_, origin)| is_shared(**origin));
-        shared.filter_map(|(node, origin)| Some((prefixes[origin.index()].clone()?.text, node))).collect()
+        let mut inlets: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (node, origin) in self.origins.iter().enumerate() {
+            let is_shared = self.design.plan.nodes[origin.index()].space == SHARED;
+            if let Some(prefix) = prefixes[origin.index()].as_ref().filter(|_| is_shared && !self.ended.contains(&node))
+            {
+                inlets.entry(prefix.text.clone()).or_default().push(node);
+            }
+        }
+        inlets
+    }
+
+    /// Prefixes that run in this process.
+    fn prefixes_here(&self) -> BTreeSet<String> {
+        let nodes = self.design.plan.nodes.iter().zip(prefix::prefixes(&self.design));
+        nodes.filter(|(node, _)| node.space != SHARED).filter_map(|(_, prefix)| Some(prefix?.text)).collect()
     }
 }
 
@@ -499,12 +533,17 @@ fn is_end(design: &Design, id: NodeId) -> bool {
     matches!(&node.task, Task::Filter { kind, .. } if std::ptr::eq(*kind, &filters::drop::KIND))
 }
 
-/// Places a design anew with the space `shared`, as far as that pays.
-fn place_shared(first: Design, spaces: &[Box<dyn Space + '_>]) -> Result<(Design, Refused), Diagnostic> {
+/// Places a design anew with the space `shared`, as far as that pays, and but for those prefixes which run in this process.
+fn place_shared(
+    first: Design,
+    spaces: &[Box<dyn Space + '_>],
+    here: &BTreeSet<String>,
+) -> Result<(Design, Refused), Diagnostic> {
     let mut refused = Refused::default();
     let mut design = place(first.graph, spaces, &refused)?;
     loop {
-        let unfit = prefix::unfit(&design);
+        let mut unfit = prefix::unfit(&design);
+        unfit.0.extend(prefix::running_here(&design, here).0);
         if unfit.0.is_empty() {
             return Ok((design, refused));
         }

@@ -248,6 +248,12 @@ fn who_is_replaced_goes_on_with_what_is_shared_and_joins_what_is_new() {
     let goes_on = "ethernet D | tcp | { files dir=two + http | count | json file=http.json }";
     replaced(goes_on);
     are_read(&[("ethernet D | tcp", 2)], 1);
+    // What runs in its own process stays there, with what it writes, also where others would share it now.
+    replaced(goes_on);
+    let others = start(&net, &["ethernet D | http | count", "ethernet D | http | count"]);
+    replaced(goes_on);
+    are_read(&[("ethernet D | tcp", 3), ("ethernet D | tcp | http", 1)], 1);
+    others.into_iter().for_each(|other| drop(succeeded(&other.interrupt())));
     let told = net.state()["shared"][0]["readers"][1]["purpose"].clone();
     assert_eq!(told, goes_on.replace('D', net.device()));
     send_all(&net, after);
@@ -268,6 +274,37 @@ fn who_is_replaced_goes_on_with_what_is_shared_and_joins_what_is_new() {
     assert_eq!(two.len() + 1, one.len());
     let counted = |file: &str| serde_json::from_slice::<Value>(&std::fs::read(net.path(file)).unwrap()).unwrap();
     assert_eq!(counted("own.json")["blocks"], 100);
+    assert!(counted("http.json")["blocks"].as_u64() > Some(0));
+}
+
+#[test]
+fn what_has_ended_is_read_anew_by_what_takes_its_place() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(None);
+    let request = "ethernet D | { tcp | files dir=x + save all.pcap }";
+    let running = start(&net, &[request]).pop().unwrap();
+    let process = running.0.as_ref().unwrap().id();
+    let web = frames("web.pcap");
+    let (before, after) = web.split_at(web.len() / 2);
+    send_all(&net, before);
+    let sharer = net.state()["shared"][0]["process"].as_i64().unwrap();
+    kill_process(Pid::from_raw(sharer as i32).unwrap(), Signal::KILL).unwrap();
+    // It is known a moment later.
+    until("it is read anew", || {
+        let output = replace(&net, process, request);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        shared(&net).get("ethernet D | tcp").is_some_and(|(_, readers)| *readers == 1)
+    });
+    let written = |net: &Net| files(&net.path("x")).len();
+    let by_then = written(&net);
+    send_all(&net, after);
+    // What it lost is told in the end.
+    let said = String::from_utf8_lossy(&running.interrupt().stderr).into_owned();
+    assert!(said.contains("is gone"), "{said}");
+    assert!(written(&net) > by_then, "{by_then} files");
+    assert!(packets(&net.path("all.pcap")).into_iter().map(|(_, frame)| frame).eq(web), "the other branch went on");
 }
 
 #[test]

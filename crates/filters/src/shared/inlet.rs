@@ -203,6 +203,9 @@ impl Source for Inlet {
     fn finish(&mut self, cx: &mut Context<'_>) {
         self.book(cx);
         self.streams.finish(cx);
+        if let Some((segment, _)) = self.memory.take() {
+            cx.rings.retire(segment);
+        }
     }
 }
 
@@ -408,6 +411,10 @@ impl Known {
             let mut end = Descriptor { time: side.time, class, ..Descriptor::default() };
             end.set_flags(Flags::LAST.with(Flags::TRUNCATED));
             cx.emit(end);
+        }
+        // Whatever takes this source's place has numbers of its own.
+        if std::mem::take(&mut self.is_open) {
+            cx.streams.close(self.number);
         }
     }
 }

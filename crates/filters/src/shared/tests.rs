@@ -135,6 +135,8 @@ impl Between {
         for block in &out {
             see(block, self.here.rings.bytes(block), &self.here.streams);
         }
+        self.here.streams.sweep();
+        assert!(self.here.streams.is_empty(), "others may have its numbers");
     }
 }
 

@@ -1,5 +1,5 @@
 //! Running requests as others see them: each process that runs one listens at a socket of its own, where its user and root
-//! may look at its edges, and put another request in its place.
+//! may look at its edges, put another request in its place, and end it.
 //!
 //! - [`place`] — where those sockets are, and what a request is called.
 //! - [`edges`] — what the edges of a request are called.

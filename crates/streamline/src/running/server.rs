@@ -162,6 +162,12 @@ impl Running {
             }
         }
         worker.tend_watches();
+        let ended = worker.ended();
+        let mut runs = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner);
+        // What takes its place is not known here yet where it has just been switched.
+        if runs.replaced == worker.replaced() {
+            runs.plan.ended = ended;
+        }
     }
 }
 
@@ -320,7 +326,7 @@ fn replace(shared: &Shared, asker: &OwnedFd, source: &str, name: &str, variables
         Err(Error::Input(text)) => return Answer::Wrong(format!("error: {text}\n")),
         Err(Error::System(text)) => return Answer::Failed(text),
     };
-    let PreparedChange { running: plan, edges, rest, parts, hand_overs } = prepared;
+    let PreparedChange { running: plan, joined, edges, rest, parts, hand_overs } = prepared;
     if is_gone(asker) {
         // It was told that nobody answers, so nothing is to happen: this process was stopped, perhaps.
         return Answer::Failed("nobody waits for it any more".into());
@@ -343,7 +349,7 @@ fn replace(shared: &Shared, asker: &OwnedFd, source: &str, name: &str, variables
     *shared.runs.lock().unwrap_or_else(PoisonError::into_inner) =
         Runs { request, edges, plan, replaced: running.replaced + 1 };
     shared.rings.forget_all();
-    shared.session.set_purpose(source);
+    shared.session.changed(source, joined);
     Answer::Replaced
 }
 

@@ -19,7 +19,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// A sharer that does not answer within this time is stopped, or none.
-const ANSWER: Duration = Duration::from_secs(5);
+const ANSWER: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
+
+/// One that is started listens within this time, or says why it does not.
+const START: Duration = if cfg!(test) { Duration::from_secs(2) } else { Duration::from_secs(10) };
 
 /// A sharer that ends before anybody comes is started so often: another may have been there, and have gone.
 const STARTS: u32 = 3;
@@ -35,6 +38,8 @@ struct Said {
     socket: OwnedFd,
     /// What it said unasked.
     over: Vec<(u64, String)>,
+    /// Answers that nobody waits for any more, and that will come before all others.
+    late: usize,
 }
 
 impl Client {
@@ -52,7 +57,7 @@ impl Client {
         if peer::of(socket.as_fd())?.user != rustix::process::geteuid().as_raw() {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user's process listens there"));
         }
-        let client = Client { said: Mutex::new(Said { socket, over: Vec::new() }) };
+        let client = Client { said: Mutex::new(Said { socket, over: Vec::new(), late: 0 }) };
         client.set_purpose(purpose)?;
         Ok(client)
     }
@@ -71,10 +76,12 @@ impl Client {
         }
         let deadline = Instant::now() + ANSWER;
         loop {
-            match said.hear(deadline.saturating_duration_since(Instant::now()))? {
-                None => return Err(late()),
-                Some(Answer::Over(id, why)) => said.over.push((id, why)),
-                Some(answer) => return Ok(answer),
+            let Some(answer) = said.hear(deadline.saturating_duration_since(Instant::now()))? else {
+                said.late += 1;
+                return Err(late());
+            };
+            if let Some(answer) = said.sort(answer) {
+                return Ok(answer);
             }
         }
     }
@@ -100,18 +107,28 @@ impl Client {
 }
 
 impl Said {
+    /// What answers the last question, if this does.
+    fn sort(&mut self, answer: Answer) -> Option<Answer> {
+        match answer {
+            Answer::Over(id, why) => self.over.push((id, why)),
+            answer if self.late == 0 => return Some(answer),
+            answer => {
+                self.late -= 1;
+                if let Answer::Joined(Place { id, .. }) = answer {
+                    // Nobody reads there.
+                    let _ = packets::send(&self.socket, &Question::Leave(id).encode(), &[]);
+                }
+            }
+        }
+        None
+    }
+
     /// One message, within this time; `None` where there is none.
     fn hear(&mut self, timeout: Duration) -> io::Result<Option<Answer>> {
         let deadline = Instant::now() + timeout;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-            match rustix::event::poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&left)) {
-                Ok(0) => return Ok(None),
-                Ok(_) => {}
-                // Whoever is asked to end finds that out where it runs, not here.
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(error) => return Err(error.into()),
+            if !is_readable(&self.socket, deadline)? {
+                return Ok(None);
             }
             let mut packet = vec![0; MESSAGE_BYTES];
             return match packets::receive(&self.socket, &mut packet) {
@@ -124,6 +141,34 @@ impl Said {
             };
         }
     }
+}
+
+/// Is there something to read before this time?
+fn is_readable(fd: &impl AsFd, deadline: Instant) -> io::Result<bool> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match rustix::event::poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&left)) {
+            Ok(found) => return Ok(found > 0),
+            // Whoever is asked to end finds that out where it runs, not here.
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Everything that comes before the other end is closed, which is before this time.
+fn read_until_closed(mut from: impl Read + AsFd, deadline: Instant) -> io::Result<String> {
+    let (mut said, mut some) = (Vec::new(), [0; 4096]);
+    while is_readable(&from, deadline)? {
+        match from.read(&mut some) {
+            Ok(0) => return Ok(String::from_utf8_lossy(&said).into_owned()),
+            Ok(len) => said.extend_from_slice(&some[..len]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(late())
 }
 
 fn late() -> io::Error {
@@ -144,9 +189,8 @@ impl Keeper for Member {
     fn last_word(&mut self) -> Option<String> {
         let mut said = self.client.said();
         while let Ok(Some(answer)) = said.hear(Duration::ZERO) {
-            if let Answer::Over(id, why) = answer {
-                said.over.push((id, why));
-            }
+            // Nobody waits for an answer.
+            let _ = said.sort(answer);
         }
         said.over.iter().find(|(id, _)| *id == self.id).map(|(_, why)| why.clone())
     }
@@ -180,6 +224,10 @@ impl Joiner {
     /// asks.
     pub(crate) fn over(mut self, client: Option<Arc<Client>>) -> Joiner {
         self.client = client.filter(|client| client.state().is_ok());
+        if let Some(client) = &self.client {
+            // Where it is gone, nothing can be joined either.
+            let _ = packets::send(&client.said().socket, &Question::Forget.encode(), &[]);
+        }
         self
     }
 
@@ -205,12 +253,15 @@ impl Joiner {
     fn connect(&self) -> Result<Client, String> {
         let none = |error: io::Error| format!("no process that runs filters for several requests can be used: {error}");
         let path = super::socket(&self.daemon).map_err(none)?;
-        let deadline = Instant::now() + ANSWER;
+        let deadline = Instant::now() + START;
         let mut started = None;
         let mut starts = 0;
         loop {
             let error = match Client::connect(&path, &self.purpose) {
-                Ok(client) => return Ok(client),
+                Ok(client) => {
+                    started.into_iter().for_each(await_end);
+                    return Ok(client);
+                }
                 Err(error) => error,
             };
             let is_absent = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
@@ -246,15 +297,26 @@ impl Joiner {
             .spawn()
             .map_err(failed)?;
         // It closes its standard error when it listens, or says there why it does not.
-        let mut said = String::new();
-        if let Some(mut stderr) = child.stderr.take() {
-            stderr.read_to_string(&mut said).map_err(failed)?;
-        }
+        let said =
+            child.stderr.take().map_or(Ok(String::new()), |said| read_until_closed(said, Instant::now() + START));
+        let said = said.inspect_err(|_| {
+            // Nobody would wait for it any more.
+            let _ = child.kill();
+            let _ = child.wait();
+        });
+        let said = said.map_err(failed)?;
         match said.trim().trim_start_matches("error: ") {
             "" => Ok(child),
             said => Err(format!("{CANNOT_START}: {said}")),
         }
     }
+}
+
+/// Has somebody wait until a sharer that this process started ends, which may be before this process does.
+fn await_end(mut started: Child) {
+    let waiting = std::thread::Builder::new().name("sharer-end".into());
+    // Where there is no thread for it, the system waits when this process ends.
+    let _ = waiting.spawn(move || drop(started.wait()));
 }
 
 /// Has the sharer that was started ended, if any was? An error where it did not end as one does that found another there.
@@ -297,6 +359,7 @@ pub(crate) fn open(ring: &str) -> Result<PipeReader, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use filters::shared::Continuity;
 
     #[test]
     fn a_sharer_that_ends_at_once_is_not_started_again_and_again() {
@@ -311,5 +374,65 @@ mod tests {
             assert!(std::fs::read(&starts).unwrap().len() <= 3, "{ends_by}");
             std::fs::remove_file(&starts).unwrap();
         }
+    }
+
+    /// The first answer to who wants to join comes late, and so to who asks again meanwhile; the others at once.
+    fn answer_late(listener: &OwnedFd) -> Vec<u64> {
+        let socket = rustix::net::accept(listener).unwrap();
+        let (mut joined, mut left) = (0, Vec::new());
+        loop {
+            let mut packet = vec![0; MESSAGE_BYTES];
+            let Ok(Some((len, _))) = packets::receive(&socket, &mut packet) else { return left };
+            let answer = match Question::decode(&packet[..len]).unwrap() {
+                Question::Hello(..) => Answer::Hello(PROTOCOL),
+                Question::Join(ring) => {
+                    if joined == 0 {
+                        std::thread::sleep(ANSWER * 3 / 2);
+                    }
+                    joined += 1;
+                    Answer::Joined(Place { id: joined, ring, continuity: Continuity::Bytes })
+                }
+                Question::Leave(id) => {
+                    left.push(id);
+                    continue;
+                }
+                Question::State | Question::Forget => panic!("nobody asks for it"),
+            };
+            packets::send(&socket, &answer.encode(), &[]).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_answer_that_comes_late_answers_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sharer");
+        let listener =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&listener, 1).unwrap();
+        let answering = std::thread::spawn(move || answer_late(&listener));
+        let client = Client::connect(&path, "a test").unwrap();
+        let join = |text: &str| client.ask(&Question::Join(text.into()));
+        assert_eq!(join("one").unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let place = loop {
+            match join("two") {
+                Ok(Answer::Joined(place)) => break place,
+                Ok(other) => panic!("{other:?}"),
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::TimedOut),
+            }
+        };
+        assert_eq!(place.ring, "two");
+        drop(client);
+        let left = answering.join().unwrap();
+        assert_eq!(left, (1..place.id).collect::<Vec<_>>(), "who gave up reads nothing");
+    }
+
+    #[test]
+    fn a_sharer_that_does_not_say_whether_it_listens_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let command = ["sh", "-c", "echo >&2 soon; exec sleep 1000"].map(OsString::from).to_vec();
+        let mut joiner = Joiner::new(folder.path().join("no-daemon"), Some(command), "a test");
+        let why = joiner.join("ethernet eth0 | tcp").err().unwrap();
+        assert!(why.contains("does not answer in time"), "{why}");
     }
 }

@@ -11,7 +11,7 @@ use control::place::Refused;
 use engine::{NodeId, Select};
 use filter::{Kind, Mode, ParamType, Params, Spaces, Types};
 use filters::shared::Continuity;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A text that is longer is no prefix that anybody shares: it has to fit a message.
 pub(crate) const TEXT_BYTES: usize = 2048;
@@ -145,6 +145,19 @@ pub(crate) fn unfit(design: &Design) -> Refused {
         unfit.insert((design.sites[index].vertex, NAME.to_string()), why.to_string());
     }
     Refused(unfit)
+}
+
+/// What was placed in the space `shared` and runs in this process already, by its text: each node of the graph. It goes on
+/// where it is, with its state and all that stands behind it.
+pub(crate) fn running_here(design: &Design, texts: &BTreeSet<String>) -> Refused {
+    let prefixes = prefixes(design);
+    let is_here = |index: &usize| {
+        let text = prefixes[*index].as_ref().map(|prefix| &prefix.text);
+        design.plan.nodes[*index].space == NAME && text.is_some_and(|text| texts.contains(text))
+    };
+    let here = (0..prefixes.len()).filter(is_here);
+    let why = "it runs in this process already, and goes on";
+    Refused(here.map(|index| ((design.sites[index].vertex, NAME.to_string()), why.to_string())).collect())
 }
 
 /// Places of nodes that are operands of selections: they are where the selection is.

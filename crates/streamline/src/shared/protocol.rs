@@ -1,13 +1,13 @@
 //! What is said on a sharer's control socket: one packet for each message.
 //!
-//! A client says hello, then asks; every question but a leave has one answer. When what a client reads comes to its end, it is
+//! A client says hello, then asks; every question but leaving and forgetting has one answer. When what a client reads comes to its end, it is
 //! told why, unasked. What comes from the other side is checked field by field.
 
 use capture::codec::{In, Out};
 use filters::shared::Continuity;
 
 /// Version of these messages, of the headers of blocks, and of what the texts of prefixes mean.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// Longest packet in bytes.
 pub const MESSAGE_BYTES: usize = 64 << 10;
@@ -23,6 +23,8 @@ pub enum Question {
     Leave(u64),
     /// What is going on?
     State,
+    /// What I asked for until now, and did not get, I want no more: another request takes the place of mine.
+    Forget,
 }
 
 /// A place to read what a prefix gives.
@@ -93,6 +95,7 @@ impl Question {
             Question::Join(text) => out.u8(2).text(text),
             Question::Leave(id) => out.u8(3).u64(*id),
             Question::State => out.u8(4),
+            Question::Forget => out.u8(5),
         };
         out.0
     }
@@ -105,6 +108,7 @@ impl Question {
             2 => Question::Join(fields.text()?),
             3 => Question::Leave(fields.u64()?),
             4 => Question::State,
+            5 => Question::Forget,
             _ => return None,
         };
         fields.is_empty().then_some(question)
@@ -231,6 +235,7 @@ mod tests {
             Question::Join("x".into()),
             Question::Leave(3),
             Question::State,
+            Question::Forget,
         ];
         for question in questions {
             let packet = question.encode();

@@ -10,6 +10,7 @@
 use super::confine;
 use super::protocol::{Answer, MESSAGE_BYTES, PROTOCOL, Place, PrefixState, Question, SharerState};
 use super::stage::{Base, Outlet, Stage};
+use crate::compiled::Compiled;
 use crate::devices;
 use crate::session::Session;
 use buffer::keeper::place;
@@ -69,7 +70,7 @@ impl From<io::Error> for Trouble {
 /// A sharer.
 pub struct Server {
     daemon: PathBuf,
-    /// Of tcpdump text: loaded before no library can be.
+    /// Of tcpdump text: loaded before no library can be. Asked for names once, for all clients wait meanwhile.
     compiler: Arc<dyn Compile>,
     /// What holds of this process, for people.
     confined: String,
@@ -116,7 +117,7 @@ impl Server {
         })?;
         let server = Server {
             daemon: daemon.to_owned(),
-            compiler: Arc::new(libpcap::Lazy::new()),
+            compiler: Arc::new(Compiled::new(libpcap::Lazy::new())),
             confined: String::new(),
             path,
             claimed: Some(claimed),
@@ -272,6 +273,10 @@ impl Server {
             },
             Question::Leave(reading) => {
                 client.readings.remove(&reading);
+                return Ok(());
+            }
+            Question::Forget => {
+                client.wanted.clear();
                 return Ok(());
             }
             Question::State => Answer::State(self.state()),

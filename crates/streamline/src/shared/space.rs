@@ -40,8 +40,8 @@ pub(crate) struct SharedSpace<'a> {
     nodes: BTreeSet<NodeId>,
     edges: Vec<(NodeId, NodeId)>,
     inlets: BTreeMap<NodeId, Opened>,
-    /// What is read already, where a plan is to take the place of one that runs: by prefix, the node of its worker.
-    running: BTreeMap<String, usize>,
+    /// What is read already, where a plan is to take the place of one that runs: by prefix, the nodes of its worker.
+    running: BTreeMap<String, Vec<usize>>,
 }
 
 impl<'a> SharedSpace<'a> {
@@ -52,7 +52,7 @@ impl<'a> SharedSpace<'a> {
     }
 
     /// The same beside what reads these prefixes: who wants what one of them gives goes on with it.
-    pub(crate) fn beside(mut self, running: BTreeMap<String, usize>) -> Self {
+    pub(crate) fn beside(mut self, running: BTreeMap<String, Vec<usize>>) -> Self {
         self.running = running;
         self
     }
@@ -66,9 +66,10 @@ impl<'a> SharedSpace<'a> {
 
     /// The source that gives what this prefix gives, unless it goes on elsewhere already.
     fn goes_on(&self, text: &str) -> Option<usize> {
-        let node = *self.running.get(text)?;
-        let is_taken = self.inlets.values().any(|inlet| matches!(inlet, Opened::Running(taken) if *taken == node));
-        (!is_taken).then_some(node)
+        let is_taken =
+            |node: usize| self.inlets.values().any(|inlet| matches!(inlet, Opened::Running(taken) if *taken == node));
+        // Nodes are activated from the last up.
+        self.running.get(text)?.iter().rev().copied().find(|node| !is_taken(*node))
     }
 
     fn join(&mut self, id: NodeId) -> Result<Opened, String> {
