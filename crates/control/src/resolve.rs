@@ -14,7 +14,12 @@ use std::collections::BTreeMap;
 pub static SETTINGS: [Param; 3] = [
     Param::new("workers", ParamType::Number, "threads that may run filters, at most; plans run on one as yet")
         .default("1"),
-    Param::new("latency", ParamType::Duration, "how long a block may wait for others to travel with it").default("1ms"),
+    Param::new(
+        "latency",
+        ParamType::Duration,
+        "how much later than it came a device's packet may be found: longer is cheaper",
+    )
+    .default("10ms"),
     Param::new(
         "share",
         ParamType::Flag,

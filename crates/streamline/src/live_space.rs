@@ -29,6 +29,7 @@ use program::{Compile, Program};
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(crate) use crate::lowering::NAME;
 
@@ -44,6 +45,8 @@ pub(crate) struct LiveSpace {
     opened: BTreeMap<NodeId, Vec<Reading>>,
     /// What runs, where a plan is to take its place.
     running: Vec<RunningSource>,
+    /// How much later than it came a packet may be found, where that was said.
+    latency: Option<Duration>,
 }
 
 /// What a source reads.
@@ -125,7 +128,13 @@ enum What {
 impl LiveSpace {
     pub(crate) fn new(devices: Arc<dyn Devices>, compiler: Arc<dyn Compile>, push_down: bool) -> LiveSpace {
         let (nodes, edges, opened) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
-        LiveSpace { devices, compiler, push_down, nodes, edges, opened, running: Vec::new() }
+        LiveSpace { devices, compiler, push_down, nodes, edges, opened, running: Vec::new(), latency: None }
+    }
+
+    /// The same for a request whose packets may be found so much later than they came (`set latency=`).
+    pub(crate) fn latency(mut self, latency: Option<Duration>) -> LiveSpace {
+        self.latency = latency;
+        self
     }
 
     /// The same beside sources that run, and whose places are to be taken: who wants what one of them reads gets that one,
@@ -169,7 +178,7 @@ impl LiveSpace {
         if let Some(node) = self.goes_on(&reads) {
             return Ok(Reading { paths, reads, how: How::Running(node) });
         }
-        let how = match &reads {
+        let mut how = match &reads {
             Reads::Packets(wish, share) if self.running.iter().any(|source| hands_over(&source.reads, wish)) => {
                 // What had come before was the other's.
                 let (tap, first) = self.devices.open_sure(&Wish { last_ns: 0, ..wish.clone() }, *share)?;
@@ -188,6 +197,13 @@ impl LiveSpace {
                 _ => return Err(nothing_comes().into()),
             },
         };
+        if let Some(latency) = self.latency {
+            match &mut how {
+                How::Taps(taps) => taps.iter_mut().for_each(|tap| tap.set_latency(latency)),
+                How::Sure(tap, _) => tap.set_latency(latency),
+                How::Own(_) | How::Running(_) => {}
+            }
+        }
         Ok(Reading { paths, reads, how })
     }
 

@@ -25,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 /// Every filter there is.
 pub fn registry() -> Registry {
@@ -243,7 +244,7 @@ impl Session {
     ) -> Result<Job, Error> {
         let asked = sharer.is_some();
         let mut app = AppSpace::new(self.env.clone());
-        let mut live = self.live_space();
+        let mut live = self.live_space().latency(latency(&first));
         let mut shared = SharedSpace::new(sharer, self.nobody_to_share_with(), prefix::prefixes(&first));
         let mut spaces: Vec<Box<dyn Space + '_>> = vec![Box::new(&mut app), Box::new(&mut live)];
         let (placed, refused) = if asked {
@@ -278,7 +279,7 @@ impl Session {
         let first = design(&text, &self.registry, &self.own_spaces())?;
         let mut app = AppSpace::new(self.env.clone());
         let sources: Vec<RunningSource> = running.sources().cloned().collect();
-        let mut live = self.live_space().beside(sources.clone());
+        let mut live = self.live_space().beside(sources.clone()).latency(latency(&first));
         let wants_to_share = self.wants_to_share(&first);
         let mut joiner = self.joiner(source);
         if wants_to_share {
@@ -526,6 +527,11 @@ fn cuts(design: &Design) -> Vec<(NodeId, Prefix, Continuity)> {
         (runs_for_all && !is_end(design, id)).then_some((id, prefix, continuity))
     });
     cuts.collect()
+}
+
+/// How much later than they came packets of devices may be found, where the request says so.
+fn latency(design: &Design) -> Option<Duration> {
+    design.graph.settings.number("latency").map(Duration::from_nanos)
 }
 
 fn is_end(design: &Design, id: NodeId) -> bool {
