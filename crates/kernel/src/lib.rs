@@ -10,11 +10,13 @@
 //! - [`sys`] — the calls, and errors that say which instruction the verifier did not like.
 //! - [`code`] — instructions with labels.
 //! - [`lower`] — one filter program, over a copy of the packet's first bytes as they are on the wire.
+//! - `wire` — what every program begins with; `decide` — all expressions, asked about one packet.
 //! - [`hash`] — of a packet's flow.
 //! - `probe` — frames to try a program with; `trial` — expressions, tried together.
 //! - [`inventory`] — what there is of programs, maps and links, whoever made it.
 //! - [`sieve`] — a packet socket's filter of several expressions.
-//! - [`steer`] — the program that takes away from the host what one expression wants, and leaves it the rest.
+//! - [`steer`] — the program that takes away from the host what any of several expressions wants, and leaves it the
+//!   rest.
 //! - [`tap`] — the program that decides who wants a packet and writes it into a live ring. Start reading here.
 //!
 //! Everything hangs off file descriptors: dropping a [`Tap`] takes it off its device, whatever happened before.

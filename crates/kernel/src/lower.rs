@@ -1,6 +1,6 @@
 //! One filter program as eBPF, over a copy of the packet's first bytes as they are on the wire.
 //!
-//! The copy ([`HEAD_BYTES`] in a value of a per-processor map, any tag the kernel had stripped back in its place) makes loads
+//! The copy ([`HEAD_BYTES`] in this processor's part of a map, any tag the kernel had stripped back in its place) makes loads
 //! what they are in a capture file: an address in a map and a comparison with the bytes that are there, wherever the kernel
 //! keeps the packet. What lies behind it is fetched by a helper, four bytes at most. The meaning is that of
 //! [`program::Interpreter`], which tests compare it with.
@@ -252,6 +252,11 @@ fn fetch_indexed(code: &mut Code, size: Size, offset: u32, reject: Label) {
     code.alu_32_register(Alu::Move, R2, R9);
     code.alu(Alu::Add, R2, offset as i32);
     code.jump_if(Compare::Greater, R2, FURTHEST as i32, reject);
+    if offset > HEAD_BYTES - size.bytes() {
+        // Always behind. To ask for what is known already is worse than useless: the verifier looks at the other way as one
+        // that might be speculated, finds no sense in it, and before Linux 6.17 refuses the program.
+        return fetch(code, size, R8, reject);
+    }
     code.jump_if(Compare::Greater, R2, (HEAD_BYTES - size.bytes()) as i32, behind);
     // What the copy ought to hold and does not is not in the packet.
     code.copy(R3, R2);

@@ -50,7 +50,7 @@ impl Sieve {
         let mapping = Mapping::of(counts.as_fd(), bytes, Access::Read);
         let mapping = mapping.map_err(system("the counters were not mapped"))?;
         let page = |cpu: u32| Shared::in_mapping(&mapping, cpu as usize * PAGE_BYTES);
-        let head = wire::create_heads(cpus).map_err(system("the kernel gave no map"))?;
+        let head = wire::create_heads(cpus)?;
         Ok(Sieve { head, cpus: (0..cpus).filter_map(page).collect(), counts, tags })
     }
 

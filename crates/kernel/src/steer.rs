@@ -192,7 +192,7 @@ impl Maps {
         let mapping = mapping.map_err(system("the counters were not mapped"))?;
         let page = |cpu: u32| Shared::in_mapping(&mapping, cpu as usize * size_of::<CpuCounts>());
         Ok(Maps {
-            head: wire::create_heads(cpus).map_err(system("the kernel gave no map"))?,
+            head: wire::create_heads(cpus)?,
             cpus: (0..cpus).filter_map(page).collect(),
             counts,
             sockets: make(MapKind::Sockets, "sl_sockets", 4, queues.max(1), 0)?,

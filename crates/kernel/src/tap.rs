@@ -152,7 +152,7 @@ impl Tap {
             sys::create_map(kind, name, bytes as u32, 1, flags).map_err(system("the kernel gave no map"))
         };
         let maps = Maps {
-            head: wire::create_heads(geometry.cpus).map_err(system("the kernel gave no map"))?,
+            head: wire::create_heads(geometry.cpus)?,
             words: make(MapKind::Array, "sl_words", geometry.words_bytes(), MMAPABLE)?,
             slots: make(MapKind::Array, "sl_slots", geometry.slots_bytes(), MMAPABLE)?,
             data: make(MapKind::Array, "sl_data", geometry.data_bytes(), MMAPABLE)?,

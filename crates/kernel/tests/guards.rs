@@ -1,0 +1,80 @@
+//! Programs of who may not do without the kernel's guards against speculation (CAP_PERFMON): a mask here and there, but
+//! nowhere the guard that has the processor wait until all that was loaded is there.
+
+use kernel::{Expression, Sieve, Steer, Wanted};
+use program::{Compile, CompileErrorKind, Program, from_cbpf};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
+use testkit::packets::REJECTING;
+
+/// Some that look for bytes where other bytes say, and behind what is copied.
+const INDEXED: [&str; 3] =
+    ["tcp[((tcp[12:1] & 0xf0) >> 2):4] = 0x47455420", "ip[ip[0] & 15] = 3", "udp[200] = 7 or len > 900"];
+
+/// BPF_OBJ_GET_INFO_BY_FD (linux/bpf.h).
+const GET_INFO: libc::c_int = 15;
+
+/// Offsets in `struct bpf_prog_info`: bytes and address of the instructions as the verifier left them.
+const BYTES: usize = 20;
+const AT: usize = 32;
+
+/// BPF_ST | BPF_NOSPEC (linux/filter.h).
+const WAITS: u8 = 0xc2;
+
+/// Tells of a program: an information's bytes, with as many instructions as there is room for.
+fn info(program: BorrowedFd<'_>, instructions: &mut [u8]) -> Vec<u8> {
+    let mut info = vec![0u8; 256];
+    info[BYTES..BYTES + 4].copy_from_slice(&(instructions.len() as u32).to_ne_bytes());
+    info[AT..AT + 8].copy_from_slice(&(instructions.as_mut_ptr() as u64).to_ne_bytes());
+    let mut attr = [0u8; 16];
+    attr[..4].copy_from_slice(&program.as_raw_fd().to_ne_bytes());
+    attr[4..8].copy_from_slice(&(info.len() as u32).to_ne_bytes());
+    attr[8..].copy_from_slice(&(info.as_mut_ptr() as u64).to_ne_bytes());
+    // SAFETY: it reads the 16 bytes, and writes no more than the lengths in there say of what is borrowed here.
+    let told = unsafe { libc::syscall(libc::SYS_bpf, GET_INFO, attr.as_mut_ptr(), attr.len()) };
+    assert_eq!(told, 0, "{}", std::io::Error::last_os_error());
+    info
+}
+
+/// How many instructions the kernel made of a program, and how many of them wait.
+fn waits(program: BorrowedFd<'_>) -> (usize, usize) {
+    let bytes = info(program, &mut [])[BYTES..BYTES + 4].try_into().map(u32::from_ne_bytes).unwrap();
+    let mut instructions = vec![0; bytes as usize];
+    info(program, &mut instructions);
+    let all = instructions.chunks_exact(8);
+    (all.len(), all.filter(|instruction| instruction[0] == WAITS).count())
+}
+
+fn look() {
+    let kept = capabilities(None).unwrap().permitted & (CapabilitySet::BPF | CapabilitySet::NET_ADMIN);
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+    set_capabilities(None, sets).unwrap();
+    let compiler = testkit::Compiler::new();
+    let mut programs: Vec<Arc<Program>> = Vec::new();
+    for text in REJECTING.iter().chain(&INDEXED) {
+        match compiler.compile(text, 1, 262_144) {
+            Ok(code) => programs.push(Arc::new(from_cbpf(&code).unwrap())),
+            Err(error) if error.kind == CompileErrorKind::Unavailable => return println!("skipped: {error}"),
+            Err(error) => panic!("{text}: {error}"),
+        }
+    }
+    let sieve = match Sieve::new(true) {
+        Ok(sieve) => sieve,
+        Err(error) => return println!("skipped: {error}"),
+    };
+    let asked = programs.iter().enumerate().map(|(bit, program)| Expression::new(bit as u8, Some(Arc::clone(program))));
+    let filter = sieve.program(&asked.collect::<Vec<_>>()).unwrap();
+    let wanted: Vec<&Program> = programs.iter().map(|program| &**program).collect();
+    let steer = Steer::new(1, Wanted::Any(&wanted)).unwrap();
+    for program in [filter.as_fd(), steer.program()] {
+        let (all, waits) = waits(program);
+        assert!(all > 200 && waits == 0, "{waits} of {all} wait");
+    }
+}
+
+#[test]
+fn guarded_programs_do_not_have_the_processor_wait() {
+    // Capabilities are a thread's.
+    std::thread::spawn(look).join().unwrap();
+}
