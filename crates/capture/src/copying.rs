@@ -1,5 +1,5 @@
-//! A ring that a thread of this process writes: for devices the kernel's program cannot serve, whose packets come through a
-//! packet socket and are copied once.
+//! A ring that threads of this process write: what comes through a packet socket or AF_XDP sockets, or what a request gives,
+//! copied once.
 //!
 //! Two halves: [`Ring`] is what a [`Writer`] answers from, [`Copying`] is the thread's. [`Copied`] is a whole writer, of a
 //! ring and what only its owner knows.

@@ -19,7 +19,7 @@ pub struct Device {
     pub link_type: u16,
     /// Largest packet without its link-layer header.
     pub mtu: u32,
-    /// How packets get into the ring: "by the kernel", "by copying".
+    /// How packets get into the ring, for people.
     pub how: String,
 }
 

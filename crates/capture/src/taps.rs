@@ -310,15 +310,21 @@ impl Shared {
         state.last_id += 1;
         let id = state.last_id;
         let mut note = state.note(&key);
-        let ring = state.ring(&key, self.opener.as_ref(), wish)?;
+        let ring = match state.ring(&key, self.opener.as_ref(), wish) {
+            Ok(ring) => ring,
+            Err(trouble) => {
+                // What was found gone is no more to be looked at.
+                self.release(guard);
+                self.stir();
+                return Err(trouble);
+            }
+        };
         let holds = ring.writer.geometry().ring_bytes;
-        if wish.keep && !made && holds < ring_bytes(wish.ring_bytes, u64::MAX) {
+        if wish.keep && holds < wish.ring_bytes {
+            let why = if made { "can hold" } else { "was there already, and holds" };
             let apart = if note.is_empty() { "" } else { "; " };
-            note += &format!(
-                "{apart}the ring of `{}` was there already and holds {} MiB: no more than that is kept",
-                key.device,
-                holds >> 20
-            );
+            let kibibytes = holds >> 10;
+            note += &format!("{apart}the ring of `{}` {why} {kibibytes} KiB: no more than that is kept", key.device);
         }
         if consumed.is_some() {
             ring._consumed = consumed;

@@ -87,7 +87,7 @@ pub struct Wish {
     pub counts: Option<u32>,
     /// Packets for others, too.
     pub promiscuous: bool,
-    /// Bytes of ring this reader would like; the largest wish decides when a device's ring is made. 0 = does not matter.
+    /// Bytes of ring this reader would like; that of the first reader decides. 0 = does not matter.
     pub ring_bytes: u64,
     /// Begin with packets that were seen up to so many nanoseconds ago, where they are still there.
     pub last_ns: u64,

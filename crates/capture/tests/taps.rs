@@ -435,7 +435,7 @@ fn past_packets_are_there_for_who_asks() {
     assert!(taps.states()[0].kept);
     let [same, larger] = [wish().ring_bytes, 16 << 20]
         .map(|ring_bytes| taps.open(&Wish { keep: true, ring_bytes, ..wish() }, 0).unwrap().note);
-    assert!(same.is_empty() && larger.contains("was there already and holds"), "{same} {larger}");
+    assert!(same.is_empty() && larger.contains("was there already, and holds"), "{same} {larger}");
     let looking_back = Wish { last_ns: 5_000_000_000, ..wish() };
     let mut tap = Tap::new(taps.open(&looking_back, 0).unwrap(), None, None).unwrap();
     assert!(tap.past().whole && tap.past().reaches_ns < 5_000_000_000, "{:?}", tap.past());

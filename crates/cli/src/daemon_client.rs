@@ -41,7 +41,11 @@ pub(crate) fn is_absent(error: &io::Error) -> bool {
 }
 
 fn unreachable(path: &Path, error: &io::Error) -> Exit {
-    tell!("error: no daemon can be reached at {}: {error}", path.display());
+    match error.kind() {
+        // Its own words.
+        ErrorKind::Other => tell!("error: the daemon at {}: {error}", path.display()),
+        _ => tell!("error: no daemon can be reached at {}: {error}", path.display()),
+    }
     if error.kind() == ErrorKind::NotFound {
         tell!("   = help: `streamline daemon` starts one (as root)");
     }

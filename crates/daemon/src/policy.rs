@@ -8,7 +8,7 @@
 //! [[allow]]           # the first that fits decides; its readers share rings, and see all of each other's packets
 //! groups = ["streamline"]
 //! devices = ["eth*", "wlan0"]
-//! modes = ["tap"]     # tap: read copies; consume: take packets away; send
+//! modes = ["tap"]     # tap: read copies; consume: take packets away
 //! keep = "64M"        # the last so many bytes of each of these devices are there for readers that look back
 //! ```
 //!
@@ -67,7 +67,6 @@ struct Entry {
 enum Allowed {
     Tap,
     Consume,
-    Send,
 }
 
 #[derive(Debug, Deserialize)]
@@ -216,7 +215,8 @@ impl Policy {
     pub(crate) fn kept(&self, device: &str) -> impl Iterator<Item = (u32, u64)> {
         let kept = self.entries.iter().enumerate().filter_map(|(at, entry)| Some((at as u32 + 1, entry, entry.keep?)));
         let concerns = move |entry: &Entry| entry.devices.iter().any(|pattern| matches(pattern, device));
-        kept.filter(move |(_, entry, _)| concerns(entry)).map(|(group, _, bytes)| (group, bytes))
+        let kept = kept.filter(move |(_, entry, _)| concerns(entry));
+        kept.map(|(group, _, bytes)| (group, capture::taps::ring_bytes(bytes, self.ring_bytes)))
     }
 
     /// May this peer do anything at all?

@@ -380,7 +380,15 @@ impl Session {
             ));
         }
         self.book(readers)?;
-        let opened = self.shared.taps.open(&wish, group);
+        let mut opened = self.shared.taps.open(&wish, group);
+        if wish.keep
+            && wished > wish.ring_bytes
+            && let Ok(handout) = &mut opened
+            && handout.note.is_empty()
+        {
+            let kibibytes = wish.ring_bytes >> 10;
+            handout.note = format!("the daemon's policy lets a ring have {kibibytes} KiB: no more than that is kept");
+        }
         if let Some(client) = self.shared.clients().all.get_mut(&self.id) {
             client.opening = false;
             client.readers.extend(opened.as_ref().ok().map(|handout| (handout.id, wish.device)));

@@ -1,6 +1,7 @@
 //! One device's ring for one group: its writer, its readers, the bit that each of them has.
 //!
-//! Everything here is done under the lock of [`super::Taps`]; nothing here waits, but for the kernel while it sets expressions.
+//! Everything here is done under the lock of [`super::Taps`]; nothing here waits, but for the kernel while it sets
+//! expressions, and for a bit that somebody else took meanwhile.
 
 use super::{Consumed, ring_bytes};
 use crate::codec::{Farewell, LINE_BYTES, Line, Word};

@@ -12,7 +12,7 @@ const POLICY: &str = "\
 The policy is a TOML file; without it root and the group `streamline` may read copies of everything:
 
   [limits]
-  ring = \"256M\"              # bytes of one device's ring at most
+  ring = \"256M\"              # bytes of one device's ring at most (a power of two)
   readers = 64                # readers one user may have at a time
 
   [[allow]]                   # the first entry that fits decides; root may do everything
@@ -26,9 +26,10 @@ Readers that different entries allow never share a ring.";
 
 /// Own devices and let others read them
 ///
-/// Runs until Ctrl-C or SIGTERM. Needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and keeps nothing else. Where the kernel can
-/// (Landlock, seccomp), it confines itself to the system calls it makes, and to its socket, `/proc` and `/sys`. Devices are
-/// those of the network namespace it is started in.
+/// Runs until Ctrl-C or SIGTERM. Takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF as far as they are there (with the first
+/// alone packets are copied from packet sockets), and keeps nothing else. Where the kernel can (Landlock, seccomp), it
+/// confines itself to the system calls it makes, and to its socket's folder, `/proc` and `/sys`. Devices are those of the
+/// network namespace it is started in.
 #[derive(clap::Args)]
 #[command(after_long_help = POLICY)]
 pub(crate) struct Args {

@@ -59,8 +59,10 @@ fn look(args: &Args) -> Vec<Finding> {
     let mut findings = vec![daemon(args)];
     for (name, there) in confine::capabilities() {
         let cost = match name {
-            "CAP_NET_RAW" => "this process cannot open packet sockets; a daemon that can is enough",
-            "CAP_NET_ADMIN" => "this process can attach no programs and switch no device to promiscuous mode",
+            "CAP_NET_RAW" => {
+                "this process can open no packet sockets and make no device promiscuous; a daemon that can is enough"
+            }
+            "CAP_NET_ADMIN" => "this process can attach no programs to devices: it captures by copying",
             "CAP_BPF" => "this process can load no programs: it captures by copying",
             _ => "programs of others on a device are known by number, not by name",
         };

@@ -41,11 +41,12 @@ Examples:
 A device is captured once for all programs that read it through a daemon (`streamline daemon`), which need no
 rights but to connect to it. Without a daemon the program needs the rights to capture, and shares with nobody.
 What is not a network interface (files, `any`, USB ...) stays libpcap's. Variables, for services and wrappers:
-  LD_PRELOAD                  libstreamline_pcap.so, which is all that `streamline pcap` does
+  LD_PRELOAD                  libstreamline_pcap.so; `streamline pcap` sets this, and the next to all
   STREAMLINE_PCAP             plain names that are taken over: all, or eth0,eth1; off switches everything off
   STREAMLINE_DAEMON           socket of the daemon
   STREAMLINE_SHARE            yes: requests join what runs for other requests of this user (`run --share`)
-  STREAMLINE_PCAP_FD          yes or no: do programs get a file descriptor to select on? no makes dumpcap cheaper
+  STREAMLINE_PCAP_FD          yes or no: do programs get a file descriptor to select on? If not said,
+                              no for dumpcap, which is cheaper so, and yes for others
   STREAMLINE_PCAP_LIBRARY     where libstreamline_pcap.so is, if not beside the program `streamline`
   STREAMLINE_PCAP_REAL        where libpcap is, if not where the system has it";
 

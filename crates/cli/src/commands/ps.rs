@@ -10,6 +10,7 @@ use capture::protocol::{ClientState, DaemonState};
 use capture::taps::{ReaderState, RingState};
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use streamline::running;
@@ -37,7 +38,7 @@ pub(crate) struct Args {
 /// End a client of the daemon, or a request
 ///
 /// A client, by its number: its readers get nothing more. A request, by `p` and the number of its process, with or without a
-/// daemon: it finishes what has come, as with Ctrl-C; its user and root may end it. Or, with --kept, have a device's ring hold
+/// daemon (without one the number alone will do): it finishes what has come, as with Ctrl-C; its user and root may end it. Or, with --kept, have a device's ring hold
 /// no longer what nobody reads.
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("what").args(["id", "kept"]).required(true))]
@@ -115,8 +116,10 @@ fn runs(number: u64) -> bool {
     i32::try_from(number).is_ok_and(|process| process > 0 && running::client::find(process).is_some())
 }
 
+/// Is there a daemon of which this user may ask something?
 fn listens(daemon: &Path) -> bool {
-    !Client::connect(daemon, "streamline stop").is_err_and(|error| is_absent(&error))
+    let is_none = |error: &io::Error| is_absent(error) || error.kind() == io::ErrorKind::PermissionDenied;
+    !Client::connect(daemon, "streamline stop").is_err_and(|error| is_none(&error))
 }
 
 /// Has a request end as with Ctrl-C.

@@ -7,7 +7,7 @@ use crate::progress::{count, size};
 use crate::signals::Finishing;
 use crate::table::columns;
 use capture::protocol::DaemonState;
-use capture::taps::ReaderState;
+use capture::taps::{ReaderState, RingState};
 use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -88,7 +88,7 @@ fn view_shared(before: &SharerState, now: &SharerState, seconds: f64) -> String 
     let mut rows = vec![["shared", "blocks/s", "bytes/s", "state", "purpose"].map(String::from).to_vec()];
     for prefix in &now.prefixes {
         let last = before.prefixes.iter().find(|last| last.text == prefix.text && last.since == prefix.since);
-        let (blocks, bytes) = last.map_or((0, 0), |last| last.given);
+        let (blocks, bytes) = last.unwrap_or(prefix).given;
         rows.push(vec![
             prefix.text.clone(),
             count(rate(prefix.given.0, blocks)),
@@ -123,6 +123,13 @@ fn doing(reader: &ReaderState, process: i32) -> String {
     if reader.lost == 0 { doing.into() } else { format!("{doing}, lost {}", count(reader.lost)) }
 }
 
+/// Is this the ring that was there a view ago? What others take away of its device is said behind how it is written.
+fn is_same(one: &RingState, other: &RingState) -> bool {
+    let how = |ring: &RingState| ring.device.how.split("; ").next().map(str::to_string);
+    (one.device.index, &one.device.name, one.group) == (other.device.index, &other.device.name, other.group)
+        && how(one) == how(other)
+}
+
 /// Rings, and below each its readers, by what they got a second; where there are none, that there are none.
 fn view(before: &DaemonState, now: &DaemonState, seconds: f64) -> String {
     let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds) as u64;
@@ -137,13 +144,14 @@ fn view(before: &DaemonState, now: &DaemonState, seconds: f64) -> String {
         before.rings.iter().flat_map(|ring| ring.readers.iter().map(|reader| (reader.id, reader.matched))).collect();
     let mut rows = vec![["", "packets/s", "bytes/s", "written/s", "state", "purpose"].map(String::from).to_vec()];
     for ring in &now.rings {
-        let last = before.rings.iter().find(|last| last.device == ring.device && last.group == ring.group);
-        let (packets, bytes, written) = last.map_or((0, 0, 0), |last| (last.seen.0, last.seen.1, last.written));
+        // One that is new here may have been there for long.
+        let RingState { seen: (packets, bytes), written, .. } =
+            before.rings.iter().find(|last| is_same(last, ring)).unwrap_or(ring);
         rows.push(vec![
             ring.device.name.clone(),
-            count(rate(ring.seen.0, packets)),
-            size(rate(ring.seen.1, bytes)),
-            count(rate(ring.written, written)),
+            count(rate(ring.seen.0, *packets)),
+            size(rate(ring.seen.1, *bytes)),
+            count(rate(ring.written, *written)),
             readers(ring.readers.len()),
             ring.device.how.clone(),
         ]);
