@@ -1,4 +1,5 @@
-//! Every maximum in the system, in one file, as sums of named terms; relations between them are checked when it compiles.
+//! Every maximum of the data path, in one file, as sums of named terms; relations between them are checked when it compiles.
+//! Those of who may ask whom how much are where they are asked.
 //!
 //! A limit that is met is counted or reported where it is met; none of them is silent.
 

@@ -153,17 +153,17 @@ pub struct Spaces(u8);
 impl Spaces {
     /// The application's process.
     pub const APP: Spaces = Spaces(1);
-    /// The privileged daemon: only drivers, programs and copying.
+    /// The privileged daemon: only drivers, programs and copying. There is no such space as yet.
     pub const DAEMON: Spaces = Spaces(2);
     /// The kernel.
     pub const KERNEL: Spaces = Spaces(4);
     /// An unprivileged process that parses for one trust group.
     pub const PARSER: Spaces = Spaces(8);
-    /// Another host.
+    /// Another host. There is no such space as yet.
     pub const REMOTE: Spaces = Spaces(16);
     /// Wherever bytes are only looked at and counted.
     pub const ANYWHERE: Spaces = Spaces(1 | 2 | 8 | 16);
-    /// Wherever payload may be parsed: never in a process that holds capabilities or policy.
+    /// Wherever payload may be parsed: never in one that holds capabilities or a policy for others.
     pub const UNPRIVILEGED: Spaces = Spaces(1 | 8 | 16);
 
     /// These and those.
@@ -180,13 +180,8 @@ impl Spaces {
 
 impl std::fmt::Display for Spaces {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let names = [
-            (Spaces::KERNEL, "kernel"),
-            (Spaces::DAEMON, "daemon"),
-            (Spaces::PARSER, "parser"),
-            (Spaces::APP, "app"),
-            (Spaces::REMOTE, "remote"),
-        ];
+        // As people see them in plans.
+        let names = [(Spaces::KERNEL, "kernel"), (Spaces::PARSER, "shared"), (Spaces::APP, "app")];
         let names: Vec<_> = names.iter().filter(|(space, _)| self.has(*space)).map(|(_, name)| *name).collect();
         f.write_str(&names.join(", "))
     }
@@ -388,7 +383,7 @@ impl Kind {
         self
     }
 
-    /// It looks into payload: never in a process that holds capabilities or policy.
+    /// It looks into payload: never where capabilities or a policy are held for others.
     pub const fn parses_payload(mut self) -> Kind {
         self.spaces = Spaces::UNPRIVILEGED;
         self

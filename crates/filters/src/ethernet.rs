@@ -21,8 +21,8 @@ pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network dev
          device leaves them in). The run ends with Ctrl-C.\n\
          \n\
          last=30s begins with what the device's ring still holds of that time, and says where that is less. It holds what \
-         others wanted; with keep=64M everything, from then on, in a ring of that size if this request is the first for the \
-         device, which stays when its last reader goes. Through a daemon that is for root, or for its policy \
+         others wanted; with keep=64M everything, from then on, in a ring of that size (a power of two, 256M at most) if this \
+         request is the first for the device, which stays when its last reader goes. Through a daemon that is for root, or for its policy \
          (`streamline daemon --help`); `streamline stop --kept eth0` takes it back.",
     )
     .params(&[
@@ -38,7 +38,7 @@ pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network dev
         .default("best"),
         Param::new("promisc", ParamType::Flag, "packets for others, too").default("yes"),
         Param::new("snaplen", ParamType::Size, "bytes kept of each packet; 0 = all").default("0"),
-        Param::new("buffer", ParamType::Size, "bytes of ring, if this request is the first for the device; a daemon gives 32M at least").default("32M"),
+        Param::new("buffer", ParamType::Size, "bytes of ring, if this request is the first for the device; a daemon gives 32M at least, if its policy lets it").default("32M"),
         Param::new("last", ParamType::Duration, "begin so long ago, with what is still there").default("0"),
         Param::new("keep", ParamType::Size, "bytes of ring that hold every packet from now on, and stay; 0 = none").default("0"),
     ])

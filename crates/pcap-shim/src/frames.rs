@@ -1,7 +1,7 @@
 //! From a request's output to packets of a live ring: reads the capture that `save -` writes, as it is written.
 //!
-//! The ring has one reader, who says how far it is: this side waits for it a quarter of the ring before it would overwrite
-//! what was not read. Expressions are looked at under a lock, which is never held while waiting.
+//! The ring has one reader, who says how far it is: this side waits for it half a ring before it would overwrite what
+//! was not read. Expressions are looked at under a lock, which is never held while waiting.
 
 use crate::request::Shared;
 use buffer::live::words::{GRAIN_BYTES, PACKET_BYTES};

@@ -1,7 +1,8 @@
 //! What a handle counts, in words that a signal handler may read: tcpdump asks for statistics in one.
 //!
 //! The thread that reads packets writes here how far it is, with plain stores; everything else comes from the ring's own
-//! words. [`totals`](Meter::totals) allocates nothing, waits for nothing and looks at nothing but this and the ring.
+//! words. [`totals`](Meter::totals) allocates nothing, waits for nothing and looks at nothing but this, the
+//! ring, a request's count of losses and two files of `/sys`, by system calls alone.
 
 use crate::request::Shared;
 use buffer::live::{LiveMemory, LiveReader, Look};
