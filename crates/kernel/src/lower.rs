@@ -109,6 +109,7 @@ pub fn lower(code: &mut Code, program: &Program, entry: Entry, accept: Label, re
         Some(key) => load_key(code, key),
     }
     code.set(R9, 0);
+    let looks = if looks_near(program.blocks(), entry) { Looks::Near } else { Looks::Anywhere };
     let labels: Vec<Label> = known.iter().map(|_| code.label()).collect();
     for ((block, label), known) in program.blocks().iter().zip(&labels).zip(known) {
         code.place(*label);
@@ -124,7 +125,7 @@ pub fn lower(code: &mut Code, program: &Program, entry: Entry, accept: Label, re
             }
         }
         for step in &block.steps {
-            add_step(code, *step, reject);
+            add_step(code, *step, looks, reject);
         }
         match block.end {
             End::Return(0) => code.jump(reject),
@@ -175,6 +176,52 @@ fn reachable(blocks: &[Block], entry: Entry) -> (Vec<&Block>, Vec<Option<u32>>) 
     (there.map(|(block, _)| block).collect(), known)
 }
 
+/// Where a program looks that looks where X says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Looks {
+    /// Behind an IPv4 header, within the copy, and X is told nothing else: it has the same bounds on every way.
+    Near,
+    /// Anywhere. Where a program may not do without guards against speculation, one that adds numbers of other bounds to a
+    /// pointer on one way than on another is refused.
+    Anywhere,
+}
+
+/// The longest header that X can be told the length of.
+const HEADER_MAX: u64 = 60;
+
+/// Is it [`Looks::Near`]?
+fn looks_near(blocks: &[Block], entry: Entry) -> bool {
+    // By block: X is a header's length, on all ways to it.
+    let mut told: Vec<Option<bool>> = vec![None; blocks.len()];
+    told[entry.at.index()] = Some(false);
+    for (at, block) in blocks.iter().enumerate() {
+        let Some(mut is_told) = told[at] else { continue };
+        for step in &block.steps {
+            match step {
+                Step::LoadX(Index::HeaderLength(_)) => is_told = true,
+                Step::LoadX(_) | Step::CopyAToX => is_told = false,
+                // A comparison of the one tells of the other.
+                Step::CopyXToA => return false,
+                Step::LoadA(Value::Indexed { size, offset }) => {
+                    let end = u64::from(*offset) + u64::from(size.bytes()) + HEADER_MAX;
+                    if !is_told || end > u64::from(HEAD_BYTES) {
+                        return false;
+                    }
+                }
+                _ => {}
+            }
+        }
+        if matches!(block.end, End::Branch { operand: Operand::X, .. }) {
+            return false;
+        }
+        for to in block.end.successors() {
+            let there = &mut told[to.index()];
+            *there = Some(there.is_none_or(|there| there) && is_told);
+        }
+    }
+    true
+}
+
 fn memory(slot: u8) -> i16 {
     facts::MEMORY + 4 * i16::from(slot)
 }
@@ -197,7 +244,7 @@ fn load_number(code: &mut Code, size: Size, to: Register, from: Register, offset
     }
 }
 
-fn add_step(code: &mut Code, step: Step, reject: Label) {
+fn add_step(code: &mut Code, step: Step, looks: Looks, reject: Label) {
     match step {
         Step::LoadA(Value::Constant(constant)) => code.alu_32(Alu::Move, R8, constant),
         Step::LoadA(Value::Packet { size, offset }) => {
@@ -207,7 +254,7 @@ fn add_step(code: &mut Code, step: Step, reject: Label) {
                 fetch_fixed(code, size, offset, R8, reject);
             }
         }
-        Step::LoadA(Value::Indexed { size, offset }) => fetch_indexed(code, size, offset, reject),
+        Step::LoadA(Value::Indexed { size, offset }) => fetch_indexed(code, size, offset, looks, reject),
         Step::LoadA(Value::WireLength) => code.load(Width::Four, R8, R7, facts::WIRE),
         Step::LoadA(Value::Memory(slot)) => code.load(Width::Four, R8, R7, memory(slot)),
         Step::LoadX(Index::Constant(constant)) => code.alu_32(Alu::Move, R9, constant),
@@ -244,7 +291,7 @@ fn fetch_fixed(code: &mut Code, size: Size, offset: u32, to: Register, reject: L
 }
 
 /// Loads from X + offset, which does not wrap around.
-fn fetch_indexed(code: &mut Code, size: Size, offset: u32, reject: Label) {
+fn fetch_indexed(code: &mut Code, size: Size, offset: u32, looks: Looks, reject: Label) {
     let (behind, done) = (code.label(), code.label());
     if offset > FURTHEST {
         return code.jump(reject);
@@ -258,6 +305,12 @@ fn fetch_indexed(code: &mut Code, size: Size, offset: u32, reject: Label) {
         return fetch(code, size, R8, reject);
     }
     code.jump_if(Compare::Greater, R2, (HEAD_BYTES - size.bytes()) as i32, behind);
+    if looks == Looks::Anywhere {
+        // What is loaded has the same bounds whichever way it came here.
+        code.store(Width::Eight, R7, facts::SCRATCH, R2);
+        code.load(Width::One, R2, R7, facts::SCRATCH);
+        code.jump_if(Compare::Greater, R2, (HEAD_BYTES - size.bytes()) as i32, reject);
+    }
     // What the copy ought to hold and does not is not in the packet.
     code.copy(R3, R2);
     code.alu(Alu::Add, R3, size.bytes() as i32);

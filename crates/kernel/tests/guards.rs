@@ -1,16 +1,30 @@
 //! Programs of who may not do without the kernel's guards against speculation (CAP_PERFMON): a mask here and there, but
 //! nowhere the guard that has the processor wait until all that was loaded is there.
 
+#[path = "expressions/mod.rs"]
+mod expressions;
+
+use expressions::{expression, seen};
+use kernel::tap::TapError;
 use kernel::{Expression, Sieve, Steer, Wanted};
 use program::{Compile, CompileErrorKind, Program, from_cbpf};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use testkit::packets::REJECTING;
+use testkit::random::Random;
 
 /// Some that look for bytes where other bytes say, and behind what is copied.
-const INDEXED: [&str; 3] =
-    ["tcp[((tcp[12:1] & 0xf0) >> 2):4] = 0x47455420", "ip[ip[0] & 15] = 3", "udp[200] = 7 or len > 900"];
+const INDEXED: [&str; 4] = [
+    "tcp[((tcp[12:1] & 0xf0) >> 2):4] = 0x47455420",
+    "ip[ip[0] & 15] = 3",
+    "udp[200] = 7 or len > 900",
+    // Where the first is decides on the bounds of the second.
+    "tcp[80] = 1 and tcp[4] = 2 and udp[90] = 3 or tcp[90:4] & tcp[2:2] > 7",
+];
+
+/// Expressions made up, each of which must load.
+const MADE_UP: usize = 200;
 
 /// BPF_OBJ_GET_INFO_BY_FD (linux/bpf.h).
 const GET_INFO: libc::c_int = 15;
@@ -46,10 +60,15 @@ fn waits(program: BorrowedFd<'_>) -> (usize, usize) {
     (all.len(), all.filter(|instruction| instruction[0] == WAITS).count())
 }
 
-fn look() {
+/// Gives this thread's right up to do without guards.
+fn give_up() {
     let kept = capabilities(None).unwrap().permitted & (CapabilitySet::BPF | CapabilitySet::NET_ADMIN);
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     set_capabilities(None, sets).unwrap();
+}
+
+fn look() {
+    give_up();
     let compiler = testkit::Compiler::new();
     let mut programs: Vec<Arc<Program>> = Vec::new();
     for text in REJECTING.iter().chain(&INDEXED) {
@@ -71,6 +90,35 @@ fn look() {
         let (all, waits) = waits(program);
         assert!(all > 200 && waits == 0, "{waits} of {all} wait");
     }
+}
+
+/// Does whatever may be asked load?
+fn load_any() {
+    give_up();
+    let mut random = Random(0x6a7d_ed01_2345_6789);
+    let frames = testkit::frames::real_and_damaged(100, &mut random);
+    let seen = seen(&frames);
+    let compiler = testkit::Compiler::new();
+    let mut loaded = 0;
+    while loaded < MADE_UP {
+        let text = expression(&mut random, &seen, 2);
+        let program = match compiler.compile(&text, 1, 262_144) {
+            Ok(code) => from_cbpf(&code).unwrap(),
+            Err(error) if error.kind == CompileErrorKind::Unavailable => return println!("skipped: {error}"),
+            Err(_) => continue,
+        };
+        match Steer::new(1, Wanted::Any(&[&program])) {
+            Err(TapError::System(what, error)) => return println!("skipped: {what}: {error}"),
+            Err(TapError::Expression(..)) => continue,
+            Err(error) => panic!("`{text}`: {error}"),
+            Ok(_) => loaded += 1,
+        }
+    }
+}
+
+#[test]
+fn guarded_programs_load_whatever_is_asked() {
+    std::thread::spawn(load_any).join().unwrap();
 }
 
 #[test]

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// A sharer that does not answer within this time is stopped, or none.
-const ANSWER: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
+const ANSWER: Duration = if cfg!(test) { Duration::from_secs(1) } else { Duration::from_secs(5) };
 
 /// One that is started listens within this time, or says why it does not.
 const START: Duration = if cfg!(test) { Duration::from_secs(2) } else { Duration::from_secs(10) };
