@@ -15,7 +15,7 @@ use testkit::network::End;
 const SECONDS: u32 = 2;
 
 /// How often each side is measured.
-const ROUNDS: usize = 9;
+const ROUNDS: usize = 25;
 const QUICK_ROUNDS: usize = 3;
 
 /// The side that is tapped, and the other.
