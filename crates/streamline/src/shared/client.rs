@@ -406,10 +406,8 @@ mod tests {
     fn an_answer_that_comes_late_answers_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sharer");
-        let listener =
-            rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
-        rustix::net::listen(&listener, 1).unwrap();
+        let listener = buffer::keeper::server::claim(&path, 0o600).unwrap().listener;
+        rustix::io::ioctl_fionbio(&listener, false).unwrap();
         let answering = std::thread::spawn(move || answer_late(&listener));
         let client = Client::connect(&path, "a test").unwrap();
         let join = |text: &str| client.ask(&Question::Join(text.into()));
