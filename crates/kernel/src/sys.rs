@@ -351,6 +351,17 @@ pub fn possible_cpus() -> u32 {
     last.map_or(known, |last| last.saturating_add(1)).clamp(1, 4096)
 }
 
+/// Does this kernel switch between threads in the middle of softirqs, since Linux 6.18 also between those of one processor?
+/// An ordinary one runs a packet's programs to their end before it begins with the next packet.
+pub(crate) fn is_realtime() -> bool {
+    // What cannot be read is an ordinary kernel's.
+    has_realtime(&std::fs::read_to_string("/proc/sys/kernel/version").unwrap_or_default())
+}
+
+fn has_realtime(version: &str) -> bool {
+    version.split_whitespace().any(|word| word == "PREEMPT_RT")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -361,5 +372,17 @@ mod tests {
                    invalid bpf_context access off=500 size=4\nprocessed 2 insns (limit 1000000)\n";
         assert_eq!(reason(log), "invalid bpf_context access off=500 size=4 (at instruction 1)");
         assert_eq!(reason(""), "");
+    }
+
+    #[test]
+    fn real_time_kernels_are_known_by_their_versions() {
+        for (version, expected) in [
+            ("#1 SMP PREEMPT_RT Debian 6.12.48-1 (2025-09-20)\n", true),
+            ("#1 SMP PREEMPT_DYNAMIC @0\n", false),
+            ("#42~22.04.1-Ubuntu SMP", false),
+            ("", false),
+        ] {
+            assert_eq!(has_realtime(version), expected, "{version}");
+        }
     }
 }

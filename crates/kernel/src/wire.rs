@@ -42,19 +42,12 @@ pub(crate) fn heads(map: BorrowedFd<'_>, cpus: u32) -> PerCpu<'_> {
 
 /// Makes that map. Not where one program may interrupt another on its processor: they would write over each other there.
 pub(crate) fn create_heads(cpus: u32) -> Result<OwnedFd, TapError> {
-    // What cannot be read is an ordinary kernel's.
-    if is_realtime(&std::fs::read_to_string("/proc/sys/kernel/version").unwrap_or_default()) {
+    if sys::is_realtime() {
         let why = io::Error::new(io::ErrorKind::Unsupported, "this is a real-time kernel (PREEMPT_RT)");
         return Err(TapError::System("programs could interrupt each other", why));
     }
     sys::create_map(MapKind::Array, "sl_head", facts::BYTES * cpus, 1, 0)
         .map_err(|error| TapError::System("the kernel gave no map", error))
-}
-
-/// Does a kernel of this version switch between threads in the middle of softirqs, since Linux 6.18 also between those of one
-/// processor? An ordinary one runs a packet's programs to their end before it begins with the next packet.
-fn is_realtime(version: &str) -> bool {
-    version.split_whitespace().any(|word| word == "PREEMPT_RT")
 }
 
 /// The packet's first bytes, as they are on the wire, to this processor's place for them, and what is known of them behind
@@ -176,21 +169,4 @@ pub(crate) mod count {
     pub const EXPRESSION: i16 = size_of::<ExpressionCount>() as i16;
     pub const KEPT_BYTES: i16 = std::mem::offset_of!(CpuPage, kept_bytes) as i16;
     pub const WIRE_BYTES: i16 = std::mem::offset_of!(ExpressionCount, wire_bytes) as i16;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn real_time_kernels_are_known_by_their_versions() {
-        for (version, expected) in [
-            ("#1 SMP PREEMPT_RT Debian 6.12.48-1 (2025-09-20)\n", true),
-            ("#1 SMP PREEMPT_DYNAMIC @0\n", false),
-            ("#42~22.04.1-Ubuntu SMP", false),
-            ("", false),
-        ] {
-            assert_eq!(is_realtime(version), expected, "{version}");
-        }
-    }
 }
