@@ -4,7 +4,7 @@
 #[path = "expressions/mod.rs"]
 mod expressions;
 
-use expressions::{expression, seen};
+use expressions::Expressions;
 use kernel::tap::TapError;
 use kernel::{Expression, Sieve, Steer, Wanted};
 use program::{Compile, CompileErrorKind, Program, from_cbpf};
@@ -97,16 +97,10 @@ fn load_any() {
     give_up();
     let mut random = Random(0x6a7d_ed01_2345_6789);
     let frames = testkit::frames::real_and_damaged(100, &mut random);
-    let seen = seen(&frames);
-    let compiler = testkit::Compiler::new();
+    let mut expressions = Expressions::about(&frames);
     let mut loaded = 0;
     while loaded < MADE_UP {
-        let text = expression(&mut random, &seen, 2);
-        let program = match compiler.compile(&text, 1, 262_144) {
-            Ok(code) => from_cbpf(&code).unwrap(),
-            Err(error) if error.kind == CompileErrorKind::Unavailable => return println!("skipped: {error}"),
-            Err(_) => continue,
-        };
+        let Some((text, program)) = expressions.make(&mut random, 2) else { return };
         match Steer::new(1, Wanted::Any(&[&program])) {
             Err(TapError::System(what, error)) => return println!("skipped: {what}: {error}"),
             Err(TapError::Expression(..)) => continue,

@@ -6,10 +6,10 @@
 mod expressions;
 
 use buffer::live::memory::Count;
-use expressions::{expression, seen};
+use expressions::Expressions;
 use kernel::{Expression, Sieve};
 use program::cbpf::Instruction;
-use program::{Compile, CompileErrorKind, Interpreter, Program, any_of, from_cbpf, to_cbpf};
+use program::{Interpreter, Program, any_of, to_cbpf};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
@@ -80,8 +80,7 @@ fn what_any_wants_is_let_in_and_nothing_else() {
     let mut random = Random(0x0dd5_0c4e_7123_4567);
     let frames = testkit::frames::real_and_damaged(FRAMES, &mut random);
     assert!(frames.len() > 20, "{} frames", frames.len());
-    let seen = seen(&frames);
-    let compiler = testkit::Compiler::new();
+    let mut expressions = Expressions::about(&frames);
     let (mut line, mut other) = (Line::new(), Line::new());
     let sieve = Sieve::new(true).map_err(|error| println!("skipped for programs that are loaded: {error}")).ok();
     let (mut asked, mut compared, mut came, mut kept_out, mut apart) = (0usize, 0u64, 0u64, 0u64, 0usize);
@@ -90,15 +89,9 @@ fn what_any_wants_is_let_in_and_nothing_else() {
         let mut programs: Vec<Program> = Vec::new();
         let at_once = 1 + random.below(AT_ONCE);
         while programs.len() < at_once {
-            let text = expression(&mut random, &seen, 1);
-            match compiler.compile(&text, 1, 262_144) {
-                Ok(code) => {
-                    programs.push(from_cbpf(&code).unwrap());
-                    texts.push(text);
-                }
-                Err(error) if error.kind == CompileErrorKind::Unavailable => return println!("skipped: {error}"),
-                Err(_) => {}
-            }
+            let Some((text, program)) = expressions.make(&mut random, 1) else { return };
+            programs.push(program);
+            texts.push(text);
         }
         asked += at_once;
         let Some(any) = any_of(&programs.iter().collect::<Vec<_>>()) else {

@@ -3,12 +3,12 @@
 #[path = "expressions/mod.rs"]
 mod expressions;
 
-use expressions::{expression, seen};
+use expressions::Expressions;
 use kernel::steer::Steered;
 use kernel::tap::TapError;
 use kernel::{Steer, Wanted};
 use program::cbpf::Instruction;
-use program::{Compile, CompileErrorKind, Interpreter, from_cbpf};
+use program::{Interpreter, from_cbpf};
 use testkit::random::Random;
 
 /// Expressions asked.
@@ -25,16 +25,10 @@ fn verdicts_are_the_interpreters() {
     };
     let mut random = Random(0x7357_ed01_2345_6789);
     let frames = testkit::frames::real_and_damaged(FRAMES, &mut random);
-    let seen = seen(&frames);
-    let compiler = testkit::Compiler::new();
+    let mut expressions = Expressions::about(&frames);
     let (mut asked, mut counted, mut not_run) = (0, Steered::default(), 0);
     while asked < ASKED {
-        let text = expression(&mut random, &seen, 2);
-        let program = match compiler.compile(&text, 1, 262_144) {
-            Ok(code) => from_cbpf(&code).unwrap(),
-            Err(error) if error.kind == CompileErrorKind::Unavailable => return println!("skipped: {error}"),
-            Err(_) => continue,
-        };
+        let Some((text, program)) = expressions.make(&mut random, 2) else { return };
         asked += 1;
         // All of them count on.
         let steer = first.with(Wanted::Any(&[&program])).unwrap_or_else(|error| panic!("{error}: {text}"));

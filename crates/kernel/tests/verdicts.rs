@@ -11,9 +11,9 @@ mod expressions;
 use buffer::live::memory::Count;
 use buffer::live::{LiveMemory, LiveReader, Look};
 use buffer::shared::segment::Access;
-use expressions::{expression, seen};
+use expressions::Expressions;
 use kernel::{Expression, Tap, Way};
-use program::{Compile, CompileErrorKind, Interpreter, from_cbpf};
+use program::Interpreter;
 use std::sync::Arc;
 use testkit::random::Random;
 
@@ -43,26 +43,19 @@ fn verdicts_never_differ() {
     let mut random = Random(0x5eed_0123_4567_89ab);
     let frames = testkit::frames::real_and_damaged(FRAMES, &mut random);
     assert!(frames.len() > 20, "{} frames", frames.len());
-    let seen = seen(&frames);
-    let compiler = testkit::Compiler::new();
+    let mut made_up = Expressions::about(&frames);
     let memory = LiveMemory::map(tap.areas(), tap.geometry(), Access::Read).unwrap();
     let mut reader = LiveReader::new(memory.clone(), 1 << 63);
-    let (mut asked, mut compared, mut accepted, mut refused) = (0usize, 0u64, 0u64, 0usize);
+    let (mut asked, mut compared, mut accepted) = (0usize, 0u64, 0u64);
     while asked < wanted {
         let mut programs = Vec::new();
         let at_once = 1 + random.below(AT_ONCE);
         while programs.len() < at_once {
-            let text = expression(&mut random, &seen, 2);
-            match compiler.compile(&text, 1, 262_144) {
-                Ok(code) => programs.push((text, code)),
-                Err(error) if error.kind == CompileErrorKind::Unavailable => return println!("skipped: {error}"),
-                // libpcap has its own mind on what may be combined.
-                Err(_) => refused += 1,
-            }
-            assert!(refused < 4 * wanted + 1000, "libpcap refuses nearly everything");
+            let Some((text, program)) = made_up.make(&mut random, 2) else { return };
+            programs.push((text, Arc::new(program)));
         }
         asked += programs.len();
-        let lowered = programs.iter().map(|(_, code)| Some(Arc::new(from_cbpf(code).unwrap())));
+        let lowered = programs.iter().map(|(_, program)| Some(Arc::clone(program)));
         let expressions: Vec<Expression> = lowered
             .chain([None])
             .zip((0..at_once as u8).chain([63]))
@@ -79,7 +72,7 @@ fn verdicts_never_differ() {
         tap.set(&[]).unwrap();
         tap.set(&expressions)
             .unwrap_or_else(|error| panic!("{error}: {:?}", programs.iter().map(|(text, _)| text).collect::<Vec<_>>()));
-        let interpreters: Vec<_> = programs.iter().map(|(_, code)| Interpreter::from_cbpf(code).unwrap()).collect();
+        let interpreters: Vec<_> = programs.iter().map(|(_, program)| Interpreter::new(program)).collect();
         for frame in &frames {
             if tap.test_run(Way::In, frame, 1).is_err() {
                 // Too short for the header of IP that it says it has: test runs do not take it.
@@ -110,6 +103,6 @@ fn verdicts_never_differ() {
             assert_eq!((now.since(before.0), all_kept - before.1), (count, kept as u64), "`{}`", programs[bit].0);
         }
     }
-    println!("{asked} expressions, {compared} verdicts, {accepted} of them yes; libpcap refused {refused}");
+    println!("{asked} expressions, {compared} verdicts, {accepted} of them yes; libpcap refused {}", made_up.refused);
     assert!(accepted > compared / 50 && accepted < compared - compared / 50);
 }

@@ -1,9 +1,45 @@
 //! Random expressions of tcpdump's language, of every sort that libpcap makes code for.
 
+use program::{Compile, CompileErrorKind, Program, from_cbpf};
+use testkit::Compiler;
 use testkit::random::Random;
 
+/// Makes up expressions about some frames.
+pub struct Expressions {
+    seen: Seen,
+    compiler: Compiler,
+    made: usize,
+    /// libpcap has its own mind on what may be combined.
+    pub refused: usize,
+}
+
+impl Expressions {
+    pub fn about(frames: &[Vec<u8>]) -> Expressions {
+        Expressions { seen: seen(frames), compiler: Compiler::new(), made: 0, refused: 0 }
+    }
+
+    /// One that libpcap compiles, with primitives joined so deep at most. None where there is no libpcap, which is told.
+    pub fn make(&mut self, random: &mut Random, depth: usize) -> Option<(String, Program)> {
+        loop {
+            let text = expression(random, &self.seen, depth);
+            match self.compiler.compile(&text, 1, 262_144) {
+                Ok(code) => {
+                    self.made += 1;
+                    return Some((text, from_cbpf(&code).unwrap()));
+                }
+                Err(error) if error.kind == CompileErrorKind::Unavailable => {
+                    println!("skipped: {error}");
+                    return None;
+                }
+                Err(_) => self.refused += 1,
+            }
+            assert!(self.refused < 4 * self.made + 1000, "libpcap refuses nearly everything");
+        }
+    }
+}
+
 /// What appears in the frames, so that expressions have something to say of them.
-pub struct Seen {
+struct Seen {
     addresses: Vec<String>,
     ports: Vec<u16>,
 }
@@ -50,7 +86,7 @@ fn primitive(random: &mut Random, seen: &Seen) -> String {
 }
 
 /// Primitives joined by `and`, `or` and `not`, so deep at most.
-pub fn expression(random: &mut Random, seen: &Seen, depth: usize) -> String {
+fn expression(random: &mut Random, seen: &Seen, depth: usize) -> String {
     match random.below(if depth == 0 { 1 } else { 4 }) {
         0 => primitive(random, seen),
         1 => format!("not ({})", expression(random, seen, depth - 1)),
@@ -63,7 +99,7 @@ pub fn expression(random: &mut Random, seen: &Seen, depth: usize) -> String {
 }
 
 /// Addresses and ports of these frames, and some besides.
-pub fn seen(frames: &[Vec<u8>]) -> Seen {
+fn seen(frames: &[Vec<u8>]) -> Seen {
     let mut seen = Seen { addresses: vec!["10.0.0.1".into(), "fe80::1".into()], ports: vec![53, 80, 443] };
     for frame in frames {
         if frame.len() >= 38 && frame[12..14] == [8, 0] {
