@@ -17,9 +17,8 @@ pub static SETTINGS: [Param; 3] = [
     Param::new(
         "latency",
         ParamType::Duration,
-        "how much later than it came a device's packet may be found: longer is cheaper",
-    )
-    .default("10ms"),
+        "how much later than it came a device's packet may be found: longer is cheaper; 10ms if not given",
+    ),
     Param::new(
         "share",
         ParamType::Flag,
