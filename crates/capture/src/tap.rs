@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// Shortest nap.
 const NAP_MIN: Duration = Duration::from_micros(200);
 
-/// Longest nap, if the reader does not ask for less.
+/// Longest nap, if the reader does not say how long.
 const NAP_MAX: Duration = Duration::from_millis(10);
 
 /// The share of a ring (in 256ths) that may fill during a nap.

@@ -1,27 +1,31 @@
 //! From a request's text to a running data path, in one process.
 
-use crate::app_space::{AppSpace, Taken};
+mod change;
+
+pub(crate) use change::PreparedChange;
+pub use change::RunningPlan;
+
+use crate::app_space::AppSpace;
 use crate::compiled::Compiled;
 use crate::devices::Place;
 use crate::devices::auto::AutoDevices;
-use crate::live_space::{LiveSpace, Reads, RunningSource, hands_over, rest};
+use crate::live_space::{LiveSpace, Reads, rest};
 use crate::running::edges::EdgeNames;
 use crate::shared::client::{Client, Joiner};
 use crate::shared::prefix::{self, Prefix};
 use crate::shared::space::{Join, NAME as SHARED, SharedSpace};
 use crate::shared::stage::Bases;
 use base::atomic::StopFlag;
-use capture::Wish;
 use control::place::{Refused, place};
 use control::transaction::{Trouble, carry_out_but};
-use control::{Change, Design, Registry, Space, carry_out_change, design};
-use engine::{Edge, End, HandOver, Node, NodeId, Part, Plan, Report, Task, Worker};
+use control::{Design, Registry, Space, design};
+use engine::{Edge, End, Node, NodeId, Report, Task, Worker};
 use filter::param::Value;
 use filter::{Env, Failure, Kind, Output, Params, Schema, Types};
 use filters::shared::Continuity;
 use filters::shared::outlet::{Slot, outlet};
 use request::{Diagnostic, Text};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -261,105 +265,9 @@ impl Session {
         let Rest { plan, left } = left;
         let origins: Vec<_> = left.iter().map(Left::origin).collect();
         let edges = EdgeNames::new(&design, &plan, &origins);
-        let sources = running_sources(&left);
+        let running = RunningPlan::new(design, origins, &left);
         let worker = app.into_worker(&plan, left);
-        let running = RunningPlan { design, origins, sources, ended: Vec::new() };
         Ok(Job { running, edges, sharing, worker })
-    }
-
-    /// Prepares a request to take the place of one that runs: everything it needs besides is open, or nothing is, and the
-    /// running one is as it was.
-    pub(crate) fn prepare_change(
-        &self,
-        source: &str,
-        variables: &BTreeMap<String, String>,
-        running: &RunningPlan,
-    ) -> Result<PreparedChange, Error> {
-        let text = self.parse(source, variables)?;
-        let first = design(&text, &self.registry, &self.own_spaces())?;
-        let mut app = AppSpace::new(self.env.clone());
-        let sources: Vec<RunningSource> = running.sources().cloned().collect();
-        let mut live = self.live_space().beside(sources.clone()).latency(latency(&first));
-        let wants_to_share = self.wants_to_share(&first);
-        let mut joiner = self.joiner(source);
-        if wants_to_share {
-            joiner = joiner.over(self.joined().upgrade());
-        }
-        let mut shared = SharedSpace::new(Some(&mut joiner), self.nobody_to_share_with(), prefix::prefixes(&first))
-            .beside(running.inlets());
-        let mut spaces: Vec<Box<dyn Space + '_>> = vec![Box::new(&mut app), Box::new(&mut live)];
-        let (placed, refused) = if wants_to_share {
-            spaces.push(Box::new(&mut shared));
-            // Who shared nothing before may do so now, with all of it.
-            let here = if self.wants_to_share(&running.design) { running.prefixes_here() } else { BTreeSet::new() };
-            place_shared(first, &spaces, &here)?
-        } else {
-            (first, Refused::default())
-        };
-        let Change { design, kept } = carry_out_change(placed, &running.design, refused, &mut spaces)?;
-        drop(spaces);
-        let Rest { plan: rest, left } = rest(live, shared.into_inlets(), &design.plan);
-        let origins: Vec<_> = left.iter().map(Left::origin).collect();
-        let edges = EdgeNames::new(&design, &rest, &origins);
-        let new_sources = running_sources(&left);
-        let goes_on: HashSet<usize> = left
-            .iter()
-            .filter_map(|left| match left {
-                Left::Source { source: Opened::Running(node), .. } | Left::Given(_, Opened::Running(node)) => {
-                    Some(*node)
-                }
-                _ => None,
-            })
-            .collect();
-        // The only node of the running worker that is this node of its design, unless it goes on elsewhere.
-        let mut free: HashMap<NodeId, Vec<usize>> = HashMap::new();
-        for (node, origin) in running.origins.iter().enumerate().filter(|(node, _)| !goes_on.contains(node)) {
-            free.entry(*origin).or_default().push(node);
-        }
-        let only = |id: NodeId| match free.get(&id).map(Vec::as_slice) {
-            Some([node]) => Some(*node),
-            _ => None,
-        };
-        let alone = |id: NodeId| origins.iter().filter(|origin| **origin == id).count() == 1;
-        let goes = |origin: NodeId, instance| match kept[origin.index()].and_then(only).filter(|_| alone(origin)) {
-            Some(node) => Part::Goes(node, instance),
-            None => Part::New(Some(instance)),
-        };
-        let mut hand_overs: Vec<(usize, HandOver)> = Vec::new();
-        let mut parts = Vec::new();
-        for (at, left) in left.into_iter().enumerate() {
-            parts.push(match left {
-                Left::Node(id) => match app.take(id) {
-                    Taken::New(instance) => Part::New(instance),
-                    Taken::Running(old) => {
-                        let node = running.origins.iter().position(|origin| *origin == old);
-                        Part::Kept(node.expect("what runs in this process is in the worker"))
-                    }
-                },
-                Left::Given(_, Opened::Running(node)) | Left::Source { source: Opened::Running(node), .. } => {
-                    Part::Kept(node)
-                }
-                Left::Given(origin, Opened::New(instance)) => goes(origin, instance),
-                Left::Source { origin, source: Opened::New(instance), reads, first } => {
-                    if let (Some(first), Reads::Packets(wish, _)) = (first, &reads) {
-                        hand_over(&mut hand_overs, at, first, wish, &sources, &goes_on);
-                    }
-                    goes(origin, instance)
-                }
-            });
-        }
-        keep_whole_prefixes(&rest, &parts, |at, old| kept[origins[at].index()] == Some(running.origins[old]))?;
-        let hand_overs = hand_overs.into_iter().map(|(_, hand_over)| hand_over).collect();
-        let running = RunningPlan { design, origins, sources: new_sources, ended: Vec::new() };
-        Ok(PreparedChange { running, joined: joiner.connection(), edges, rest, parts, hand_overs })
-    }
-
-    /// What was prepared has taken the place of what ran.
-    pub(crate) fn changed(&self, source: &str, joined: Weak<Client>) {
-        if joined.strong_count() > 0 {
-            *self.joined() = joined;
-        }
-        self.set_purpose(source);
     }
 
     /// What the capture is used for, in words for people.
@@ -404,107 +312,6 @@ impl Session {
         })?;
         Ok(Prepared { job, outlets })
     }
-}
-
-/// A request that can take the place of the one that runs.
-pub(crate) struct PreparedChange {
-    pub(crate) running: RunningPlan,
-    /// By which it reads what runs for several requests.
-    pub(crate) joined: Weak<Client>,
-    pub(crate) edges: EdgeNames,
-    pub(crate) rest: Plan,
-    pub(crate) parts: Vec<Part>,
-    pub(crate) hand_overs: Vec<HandOver>,
-}
-
-/// What is known of a plan that runs.
-#[derive(Clone, Debug)]
-pub struct RunningPlan {
-    /// How it is carried out.
-    pub design: Design,
-    /// By node of the worker: the node of the design that gives what it gives.
-    pub(crate) origins: Vec<NodeId>,
-    /// Sources that read devices.
-    sources: Vec<RunningSource>,
-    /// Sources that will give nothing any more, by node of the worker: nothing goes on there.
-    pub(crate) ended: Vec<usize>,
-}
-
-impl RunningPlan {
-    /// Sources that read devices, and may go on.
-    fn sources(&self) -> impl Iterator<Item = &RunningSource> {
-        self.sources.iter().filter(|source| !self.ended.contains(&source.node))
-    }
-
-    /// What it reads of what runs for several requests: by prefix, the nodes of the worker that give it.
-    fn inlets(&self) -> BTreeMap<String, Vec<usize>> {
-        let prefixes = prefix::prefixes(&self.design);
-        let mut inlets: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        for (node, origin) in self.origins.iter().enumerate() {
-            let is_shared = self.design.plan.nodes[origin.index()].space == SHARED;
-            if let Some(prefix) = prefixes[origin.index()].as_ref().filter(|_| is_shared && !self.ended.contains(&node))
-            {
-                inlets.entry(prefix.text.clone()).or_default().push(node);
-            }
-        }
-        inlets
-    }
-
-    /// Prefixes that run in this process.
-    fn prefixes_here(&self) -> BTreeSet<String> {
-        let nodes = self.design.plan.nodes.iter().zip(prefix::prefixes(&self.design));
-        nodes.filter(|(node, _)| node.space != SHARED).filter_map(|(_, prefix)| Some(prefix?.text)).collect()
-    }
-}
-
-fn running_sources(left: &[Left]) -> Vec<RunningSource> {
-    let source = |(node, left): (usize, &Left)| match left {
-        Left::Source { reads, .. } => Some(RunningSource { node, reads: reads.clone() }),
-        Left::Node(_) | Left::Given(..) => None,
-    };
-    left.iter().enumerate().filter_map(source).collect()
-}
-
-/// Notes that node `to` of the new plan takes over from the sources of its device that end.
-fn hand_over(
-    all: &mut Vec<(usize, HandOver)>,
-    to: usize,
-    first: u64,
-    wish: &Wish,
-    sources: &[RunningSource],
-    goes_on: &HashSet<usize>,
-) {
-    let of_device = || sources.iter().filter(|source| hands_over(&source.reads, wish));
-    // Which device it is, the first of its sources says.
-    let Some(device) = of_device().next().map(|source| source.node) else { return };
-    let at = match all.iter().position(|(known, _)| *known == device) {
-        Some(at) => at,
-        None => {
-            let from = of_device().map(|source| source.node).filter(|node| !goes_on.contains(node)).collect();
-            all.push((device, HandOver { from, ..HandOver::default() }));
-            all.len() - 1
-        }
-    };
-    let (_, hand_over) = &mut all[at];
-    hand_over.to.push(to);
-    hand_over.first = hand_over.first.max(first);
-}
-
-/// A filter goes on only where what leads to it goes on with it. Where a device's packets reach it by several ways and one
-/// of them changes, it cannot be told which of its state came by which.
-fn keep_whole_prefixes(rest: &Plan, parts: &[Part], is_same: impl Fn(usize, usize) -> bool) -> Result<(), Error> {
-    for (at, node) in rest.nodes.iter().enumerate() {
-        let goes_on = match &parts[at] {
-            Part::New(_) => false,
-            Part::Kept(old) | Part::Goes(old, _) => is_same(at, *old),
-        };
-        if !goes_on && node.edges.iter().any(|edge| !matches!(parts[edge.to.index()], Part::New(_))) {
-            let text = "the ways by which packets reach a filter that both requests have are different: this cannot be \
-                        changed while it runs";
-            return Err(Error::System(text.into()));
-        }
-    }
-    Ok(())
 }
 
 /// A prefix that is ready to run, and the places where it may be read, from the source down.

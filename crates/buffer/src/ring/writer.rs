@@ -467,7 +467,8 @@ impl<L: Layout> Writer<L> {
         }
     }
 
-    /// Every quarter of a ring: where a block began a quarter before, for readers that must find one; where the group of Shared readers is.
+    /// Every quarter of a ring: where a block began a quarter before, for readers that must find one; where the group of
+    /// Shared readers is.
     #[cold]
     fn mark(&mut self) {
         self.say_counts();
@@ -649,7 +650,8 @@ impl<L: Layout> Writer<L> {
         (self.words.clone(), self.epoch)
     }
 
-    /// Carries on the counters, the patience, the way of using the payload and the watching of the writer of the ring before this one.
+    /// Carries on the counters, the patience, the way of using the payload and the watching of the writer of the ring
+    /// before this one.
     pub fn go_on_from(&mut self, before: &Writer<L>) {
         self.before = before.counters();
         self.patience = before.patience;

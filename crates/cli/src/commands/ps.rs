@@ -38,8 +38,8 @@ pub(crate) struct Args {
 /// End a client of the daemon, or a request
 ///
 /// A client, by its number: its readers get nothing more. A request, by `p` and the number of its process, with or without a
-/// daemon (without one the number alone will do): it finishes what has come, as with Ctrl-C; its user and root may end it. Or, with --kept, have a device's ring hold
-/// no longer what nobody reads.
+/// daemon (without one the number alone will do): it finishes what has come, as with Ctrl-C; its user and root may end it.
+/// Or, with --kept, have a device's ring hold no longer what nobody reads.
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("what").args(["id", "kept"]).required(true))]
 pub(crate) struct StopArgs {

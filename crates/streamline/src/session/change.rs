@@ -1,0 +1,227 @@
+//! Another request takes the place of one that runs: what goes on, what is new, and who hands over to whom.
+
+use super::{Error, Left, Opened, Rest, Session, latency, place_shared};
+use crate::app_space::{AppSpace, Taken};
+use crate::live_space::{Reads, RunningSource, hands_over, rest};
+use crate::running::edges::EdgeNames;
+use crate::shared::client::Client;
+use crate::shared::prefix;
+use crate::shared::space::{NAME as SHARED, SharedSpace};
+use capture::Wish;
+use control::place::Refused;
+use control::{Change, Design, Space, carry_out_change, design};
+use engine::{HandOver, NodeId, Part, Plan};
+use filter::run::Instance;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Weak;
+
+/// A request that can take the place of the one that runs.
+pub(crate) struct PreparedChange {
+    pub(crate) running: RunningPlan,
+    /// By which it reads what runs for several requests.
+    pub(crate) joined: Weak<Client>,
+    pub(crate) edges: EdgeNames,
+    pub(crate) rest: Plan,
+    pub(crate) parts: Vec<Part>,
+    pub(crate) hand_overs: Vec<HandOver>,
+}
+
+/// What is known of a plan that runs.
+#[derive(Clone, Debug)]
+pub struct RunningPlan {
+    /// How it is carried out.
+    pub design: Design,
+    /// By node of the worker: the node of the design that gives what it gives.
+    pub(crate) origins: Vec<NodeId>,
+    /// Sources that read devices.
+    sources: Vec<RunningSource>,
+    /// Sources that will give nothing any more, by node of the worker: nothing goes on there.
+    pub(crate) ended: Vec<usize>,
+}
+
+impl RunningPlan {
+    /// The plan of a worker whose nodes are these.
+    pub(super) fn new(design: Design, origins: Vec<NodeId>, left: &[Left]) -> RunningPlan {
+        let source = |(node, left): (usize, &Left)| match left {
+            Left::Source { reads, .. } => Some(RunningSource { node, reads: reads.clone() }),
+            Left::Node(_) | Left::Given(..) => None,
+        };
+        let sources = left.iter().enumerate().filter_map(source).collect();
+        RunningPlan { design, origins, sources, ended: Vec::new() }
+    }
+
+    /// Sources that read devices, and may go on.
+    fn sources(&self) -> impl Iterator<Item = &RunningSource> {
+        self.sources.iter().filter(|source| !self.ended.contains(&source.node))
+    }
+
+    /// What it reads of what runs for several requests: by prefix, the nodes of the worker that give it.
+    fn inlets(&self) -> BTreeMap<String, Vec<usize>> {
+        let prefixes = prefix::prefixes(&self.design);
+        let mut inlets: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (node, origin) in self.origins.iter().enumerate() {
+            let is_shared = self.design.plan.nodes[origin.index()].space == SHARED;
+            if let Some(prefix) = prefixes[origin.index()].as_ref().filter(|_| is_shared && !self.ended.contains(&node))
+            {
+                inlets.entry(prefix.text.clone()).or_default().push(node);
+            }
+        }
+        inlets
+    }
+
+    /// Prefixes that run in this process.
+    fn prefixes_here(&self) -> BTreeSet<String> {
+        let nodes = self.design.plan.nodes.iter().zip(prefix::prefixes(&self.design));
+        nodes.filter(|(node, _)| node.space != SHARED).filter_map(|(_, prefix)| Some(prefix?.text)).collect()
+    }
+}
+
+impl Session {
+    /// Prepares a request to take the place of one that runs: everything it needs besides is open, or nothing is, and the
+    /// running one is as it was.
+    pub(crate) fn prepare_change(
+        &self,
+        source: &str,
+        variables: &BTreeMap<String, String>,
+        running: &RunningPlan,
+    ) -> Result<PreparedChange, Error> {
+        let text = self.parse(source, variables)?;
+        let first = design(&text, &self.registry, &self.own_spaces())?;
+        let mut app = AppSpace::new(self.env.clone());
+        let mut live = self.live_space().beside(running.sources().cloned().collect()).latency(latency(&first));
+        let wants_to_share = self.wants_to_share(&first);
+        let mut joiner = self.joiner(source);
+        if wants_to_share {
+            joiner = joiner.over(self.joined().upgrade());
+        }
+        let mut shared = SharedSpace::new(Some(&mut joiner), self.nobody_to_share_with(), prefix::prefixes(&first))
+            .beside(running.inlets());
+        let mut spaces: Vec<Box<dyn Space + '_>> = vec![Box::new(&mut app), Box::new(&mut live)];
+        let (placed, refused) = if wants_to_share {
+            spaces.push(Box::new(&mut shared));
+            // Who shared nothing before may do so now, with all of it.
+            let here = if self.wants_to_share(&running.design) { running.prefixes_here() } else { BTreeSet::new() };
+            place_shared(first, &spaces, &here)?
+        } else {
+            (first, Refused::default())
+        };
+        let Change { design, kept } = carry_out_change(placed, &running.design, refused, &mut spaces)?;
+        drop(spaces);
+        let Rest { plan: rest, left } = rest(live, shared.into_inlets(), &design.plan);
+        let origins: Vec<_> = left.iter().map(Left::origin).collect();
+        let edges = EdgeNames::new(&design, &rest, &origins);
+        let plan = RunningPlan::new(design, origins, &left);
+        let succession = Succession { old: running, new: &plan, kept: &kept, stays: stays(&left) };
+        let (parts, hand_overs) = succession.of(left, &mut app);
+        succession.keeps_whole_prefixes(&rest, &parts)?;
+        Ok(PreparedChange { running: plan, joined: joiner.connection(), edges, rest, parts, hand_overs })
+    }
+
+    /// What was prepared has taken the place of what ran.
+    pub(crate) fn changed(&self, source: &str, joined: Weak<Client>) {
+        if joined.strong_count() > 0 {
+            *self.joined() = joined;
+        }
+        self.set_purpose(source);
+    }
+}
+
+/// Sources of the running worker that go on as they are.
+fn stays(left: &[Left]) -> HashSet<usize> {
+    let running = |left: &Left| match left {
+        Left::Source { source: Opened::Running(node), .. } | Left::Given(_, Opened::Running(node)) => Some(*node),
+        _ => None,
+    };
+    left.iter().filter_map(running).collect()
+}
+
+/// Which nodes of a worker that runs become which of another plan.
+struct Succession<'a> {
+    old: &'a RunningPlan,
+    new: &'a RunningPlan,
+    /// By node of the new design: the node of the old one that it is.
+    kept: &'a [Option<NodeId>],
+    /// Nodes of the old worker that go on as sources.
+    stays: HashSet<usize>,
+}
+
+impl Succession<'_> {
+    /// What each node of the new worker is, and which sources take over from which.
+    fn of(&self, left: Vec<Left>, app: &mut AppSpace) -> (Vec<Part>, Vec<HandOver>) {
+        let mut hand_overs: Vec<(usize, HandOver)> = Vec::new();
+        let part = |(at, left)| match left {
+            Left::Node(id) => match app.take(id) {
+                Taken::New(instance) => Part::New(instance),
+                Taken::Running(old) => {
+                    let node = self.old.origins.iter().position(|origin| *origin == old);
+                    Part::Kept(node.expect("what runs in this process is in the worker"))
+                }
+            },
+            Left::Given(_, Opened::Running(node)) | Left::Source { source: Opened::Running(node), .. } => {
+                Part::Kept(node)
+            }
+            Left::Given(origin, Opened::New(instance)) => self.part_of_new(origin, instance),
+            Left::Source { origin, source: Opened::New(instance), reads, first } => {
+                if let (Some(first), Reads::Packets(wish, _)) = (first, &reads) {
+                    self.hand_over(&mut hand_overs, at, first, wish);
+                }
+                self.part_of_new(origin, instance)
+            }
+        };
+        let parts = left.into_iter().enumerate().map(part).collect();
+        (parts, hand_overs.into_iter().map(|(_, hand_over)| hand_over).collect())
+    }
+
+    /// A new source: one that gives what a node of the old worker gave takes that one's place.
+    fn part_of_new(&self, origin: NodeId, instance: Instance) -> Part {
+        let is_alone = self.new.origins.iter().filter(|one| **one == origin).count() == 1;
+        match self.kept[origin.index()].and_then(|old| self.only(old)).filter(|_| is_alone) {
+            Some(node) => Part::Goes(node, instance),
+            None => Part::New(Some(instance)),
+        }
+    }
+
+    /// The only node of the old worker that is this node of its design, unless it goes on elsewhere.
+    fn only(&self, id: NodeId) -> Option<usize> {
+        let nodes = self.old.origins.iter().enumerate();
+        let mut free = nodes.filter(|(node, origin)| **origin == id && !self.stays.contains(node));
+        free.next().filter(|_| free.next().is_none()).map(|(node, _)| node)
+    }
+
+    /// Notes that node `to` of the new plan takes over from the sources of its device that end.
+    fn hand_over(&self, all: &mut Vec<(usize, HandOver)>, to: usize, first: u64, wish: &Wish) {
+        let of_device = || self.old.sources().filter(|source| hands_over(&source.reads, wish));
+        // Which device it is, the first of its sources says.
+        let Some(device) = of_device().next().map(|source| source.node) else { return };
+        let at = match all.iter().position(|(known, _)| *known == device) {
+            Some(at) => at,
+            None => {
+                let from = of_device().map(|source| source.node).filter(|node| !self.stays.contains(node)).collect();
+                all.push((device, HandOver { from, ..HandOver::default() }));
+                all.len() - 1
+            }
+        };
+        let (_, hand_over) = &mut all[at];
+        hand_over.to.push(to);
+        hand_over.first = hand_over.first.max(first);
+    }
+
+    /// A filter goes on only where what leads to it goes on with it. Where a device's packets reach it by several ways and one
+    /// of them changes, it cannot be told which of its state came by which.
+    fn keeps_whole_prefixes(&self, rest: &Plan, parts: &[Part]) -> Result<(), Error> {
+        for (at, node) in rest.nodes.iter().enumerate() {
+            let goes_on = match &parts[at] {
+                Part::New(_) => false,
+                Part::Kept(old) | Part::Goes(old, _) => {
+                    self.kept[self.new.origins[at].index()] == Some(self.old.origins[*old])
+                }
+            };
+            if !goes_on && node.edges.iter().any(|edge| !matches!(parts[edge.to.index()], Part::New(_))) {
+                let text = "the ways by which packets reach a filter that both requests have are different: this cannot be \
+                            changed while it runs";
+                return Err(Error::System(text.into()));
+            }
+        }
+        Ok(())
+    }
+}
