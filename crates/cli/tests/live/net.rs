@@ -1,6 +1,7 @@
 //! What tests of live traffic share: a pair of devices with a daemon on one of them, processes that end with the test,
 //! frames to send, and captures to compare.
 
+use capture::client::Client;
 use serde_json::Value;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -74,7 +75,7 @@ impl Net {
             command.arg("--config").arg(net.path("policy.toml"));
         }
         net.daemon = Some(net.there(command));
-        until("the daemon listens", || net.socket().exists());
+        until("the daemon listens", || Client::connect(&net.socket(), "a test").is_ok());
         net
     }
 
