@@ -2,6 +2,7 @@
 //!
 //! Not a protocol: what the bytes mean is for [`keeper::message`](crate::keeper::message) and others to say.
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags,
@@ -9,6 +10,7 @@ use rustix::net::{
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
 /// Most file descriptors beside one packet.
 pub const FDS: usize = 8;
@@ -33,6 +35,20 @@ pub fn send_last(socket: impl AsFd, packet: &[u8]) {
     let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Read);
     // As many as there can be in a queue, for it does not grow any more.
     while rustix::net::recv(&socket, &mut [0u8; 1], RecvFlags::DONTWAIT).is_ok_and(|(len, _)| len > 0) {}
+}
+
+/// Is there something to read before this time, of packets or a pipe? The other end's closing is.
+pub fn is_readable(fd: &impl AsFd, deadline: Instant) -> io::Result<bool> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match rustix::event::poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&left)) {
+            Ok(found) => return Ok(found > 0),
+            // Whoever is asked to end finds that out where it runs, not here.
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// Has the other side taken everything that was sent to it? File descriptors on their way are open until then, and count

@@ -3,7 +3,6 @@
 use super::place;
 use super::protocol::{Answer, EdgeLine, Question, RingPlace, receive};
 use buffer::shared::{packets, peer};
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
@@ -72,9 +71,9 @@ fn list_some(sockets: &[(i32, PathBuf)], deadline: Instant) -> Vec<Request> {
     });
     let asked: Vec<_> = asked.collect();
     let requests = asked.into_iter().filter_map(|(process, asked)| {
-        let answered = asked.and_then(|(socket, user)| {
-            await_answer(&socket, deadline)?;
-            Ok((answer(&socket)?, user))
+        let answered = asked.and_then(|(socket, user)| match packets::is_readable(&socket, deadline)? {
+            true => Ok((answer(&socket)?, user)),
+            false => Err(io::ErrorKind::TimedOut.into()),
         });
         let (told, user) = match answered {
             Ok((Answer::Edges(request, edges), user)) => (Ok(Told { request, edges }), user),
@@ -86,19 +85,6 @@ fn list_some(sockets: &[(i32, PathBuf)], deadline: Instant) -> Vec<Request> {
         Some(Request { process, user, told })
     });
     requests.collect()
-}
-
-/// Waits until something can be heard.
-fn await_answer(socket: &OwnedFd, deadline: Instant) -> io::Result<()> {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-        match rustix::event::poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&left)) {
-            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
-            Err(rustix::io::Errno::INTR) => {}
-            result => return Ok(result.map(drop)?),
-        }
-    }
 }
 
 /// The socket at which the request that a process runs can be asked; none if there is none.

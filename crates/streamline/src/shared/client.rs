@@ -5,9 +5,9 @@ use super::space::{Join, Joined};
 use crate::running::on_one_line;
 use buffer::pipe::{OpenOptions, PipeReader};
 use buffer::ring::OnFull;
+use buffer::shared::packets::is_readable;
 use buffer::shared::{packets, peer};
 use filters::shared::inlet::Keeper;
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::ffi::OsString;
@@ -139,20 +139,6 @@ impl Said {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => Err(error),
             };
-        }
-    }
-}
-
-/// Is there something to read before this time?
-fn is_readable(fd: &impl AsFd, deadline: Instant) -> io::Result<bool> {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-        match rustix::event::poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&left)) {
-            Ok(found) => return Ok(found > 0),
-            // Whoever is asked to end finds that out where it runs, not here.
-            Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What is said on a sharer's control socket: one packet for each message.
 //!
-//! A client says hello, then asks; every question but leaving and forgetting has one answer. When what a client reads comes to its end, it is
-//! told why, unasked. What comes from the other side is checked field by field.
+//! A client says hello, then asks; every question but leaving and forgetting has one answer. When what a client reads comes
+//! to its end, it is told why, unasked. What comes from the other side is checked field by field.
 
 use capture::codec::{In, Out};
 use filters::shared::Continuity;

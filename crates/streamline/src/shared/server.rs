@@ -70,7 +70,7 @@ impl From<io::Error> for Trouble {
 /// A sharer.
 pub struct Server {
     daemon: PathBuf,
-    /// Of tcpdump text: loaded before no library can be. Asked for names once, for all clients wait meanwhile.
+    /// Of tcpdump text: loaded while libraries can be. It compiles each text once, for all clients wait meanwhile.
     compiler: Arc<dyn Compile>,
     /// What holds of this process, for people.
     confined: String,
