@@ -34,7 +34,7 @@ pub fn describe(guards: &[Guard]) -> String {
 /// What is kept: raw sockets and rings, devices' settings, programs.
 ///
 /// Not CAP_PERFMON, with which programs carry no guards against speculation: what they do is for clients to say, whom nobody
-/// trusts. And who has it with CAP_BPF reads all of the kernel's memory. The guards take 2 ns a packet (BENCHMARKS.md).
+/// trusts. And who has it with CAP_BPF reads all of the kernel's memory. The guards take 1 to 3 ns a packet (BENCHMARKS.md).
 const KEPT: CapabilitySet = CapabilitySet::NET_RAW.union(CapabilitySet::NET_ADMIN).union(CapabilitySet::BPF);
 
 /// Lets memory be locked without a limit, which some devices' rings take; as much as may be had where that is not permitted.
