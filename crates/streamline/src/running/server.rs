@@ -60,6 +60,8 @@ pub struct Running {
 struct Shared {
     session: Arc<Session>,
     runs: Mutex<Runs>,
+    /// Sources of the worker that will give nothing any more, as of the plan that runs after so many others.
+    ended: Mutex<(u64, Vec<usize>)>,
     /// Ends the run.
     stop: StopFlag,
     /// Held by who replaces what runs.
@@ -107,7 +109,18 @@ enum Done {
 
 impl Shared {
     fn runs(&self) -> Runs {
-        self.runs.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // The worker is a plan ahead, or has not looked yet, where one has just taken another's place.
+        let ended = self.ended();
+        if ended.0 == runs.replaced {
+            runs.plan.ended.clone_from(&ended.1);
+        }
+        runs
+    }
+
+    fn ended(&self) -> MutexGuard<'_, (u64, Vec<usize>)> {
+        // Nothing that panics under it leaves it half made.
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn orders(&self) -> MutexGuard<'_, Orders> {
@@ -131,6 +144,7 @@ impl Running {
         let shared = Arc::new(Shared {
             session,
             runs: Mutex::new(runs),
+            ended: Mutex::default(),
             stop,
             replacing: Mutex::default(),
             rings: WatchRings::new(folder)?,
@@ -162,12 +176,7 @@ impl Running {
             }
         }
         worker.tend_watches();
-        let ended = worker.ended();
-        let mut runs = self.shared.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        // What takes its place is not known here yet where it has just been switched.
-        if runs.replaced == worker.replaced() {
-            runs.plan.ended = ended;
-        }
+        *self.shared.ended() = (worker.replaced(), worker.ended());
     }
 }
 
