@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use testkit::process::sleeps;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 
@@ -573,18 +574,6 @@ fn blocks_that_lie_in_another_ring_are_read_from_there() {
         let shown = String::from_utf8(shown).unwrap();
         assert!(!shown.is_empty() && !shown.contains(" ring"), "{kind}: {shown}");
     }
-}
-
-/// Times that the threads of a process went to sleep so far.
-fn sleeps(process: u32) -> u64 {
-    std::fs::read_dir(format!("/proc/{process}/task"))
-        .unwrap()
-        .map(|task| {
-            let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
-            let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches:")).unwrap();
-            line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
-        })
-        .sum()
 }
 
 #[test]

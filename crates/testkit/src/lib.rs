@@ -6,6 +6,7 @@
 //! - [`frames`] — real frames, and damaged ones.
 //! - [`random`] — numbers that look like chance.
 //! - [`library`] — the library that unmodified libpcap programs are run with.
+//! - [`process`] — what the kernel counts of a process.
 //! - [`network`] — namespaces with a pair of devices between them, which go with the test.
 
 #![forbid(unsafe_code)]
@@ -15,6 +16,7 @@ pub mod frames;
 pub mod library;
 pub mod network;
 pub mod packets;
+pub mod process;
 pub mod random;
 pub mod space;
 

@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use testkit::network::{Pair, may_make_networks};
+use testkit::process::sleeps;
 
 #[test]
 fn one_capture_serves_many_and_each_gets_its_own() {
@@ -379,17 +380,6 @@ fn what_a_stopped_reader_loses_is_shown_while_it_is_stopped() {
     assert!((lost..=sent + 100).contains(&dropped), "{lost} were lost for sure: {report}");
 }
 
-/// How often this process has let others run while it waited.
-fn waits(process: u32) -> u64 {
-    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten();
-    let of = |task: std::fs::DirEntry| {
-        let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
-        line.trim().parse::<u64>().ok()
-    };
-    tasks.filter_map(of).sum()
-}
-
 #[test]
 fn who_may_hear_later_looks_less_often() {
     if !may_make_networks() {
@@ -401,17 +391,17 @@ fn who_may_hear_later_looks_less_often() {
     let processes: Vec<u32> = running.iter().map(|running| running.0.as_ref().unwrap().id()).collect();
     let mut sender = net.pair.far.sender();
     let sent = 300;
-    let before = processes.iter().copied().map(waits).collect::<Vec<_>>();
+    let before = processes.iter().copied().map(sleeps).collect::<Vec<_>>();
     for number in 0..sent {
         sender.send(&datagram(number, 53, 100)).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    let waited: Vec<u64> = processes.iter().zip(before).map(|(process, before)| waits(*process) - before).collect();
+    let slept: Vec<u64> = processes.iter().zip(before).map(|(process, before)| sleeps(*process) - before).collect();
     for running in running {
         let output = running.interrupt();
         succeeded(&output);
         let counted: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(counted["blocks"], sent);
     }
-    assert!(waited[1] * 2 < waited[0], "{waited:?}");
+    assert!(slept[1] * 2 < slept[0], "{slept:?}");
 }
