@@ -109,13 +109,7 @@ enum Done {
 
 impl Shared {
     fn runs(&self) -> Runs {
-        let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        // The worker is a plan ahead, or has not looked yet, where one has just taken another's place.
-        let ended = self.ended();
-        if ended.0 == runs.replaced {
-            runs.plan.ended.clone_from(&ended.1);
-        }
-        runs
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn ended(&self) -> MutexGuard<'_, (u64, Vec<usize>)> {
@@ -329,7 +323,10 @@ fn replace(shared: &Shared, asker: &OwnedFd, source: &str, name: &str, variables
         return Answer::Failed("it is being replaced already".into());
     };
     let running = shared.runs();
-    let prepared = match shared.session.prepare_change(source, variables, &running.plan) {
+    // The worker is a plan ahead, or has not looked yet, where one has just taken another's place.
+    let (of, ended) = shared.ended().clone();
+    let ended = if of == running.replaced { ended } else { Vec::new() };
+    let prepared = match shared.session.prepare_change(source, variables, &running.plan, &ended) {
         Ok(prepared) => prepared,
         Err(Error::Request(diagnostic)) => return Answer::Wrong(diagnostic.render(source, name)),
         Err(Error::Input(text)) => return Answer::Wrong(format!("error: {text}\n")),

@@ -35,8 +35,6 @@ pub struct RunningPlan {
     pub(crate) origins: Vec<NodeId>,
     /// Sources that read devices.
     sources: Vec<RunningSource>,
-    /// Sources that will give nothing any more, by node of the worker: nothing goes on there.
-    pub(crate) ended: Vec<usize>,
 }
 
 impl RunningPlan {
@@ -47,22 +45,16 @@ impl RunningPlan {
             Left::Node(_) | Left::Given(..) => None,
         };
         let sources = left.iter().enumerate().filter_map(source).collect();
-        RunningPlan { design, origins, sources, ended: Vec::new() }
+        RunningPlan { design, origins, sources }
     }
 
-    /// Sources that read devices, and may go on.
-    fn sources(&self) -> impl Iterator<Item = &RunningSource> {
-        self.sources.iter().filter(|source| !self.ended.contains(&source.node))
-    }
-
-    /// What it reads of what runs for several requests: by prefix, the nodes of the worker that give it.
-    fn inlets(&self) -> BTreeMap<String, Vec<usize>> {
+    /// What it reads of what runs for several requests, and may go on: by prefix, the nodes of the worker that give it.
+    fn inlets(&self, ended: &[usize]) -> BTreeMap<String, Vec<usize>> {
         let prefixes = prefix::prefixes(&self.design);
         let mut inlets: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (node, origin) in self.origins.iter().enumerate() {
             let is_shared = self.design.plan.nodes[origin.index()].space == SHARED;
-            if let Some(prefix) = prefixes[origin.index()].as_ref().filter(|_| is_shared && !self.ended.contains(&node))
-            {
+            if let Some(prefix) = prefixes[origin.index()].as_ref().filter(|_| is_shared && !ended.contains(&node)) {
                 inlets.entry(prefix.text.clone()).or_default().push(node);
             }
         }
@@ -78,24 +70,27 @@ impl RunningPlan {
 
 impl Session {
     /// Prepares a request to take the place of one that runs: everything it needs besides is open, or nothing is, and the
-    /// running one is as it was.
+    /// running one is as it was. `ended` are sources of its worker that will give nothing any more: nothing goes on there.
     pub(crate) fn prepare_change(
         &self,
         source: &str,
         variables: &BTreeMap<String, String>,
         running: &RunningPlan,
+        ended: &[usize],
     ) -> Result<PreparedChange, Error> {
         let text = self.parse(source, variables)?;
         let first = design(&text, &self.registry, &self.own_spaces())?;
         let mut app = AppSpace::new(self.env.clone());
-        let mut live = self.live_space().beside(running.sources().cloned().collect()).latency(latency(&first));
+        let sources: Vec<RunningSource> =
+            running.sources.iter().filter(|source| !ended.contains(&source.node)).cloned().collect();
+        let mut live = self.live_space().beside(sources.clone()).latency(latency(&first));
         let wants_to_share = self.wants_to_share(&first);
         let mut joiner = self.joiner(source);
         if wants_to_share {
             joiner = joiner.over(self.joined().upgrade());
         }
         let mut shared = SharedSpace::new(Some(&mut joiner), self.nobody_to_share_with(), prefix::prefixes(&first))
-            .beside(running.inlets());
+            .beside(running.inlets(ended));
         let mut spaces: Vec<Box<dyn Space + '_>> = vec![Box::new(&mut app), Box::new(&mut live)];
         let (placed, refused) = if wants_to_share {
             spaces.push(Box::new(&mut shared));
@@ -111,7 +106,7 @@ impl Session {
         let origins: Vec<_> = left.iter().map(Left::origin).collect();
         let edges = EdgeNames::new(&design, &rest, &origins);
         let plan = RunningPlan::new(design, origins, &left);
-        let succession = Succession { old: running, new: &plan, kept: &kept, stays: stays(&left) };
+        let succession = Succession { old: running, sources: &sources, new: &plan, kept: &kept, stays: stays(&left) };
         let (parts, hand_overs) = succession.of(left, &mut app);
         succession.keeps_whole_prefixes(&rest, &parts)?;
         Ok(PreparedChange { running: plan, joined: joiner.connection(), edges, rest, parts, hand_overs })
@@ -138,6 +133,8 @@ fn stays(left: &[Left]) -> HashSet<usize> {
 /// Which nodes of a worker that runs become which of another plan.
 struct Succession<'a> {
     old: &'a RunningPlan,
+    /// Of the old plan, those that read devices and may go on.
+    sources: &'a [RunningSource],
     new: &'a RunningPlan,
     /// By node of the new design: the node of the old one that it is.
     kept: &'a [Option<NodeId>],
@@ -190,7 +187,7 @@ impl Succession<'_> {
 
     /// Notes that node `to` of the new plan takes over from the sources of its device that end.
     fn hand_over(&self, all: &mut Vec<(usize, HandOver)>, to: usize, first: u64, wish: &Wish) {
-        let of_device = || self.old.sources().filter(|source| hands_over(&source.reads, wish));
+        let of_device = || self.sources.iter().filter(|source| hands_over(&source.reads, wish));
         // Which device it is, the first of its sources says.
         let Some(device) = of_device().next().map(|source| source.node) else { return };
         let at = match all.iter().position(|(known, _)| *known == device) {
