@@ -13,15 +13,15 @@ use program::ir::{Block, BlockId, End, Index, MEMORY_WORDS, Operand, Operation, 
 use program::joint::Key;
 
 /// Bytes of a packet that are copied before anything is decided: Ethernet, two tags, IPv6 and TCP, or a long IPv4 header and
-/// ports. From 128 on the kernel's copying takes 8 ns more.
+/// ports. To copy 128 takes 9 ns more (BENCHMARKS.md).
 pub const HEAD_BYTES: u32 = 96;
 
 /// Places behind the copy, 64 bits each.
 ///
 /// Nothing lies on the stack. The verifier would follow every value there through everything that comes; here all ways to a
 /// place look alike to it. And where a program may not do without guards against speculation (CAP_PERFMON), the first store
-/// to each place of the stack waits until all that was loaded before is there: 5 ns each, and behind the copy of a long
-/// packet 30.
+/// to each place of the stack waits until all that was loaded before is there, which took up to 57 ns of a long packet
+/// (BENCHMARKS.md).
 pub mod facts {
     use super::HEAD_BYTES;
     use program::ir::MEMORY_WORDS;
