@@ -2,8 +2,10 @@
 
 #![cfg(not(loom))]
 
+use buffer::live::words::Slot;
 use buffer::live::{Areas, Facts, Geometry, LiveMemory, LiveReader, LiveWriter, Look, SlotFlags};
-use buffer::shared::segment::{Access, Segment};
+use buffer::shared::segment::{Access, Mapping, Segment};
+use buffer::shared::words::SharedArray;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 fn ring(bytes: u64) -> (Areas<Segment>, Geometry, LiveWriter) {
@@ -127,6 +129,33 @@ fn a_reader_may_begin_with_what_is_still_there() {
     assert_eq!(later.position(), 490, "never from before its right began");
     later.seek(u64::MAX, 0);
     assert_eq!(later.position(), 500);
+}
+
+#[test]
+fn a_packet_that_is_being_written_is_not_gone() {
+    let geometry = Geometry::new(1 << 18, 2);
+    let areas = Areas::create("live-test", geometry).unwrap();
+    let mut writer = LiveWriter::new(LiveMemory::map(areas.fds(), geometry, Access::Write).unwrap());
+    let slots = Mapping::of(areas.slots.fd(), geometry.slots_bytes(), Access::Write).unwrap();
+    let slots = SharedArray::<Slot>::in_mapping(&slots, 0, geometry.slots as usize).unwrap();
+    for number in 1..=3 {
+        publish(&mut writer, number, 1);
+    }
+    let mut to = vec![0; 70_000];
+    // Another processor is still at the first of three: a reader that owns all three begins with it.
+    let stamp = slots.at(0).stamp.swap(0, Ordering::SeqCst);
+    let mut early = reader(&areas, geometry, 1);
+    early.begin_at(0);
+    take_all(&mut early, &mut to, |number, _, _| panic!("{number} was not written"));
+    slots.at(0).stamp.store(stamp, Ordering::SeqCst);
+    let mut got = Vec::new();
+    take_all(&mut early, &mut to, |number, _, _| got.push(number));
+    assert_eq!((got, early.overtaken()), (vec![0, 1, 2], 0));
+    // What is really gone counts as overtaken.
+    (0..500).for_each(|number| publish(&mut writer, number, 1));
+    let mut late = reader(&areas, geometry, 1);
+    late.begin_at(0);
+    assert!(late.position() > 400 && late.overtaken() == late.position(), "{late:?}");
 }
 
 #[test]

@@ -178,7 +178,7 @@ impl Tap {
         let bits = if looks_back { u64::MAX } else { 1u64 << (handout.bit & 63) };
         let progress = Progress::open(handout.progress.as_fd())?;
         let mut reader = LiveReader::new(memory, bits);
-        reader.seek(handout.first, 0);
+        reader.begin_at(handout.first);
         let books = Books {
             bit: handout.bit & 63,
             matched_before: handout.matched_before,
@@ -377,6 +377,12 @@ impl Tap {
         self.reader.position()
     }
 
+    /// Packets passed over because the writer was faster, whoever wanted them: what this reader lost is among them.
+    #[inline]
+    pub fn overtaken(&self) -> u64 {
+        self.reader.overtaken()
+    }
+
     /// Packets this reader has come to.
     #[inline]
     pub fn settled(&self) -> Settled {
@@ -435,7 +441,8 @@ impl Tap {
                 filtered: seen.saturating_sub(matched),
                 delivered,
                 others: others + books.refiltered,
-                lost: matched.saturating_sub(accounted),
+                // A packet is counted a moment before it can be read: what is under way is missing, and was not lost.
+                lost: matched.saturating_sub(accounted).min(ahead.overtaken()),
                 waiting,
                 elsewhere,
                 past: books.past,

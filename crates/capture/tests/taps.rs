@@ -643,3 +643,25 @@ fn what_a_reader_that_looks_no_more_has_lost_is_known_to_others() {
     assert_eq!((told()[0], slow.ledger().lost), ((100, ledger.lost.min(100)), ledger.lost));
     drop(counting);
 }
+
+#[test]
+fn what_is_under_way_is_not_lost() {
+    let (player, taps) = player();
+    let roomy = Wish { ring_bytes: 64 << 20, ..wish() };
+    let mut tap = Tap::new(taps.open(&roomy, 0).unwrap(), None, None).unwrap();
+    let mut half = player.halves.lock().unwrap().pop_front().unwrap();
+    const PACKETS: u64 = 200_000;
+    let (mut got, mut looks) = (0, 0);
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| publish(&mut half, 0..PACKETS));
+        while !writing.is_finished() {
+            got += take(&mut tap).len() as u64;
+            // Some packet is counted and cannot be read yet in many of these moments.
+            assert_eq!((tap.ledger().lost, taps.states()[0].readers[0].lost), (0, 0), "after {looks} looks");
+            looks += 1;
+        }
+    });
+    got += take(&mut tap).len() as u64;
+    let ledger = tap.ledger();
+    assert_eq!((got, ledger.matched, ledger.delivered, ledger.lost), (PACKETS, PACKETS, PACKETS, 0));
+}

@@ -217,7 +217,7 @@ impl Live {
                 self.tap.prefetch(&next);
                 self.ahead = Some(next);
             }
-            meter.advance(self.tap.position(), self.tap.settled());
+            meter.advance(&self.tap);
             if copied.is_some_and(|copied| self.describe(&packet, copied, header)) {
                 return Some(self.buffer.as_ptr());
             }

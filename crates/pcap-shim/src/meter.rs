@@ -6,7 +6,6 @@
 
 use crate::request::Shared;
 use buffer::live::{LiveMemory, LiveReader, Look};
-use capture::tap::Settled;
 use capture::{Share, Tap};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::{CStr, CString};
@@ -22,6 +21,8 @@ pub struct Meter {
     source: OnceLock<Arc<Shared>>,
     /// Number of the packet that is looked at next.
     position: AtomicU64,
+    /// Packets passed over because the writer was faster, whoever wanted them.
+    overtaken: AtomicU64,
     delivered: AtomicU64,
     others: AtomicU64,
     refused: AtomicU64,
@@ -58,17 +59,19 @@ impl Meter {
         if let Some(source) = source {
             let _ = self.source.set(source);
         }
-        self.advance(tap.position(), tap.settled());
+        self.advance(tap);
     }
 
     /// How far the reader is.
     #[inline]
-    pub fn advance(&self, position: u64, settled: Settled) {
+    pub fn advance(&self, tap: &Tap) {
+        let settled = tap.settled();
         // In this order a handler that comes between sees a packet twice rather than lost.
         self.delivered.store(settled.delivered, Relaxed);
         self.refused.store(settled.refused, Relaxed);
         self.others.store(settled.others, Relaxed);
-        self.position.store(position, Relaxed);
+        self.position.store(tap.position(), Relaxed);
+        self.overtaken.store(tap.overtaken(), Relaxed);
     }
 
     /// The reader has another bit, from packet `first` on; it had been set `matched_before` times.
@@ -105,7 +108,7 @@ impl Meter {
         let mut waiting = 0;
         // Clones share their maps: nothing is allocated.
         let mut ahead = LiveReader::new(memory.clone(), bit | before);
-        ahead.seek(self.position.load(Relaxed), 0);
+        ahead.begin_at(self.position.load(Relaxed));
         // No further, however fast packets come.
         while ahead.position() < head {
             match ahead.look() {
@@ -120,7 +123,9 @@ impl Meter {
             }
         }
         let before = self.source.get().map_or(0, |source| source.lost());
-        let lost = matched.saturating_sub(settled + waiting) + before;
+        // A packet is counted a moment before it can be read: no more was lost than it was overtaken by.
+        let passed_over = self.overtaken.load(Relaxed).saturating_add(ahead.overtaken());
+        let lost = matched.saturating_sub(settled + waiting).min(passed_over) + before;
         let lost_by_interface = self.interface.get().map_or(0, InterfaceDrops::until_now);
         Some(Totals { matched: matched.saturating_sub(others), lost, lost_by_interface })
     }

@@ -199,20 +199,21 @@ impl Field {
     /// The highest rate, in packets a second, at which these taps lose nothing for a second: what the sender came to, for
     /// taps that slow it down lose nothing by that.
     pub fn highest_rate(&self, taps: &[Tap], frame_bytes: usize) -> Result<f64, Trouble> {
-        let lossless = |wanted: f64| -> Result<Option<f64>, Trouble> {
+        let rate_or_lost = |wanted: f64| -> Result<Result<f64, u64>, Trouble> {
             let count = (wanted * TRIAL.as_secs_f64()) as u64;
             let run = self.run(taps, frame_bytes, wanted as u64, count)?;
-            Ok((run.lost == 0).then_some(count as f64 / run.wall_s))
+            Ok(if run.lost == 0 { Ok(count as f64 / run.wall_s) } else { Err(run.lost) })
         };
         let (mut low, mut high) = SEARCHED;
-        let Some(mut best) = lossless(low)? else {
-            return Err(Trouble::Failed(format!("packets are lost at {low} a second")));
-        };
+        let mut best = rate_or_lost(low)?.map_err(|lost| {
+            let who = taps.first().map(|tap| (tap.who, tap.program));
+            Trouble::Failed(format!("at {low} packets a second, {} x {who:?} lost {lost}", taps.len()))
+        })?;
         while high / low > CLOSE_ENOUGH {
             let middle = (low * high).sqrt();
-            match lossless(middle)? {
-                Some(rate) => (low, best) = (middle, best.max(rate)),
-                None => high = middle,
+            match rate_or_lost(middle)? {
+                Ok(rate) => (low, best) = (middle, best.max(rate)),
+                Err(_) => high = middle,
             }
         }
         Ok(best)

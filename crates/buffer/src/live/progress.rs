@@ -59,15 +59,16 @@ impl Progress {
     }
 
     /// Of `matched` packets that expression `bit` of this ring wanted since its reader came, at packet `first`: those that
-    /// it has lost, or has not come to and cannot read any more. While packets come, those under way may be among them; but
-    /// none where nothing was overwritten. Takes time for each packet in the ring.
+    /// it has lost, or has not come to and cannot read any more. No more than it was overtaken by, whoever wanted those: a
+    /// packet is counted a moment before it can be read. Takes time for each packet in the ring.
     pub fn lost(&self, memory: &LiveMemory, bit: u8, matched: u64, first: u64) -> u64 {
         let (next, settled) = (self.0.next.load(Ordering::Relaxed), self.0.settled.load(Ordering::Relaxed));
         let next = next.max(first);
         let head = memory.next();
         let mut ahead = LiveReader::new(memory.clone(), 1 << (bit & 63));
-        ahead.seek(next, 0);
-        if ahead.position() <= next && self.0.overtaken.load(Ordering::Relaxed) == 0 {
+        ahead.begin_at(next);
+        let overtaken = self.0.overtaken.load(Ordering::Relaxed);
+        if ahead.overtaken() == 0 && overtaken == 0 {
             return 0;
         }
         let mut waiting = 0u64;
@@ -84,6 +85,6 @@ impl Progress {
         }
         // Any word may stand there, and a count be a little older than another.
         let lost = matched.wrapping_sub(settled).wrapping_sub(waiting) as i64;
-        u64::try_from(lost).unwrap_or(0).min(matched)
+        u64::try_from(lost).unwrap_or(0).min(matched).min(overtaken.saturating_add(ahead.overtaken()))
     }
 }

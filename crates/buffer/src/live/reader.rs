@@ -84,6 +84,12 @@ impl LiveReader {
         self.next = number.max(oldest).max(not_before).min(head);
     }
 
+    /// The same for a reader that owns all from packet `number` on: what is gone of that counts as overtaken.
+    pub fn begin_at(&mut self, number: u64) {
+        self.seek(number, 0);
+        self.overtaken = self.overtaken.saturating_add(self.next.saturating_sub(number));
+    }
+
     /// Begins at the first packet that was seen at `time` (by the clock the writer uses) or later. As [`seek`](Self::seek).
     pub fn seek_time(&mut self, time: u64, not_before: u64) {
         let (oldest, head) = self.bounds();
@@ -106,14 +112,16 @@ impl LiveReader {
         (oldest, head)
     }
 
-    /// The first packet from `low` on whose bytes are at most `bytes` behind what is reserved.
+    /// The first packet from `low` on whose bytes are at most `bytes` behind what is reserved. One that is still being
+    /// written is not gone.
     fn first_within(&self, low: u64, head: u64, bytes: u64) -> u64 {
         let reserved = self.memory.head.reserved.load(Ordering::Acquire);
         partition(low, head, |number| {
             let slot = self.slot(number);
             let stamp = slot.stamp.load(Ordering::Acquire);
             let pos = slot.pos.load(Ordering::Relaxed);
-            stamp != number.wrapping_add(1) || reserved.wrapping_sub(pos) > bytes
+            let whole = number.wrapping_add(1);
+            stamp > whole || stamp == whole && reserved.wrapping_sub(pos) > bytes
         })
     }
 
