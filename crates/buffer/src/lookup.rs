@@ -9,6 +9,7 @@
 
 use crate::descriptor::Descriptor;
 use crate::rings::Rings;
+use crate::shared::hints;
 
 /// Looks at one block after the other. Made by [`Rings::lookup`], cheap to make: once for each batch.
 #[derive(Clone, Debug)]
@@ -54,22 +55,8 @@ impl<'a> Lookup<'a> {
     /// but time: the block is taken to lie in the view that is remembered, and nothing of it is checked.
     #[inline]
     pub fn prefetch(&self, block: &Descriptor) {
-        fetch(self.known.base.wrapping_add(block.pos as usize));
+        hints::will_read(self.known.base.wrapping_add(block.pos as usize));
     }
-}
-
-/// Asks the processor to fetch the line at an address, whatever it is.
-#[inline]
-pub(crate) fn fetch(address: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: the instruction never faults and gives nothing back, also where nothing is mapped; it is part of SSE, which
-    // every processor of this architecture has.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
 }
 
 /// The map of the view a block is of, where it is live and of a mapped file that is not empty.

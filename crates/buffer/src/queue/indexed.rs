@@ -8,10 +8,11 @@
 //! read once and one that cannot be counts as "no": a peer that lies hurts itself.
 
 use super::entry::{Entry, Words};
-use super::memory::{Heap, LINE_WORDS, Memory, Misfit, Region, check_capacity, expect_write};
+use super::memory::{Heap, LINE_WORDS, Memory, Misfit, Region, check_capacity};
 use super::slip::Slip;
 use super::vacancy::{self, Progress, Vacancy};
 use super::{Closed, Pop, PopError, Push, PushError};
+use crate::shared::hints;
 use base::atomic::{AtomicU64, Ordering};
 use std::marker::PhantomData;
 
@@ -76,7 +77,8 @@ impl<T: Entry, M: Memory> Sender<T, M> {
         let begins_line = position as usize * T::Words::COUNT % CACHE_LINE_WORDS < T::Words::COUNT;
         let ahead = position + (AHEAD_WORDS / T::Words::COUNT) as u64;
         if begins_line && self.vacancy.is_free(ahead) {
-            expect_write(&self.own.words()[slot::<T>(ahead, self.vacancy.capacity())]);
+            let word = &self.own.words()[slot::<T>(ahead, self.vacancy.capacity())];
+            hints::will_write(std::ptr::from_ref(word).cast());
         }
     }
 

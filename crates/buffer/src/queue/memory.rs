@@ -111,16 +111,6 @@ impl<M> Region<M> {
     }
 }
 
-/// Asks for the line of a word that will be written, so that it is there when its turn comes.
-#[inline]
-pub(super) fn expect_write(_word: &AtomicU64) {
-    #[cfg(all(target_arch = "x86_64", not(loom), not(miri)))]
-    // SAFETY: a hint, which changes nothing and cannot fault; processors without it do nothing.
-    unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) _word, options(nostack, preserves_flags));
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;

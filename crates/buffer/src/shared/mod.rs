@@ -3,6 +3,7 @@
 //! - [`segment`] — a sealed memfd: made, sealed, checked when received, mapped.
 //! - [`words`] — pages of atomics shared with others: the only form in which control words are touched.
 //! - [`payload`] — bytes by absolute position; copied in and out, never lent as `&[u8]` in safe code.
+//! - [`hints`] — lines asked for before they are needed.
 //! - [`futex`] — sleeping on a word and waking who sleeps.
 //! - [`lifeline`] — learning that a process died, from the kernel.
 //! - [`packets`] — messages with file descriptors beside them; [`peer`] — who is at the other end.
@@ -10,6 +11,7 @@
 //! Nothing here knows what the words and bytes mean: that is [`ring`](crate::ring).
 
 pub mod futex;
+pub mod hints;
 pub mod lifeline;
 #[cfg(not(loom))]
 pub mod packets;

@@ -124,12 +124,9 @@ impl Span {
     /// Asks the processor to fetch the line at `offset`, which changes nothing but time.
     #[inline]
     pub fn prefetch(&self, offset: usize) {
-        #[cfg(all(target_arch = "x86_64", not(loom)))]
-        // SAFETY: a hint; any address may be given.
-        unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(self.memory.address(offset).cast());
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+        #[cfg(not(loom))]
+        super::hints::will_read(self.memory.address(offset));
+        #[cfg(loom)]
         let _ = offset;
     }
 }
