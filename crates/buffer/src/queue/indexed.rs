@@ -23,10 +23,12 @@ const GONE: usize = LINE_WORDS;
 /// The first slot.
 const SLOTS: usize = GONE + LINE_WORDS;
 
-/// A sender asks for slots so many words before it needs them: four cache lines.
+/// Both sides ask for slots so many words before they need them: four cache lines.
 const AHEAD_WORDS: usize = 32;
 /// Words of a cache line.
 const CACHE_LINE_WORDS: usize = 8;
+/// Words of an entry of which a cache line has one or two.
+const FEW_A_LINE: usize = CACHE_LINE_WORDS / 2;
 
 /// Words of the sender's memory for a capacity.
 pub fn sender_words<T: Entry>(capacity: usize) -> Result<usize, Misfit> {
@@ -173,8 +175,25 @@ impl<T: Entry, M: Memory> Receiver<T, M> {
 
     #[inline]
     fn read(&self, position: u64) -> T {
+        self.expect_slots(position);
         let slot = slot::<T>(position, self.capacity);
         T::from_words(T::Words::load(&self.sender.words()[slot..slot + T::Words::COUNT]))
+    }
+
+    /// Brings a slot ahead of a position here, once a cache line, so that the line comes from the sender's processor while
+    /// the ones before it are read. Only if it is known to be published: a line that is still written would be taken from the
+    /// sender. Of numbers a line has so many that asking costs more than it saves.
+    #[inline]
+    fn expect_slots(&self, position: u64) {
+        if T::Words::COUNT < FEW_A_LINE {
+            return;
+        }
+        let begins_line = position as usize * T::Words::COUNT % CACHE_LINE_WORDS < T::Words::COUNT;
+        let ahead = position + (AHEAD_WORDS / T::Words::COUNT) as u64;
+        if begins_line && ahead < self.limit {
+            let word = &self.sender.words()[slot::<T>(ahead, self.capacity)];
+            hints::will_read(std::ptr::from_ref(word).cast());
+        }
     }
 
     #[inline]
@@ -244,6 +263,12 @@ impl<T: Entry, M: Memory> Pop<T> for Receiver<T, M> {
         }
         let count = self.ready(limit)?.min(limit);
         for run in runs::<T>(self.sender.words(), self.head, count, self.capacity) {
+            if T::Words::COUNT >= FEW_A_LINE {
+                // All that are about to be read, at once: as `expect_slots`.
+                for line in run.iter().step_by(CACHE_LINE_WORDS) {
+                    hints::will_read(std::ptr::from_ref(line).cast());
+                }
+            }
             for cells in run.chunks_exact(T::Words::COUNT) {
                 each(T::from_words(T::Words::load(cells)));
             }
