@@ -27,7 +27,7 @@ const SLOTS: usize = GONE + LINE_WORDS;
 const AHEAD_WORDS: usize = 32;
 /// Words of a cache line.
 const CACHE_LINE_WORDS: usize = 8;
-/// Words of an entry of which a cache line has one or two.
+/// Of entries with so many words or more, a cache line has one or two.
 const FEW_A_LINE: usize = CACHE_LINE_WORDS / 2;
 
 /// Words of the sender's memory for a capacity.
@@ -76,9 +76,9 @@ impl<T: Entry, M: Memory> Sender<T, M> {
     /// batches it costs 5 % there and saves 7 % where they are far apart.
     #[inline]
     fn expect_slots(&self, position: u64) {
-        let begins_line = position as usize * T::Words::COUNT % CACHE_LINE_WORDS < T::Words::COUNT;
-        let ahead = position + (AHEAD_WORDS / T::Words::COUNT) as u64;
-        if begins_line && self.vacancy.is_free(ahead) {
+        if let Some(ahead) = to_ask_for::<T>(position)
+            && self.vacancy.is_free(ahead)
+        {
             let word = &self.own.words()[slot::<T>(ahead, self.vacancy.capacity())];
             hints::will_write(std::ptr::from_ref(word).cast());
         }
@@ -188,9 +188,9 @@ impl<T: Entry, M: Memory> Receiver<T, M> {
         if T::Words::COUNT < FEW_A_LINE {
             return;
         }
-        let begins_line = position as usize * T::Words::COUNT % CACHE_LINE_WORDS < T::Words::COUNT;
-        let ahead = position + (AHEAD_WORDS / T::Words::COUNT) as u64;
-        if begins_line && ahead < self.limit {
+        if let Some(ahead) = to_ask_for::<T>(position)
+            && ahead < self.limit
+        {
             let word = &self.sender.words()[slot::<T>(ahead, self.capacity)];
             hints::will_read(std::ptr::from_ref(word).cast());
         }
@@ -290,6 +290,13 @@ fn runs<T: Entry>(words: &[AtomicU64], position: u64, count: u64, capacity: u64)
         &words[from..from + slots as usize * T::Words::COUNT]
     };
     [run(start, first), run(0, count - first)]
+}
+
+/// The position whose slot is to be asked for when one is at `position`: one for each cache line.
+#[inline]
+fn to_ask_for<T: Entry>(position: u64) -> Option<u64> {
+    let begins_line = position as usize * T::Words::COUNT % CACHE_LINE_WORDS < T::Words::COUNT;
+    begins_line.then_some(position + (AHEAD_WORDS / T::Words::COUNT) as u64)
 }
 
 /// The first word of the slot for a position.
