@@ -143,8 +143,8 @@ impl Field {
             let shown = if rate == 0 { "full speed".into() } else { format!("{rate} packets a second") };
             for taps in std::iter::repeat_n(sets, SURE).flatten() {
                 let lost = self.run(taps, frame_bytes, rate, self.packets)?.lost;
-                if let Some(tap) = taps.first().filter(|_| lost > 0) {
-                    eprintln!("  at {shown}, {} x {:?} {:?} lost {lost}", taps.len(), tap.who, tap.program);
+                if lost > 0 {
+                    eprintln!("  at {shown}, {} lost {lost}", shown_of(taps));
                     continue 'rates;
                 }
             }
@@ -205,10 +205,8 @@ impl Field {
             Ok(if run.lost == 0 { Ok(count as f64 / run.wall_s) } else { Err(run.lost) })
         };
         let (mut low, mut high) = SEARCHED;
-        let mut best = rate_or_lost(low)?.map_err(|lost| {
-            let who = taps.first().map(|tap| (tap.who, tap.program));
-            Trouble::Failed(format!("at {low} packets a second, {} x {who:?} lost {lost}", taps.len()))
-        })?;
+        let mut best = rate_or_lost(low)?
+            .map_err(|lost| Trouble::Failed(format!("at {low} packets a second, {} lost {lost}", shown_of(taps))))?;
         while high / low > CLOSE_ENOUGH {
             let middle = (low * high).sqrt();
             match rate_or_lost(middle)? {
@@ -339,6 +337,11 @@ impl Drop for Sending {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// How many taps these are, and which, for messages: they are all of one kind.
+fn shown_of(taps: &[Tap]) -> String {
+    taps.first().map_or("no taps".to_owned(), |tap| format!("{} x {:?} {:?}", taps.len(), tap.who, tap.program))
 }
 
 /// What one run took.
