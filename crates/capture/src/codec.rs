@@ -143,7 +143,12 @@ impl Out {
 
     /// A device.
     pub fn device(&mut self, device: &Device) -> &mut Out {
-        self.text(&device.name).u32(device.index).u16(device.link_type).u32(device.mtu).text(&device.how)
+        self.text(&device.name)
+            .u32(device.index)
+            .u16(device.link_type)
+            .u32(device.mtu)
+            .text(&device.how)
+            .u8(device.copied.into())
     }
 
     /// Size of a ring.
@@ -239,7 +244,7 @@ impl In<'_> {
     /// A device.
     pub fn device(&mut self) -> Option<Device> {
         let (name, index, link_type, mtu) = (self.text()?, self.u32()?, self.u16()?, self.u32()?);
-        Some(Device { name, index, link_type, mtu, how: self.text()? })
+        Some(Device { name, index, link_type, mtu, how: self.text()?, copied: self.bool()? })
     }
 
     /// Size of a ring, if a ring can have it.
@@ -279,7 +284,8 @@ mod tests {
             last_ns: 5,
             keep: true,
         };
-        let device = Device { name: "a".into(), index: 3, link_type: 1, mtu: 1500, how: "by the kernel".into() };
+        let device =
+            Device { name: "a".into(), index: 3, link_type: 1, mtu: 1500, how: "by the kernel".into(), copied: true };
         let geometry = Geometry::new(1 << 20, 2);
         let exchange = Exchange { bit: 63, matched_before: (1, 2), first: 3 };
         let mut out = Out::default();

@@ -304,7 +304,7 @@ mod tests {
 
     impl Copier for Played {
         fn device(&self) -> Device {
-            Device { name: "played0".into(), index: 1, link_type: 1, mtu: 1500, how: "by a test".into() }
+            Device { name: "played0".into(), index: 1, link_type: 1, mtu: 1500, how: "by a test".into(), copied: true }
         }
 
         fn promiscuous(&mut self, _wanted: bool) -> Result<(), Trouble> {

@@ -21,6 +21,9 @@ pub struct Device {
     pub mtu: u32,
     /// How packets get into the ring, for people.
     pub how: String,
+    /// A thread copies its packets into the ring. Of a device that is not open: for sure; else the kernel's program may turn out
+    /// not to do.
+    pub copied: bool,
 }
 
 /// How far back a ring reaches.

@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// Where a daemon listens if nothing else is said.
 pub const SOCKET: &str = "/run/streamline/control";
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn everything_said_is_heard_and_what_is_cut_is_not() {
-        let device = Device { name: "eth0".into(), index: 2, link_type: 1, mtu: 1500, how: "x".into() };
+        let device = Device { name: "eth0".into(), index: 2, link_type: 1, mtu: 1500, how: "x".into(), copied: false };
         let granted = Granted {
             id: 7,
             device: device.clone(),
@@ -431,7 +431,7 @@ mod tests {
             readers: vec![(7, "eth0".into())],
         };
         let ring = RingState {
-            device: Device { name: "eth0".into(), index: 2, link_type: 1, mtu: 1500, how: "x".into() },
+            device: Device { name: "eth0".into(), index: 2, link_type: 1, mtu: 1500, how: "x".into(), copied: false },
             group: 1,
             ring_bytes: 1 << 20,
             seen: (10, 11),

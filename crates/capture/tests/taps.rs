@@ -85,7 +85,7 @@ impl Opened for Player {
 
 impl Writer for Played {
     fn device(&self) -> Device {
-        Device { name: self.name.clone(), index: 1, link_type: 1, mtu: 1500, how: "by a test".into() }
+        Device { name: self.name.clone(), index: 1, link_type: 1, mtu: 1500, how: "by a test".into(), copied: true }
     }
     fn geometry(&self) -> Geometry {
         self.ring.geometry()

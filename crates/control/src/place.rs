@@ -170,15 +170,16 @@ fn choose<'a, 'b>(
         }
         if let Some(why) = refused.0.get(&(id, space.name().to_string())) {
             objections.push(objection(why));
-            surprises.push(objection(why));
+            surprises.push((level(space.sort()), objection(why)));
             continue;
         }
         let before = before(space.name());
         let offers = calls.iter().map(|(kind, params)| space.offer(kind, params, &before).map(|offer| offer.cost));
         match offers.sum::<Result<u32, String>>() {
+            Err(why) if why.is_empty() => {}
             Err(why) => {
                 objections.push(objection(&why));
-                surprises.push(objection(&why));
+                surprises.push((level(space.sort()), objection(&why)));
             }
             Ok(cost) => {
                 let rank = (level(space.sort()), cost);
@@ -188,11 +189,14 @@ fn choose<'a, 'b>(
             }
         }
     }
-    let Some((_, _, space)) = best else { return Err(objections.join("; ")) };
+    let Some((at, _, space)) = best else { return Err(objections.join("; ")) };
     let app_only = calls.iter().any(|(kind, _)| kind.spaces == Spaces::APP);
     let mut why =
         if app_only { "touches files or the terminal".to_string() } else { "lowest space that may run it".to_string() };
+    // Nobody wonders about what lies higher.
+    surprises.retain(|(level, _)| *level < at);
     if !surprises.is_empty() {
+        let surprises: Vec<String> = surprises.into_iter().map(|(_, why)| why).collect();
         why = format!("{why} ({})", surprises.join("; "));
     }
     Ok((space, why))

@@ -34,14 +34,14 @@ pub struct Verdict {
 /// A place filters run. Steps come in this order for every node: prepare, connect, activate; their undoing in the opposite
 /// order. Undoing cannot fail.
 pub trait Space {
-    /// Its name in plans: `app`, `kernel`, `shared`.
+    /// Its name in plans: `app`, `kernel`, `daemon`, `shared`.
     fn name(&self) -> &str;
 
     /// Which sort of space it is.
     fn sort(&self) -> Spaces;
 
-    /// Can it run this kind with these parameters, where these filters before it run here as well? Else says why not. Changes
-    /// nothing.
+    /// Can it run this kind with these parameters, where these filters before it run here as well? Else says why not; nothing,
+    /// where nobody would look for it here. Changes nothing.
     fn offer(&self, kind: &Kind, params: &Params, before: &[Before<'_>]) -> Result<Offer, String>;
 
     /// What it says of a plan in which these nodes of it were placed here one by one: some can be judged only when it is

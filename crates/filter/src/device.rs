@@ -14,6 +14,11 @@ pub trait Devices: Send + Sync {
     /// nothing that it wants passes it by.
     fn open_sure(&self, wish: &Wish, share: Option<Share>) -> Result<(Tap, u64), Trouble>;
 
+    /// Does another process, a daemon, open them?
+    fn is_elsewhere(&self) -> bool {
+        false
+    }
+
     /// What the capture is used for, in words for people.
     fn set_purpose(&self, _purpose: &str) {}
 }

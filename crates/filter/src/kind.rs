@@ -153,7 +153,7 @@ pub struct Spaces(u8);
 impl Spaces {
     /// The application's process.
     pub const APP: Spaces = Spaces(1);
-    /// The privileged daemon: only drivers, programs and copying. There is no such space as yet.
+    /// The privileged daemon: drivers, programs and copying.
     pub const DAEMON: Spaces = Spaces(2);
     /// The kernel.
     pub const KERNEL: Spaces = Spaces(4);
@@ -161,9 +161,7 @@ impl Spaces {
     pub const PARSER: Spaces = Spaces(8);
     /// Another host. There is no such space as yet.
     pub const REMOTE: Spaces = Spaces(16);
-    /// Wherever bytes are only looked at and counted.
-    pub const ANYWHERE: Spaces = Spaces(1 | 2 | 8 | 16);
-    /// Wherever payload may be parsed: never in one that holds capabilities or a policy for others.
+    /// Every process that holds no capabilities and no policy for others: there payload may be parsed.
     pub const UNPRIVILEGED: Spaces = Spaces(1 | 8 | 16);
 
     /// These and those.
@@ -181,7 +179,8 @@ impl Spaces {
 impl std::fmt::Display for Spaces {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // As people see them in plans.
-        let names = [(Spaces::KERNEL, "kernel"), (Spaces::PARSER, "shared"), (Spaces::APP, "app")];
+        let names =
+            [(Spaces::KERNEL, "kernel"), (Spaces::DAEMON, "daemon"), (Spaces::PARSER, "shared"), (Spaces::APP, "app")];
         let names: Vec<_> = names.iter().filter(|(space, _)| self.has(*space)).map(|(_, name)| *name).collect();
         f.write_str(&names.join(", "))
     }
@@ -245,12 +244,14 @@ pub struct Kind {
     /// The parameter that holds a boolean expression with `and`, `or`, `not` and parentheses of its own: selections over
     /// such filters become one filter.
     pub expression: Option<&'static str>,
-    /// It may run where there are only programs: in the kernel.
+    /// It may run where there are only programs: in the kernel, or in the daemon where that copies.
     pub lower: Option<Lower>,
     /// What it cannot want may be left out before it; see [`program::narrow`].
     pub narrow: Option<Narrows>,
     /// Where it may run.
     pub spaces: Spaces,
+    /// It looks into payload.
+    pub parses: bool,
     /// Two requests that begin alike may use one instance. Not for what touches the world.
     pub shared: bool,
     /// Examples.
@@ -260,7 +261,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// A stateless filter that takes anything and gives it on, may run anywhere and can be shared: the methods below
+    /// A stateless filter that takes anything and gives it on, may run in any process without rights and can be shared: the methods below
     /// say what is different. Const, so that a kind is a `static`.
     pub const fn new(name: &'static str, summary: &'static str, make: Make) -> Kind {
         Kind {
@@ -278,7 +279,8 @@ impl Kind {
             expression: None,
             lower: None,
             narrow: None,
-            spaces: Spaces::ANYWHERE,
+            spaces: Spaces::UNPRIVILEGED,
+            parses: false,
             shared: true,
             examples: &[],
             make,
@@ -352,10 +354,10 @@ impl Kind {
         self
     }
 
-    /// It may run in the kernel, too; see [`Kind::lower`].
+    /// It may run where there are only programs, too; see [`Kind::lower`].
     pub const fn lowers(mut self, lower: Lower) -> Kind {
         self.lower = Some(lower);
-        self.spaces = self.spaces.with(Spaces::KERNEL);
+        self.spaces = self.spaces.with(Spaces::KERNEL).with(Spaces::DAEMON);
         self
     }
 
@@ -383,9 +385,9 @@ impl Kind {
         self
     }
 
-    /// It looks into payload: never where capabilities or a policy are held for others.
+    /// It looks into payload.
     pub const fn parses_payload(mut self) -> Kind {
-        self.spaces = Spaces::UNPRIVILEGED;
+        self.parses = true;
         self
     }
 

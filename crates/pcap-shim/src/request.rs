@@ -322,7 +322,7 @@ impl Opened for Opener {
             made.ok_or_else(|| Trouble::new(TroubleKind::Cannot, "a request is read by one reader"))?;
         let link_type = shared.lock().link_type.unwrap_or(ETHERNET);
         let how = "a request, run by this process".into();
-        let device = Device { name: self.name.clone(), index: 0, link_type, mtu: 0, how };
+        let device = Device { name: self.name.clone(), index: 0, link_type, mtu: 0, how, copied: false };
         Ok(Box::new(Copied::new(Owner { shared, device }, ring)))
     }
 }

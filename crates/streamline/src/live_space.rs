@@ -1,4 +1,9 @@
-//! The space `kernel`: devices, and selectors on what they give, run where the packets are.
+//! The spaces `kernel` and `daemon`: devices, and selectors on what they give, run where the packets are.
+//!
+//! Which of the two a device is in, and all that follows it there, is who writes its packets: the kernel's program, or a
+//! thread of the daemon's that copies them from a packet socket, because that was asked for or because the program would see
+//! them otherwise. (Without a daemon this process's own thread copies, and the kernel decides in front of it as far as it can:
+//! that stands as `kernel`.)
 //!
 //! In: steps of a transaction. Out: a [`Tap`] for every place where packets leave this space, and the part of the plan
 //! that is left for a worker ([`rest`]): all that runs further down becomes a source there.
@@ -16,10 +21,10 @@
 //!
 //! What can be done here is decided in [`lowering`](crate::lowering), before anything is opened; here it is opened.
 
-use crate::lowering::{self, Behind, Judge, Lowered, counts, is_own};
+use crate::lowering::{self, Behind, DAEMON, Judge, KERNEL, Lowered, counts, is_own};
 use crate::session::{Left, Opened, Rest};
 use crate::shared::space::NAME as SHARED;
-use capture::{Mode, Share, Tap, Trouble, Wish, writer::TroubleKind};
+use capture::{By, Mode, Share, Tap, Trouble, Wish, writer::TroubleKind};
 use control::{Before, Offer, Space, StepError, Verdict};
 use engine::{Edge, Node, NodeId, Plan, Task};
 use filter::run::Instance;
@@ -31,10 +36,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use crate::lowering::NAME;
-
-/// The space `kernel`.
+/// The space `kernel`, or the space `daemon`.
 pub(crate) struct LiveSpace {
+    name: &'static str,
     devices: Arc<dyn Devices>,
     compiler: Arc<dyn Compile>,
     /// May anything but devices run here?
@@ -126,22 +130,23 @@ enum What {
 }
 
 impl LiveSpace {
-    pub(crate) fn new(devices: Arc<dyn Devices>, compiler: Arc<dyn Compile>, push_down: bool) -> LiveSpace {
+    fn new(name: &'static str, devices: Arc<dyn Devices>, compiler: Arc<dyn Compile>, push_down: bool) -> LiveSpace {
         let (nodes, edges, opened) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
-        LiveSpace { devices, compiler, push_down, nodes, edges, opened, running: Vec::new(), latency: None }
+        LiveSpace { name, devices, compiler, push_down, nodes, edges, opened, running: Vec::new(), latency: None }
     }
 
-    /// The same for a request whose packets may be found so much later than they came (`set latency=`).
-    pub(crate) fn latency(mut self, latency: Option<Duration>) -> LiveSpace {
-        self.latency = latency;
-        self
-    }
-
-    /// The same beside sources that run, and whose places are to be taken: who wants what one of them reads gets that one,
-    /// and who reads the same device otherwise takes over at one packet.
-    pub(crate) fn beside(mut self, running: Vec<RunningSource>) -> LiveSpace {
-        self.running = running;
-        self
+    /// Why the packets that are wished for are copied by a thread of the daemon's; none where they are not, as far as that
+    /// is known before the device is open.
+    fn copied_in_daemon(&self, wish: &Wish) -> Option<String> {
+        // What is taken away from the host the kernel's program chooses, whoever copies it then.
+        if wish.mode == Mode::Consume || wish.by == By::Kernel || !self.devices.is_elsewhere() {
+            return None;
+        }
+        if wish.by == By::PacketSocket {
+            return Some("its packets are copied from a packet socket, as was asked for".into());
+        }
+        // A device that is not there is not there: who opens it says so.
+        self.devices.device(&wish.device).ok().filter(|device| device.copied).map(|device| device.how)
     }
 
     /// The ways from a device to this node, all inside this space; each begins with the device.
@@ -308,14 +313,47 @@ impl LiveSpace {
     }
 }
 
-/// The part of a plan that is left for a worker: what runs in the kernel, and what others run for this request (by node of
-/// the plan: its name and its source), have become sources.
-pub(crate) fn rest(mut live: LiveSpace, mut inlets: BTreeMap<NodeId, (String, Opened)>, plan: &Plan) -> Rest {
+/// Both of them.
+pub(crate) struct LiveSpaces([LiveSpace; 2]);
+
+impl LiveSpaces {
+    pub(crate) fn new(devices: &Arc<dyn Devices>, compiler: &Arc<dyn Compile>, push_down: bool) -> LiveSpaces {
+        LiveSpaces(
+            [KERNEL, DAEMON].map(|name| LiveSpace::new(name, Arc::clone(devices), Arc::clone(compiler), push_down)),
+        )
+    }
+
+    /// The same for a request whose packets may be found so much later than they came (`set latency=`).
+    pub(crate) fn latency(mut self, latency: Option<Duration>) -> LiveSpaces {
+        self.0.iter_mut().for_each(|space| space.latency = latency);
+        self
+    }
+
+    /// The same beside sources that run, and whose places are to be taken: who wants what one of them reads gets that one,
+    /// and who reads the same device otherwise takes over at one packet.
+    pub(crate) fn beside(mut self, running: &[RunningSource]) -> LiveSpaces {
+        self.0.iter_mut().for_each(|space| space.running = running.to_vec());
+        self
+    }
+
+    /// For a design that is not carried out.
+    pub(crate) fn into_boxes(self) -> impl Iterator<Item = Box<dyn Space>> {
+        self.0.into_iter().map(|space| Box::new(space) as Box<dyn Space>)
+    }
+
+    pub(crate) fn each(&mut self) -> impl Iterator<Item = &mut LiveSpace> {
+        self.0.iter_mut()
+    }
+}
+
+/// The part of a plan that is left for a worker: what runs in the kernel or the daemon, and what others run for this request
+/// (by node of the plan: its name and its source), have become sources.
+pub(crate) fn rest(mut live: LiveSpaces, mut inlets: BTreeMap<NodeId, (String, Opened)>, plan: &Plan) -> Rest {
     let mut rest = Plan::default();
     let mut left = Vec::new();
     // By node of the whole plan; only those that stay have one.
     let mut places: Vec<Option<NodeId>> = vec![None; plan.nodes.len()];
-    let is_below = |id: NodeId| [NAME, SHARED].contains(&plan.nodes[id.index()].space.as_str());
+    let is_below = |id: NodeId| [KERNEL, DAEMON, SHARED].contains(&plan.nodes[id.index()].space.as_str());
     let ids = || (0..plan.nodes.len()).map(|index| NodeId(index as u32));
     let mut pushed = Vec::new();
     for id in ids() {
@@ -339,6 +377,7 @@ pub(crate) fn rest(mut live: LiveSpace, mut inlets: BTreeMap<NodeId, (String, Op
             push(label, Task::Filter { kind: &filters::ethernet::KIND, params: Params::new() }, Left::Given(id, inlet));
         }
         let is_count = matches!(&node.task, Task::Filter { kind, .. } if counts(kind));
+        let Some(live) = live.each().find(|space| space.name == node.space) else { continue };
         for Reading { paths, reads, how } in live.opened.remove(&id).unwrap_or_default() {
             let first = paths.first().and_then(|path| path.first());
             let Some((kind, params)) = first.and_then(|first| live.device(plan, *first)) else { continue };
@@ -430,14 +469,18 @@ fn refused(text: impl Into<String>) -> StepError {
 
 impl Space for LiveSpace {
     fn name(&self) -> &str {
-        NAME
+        self.name
     }
 
     fn sort(&self) -> Spaces {
-        Spaces::KERNEL
+        if self.name == DAEMON { Spaces::DAEMON } else { Spaces::KERNEL }
     }
 
     fn offer(&self, kind: &Kind, params: &Params, before: &[Before<'_>]) -> Result<Offer, String> {
+        // Only what begins there goes on there.
+        if self.name == DAEMON && !kind.is_source() && !before.iter().any(|(kind, _)| kind.is_source()) {
+            return Err(String::new());
+        }
         if is_own(kind) {
             return if self.push_down {
                 Ok(Offer { cost: 1 })
@@ -446,8 +489,12 @@ impl Space for LiveSpace {
             };
         }
         if kind.is_source() {
-            filters::ethernet::wish(params).map_err(|error| error.message)?;
-            return Ok(Offer { cost: 1 });
+            let (wish, _) = filters::ethernet::wish(params).map_err(|error| error.message)?;
+            return match (self.copied_in_daemon(&wish), self.name == DAEMON) {
+                (Some(_), true) | (None, false) => Ok(Offer { cost: 1 }),
+                (Some(why), false) => Err(why),
+                (None, true) => Err(String::new()),
+            };
         }
         if !self.push_down {
             return Err("it was asked to stay out of the kernel".into());
@@ -478,7 +525,7 @@ impl Space for LiveSpace {
 
     fn judge(&self, plan: &Plan) -> Verdict {
         match self.push_down {
-            true => Judge::new(plan, self.devices.as_ref(), self.compiler.as_ref()).judge(),
+            true => Judge::new(self.name, plan, self.devices.as_ref(), self.compiler.as_ref()).judge(),
             false => Verdict::default(),
         }
     }

@@ -1,5 +1,5 @@
-//! What of a plan the kernel does: decided from the plan, before anything is opened, and asked by who explains a request
-//! and by who runs it.
+//! What of a plan the kernel does, or the daemon where it copies: decided from the plan, before anything is opened, and asked
+//! by who explains a request and by who runs it.
 //!
 //! In: filters, one after the other from a device on ([`lowered`]); what stands behind the edges that leave the kernel
 //! ([`Behind`], [`wanted`]); a whole plan ([`Judge`]). Out: programs, and what people should know. Not opening: that is
@@ -24,8 +24,9 @@ use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// The name of the space.
-pub(crate) const NAME: &str = "kernel";
+/// The names of the spaces where there are only programs.
+pub(crate) const KERNEL: &str = "kernel";
+pub(crate) const DAEMON: &str = "daemon";
 
 /// More ways from devices to one node are not followed: a device has no more readers.
 const WAYS: usize = buffer::live::EXPRESSIONS;
@@ -227,6 +228,8 @@ pub(crate) fn sieve(wanted: &[Program], params: &Params, link_type: u16) -> Resu
 
 /// Judges a plan.
 pub(crate) struct Judge<'a> {
+    /// For the space of this name.
+    space: &'static str,
     plan: &'a Plan,
     devices: &'a dyn Devices,
     compiler: &'a dyn Compile,
@@ -239,12 +242,17 @@ pub(crate) struct Judge<'a> {
 
 impl<'a> Judge<'a> {
     /// Of a plan.
-    pub(crate) fn new(plan: &'a Plan, devices: &'a dyn Devices, compiler: &'a dyn Compile) -> Judge<'a> {
+    pub(crate) fn new(
+        space: &'static str,
+        plan: &'a Plan,
+        devices: &'a dyn Devices,
+        compiler: &'a dyn Compile,
+    ) -> Judge<'a> {
         let above = plan.sources_of();
-        Judge { plan, devices, compiler, above, link_types: BTreeMap::new(), verdict: Verdict::default() }
+        Judge { space, plan, devices, compiler, above, link_types: BTreeMap::new(), verdict: Verdict::default() }
     }
 
-    /// Which of its nodes the kernel will not run where they stand; else what it does for those above it.
+    /// Which of its nodes the space will not run where they stand; else what it does for those above it.
     pub(crate) fn judge(mut self) -> Verdict {
         let here: Vec<NodeId> = self.ids().filter(|id| self.is_here(*id)).collect();
         self.refuse_choices(&here);
@@ -272,7 +280,7 @@ impl<'a> Judge<'a> {
     }
 
     fn is_here(&self, id: NodeId) -> bool {
-        self.node(id).space == NAME
+        self.node(id).space == self.space
     }
 
     fn refuse(&mut self, id: NodeId, why: impl Into<String>) {

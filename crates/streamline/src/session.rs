@@ -9,7 +9,7 @@ use crate::app_space::AppSpace;
 use crate::compiled::Compiled;
 use crate::devices::Place;
 use crate::devices::auto::AutoDevices;
-use crate::live_space::{LiveSpace, Reads, rest};
+use crate::live_space::{LiveSpaces, Reads, rest};
 use crate::running::edges::EdgeNames;
 use crate::shared::client::{Client, Joiner};
 use crate::shared::prefix::{self, Prefix};
@@ -179,8 +179,8 @@ impl Session {
         self
     }
 
-    fn live_space(&self) -> LiveSpace {
-        LiveSpace::new(Arc::clone(&self.env.devices), Arc::clone(&self.env.compiler), self.push_down)
+    fn live_spaces(&self) -> LiveSpaces {
+        LiveSpaces::new(&self.env.devices, &self.env.compiler, self.push_down)
     }
 
     /// Checks a request and places it, but opens nothing.
@@ -196,7 +196,8 @@ impl Session {
     }
 
     fn own_spaces(&self) -> Vec<Box<dyn Space>> {
-        vec![Box::new(AppSpace::new(self.env.clone())), Box::new(self.live_space())]
+        let app: Box<dyn Space> = Box::new(AppSpace::new(self.env.clone()));
+        std::iter::once(app).chain(self.live_spaces().into_boxes()).collect()
     }
 
     fn wants_to_share(&self, design: &Design) -> bool {
@@ -248,9 +249,10 @@ impl Session {
     ) -> Result<Job, Error> {
         let asked = sharer.is_some();
         let mut app = AppSpace::new(self.env.clone());
-        let mut live = self.live_space().latency(latency(&first));
+        let mut live = self.live_spaces().latency(latency(&first));
         let mut shared = SharedSpace::new(sharer, self.nobody_to_share_with(), prefix::prefixes(&first));
-        let mut spaces: Vec<Box<dyn Space + '_>> = vec![Box::new(&mut app), Box::new(&mut live)];
+        let mut spaces: Vec<Box<dyn Space + '_>> = vec![Box::new(&mut app)];
+        spaces.extend(live.each().map(|space| Box::new(space) as Box<dyn Space + '_>));
         let (placed, refused) = if asked {
             spaces.push(Box::new(&mut shared));
             place_shared(first, &spaces, &BTreeSet::new())?

@@ -79,13 +79,8 @@ fn question() -> impl Strategy<Value = Question> {
 }
 
 fn device() -> impl Strategy<Value = Device> {
-    (text(), any::<u32>(), any::<u16>(), any::<u32>(), text()).prop_map(|(name, index, link_type, mtu, how)| Device {
-        name,
-        index,
-        link_type,
-        mtu,
-        how,
-    })
+    (text(), any::<u32>(), any::<u16>(), any::<u32>(), text(), any::<bool>())
+        .prop_map(|(name, index, link_type, mtu, how, copied)| Device { name, index, link_type, mtu, how, copied })
 }
 
 fn client() -> impl Strategy<Value = ClientState> {

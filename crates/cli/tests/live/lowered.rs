@@ -294,6 +294,51 @@ fn a_packet_socket_of_ones_own_lets_in_what_an_expression_wants() {
 }
 
 #[test]
+fn what_a_thread_of_the_daemon_copies_runs_in_the_daemon() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(None);
+    let explained = |request: &str| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["explain", "--daemon"]).arg(net.socket()).arg(request.replace('D', net.device()));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let copied = explained("ethernet D by=socket | bpf \"udp\" | sample 2 | count");
+    for filter in ["ethernet", "bpf", "sample", "count"] {
+        assert!(line(&copied, filter).contains("daemon  lowest space"), "{copied}");
+    }
+    assert!(line(&copied, "ethernet").contains("(kernel: its packets are copied"), "{copied}");
+    let refused = explained("ethernet D by=socket | bpf \"ip6 protochain 6\" | drop");
+    assert!(line(&refused, "bpf").contains("app     lowest space that may run it (daemon: "), "{refused}");
+    let written = explained("ethernet D | bpf \"udp\" | { count + tcp | drop }");
+    assert!(line(&written, "count").contains("kernel  lowest space") && !written.contains("daemon"), "{written}");
+    // Where the kernel cuts what is sent, nobody has to ask for it.
+    let mut made = Command::new(PROGRAM);
+    made.args(["run", "--local", "tuntap made0 | drop"]);
+    let made = net.there(made);
+    until("the device is there", || explained("ethernet made0 | count").contains("daemon"));
+    let copied = explained("ethernet made0 | bpf \"udp\" | count");
+    assert!(line(&copied, "ethernet").contains("the kernel cuts what is sent"), "{copied}");
+    assert!(line(&copied, "count").contains("daemon  lowest space"), "{copied}");
+    drop(made.interrupt());
+    // It runs as it was placed, and where one of its steps fails nothing of it is left there.
+    let reader = net.read(&["ethernet D by=socket | bpf \"udp port 53\" | sample 7 | count"]).pop().unwrap();
+    let frames = traffic(300);
+    send(&net, &frames);
+    let report = succeeded(&reader.interrupt());
+    let dns = (0..300).filter(|at| at % 3 == 0 && at % 5 != 0).step_by(7).count();
+    let source = &report["filters"][0];
+    assert_eq!((&source["space"], &source["blocks_in"]), (&json!("daemon"), &json!(dns)), "{report}");
+    let output =
+        net.request("{ ethernet nowhere by=socket | bpf tcp + ethernet D by=socket } | drop").output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    until("nothing is left", || net.readers() == 0);
+}
+
+#[test]
 fn who_counts_says_what_it_counted_when_its_device_goes() {
     if !may_make_networks() {
         return;

@@ -16,22 +16,30 @@ static EXPR: [Param; 1] = [Param::new("expr", ParamType::Text, "an expression").
 static NUMBER: [Param; 1] = [Param::new("number", ParamType::Number, "a port").main()];
 static DIR: [Param; 1] = [Param::new("dir", ParamType::Path, "where to").main().required()];
 
-static PCAP: Kind = Kind::new("pcap", "a source", nothing).source(Type::Frame).params(&FILE);
+/// Where these have a daemon, it runs more than programs.
+const IN_DAEMON: Spaces = Spaces::UNPRIVILEGED.with(Spaces::DAEMON);
+
+static PCAP: Kind = Kind::new("pcap", "a source", nothing).source(Type::Frame).params(&FILE).runs_in(IN_DAEMON);
 static BPF: Kind = Kind::new("bpf", "a selector with expressions", nothing)
     .takes(&[Type::Frame])
     .params(&EXPR)
     .selects()
     .expression("expr")
-    .runs_in(Spaces::ANYWHERE.with(Spaces::KERNEL));
+    .runs_in(IN_DAEMON.with(Spaces::KERNEL));
 static PORT: Kind = Kind::new("port", "sets two halves", nothing)
     .takes(&[Type::Frame])
     .params(&NUMBER)
     .selects()
-    .class(ClassUse::SetsHalves("source and destination port"));
-static VLAN: Kind =
-    Kind::new("vlan", "sets one number", nothing).takes(&[Type::Frame]).selects().class(ClassUse::Sets("VLAN id"));
-static IP: Kind = Kind::new("ip", "a selector that keeps the class", nothing).takes(&[Type::Frame]).selects();
-static HEAD: Kind = Kind::new("head", "no selector", nothing).mode(Mode::Serial);
+    .class(ClassUse::SetsHalves("source and destination port"))
+    .runs_in(IN_DAEMON);
+static VLAN: Kind = Kind::new("vlan", "sets one number", nothing)
+    .takes(&[Type::Frame])
+    .selects()
+    .class(ClassUse::Sets("VLAN id"))
+    .runs_in(IN_DAEMON);
+static IP: Kind =
+    Kind::new("ip", "a selector that keeps the class", nothing).takes(&[Type::Frame]).selects().runs_in(IN_DAEMON);
+static HEAD: Kind = Kind::new("head", "no selector", nothing).mode(Mode::Serial).runs_in(IN_DAEMON);
 static TCP: Kind = Kind::new("tcp", "makes streams", nothing)
     .takes(&[Type::Frame, Type::Packet])
     .gives(Type::Bytes)
@@ -56,7 +64,8 @@ static DNS: Kind = Kind::new("dns", "wants both", nothing)
     .wants(&[(Type::Frame, "{ udp + tcp }")])
     .mode(Mode::Session(SessionKey::Class))
     .parses_payload();
-static COUNT: Kind = Kind::new("count", "gives a record", nothing).gives_records(&ROWS).mode(Mode::Serial);
+static COUNT: Kind =
+    Kind::new("count", "gives a record", nothing).gives_records(&ROWS).mode(Mode::Serial).runs_in(IN_DAEMON);
 static FILES: Kind = Kind::new("files", "a sink", nothing).params(&DIR).sink();
 static JSON: Kind = Kind::new("json", "a sink of records", nothing).takes(&[Type::Record, Type::Message]).sink();
 static INSPECT: Kind = Kind::new("inspect", "a sink of anything", nothing).sink();

@@ -158,6 +158,10 @@ impl Devices for AutoDevices {
         }
     }
 
+    fn is_elsewhere(&self) -> bool {
+        matches!(self.choose(), Ok(Chosen::Daemon(_)))
+    }
+
     /// A daemon is told what this process is for.
     fn set_purpose(&self, purpose: &str) {
         let purpose = purpose.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -85,7 +85,7 @@ impl ConsumeWriter {
         let place = if opened.mode == XdpMode::Native { "in the driver" } else { "behind the driver" };
         let copied = if opened.queues.iter().all(|queue| queue.zero_copy) { "" } else { " and copied twice" };
         let how = format!("taken away from the host {place}{copied} (AF_XDP)");
-        let device = Device { name: link.name.clone(), index: link.index, link_type, mtu: link.mtu, how };
+        let device = Device { name: link.name.clone(), index: link.index, link_type, mtu: link.mtu, how, copied: true };
         let shared = Arc::<Shared>::default();
         let statistics = vec![ReceiveStatistics::default(); opened.queues.len()];
         *shared.statistics.lock().unwrap_or_else(PoisonError::into_inner) = statistics;

@@ -38,6 +38,7 @@ impl KernelWriter {
             link_type,
             mtu: link.mtu,
             how: "written by the kernel's program on the device (TCX)".into(),
+            copied: false,
         };
         Ok(KernelWriter { tap, device, promiscuous: None, watch })
     }

@@ -2,10 +2,13 @@
 
 use super::consume_writer::ConsumeWriter;
 use super::kernel_writer::KernelWriter;
-use super::packet_writer::PacketWriter;
+use super::packet_writer::{self, PacketWriter};
 use capture::{By, Mode, Opened, Trouble, Writer, writer::TroubleKind};
 use driver::device::{self, Device};
 use driver::namespace::Namespace;
+
+/// Why a device is copied from a packet socket, whose program the kernel would take.
+const CUTS: &str = "the kernel cuts what is sent into segments behind its programs";
 
 /// Opens devices of the network namespace this process is in.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,8 +31,10 @@ fn find(name: &str) -> Result<(Namespace, Device, u16), Trouble> {
 /// What is known of a device before it is opened.
 pub fn device(name: &str) -> Result<capture::Device, Trouble> {
     let (_, device, link_type) = find(name)?;
+    let copied = !sees_segments_alike(&device);
+    let how = if copied { packet_writer::how(CUTS) } else { String::new() };
     let driver::link::Link { name, index, mtu, .. } = device.link;
-    Ok(capture::Device { name, index, link_type, mtu, how: String::new() })
+    Ok(capture::Device { name, index, link_type, mtu, how, copied })
 }
 
 impl Opened for Opener {
@@ -54,9 +59,7 @@ impl Opened for Opener {
         match by {
             By::Kernel => by_kernel(),
             By::PacketSocket => by_copying("as was asked for"),
-            By::WhatIsBest if !sees_segments_alike(&device) => {
-                by_copying("the kernel cuts what is sent into segments behind its programs")
-            }
+            By::WhatIsBest if !sees_segments_alike(&device) => by_copying(CUTS),
             // What the kernel's program cannot do, or may not, a packet socket may: it takes other rights.
             By::WhatIsBest => by_kernel().or_else(|trouble| {
                 by_copying(&format!("no program of the kernel: {}", trouble.text)).map_err(|_| trouble)

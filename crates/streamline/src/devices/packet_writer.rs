@@ -43,6 +43,11 @@ pub(crate) struct PacketWriter {
     how: How,
 }
 
+/// For people: that a packet socket is copied from, and why.
+pub(super) fn how(why: &str) -> String {
+    format!("copied from a packet socket (TPACKET_V3): {why}")
+}
+
 /// What the filter is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum How {
@@ -90,7 +95,8 @@ impl PacketWriter {
             index: link.index,
             link_type,
             mtu: link.mtu,
-            how: format!("copied from a packet socket (TPACKET_V3): {why}"),
+            how: how(why),
+            copied: true,
         };
         Ok(Copied::new(
             PacketWriter {

@@ -83,7 +83,7 @@ impl Session {
         let mut app = AppSpace::new(self.env.clone());
         let sources: Vec<RunningSource> =
             running.sources.iter().filter(|source| !ended.contains(&source.node)).cloned().collect();
-        let mut live = self.live_space().beside(sources.clone()).latency(latency(&first));
+        let mut live = self.live_spaces().beside(&sources).latency(latency(&first));
         let wants_to_share = self.wants_to_share(&first);
         let mut joiner = self.joiner(source);
         if wants_to_share {
@@ -91,7 +91,8 @@ impl Session {
         }
         let mut shared = SharedSpace::new(Some(&mut joiner), self.nobody_to_share_with(), prefix::prefixes(&first))
             .beside(running.inlets(ended));
-        let mut spaces: Vec<Box<dyn Space + '_>> = vec![Box::new(&mut app), Box::new(&mut live)];
+        let mut spaces: Vec<Box<dyn Space + '_>> = vec![Box::new(&mut app)];
+        spaces.extend(live.each().map(|space| Box::new(space) as Box<dyn Space + '_>));
         let (placed, refused) = if wants_to_share {
             spaces.push(Box::new(&mut shared));
             // Who shared nothing before may do so now, with all of it.

@@ -9,7 +9,7 @@ use control::Design;
 use control::graph::{Graph, Task};
 use control::place::Refused;
 use engine::{NodeId, Select};
-use filter::{Kind, Mode, ParamType, Params, Spaces, Types};
+use filter::{Kind, Mode, ParamType, Params, Types};
 use filters::shared::Continuity;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,7 +43,7 @@ pub(crate) fn is_shareable(kind: &Kind, params: &Params) -> Result<(), String> {
 /// What is parsed depends on nothing but the stream it is parsed from. Else what is kept of all blocks depends on the first of
 /// them, and each request begins at another.
 fn depends_on_its_beginning(kind: &Kind) -> bool {
-    kind.mode == Mode::Serial && kind.spaces != Spaces::UNPRIVILEGED && !kind.is_sink()
+    kind.mode == Mode::Serial && !kind.parses && !kind.is_sink()
 }
 
 /// By node of the plan: what leads to it, where that can be written as one request that begins at devices.
