@@ -11,7 +11,7 @@
 //! - [`code`] — instructions with labels.
 //! - [`lower`] — one filter program, over a copy of the packet's first bytes as they are on the wire.
 //! - `wire` — what every program begins with; `decide` — all expressions, asked about one packet.
-//! - [`hash`] — of a packet's flow.
+//! - [`flow`] — a packet's flow: its hash, and its ports where they are sure.
 //! - `probe` — frames to try a program with; `trial` — expressions, tried together.
 //! - [`inventory`] — what there is of programs, maps and links, whoever made it.
 //! - [`sieve`] — a packet socket's filter of several expressions.
@@ -25,7 +25,7 @@ pub mod code;
 mod decide;
 #[cfg(feature = "faults")]
 pub mod faults;
-pub mod hash;
+pub mod flow;
 pub mod inventory;
 pub mod lower;
 mod probe;

@@ -35,16 +35,14 @@ pub mod facts {
     pub const WANTED: i16 = HEAD + 24;
     /// How many bytes are written.
     pub const LEN: i16 = HEAD + 32;
-    /// Hash of its flow.
-    pub const HASH: i16 = HEAD + 40;
     /// The packet's number.
-    pub const NUMBER: i16 = HEAD + 48;
+    pub const NUMBER: i16 = HEAD + 40;
     /// Position of its bytes.
-    pub const POS: i16 = HEAD + 56;
+    pub const POS: i16 = HEAD + 48;
     /// What a helper takes or gives.
-    pub const SCRATCH: i16 = HEAD + 64;
+    pub const SCRATCH: i16 = HEAD + 56;
     /// The program's scratch memory: a word each.
-    pub const MEMORY: i16 = HEAD + 72;
+    pub const MEMORY: i16 = HEAD + 64;
     /// Bytes of the copy and all of these, and from one processor's to the next one's.
     pub const BYTES: u32 = (MEMORY as u32 + 4 * MEMORY_WORDS as u32).next_power_of_two();
 }

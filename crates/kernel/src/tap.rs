@@ -16,7 +16,7 @@ use crate::code::{Alu, Atomic, Code, Compare, Helper, Instruction, Label, Regist
 use crate::lower::facts;
 use crate::sys::{self, Hook, Link, LoadError, MMAPABLE, MapKind};
 use crate::wire::{self, ADDRESSES, PerCpu, TAG, add_constant, add_register, count, skb};
-use Register::{R0, R1, R2, R3, R4, R6, R7, R8};
+use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9};
 use base::atomic::{AtomicU64, Ordering};
 use buffer::live::words::{ABI, EXPRESSIONS, GRAIN_BYTES, PACKET_BYTES};
 use buffer::live::{Areas, Geometry, SlotFlags};
@@ -383,28 +383,31 @@ impl Tap {
 
     fn fill_slot(&self, code: &mut Code, interface: u32, way: Way) {
         let (no_tag, tag_done, whole, single) = (code.label(), code.label(), code.label(), code.label());
-        crate::hash::lower(code, self.tags);
         code.call(Helper::KtimeGetNs);
         code.copy(R1, R0);
         code.load(Width::Eight, R0, R7, facts::NUMBER);
         self.slot(code);
         code.store(Width::Eight, R3, slot::TIME, R1);
+        // Hash in R9, class in R5, flags in R4.
+        let outbound = if way == Way::Out { SlotFlags::OUTBOUND } else { SlotFlags::default() };
+        crate::flow::lower(code, self.tags, SlotFlags::MONOTONIC.with(outbound));
+        code.store(Width::Four, R3, slot::HASH, R9);
         code.load(Width::Eight, R1, R7, facts::POS);
         code.store(Width::Eight, R3, slot::POS, R1);
         code.load(Width::Eight, R1, R7, facts::LEN);
         code.load(Width::Eight, R2, R7, facts::WIRE);
         code.store(Width::Four, R3, slot::LEN, R1);
         code.store(Width::Four, R3, slot::WIRE, R2);
-        code.load(Width::Eight, R4, R7, facts::WANTED);
-        code.store(Width::Eight, R3, slot::WANTED, R4);
-        code.store_constant(Width::Four, R3, slot::CLASS, 0);
+        code.load(Width::Eight, R0, R7, facts::WANTED);
+        code.store(Width::Eight, R3, slot::WANTED, R0);
         code.store_constant(Width::Four, R3, slot::INTERFACE, interface as i32);
-        // Flags, in R4.
-        let outbound = if way == Way::Out { SlotFlags::OUTBOUND } else { SlotFlags::default() };
-        code.set(R4, SlotFlags::MONOTONIC.with(outbound).0 as i32);
         code.jump_if_register(Compare::AtLeast, R1, R2, whole);
+        // Nothing is said of bytes that may not be there.
+        code.set(R5, 0);
+        code.alu(Alu::And, R4, !SlotFlags::PORTS.0 as i32);
         code.alu(Alu::Or, R4, SlotFlags::TRUNCATED.0 as i32);
         code.place(whole);
+        code.store(Width::Four, R3, slot::CLASS, R5);
         code.load(Width::Four, R1, R6, skb::GSO_SIZE);
         code.jump_if(Compare::Equal, R1, 0, single);
         code.alu(Alu::Or, R4, SlotFlags::SUPER_FRAME.0 as i32);
@@ -434,8 +437,6 @@ impl Tap {
         code.place(tag_done);
         code.store(Width::Four, R3, slot::VLAN, R2);
         code.store(Width::Four, R3, slot::FLAGS, R4);
-        code.load(Width::Eight, R1, R7, facts::HASH);
-        code.store(Width::Four, R3, slot::HASH, R1);
         code.load(Width::Four, R1, R6, skb::MARK);
         code.store(Width::Four, R3, slot::MARK, R1);
         // Done.

@@ -2,11 +2,14 @@
 
 use buffer::live::{LiveMemory, LiveReader, Look, SlotFlags};
 use buffer::shared::segment::Access;
+use kernel::flow::Flow;
 use kernel::{Expression, Tap, Way};
 use program::cbpf::Instruction;
 use program::{Compile, Interpreter, from_cbpf};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use testkit::frames::{real_and_damaged, shaped};
+use testkit::random::Random;
 
 /// A tap that test runs can be made with; `None`, said aloud, where programs cannot be loaded.
 fn tap(ring_bytes: u64) -> Option<Tap> {
@@ -261,7 +264,7 @@ fn verdicts_are_the_interpreters() {
         let got = take(&mut reader);
         assert_eq!(got.len(), 1);
         assert!(got[0].2 == frame);
-        assert_eq!(got[0].1.hash, kernel::hash::of(&frame, true), "{frame:02x?}");
+        assert_eq!(flow(&got[0].1), kernel::flow::of(&frame, frame.len() as u32, true), "{frame:02x?}");
         for (bit, interpreter) in interpreters.iter().enumerate() {
             let expected = interpreter.run(&frame, frame.len() as u32) != 0;
             hits[bit] += u32::from(expected);
@@ -271,6 +274,43 @@ fn verdicts_are_the_interpreters() {
     assert!(refused < 600, "{refused} of 3000 frames were not run");
     let never: Vec<_> = programs.iter().zip(&hits).filter(|(_, hits)| **hits == 0).map(|((text, _), _)| text).collect();
     assert!(never.len() < 7, "never met: {never:?}");
+}
+
+/// What a slot says of the flow.
+fn flow(facts: &buffer::live::Facts) -> Flow {
+    let ports = facts.flags.has(SlotFlags::PORTS).then_some(facts.class);
+    assert!(ports.is_some() || facts.class == 0, "a class that nothing is said of");
+    Flow { hash: facts.hash, ports }
+}
+
+#[test]
+fn a_flow_is_what_it_is_in_rust() {
+    for ethernet in [true, false] {
+        let Ok(mut tap) = Tap::new(1 << 20, ethernet).and_then(|mut tap| tap.prepare(Way::Out).map(|()| tap)) else {
+            return println!("skipped: programs cannot be loaded");
+        };
+        tap.set(&[expression(0, None)]).unwrap();
+        let mut reader = reader(&tap, 1);
+        let mut random = Random(0x5eed);
+        let mut frames = real_and_damaged(1000, &mut random);
+        frames.extend((0..30_000).map(|_| shaped(&mut random).bytes));
+        let (mut taken, mut sure) = (0, 0);
+        for frame in &frames {
+            // Test runs take no frame that is too short for a header of Ethernet, or of the IP it says it has.
+            let frame = &frame[if ethernet { 0 } else { 14.min(frame.len()) }..];
+            if tap.test_run(Way::Out, frame, 1).is_err() {
+                continue;
+            }
+            let got = take(&mut reader);
+            let expected = kernel::flow::of(frame, frame.len() as u32, ethernet);
+            assert_eq!((got.len(), flow(&got[0].1)), (1, expected), "{frame:02x?}");
+            assert!(got[0].1.flags.has(SlotFlags::OUTBOUND) && !got[0].1.flags.has(SlotFlags::TRUNCATED));
+            taken += 1;
+            sure += usize::from(expected.ports.is_some());
+        }
+        assert!(taken > frames.len() / 2, "{taken} of {} frames were run", frames.len());
+        assert!(if ethernet { (taken / 4..taken).contains(&sure) } else { sure == 0 }, "{sure} of {taken}");
+    }
 }
 
 #[test]
@@ -301,7 +341,9 @@ fn it_loads_where_the_guard_against_speculation_may_not_be_left_out() {
             tap.test_run(Way::In, frame, 1).unwrap();
             let got = take(&mut reader);
             assert_eq!(got.len(), 1);
-            assert_eq!((&got[0].2[..], got[0].1.hash), (frame, kernel::hash::of(frame, ethernet)));
+            let expected = kernel::flow::of(frame, frame.len() as u32, ethernet);
+            assert_eq!((&got[0].2[..], flow(&got[0].1)), (frame, expected));
+            assert_eq!(expected.ports.is_some(), ethernet);
         }
     });
     thread.join().unwrap();

@@ -86,7 +86,7 @@ pub struct Slot {
     pub lengths: AtomicU64,
     /// Bit n: expression n wants it.
     pub wanted: AtomicU64,
-    /// Low half: class; high half: index of the interface.
+    /// Low half: class, as [`SlotFlags::PORTS`] says; high half: index of the interface.
     pub class_and_interface: AtomicU64,
     /// Low half: hash of its flow, the same in both directions; high half: [`SlotFlags`].
     pub hash_and_flags: AtomicU64,
@@ -111,6 +111,9 @@ impl SlotFlags {
     pub const TRUNCATED: SlotFlags = SlotFlags(1 << 4);
     /// The device will fill its checksum in.
     pub const CHECKSUM_OPEN: SlotFlags = SlotFlags(1 << 5);
+    /// Its class is source port << 16 | destination port, for sure: what the filter `port` says of all the bytes that are
+    /// there. Without it the class is 0, and whoever wants the ports looks at the bytes, in which they may be all the same.
+    pub const PORTS: SlotFlags = SlotFlags(1 << 6);
 
     /// Are all flags of `other` set?
     pub const fn has(self, other: SlotFlags) -> bool {
@@ -146,7 +149,7 @@ pub struct Facts {
     pub wire: u32,
     /// Bit n: expression n wants it.
     pub wanted: u64,
-    /// What a class-setting filter said.
+    /// What [`SlotFlags::PORTS`] says; 0 without it.
     pub class: u32,
     /// Index of the interface.
     pub interface: u32,

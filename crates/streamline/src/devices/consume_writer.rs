@@ -166,8 +166,8 @@ fn copy(
             lock().batch(|publisher| {
                 for frame in batch.frames {
                     let bytes = frame.bytes_without_tag();
-                    let hash = kernel::hash::of(bytes, ethernet);
-                    publisher.publish(buffer::live::Facts { hash, ..frame.facts(0) }, bytes);
+                    let flow = kernel::flow::of(bytes, frame.wire, ethernet);
+                    publisher.publish(flow.add_to(frame.facts(0)), bytes);
                 }
             });
         });

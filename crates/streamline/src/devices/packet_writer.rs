@@ -8,7 +8,6 @@
 
 use super::kernel_writer::to_kernel;
 use super::opener::trouble;
-use buffer::live::Facts;
 use buffer::live::memory::Count;
 use capture::copying::{self, Copied, Copier, Copying};
 use capture::{Device, Direction, ETHERNET, Expression, Trouble};
@@ -135,8 +134,8 @@ fn copy(
                             &scratch[..len]
                         }
                     };
-                    let hash = kernel::hash::of(bytes, ethernet);
-                    publisher.publish(Facts { hash, ..frame.facts(0) }, bytes);
+                    let flow = kernel::flow::of(bytes, frame.wire, ethernet);
+                    publisher.publish(flow.add_to(frame.facts(0)), bytes);
                 }
             });
         });
