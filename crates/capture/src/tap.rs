@@ -312,6 +312,18 @@ impl Tap {
         Some(len)
     }
 
+    /// Goes on behind the packet that was found, which is not wanted for what its slot says. False, and nothing done, where
+    /// it takes the packet's bytes to tell whether it is this reader's at all.
+    #[inline]
+    pub fn pass_over(&mut self) -> bool {
+        if self.exchanged.is_some() {
+            return false;
+        }
+        self.books.others += 1;
+        self.reader.advance();
+        true
+    }
+
     /// Asks the processor to fetch the packet's first bytes.
     #[inline]
     pub fn prefetch(&self, packet: &Packet) {

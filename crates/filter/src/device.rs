@@ -1,6 +1,8 @@
 //! Live devices, by trait: who may open them, and how, is known to the facade, which hands this in.
 
+use base::id::Class;
 use capture::{Device, Share, Tap, Trouble, Wish, writer::TroubleKind};
+use packet::malformed::Malformed;
 
 /// Opens devices for reading.
 pub trait Devices: Send + Sync {
@@ -21,6 +23,15 @@ pub trait Devices: Send + Sync {
 
     /// What the capture is used for, in words for people.
     fn set_purpose(&self, _purpose: &str) {}
+}
+
+/// What a selector by ports makes of packets of a device; none where it does not want one.
+pub trait ByPorts: Send {
+    /// Of one whose ports (source << 16 | destination) are known.
+    fn known(&self, ports: u32) -> Option<Class>;
+
+    /// Of any other: a frame of this link type, so long on the wire. As the filter itself decides.
+    fn read(&self, link_type: u16, bytes: &[u8], wire_len: u32) -> Result<Option<Class>, Malformed>;
 }
 
 /// Has no devices: for tests, and where only files are wanted.

@@ -3,6 +3,7 @@
 //! The control plane reads it to check, complete and place a request; help, manual and completion are made from it;
 //! its examples are run as tests. What a filter *does* is in [`run`](crate::run).
 
+use crate::device::ByPorts;
 use crate::env::Env;
 use crate::param::{Param, ParamError, Params};
 use crate::record::Schema;
@@ -207,6 +208,9 @@ pub enum Lower {
     OneIn(fn(&Params) -> Result<u32, String>),
     /// It gives numbers of packets and bytes, and nothing else of them is wanted: what `count` is.
     Counts,
+    /// A selector by ports, whose class they are. Whoever writes a device's ring says of a packet which ports it has, where
+    /// that is sure; its reader goes by that, and by the bytes where nothing is said.
+    Ports(fn(&Params) -> Result<Box<dyn ByPorts>, ParamError>),
 }
 
 /// What packets must be for a filter to want them; none if that cannot be said. Parameters may be wrong: making an instance

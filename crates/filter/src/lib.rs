@@ -33,7 +33,7 @@ pub use batch::Batch;
 pub use caption::Caption;
 pub use context::Context;
 pub use counter::Counters;
-pub use device::{Devices, NoDevices};
+pub use device::{ByPorts, Devices, NoDevices};
 pub use env::{Env, Output};
 pub use kind::{ClassUse, Example, Gives, Kind, Lower, Mode, Narrows, Spaces, Type, Types};
 pub use param::{Param, ParamError, ParamType, Params};
@@ -46,9 +46,9 @@ pub use stream::{StreamFacts, StreamState, StreamTable};
 /// What a filter's file needs, in one line: `use filter::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        Batch, ClassUse, Closed, Context, Env, Example, Failure, Field, FieldType, Filter, Gives, Instance, Kind,
-        Lower, Made, Mode, Output, Param, ParamError, ParamType, Params, Pull, Row, RowWriter, Schema, SessionFilter,
-        SessionKey, Source, Spaces, Status, StreamFacts, StreamState, StreamTable, Type, Types,
+        Batch, ByPorts, ClassUse, Closed, Context, Env, Example, Failure, Field, FieldType, Filter, Gives, Instance,
+        Kind, Lower, Made, Mode, Output, Param, ParamError, ParamType, Params, Pull, Row, RowWriter, Schema,
+        SessionFilter, SessionKey, Source, Spaces, Status, StreamFacts, StreamState, StreamTable, Type, Types,
     };
     pub use base::id::Class;
     pub use buffer::{Descriptor, Flags};

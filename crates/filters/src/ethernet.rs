@@ -10,7 +10,7 @@ use filter::prelude::*;
 pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network device", make)
     .help(
         "The device is captured once for everybody who asks for it: each reader gets what its own request wants, and a \
-         slow one loses only its own. What follows runs where the packets are, if it can (`bpf`, then `sample`, then `count`), so that what nobody wants \
+         slow one loses only its own. What follows runs where the packets are, if it can (`bpf`, then `sample`, then `count`; `port` and its kin), so that what nobody wants \
          is never copied. `eth0@1/4` is the second of four parts of the traffic by flow.\n\
          \n\
          mode=tap takes a copy; the host sees every packet as before. mode=consume takes packets away that the device \
@@ -48,7 +48,7 @@ pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network dev
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     let (wish, share) = wish(params)?;
     let tap = env.devices.open(&wish, share).map_err(refusal)?;
-    Ok(source(tap, params))
+    Ok(source(tap, params, None))
 }
 
 /// What the parameters ask for, before any selector that follows.
@@ -97,9 +97,10 @@ fn share(text: &str) -> Result<Share, ParamError> {
     })
 }
 
-/// A source of what a tap gives.
-pub fn source(tap: Tap, params: &Params) -> Instance {
-    Instance::source(Live::new(tap, landing::snap_len(params), params.number("last").unwrap_or(0)))
+/// A source of what a tap gives; where a selector by ports is part of it, of what that wants.
+pub fn source(tap: Tap, params: &Params, by_ports: Option<Box<dyn ByPorts>>) -> Instance {
+    let live = Live::new(tap, landing::snap_len(params), params.number("last").unwrap_or(0));
+    Instance::source(live.by_ports(by_ports))
 }
 
 /// Whose fault it is that a device could not be opened.

@@ -21,14 +21,14 @@
 //!
 //! What can be done here is decided in [`lowering`](crate::lowering), before anything is opened; here it is opened.
 
-use crate::lowering::{self, Behind, DAEMON, Judge, KERNEL, Lowered, counts, is_own};
+use crate::lowering::{self, Behind, DAEMON, Judge, KERNEL, Lowered, counts, is_by_ports, is_own};
 use crate::session::{Left, Opened, Rest};
 use crate::shared::space::NAME as SHARED;
-use capture::{By, Mode, Share, Tap, Trouble, Wish, writer::TroubleKind};
+use capture::{By, ETHERNET, Mode, Share, Tap, Trouble, Wish, writer::TroubleKind};
 use control::{Before, Offer, Space, StepError, Verdict};
 use engine::{Edge, Node, NodeId, Plan, Task};
 use filter::run::Instance;
-use filter::{Devices, Kind, Lower, ParamError, Params, Spaces};
+use filter::{ByPorts, Devices, Kind, Lower, ParamError, Params, Spaces};
 use kernel::{Steer, Wanted};
 use program::{Compile, Program};
 use std::collections::BTreeMap;
@@ -56,8 +56,8 @@ pub(crate) struct LiveSpace {
 /// What a source reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reads {
-    /// Packets of a device.
-    Packets(Wish, Option<Share>),
+    /// Packets of a device, and the selector by ports whose class they have.
+    Packets(Wish, Option<Share>, Option<String>),
     /// Numbers of packets, of so many readers.
     Counts(Vec<(Wish, Option<Share>)>),
     /// A device that nobody shares, as people know it with what chooses of it.
@@ -114,6 +114,16 @@ struct Prepared {
     what: What,
 }
 
+impl Prepared {
+    /// What it makes of packets, where it is a selector by ports.
+    fn by_ports(&self) -> Option<Box<dyn ByPorts>> {
+        match self.what {
+            What::Filter(Kind { lower: Some(Lower::Ports(make)), .. }, ref params) => make(params).ok(),
+            _ => None,
+        }
+    }
+}
+
 /// An edge.
 struct Laid {
     from: NodeId,
@@ -126,7 +136,7 @@ enum What {
     Device(Wish, Option<Share>, Params),
     /// A device that nobody shares.
     Own(&'static Kind, Params),
-    Filter(Lower, Params),
+    Filter(&'static Kind, Params),
 }
 
 impl LiveSpace {
@@ -184,12 +194,12 @@ impl LiveSpace {
             return Ok(Reading { paths, reads, how: How::Running(node) });
         }
         let mut how = match &reads {
-            Reads::Packets(wish, share) if self.running.iter().any(|source| hands_over(&source.reads, wish)) => {
+            Reads::Packets(wish, share, _) if self.running.iter().any(|source| hands_over(&source.reads, wish)) => {
                 // What had come before was the other's.
                 let (tap, first) = self.devices.open_sure(&Wish { last_ns: 0, ..wish.clone() }, *share)?;
                 How::Sure(Box::new(tap), first)
             }
-            Reads::Packets(wish, share) => How::Taps(vec![self.devices.open(wish, *share)?]),
+            Reads::Packets(wish, share, _) => How::Taps(vec![self.devices.open(wish, *share)?]),
             Reads::Counts(wishes) => {
                 let taps = wishes.iter().map(|(wish, share)| self.devices.open(wish, *share));
                 How::Taps(taps.collect::<Result<_, _>>()?)
@@ -237,11 +247,21 @@ impl LiveSpace {
                 _ => {
                     let (wish, share) = wish(path)?;
                     let is_count = wish.counts.is_some();
-                    Ok(if is_count { Reads::Counts(vec![(wish, share)]) } else { Reads::Packets(wish, share) })
+                    Ok(if is_count {
+                        Reads::Counts(vec![(wish, share)])
+                    } else {
+                        Reads::Packets(wish, share, self.by_ports(path).map(|node| node.label.clone()))
+                    })
                 }
             },
             paths => Ok(Reads::Counts(paths.iter().map(wish).collect::<Result<_, _>>()?)),
         }
+    }
+
+    /// The selector by ports on a path: there is one at most.
+    fn by_ports(&self, path: &[NodeId]) -> Option<&Prepared> {
+        let mut nodes = path.iter().filter_map(|id| self.nodes.get(id));
+        nodes.find(|node| matches!(node.what, What::Filter(kind, _) if is_by_ports(kind)))
     }
 
     /// What a path begins with.
@@ -252,7 +272,7 @@ impl LiveSpace {
     /// What the filters of a path are together, over frames of a link type.
     fn lowered(&self, path: &[NodeId], link_type: u16) -> Result<Lowered, Trouble> {
         let filters = path[1..].iter().map(|id| match self.nodes.get(id).map(|node| &node.what) {
-            Some(What::Filter(lower, params)) => Ok((*lower, params)),
+            Some(What::Filter(kind, params)) => Ok((*kind, params)),
             _ => Err(Trouble::new(TroubleKind::Cannot, "devices stand before everything else")),
         });
         lowering::lowered(filters.collect::<Result<Vec<_>, _>>()?, self.compiler.as_ref(), link_type)
@@ -268,14 +288,18 @@ impl LiveSpace {
     /// What filters behind a device make of a wish for it.
     fn wish(&self, mut wish: Wish, device: &Params, path: &[NodeId], narrowed: bool) -> Result<Wish, Trouble> {
         let link_type = self.devices.device(&wish.device)?.link_type;
-        let Lowered { program, sample, counts } = self.lowered(path, link_type)?;
+        let Lowered { program, sample, counts, narrow } = self.lowered(path, link_type)?;
         wish.sample = sample;
         wish.counts = counts.then(|| filters::ethernet::snap_len(device));
         // What is left out before packets are counted would make others the first of so many.
         let is_taken = wish.mode == Mode::Consume;
+        let is_narrowed = narrowed && !is_taken && link_type == ETHERNET && sample == 1;
+        let narrow = narrow.filter(|_| is_narrowed).and_then(|narrow| program::narrow::program(&[narrow]));
+        let chosen =
+            lowering::both(program.as_ref(), narrow.map(|narrow| vec![narrow])).and_then(lowering::one).or(program);
         let last = path.last().filter(|_| (narrowed || is_taken) && sample == 1 && !counts);
         let wanted = last.and_then(|last| self.wanted(*last, is_taken, link_type));
-        let all = lowering::both(program.as_ref(), wanted).and_then(lowering::one).or(program);
+        let all = lowering::both(chosen.as_ref(), wanted).and_then(lowering::one).or(chosen);
         wish.program = all.as_ref().map_or_else(Vec::new, program::to_cbpf);
         Ok(wish)
     }
@@ -289,7 +313,7 @@ impl LiveSpace {
         narrowed: bool,
     ) -> Result<Option<Vec<Program>>, Trouble> {
         // A device that is not there is not there: who opens it says so.
-        let link_type = filters::af_packet::link_type(params).unwrap_or(capture::ETHERNET);
+        let link_type = filters::af_packet::link_type(params).unwrap_or(ETHERNET);
         let chosen = self.lowered(path, link_type)?.program;
         let is_taken = lowering::takes_away(kind, params);
         let last = path.last().filter(|_| narrowed || is_taken);
@@ -384,14 +408,17 @@ pub(crate) fn rest(mut live: LiveSpaces, mut inlets: BTreeMap<NodeId, (String, O
             // One record, wherever its packets come from.
             let task = if is_count { node.task.clone() } else { Task::Filter { kind, params: params.clone() } };
             let labels: Vec<String> = paths.iter().map(|path| live.label(path)).collect();
+            let by_ports = || paths.first().and_then(|path| live.by_ports(path)).and_then(Prepared::by_ports);
             let (source, first) = match how {
                 How::Running(node) => (Opened::Running(node), None),
                 How::Own(source) => (Opened::New(source), None),
-                How::Sure(tap, first) => (Opened::New(filters::ethernet::source(*tap, &params)), Some(first)),
+                How::Sure(tap, first) => {
+                    (Opened::New(filters::ethernet::source(*tap, &params, by_ports())), Some(first))
+                }
                 How::Taps(taps) if is_count => (Opened::New(filters::count::source(taps)), None),
                 How::Taps(taps) => {
                     let Some(tap) = taps.into_iter().next() else { continue };
-                    (Opened::New(filters::ethernet::source(tap, &params)), None)
+                    (Opened::New(filters::ethernet::source(tap, &params, by_ports())), None)
                 }
             };
             push(labels.join(" + "), task, Left::Source { origin: id, source, reads, first });
@@ -446,7 +473,7 @@ fn nothing_comes() -> Trouble {
 /// over? Rings are of a device and of who writes them.
 pub(crate) fn hands_over(reads: &Reads, wish: &Wish) -> bool {
     let is_same = |other: &Wish| (&other.device, other.by) == (&wish.device, wish.by) && other.mode == wish.mode;
-    matches!(reads, Reads::Packets(other, _) if is_same(other))
+    matches!(reads, Reads::Packets(other, ..) if is_same(other))
 }
 
 /// Does a device's program decide on every packet that comes from it? Else says which are chosen by the reader.
@@ -511,6 +538,16 @@ impl Space for LiveSpace {
             Some(_) if before.iter().any(|(kind, _)| is_own(kind)) => {
                 Err("of a device that is not shared it only chooses what is taken".into())
             }
+            Some(Lower::Ports(_)) if before.iter().any(|(kind, _)| is_by_ports(kind)) => {
+                Err("it knows the class of one selector".into())
+            }
+            Some(Lower::Ports(_)) if before.iter().any(|(_, params)| filters::ethernet::snap_len(params) > 0) => {
+                Err("of packets that are cut it decides by what is left".into())
+            }
+            Some(Lower::Ports(make)) => make(params).map(|_| Offer { cost: 1 }).map_err(|error| error.message),
+            Some(Lower::OneIn(_) | Lower::Counts) if before.iter().any(|(kind, _)| is_by_ports(kind)) => {
+                Err("the reader decides about packets whose ports are not known for sure".into())
+            }
             Some(Lower::OneIn(one_in)) => {
                 one_in(params)?;
                 decides_on_all(before)?;
@@ -541,8 +578,11 @@ impl Space for LiveSpace {
             let (wish, share) = wished.map_err(|error| StepError { refused: false, error })?;
             What::Device(wish, share, params.clone())
         } else {
-            let lower = kind.lower.ok_or_else(|| refused(format!("there is no program for `{}`", kind.name)))?;
-            What::Filter(lower, params.clone())
+            if let Some(Lower::Ports(make)) = kind.lower {
+                // From here on it is known to be made.
+                make(params).map_err(|error| StepError { refused: false, error })?;
+            }
+            What::Filter(kind, params.clone())
         };
         self.nodes.insert(id, Prepared { label: node.label.clone(), what });
         Ok(())
@@ -576,7 +616,7 @@ impl Space for LiveSpace {
         let node = self.nodes.get(&id).map(|node| &node.what);
         let is_device = matches!(node, Some(What::Device(..) | What::Own(..)));
         // Where packets are counted, one source counts those of all paths.
-        let is_count = matches!(node, Some(What::Filter(Lower::Counts, _)));
+        let is_count = matches!(node, Some(What::Filter(kind, _)) if counts(kind));
         let paths = self.paths(id);
         let paths = if is_count { vec![paths] } else { paths.into_iter().map(|path| vec![path]).collect() };
         for paths in paths {

@@ -47,6 +47,11 @@ pub(crate) fn counts(kind: &Kind) -> bool {
     matches!(kind.lower, Some(Lower::Counts))
 }
 
+/// Is it a selector by ports, whose class its reader gives?
+pub(crate) fn is_by_ports(kind: &Kind) -> bool {
+    matches!(kind.lower, Some(Lower::Ports(_)))
+}
+
 /// What filters are together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lowered {
@@ -56,6 +61,8 @@ pub(crate) struct Lowered {
     pub(crate) sample: u32,
     /// It is only counted.
     pub(crate) counts: bool,
+    /// What a selector by ports, which is not all of it, cannot want.
+    pub(crate) narrow: Option<Narrow>,
 }
 
 fn cannot(text: impl Into<String>) -> Trouble {
@@ -64,14 +71,16 @@ fn cannot(text: impl Into<String>) -> Trouble {
 
 /// What filters are together, one after the other, over frames of a link type; else why the kernel cannot do it.
 pub(crate) fn lowered<'a>(
-    filters: impl IntoIterator<Item = (Lower, &'a Params)>,
+    filters: impl IntoIterator<Item = (&'static Kind, &'a Params)>,
     compiler: &dyn Compile,
     link_type: u16,
 ) -> Result<Lowered, Trouble> {
     let mut all = Lowered { sample: 1, ..Lowered::default() };
-    for (lower, params) in filters {
-        match lower {
+    for (kind, params) in filters {
+        let no_program = || cannot(format!("there is no program for `{}`", kind.name));
+        match kind.lower.ok_or_else(no_program)? {
             Lower::Counts => all.counts = true,
+            Lower::Ports(_) => all.narrow = kind.narrow.and_then(|narrow| narrow(params)),
             Lower::Program(lower) => {
                 let program = compiled(lower, params, compiler, link_type).map_err(cannot)?;
                 if program.repeats() {
@@ -256,6 +265,7 @@ impl<'a> Judge<'a> {
     pub(crate) fn judge(mut self) -> Verdict {
         let here: Vec<NodeId> = self.ids().filter(|id| self.is_here(*id)).collect();
         self.refuse_choices(&here);
+        self.refuse_by_class(&here);
         self.refuse_behind_forks(&here);
         if !self.verdict.refused.is_empty() {
             // The others are judged where they stand then.
@@ -264,7 +274,13 @@ impl<'a> Judge<'a> {
         for id in here {
             match self.ways(id) {
                 Some(ways) if self.refuse_ways(id, &ways) => {}
-                Some(ways) => self.note(id, &ways),
+                Some(ways) => {
+                    self.note(id, &ways);
+                    if self.filter(id).is_some_and(|(kind, _)| is_by_ports(kind)) {
+                        let note = "the reader decides about packets whose ports are not known there for sure";
+                        self.verdict.notes.push((id, note.into()));
+                    }
+                }
                 None => self.refuse(id, format!("packets come to it by more than {WAYS} ways")),
             }
         }
@@ -298,6 +314,15 @@ impl<'a> Judge<'a> {
         let choices: Vec<NodeId> = here.iter().copied().filter(|id| self.filter(*id).is_none()).collect();
         for id in choices {
             self.refuse(id, "it has no choices between selectors");
+        }
+    }
+
+    /// Edges that ask for a class lead out of it: whoever reads looks at that.
+    fn refuse_by_class(&mut self, here: &[NodeId]) {
+        let edges = here.iter().flat_map(|id| &self.plan.nodes[id.index()].edges);
+        let asking = edges.filter(|edge| edge.select.is_some() && self.is_here(edge.to)).map(|edge| edge.to);
+        for id in asking.collect::<Vec<_>>() {
+            self.refuse(id, "it does not know the class");
         }
     }
 
@@ -345,10 +370,10 @@ impl<'a> Judge<'a> {
     }
 
     /// What stands on a way behind its device.
-    fn lowers<'w>(&self, way: &'w [NodeId]) -> impl Iterator<Item = (Lower, &'a Params)> + use<'a, 'w> {
+    fn lowers<'w>(&self, way: &'w [NodeId]) -> impl Iterator<Item = (&'static Kind, &'a Params)> + use<'a, 'w> {
         let plan = self.plan;
         way[1..].iter().filter_map(move |id| match &plan.nodes[id.index()].task {
-            Task::Filter { kind, params } => Some((kind.lower?, params)),
+            Task::Filter { kind, params } => Some((*kind, params)),
             Task::Choose(_) => None,
         })
     }

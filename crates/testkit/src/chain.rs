@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 
 /// A chain under construction.
 pub struct Chain {
-    /// Blocks in memory; absent where the first filter is a source itself.
-    source: Option<Memory>,
+    /// Absent where the first filter is a source itself.
+    source: Option<First>,
     input: Types,
     nodes: Vec<(&'static Kind, Params)>,
     compiler: Arc<dyn Compile>,
@@ -84,27 +84,23 @@ impl Chain {
 
     /// A source of blocks of any type: of each descriptor time, wire length, flags and class are taken.
     pub fn pieces(of: Type, link_type: Option<u16>, pieces: Vec<(Descriptor, Vec<u8>)>) -> Chain {
-        let source = Memory { pieces, link_type, view: None, streams: Vec::new(), at: 0 };
-        Chain {
-            source: Some(source),
-            input: Types::of(&[of]),
-            nodes: Vec::new(),
-            compiler: Arc::new(NoCompiler),
-            schemas: Vec::new(),
-        }
+        let memory = Memory { pieces, link_type, view: None, streams: Vec::new(), at: 0 };
+        Chain::beginning(Some(First::Memory(memory)), Types::of(&[of]))
+    }
+
+    /// A source that is made already, of frames.
+    pub fn made(source: Instance) -> Chain {
+        Chain::beginning(Some(First::Made(source)), Types::of(&[Type::Frame]))
     }
 
     /// A kind that is a source itself, with parameters as texts.
     pub fn source(kind: &'static Kind, given: &[(&str, &str)]) -> Chain {
         assert!(kind.is_source(), "{} is a source", kind.name);
-        let chain = Chain {
-            source: None,
-            input: Types::NONE,
-            nodes: Vec::new(),
-            compiler: Arc::new(NoCompiler),
-            schemas: Vec::new(),
-        };
-        chain.then(kind, given)
+        Chain::beginning(None, Types::NONE).then(kind, given)
+    }
+
+    fn beginning(source: Option<First>, input: Types) -> Chain {
+        Chain { source, input, nodes: Vec::new(), compiler: Arc::new(NoCompiler), schemas: Vec::new() }
     }
 
     /// Registers stream facts before the first block: the first is connection 0, the next 1, and so on.
@@ -113,7 +109,10 @@ impl Chain {
     /// When the chain has a source of its own, which then makes the streams.
     #[must_use]
     pub fn streams(mut self, facts: &[StreamFacts]) -> Chain {
-        self.source.as_mut().expect("blocks in memory").streams = facts.to_vec();
+        match &mut self.source {
+            Some(First::Memory(memory)) => memory.streams = facts.to_vec(),
+            Some(First::Made(_)) | None => panic!("the chain's source makes its streams"),
+        }
         self
     }
 
@@ -171,8 +170,12 @@ impl Chain {
         let source_kind: &'static Kind = &SOURCE;
         let chain_end: &'static Kind = &COLLECT;
         let nodes = self.nodes;
-        if let Some(memory) = self.source {
-            add(label(source_kind, Params::new()), source_kind.name, Types::NONE, Instance::source(memory));
+        if let Some(source) = self.source {
+            let source = match source {
+                First::Memory(memory) => Instance::source(memory),
+                First::Made(source) => source,
+            };
+            add(label(source_kind, Params::new()), source_kind.name, Types::NONE, source);
         }
         for (kind, params) in nodes {
             let env = Env { input, ..env.clone() };
@@ -220,7 +223,13 @@ static SOURCE: Kind =
     Kind::new("memory", "blocks in memory", |_, _| Err(ParamError::system("made by the chain"))).source(Type::Frame);
 static COLLECT: Kind = Kind::new("collect", "keeps copies", |_, _| Err(ParamError::system("made by the chain"))).sink();
 
-/// The source of a chain.
+/// What a chain begins with.
+enum First {
+    Memory(Memory),
+    Made(Instance),
+}
+
+/// Blocks in memory.
 struct Memory {
     pieces: Vec<(Descriptor, Vec<u8>)>,
     link_type: Option<u16>,

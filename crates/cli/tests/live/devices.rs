@@ -141,14 +141,15 @@ fn what_a_filter_cannot_want_stays_in_the_kernel() {
     }
     let pair = Pair::new();
     let folder = tempfile::tempdir().unwrap();
-    let mut reader = start(&pair.near, folder.path(), "ethernet D | { port 53 + port 67 } | head 20 | count");
+    let mut reader =
+        start(&pair.near, folder.path(), "ethernet D | { port 53 and ip + port 67 and ip } | head 20 | count");
     let mut sender = pair.far.sender();
     until("enough has come", || {
         [53, 80, 67, 443].iter().for_each(|port| sender.send(&datagram(0, *port, 60)).unwrap());
         reader.has_ended()
     });
     let report = succeeded(&reader.end());
-    let (device, dns, dhcp) = (row(&report, "ethernet"), row(&report, "port 53"), row(&report, "port 67"));
+    let (device, dns, dhcp) = (row(&report, "ethernet"), row(&report, "port 53 and"), row(&report, "port 67 and"));
     let number = |row: &Value, key: &str| row[key].as_u64().unwrap();
     let came = number(device, "blocks_made");
     assert!(number(dns, "blocks_in") == came && number(dhcp, "blocks_in") == came, "{report}");

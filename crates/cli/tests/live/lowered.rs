@@ -294,6 +294,70 @@ fn a_packet_socket_of_ones_own_lets_in_what_an_expression_wants() {
 }
 
 #[test]
+fn ports_are_known_where_packets_are_and_mean_what_they_mean_above() {
+    if !may_make_networks() {
+        return;
+    }
+    // Besides plain ones and tagged ones: two tags, and the first part of a datagram.
+    let frames: Vec<Vec<u8>> = traffic(400)
+        .into_iter()
+        .enumerate()
+        .map(|(at, mut frame)| match at % 7 {
+            3 => tagged(tagged(frame, 5), 6),
+            5 if frame[12] == 8 => {
+                frame[20] |= 0x20;
+                frame
+            }
+            _ => frame,
+        })
+        .collect();
+    for by in ["kernel", "socket"] {
+        let net = Net::new(None);
+        let all = format!("ethernet D by={by} | save all.pcap");
+        // (where what each gives is saved, what gives it)
+        let ways: Vec<(String, &str)> = [
+            "port 53 | S",
+            "port |80 S",
+            "port |!53 S",
+            "sourceport | S",
+            "bpf \"udp\" | destport 80 | S",
+            "sample 3 | port 53 | S",
+            "port |53 bpf \"udp\" | S",
+            "port 53 or port 80 | S",
+        ]
+        .into_iter()
+        .enumerate()
+        .map(|(at, way)| (format!("{at}.pcap"), way))
+        .collect();
+        let of =
+            |source: &str, file: &str, way: &str| format!("{source} | {}", way.replace('S', &format!("save {file}")));
+        let mut requests = vec![all];
+        requests.extend(ways.iter().map(|(file, way)| of(&format!("ethernet D by={by}"), file, way)));
+        let readers = net.read(&requests.iter().map(String::as_str).collect::<Vec<_>>());
+        send(&net, &frames);
+        let reports: Vec<Value> = readers.into_iter().map(|reader| succeeded(&reader.interrupt())).collect();
+        assert_eq!(packets(&net.path("all.pcap")).len(), frames.len(), "by {by}");
+        let place = if by == "kernel" { "kernel" } else { "daemon" };
+        for ((file, way), report) in ways.iter().zip(&reports[1..]) {
+            let mut above = Command::new(PROGRAM);
+            above.args(["run", "--local", &of("pcap all.pcap", &format!("above-{file}"), way)]);
+            assert!(net.there(above).end().status.success());
+            let above = packets(&net.path(&format!("above-{file}")));
+            assert!(
+                !above.is_empty() && above.len() < frames.len() || way.starts_with("source"),
+                "{way}: {}",
+                above.len()
+            );
+            assert!(packets(&net.path(file)) == above, "by {by}: {way}: {report}");
+            let source = &report["filters"][0];
+            let is_above = way.contains(" or ");
+            assert_eq!(source["filter"].as_str().unwrap().contains("port"), !is_above, "{source}");
+            assert_eq!(source["space"], place, "{source}");
+        }
+    }
+}
+
+#[test]
 fn what_a_thread_of_the_daemon_copies_runs_in_the_daemon() {
     if !may_make_networks() {
         return;
@@ -399,4 +463,12 @@ fn what_cannot_be_counted_in_the_kernel_is_counted_above() {
     check("ethernet v1 | tcp | count", "count", "lowest space");
     check("ethernet v1 last=3s | sample 10 | drop", "sample", "looked at by the reader");
     check("ethernet v1 | sample 10 | bpf \"tcp\" | drop", "bpf", "before it takes one in so many");
+    let ports = explained("ethernet v1 | sample 3 | port |80 tcp | drop");
+    assert!(line(&ports, "port").contains("the reader decides about packets whose ports are not known"), "{ports}");
+    check("ethernet v1 | port |80 bpf \"tcp\" | drop", "bpf", "it does not know the class");
+    check("ethernet v1 | port 80 | sample 3 | drop", "sample", "are not known for sure");
+    check("ethernet v1 | port 80 | count", "count", "are not known for sure");
+    check("ethernet v1 | sourceport | destport | drop", "destport", "the class of one selector");
+    check("ethernet v1 snaplen=60 | port 80 | drop", "port", "decides by what is left");
+    check("af_xdp v1 | port 80 | drop", "port", "only chooses what is taken");
 }

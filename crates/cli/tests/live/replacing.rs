@@ -99,7 +99,7 @@ fn without_a_daemon_it_is_the_same() {
         }
         // A thread that copies is some time behind: all is through when the last of it is.
         let mut watching = Command::new(PROGRAM);
-        watching.args(["watch", &format!("p{process}.ethernet"), "--format", "raw"]);
+        watching.args(["watch", &format!("p{process}.port"), "--format", "raw"]);
         let said = format!("{by}.txt");
         let mut watching = net.there_noting(watching, &said);
         until("it watches", || net.text(&said).starts_with("watching"));

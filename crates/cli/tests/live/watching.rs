@@ -81,8 +81,8 @@ fn a_watcher_that_is_stopped_or_killed_disturbs_nothing() {
     send(&net, &frames);
     let alone = counts(alone);
     let (watched, _) = run();
-    let stopped = started(&net, "ethernet", &["--format", "raw"], "stopped.raw");
-    let killed = started(&net, "ethernet", &["--format", "raw"], "killed.raw");
+    let stopped = started(&net, "port", &["--format", "raw"], "stopped.raw");
+    let killed = started(&net, "port", &["--format", "raw"], "killed.raw");
     stopped.signal(rustix::process::Signal::STOP);
     send(&net, &frames[..15_000]);
     killed.signal(rustix::process::Signal::KILL);

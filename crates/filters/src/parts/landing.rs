@@ -29,8 +29,6 @@ pub struct Known {
     pub wire: u32,
     /// What else.
     pub flags: SlotFlags,
-    /// What it was classed as.
-    pub class: Class,
 }
 
 /// Memory for one source.
@@ -47,22 +45,22 @@ impl Landing {
         Landing { interface, memory: None }
     }
 
-    /// Gives a packet on as a block, its bytes copied by `copy`, which says how many; false where there is nothing to give:
-    /// no room, or `copy` found that they are gone.
+    /// Gives a packet on as a block, its bytes copied by `copy`, which says how many, and the packet's class; false where there
+    /// is nothing to give: no room, or `copy` found that they are gone, or not wanted.
     #[inline(always)]
     pub fn give(
         &self,
         view: ViewId,
         cx: &mut Context<'_>,
         known: Known,
-        copy: impl FnOnce(&mut [u8]) -> Option<usize>,
+        copy: impl FnOnce(&mut [u8]) -> Option<(usize, Class)>,
     ) -> bool {
         let copied = cx.rings.append(view, self.kept(known.len), |space| {
             let copied = copy(space);
-            (copied.unwrap_or(0), copied)
+            (copied.map_or(0, |(len, _)| len), copied)
         });
-        let Some((mut block, Some(_))) = copied else { return false };
-        (block.time, block.class) = (known.time, known.class);
+        let Some((mut block, Some((_, class)))) = copied else { return false };
+        (block.time, block.class) = (known.time, class);
         block.set_wire(known.wire);
         let mut flags = Flags::NONE;
         if known.flags.has(SlotFlags::OUTBOUND) {
@@ -74,6 +72,11 @@ impl Landing {
         block.add_flags(flags);
         cx.emit(block);
         true
+    }
+
+    /// LINKTYPE of the packets.
+    pub fn link_type(&self) -> u16 {
+        self.interface.link_type.unwrap_or_default()
     }
 
     /// Bytes kept of a packet that has so many.

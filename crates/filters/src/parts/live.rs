@@ -1,7 +1,10 @@
 //! A device's packets as a source: what `ethernet` and its kin have in common.
 
 use super::landing::{self, Known, Landing};
+use super::select::refused;
 use base::limits::PULL_BLOCKS;
+use buffer::ViewId;
+use buffer::live::{Packet, SlotFlags};
 use capture::tap::{Found, Rest};
 use capture::{Ledger, Past, Tap};
 use filter::prelude::*;
@@ -10,6 +13,9 @@ use std::time::{Duration, Instant};
 
 /// The books are opened this often at most while packets come.
 const LOOK_AT_BOOKS: Duration = Duration::from_millis(500);
+
+/// Packets looked at before others get their turn, whether they are wanted or not.
+const LOOKS: usize = 16 * PULL_BLOCKS;
 
 /// A packet that has its number but is not all there when the run is to end gets so long.
 const LAST_PACKET: Duration = Duration::from_millis(20);
@@ -24,6 +30,10 @@ pub struct Live {
     notices: Vec<String>,
     /// Since when it gives only what was there already.
     stopped: Option<Instant>,
+    /// The selector whose class it gives.
+    by_ports: Option<Box<dyn ByPorts>>,
+    /// Packets that this did not want, and that are not in the books yet.
+    unwanted: u64,
 }
 
 impl Live {
@@ -31,7 +41,58 @@ impl Live {
     pub fn new(tap: Tap, snap_len: u32, last_ns: u64) -> Live {
         let landing = Landing::new(&tap.device().name, tap.device().link_type, snap_len);
         let notices = missing(&tap.device().name, tap.past(), last_ns).into_iter().chain(note(&tap)).collect();
-        Live { tap, landing, booked: Ledger::default(), looked: Instant::now(), notices, stopped: None }
+        Live {
+            tap,
+            landing,
+            booked: Ledger::default(),
+            looked: Instant::now(),
+            notices,
+            stopped: None,
+            by_ports: None,
+            unwanted: 0,
+        }
+    }
+
+    /// The same, of which only what this selector wants is given, with its class.
+    #[must_use]
+    pub fn by_ports(mut self, by_ports: Option<Box<dyn ByPorts>>) -> Live {
+        self.by_ports = by_ports;
+        self
+    }
+
+    /// Gives one packet; false where it is gone, or not wanted.
+    #[inline]
+    fn give(&mut self, view: ViewId, cx: &mut Context<'_>, packet: &Packet) -> bool {
+        let facts = packet.facts;
+        let are_known = facts.flags.has(SlotFlags::PORTS);
+        // By what is known of it, before it is copied.
+        let mut class = match &self.by_ports {
+            None => Some(Class(0)),
+            Some(by_ports) if are_known => by_ports.known(facts.class),
+            Some(_) => None,
+        };
+        if are_known && class.is_none() && self.tap.pass_over() {
+            return false;
+        }
+        let known = Known { time: self.tap.time(packet), len: facts.len, wire: facts.wire, flags: facts.flags };
+        let (tap, by_ports, link_type) = (&mut self.tap, &self.by_ports, self.landing.link_type());
+        let (mut taken, mut unreadable) = (false, None);
+        let given = self.landing.give(view, cx, known, |space| {
+            let len = tap.take_copy(packet, space)?;
+            taken = true;
+            if let Some(by_ports) = by_ports.as_deref().filter(|_| !are_known) {
+                class = by_ports.read(link_type, &space[..len], facts.wire).unwrap_or_else(|why| {
+                    unreadable = Some(why);
+                    None
+                });
+            }
+            Some((len, class?))
+        });
+        self.unwanted += u64::from(taken && class.is_none());
+        if let Some(why) = unreadable {
+            refused(cx.counters, why);
+        }
+        given
     }
 
     /// Brings what the ring's books say into the counters.
@@ -43,9 +104,10 @@ impl Live {
         let (delivered, others) =
             (more(ledger.delivered, self.booked.delivered), more(ledger.others, self.booked.others));
         let past = more(ledger.past, self.booked.past);
+        let unwanted = std::mem::take(&mut self.unwanted);
         cx.counters.blocks_in += delivered + others + lost + past;
-        cx.counters.blocks_taken += delivered + past;
-        cx.counters.blocks_rejected += others;
+        cx.counters.blocks_taken += delivered + past - unwanted;
+        cx.counters.blocks_rejected += others + unwanted;
         if lost > 0 {
             cx.counters.drops.add("overwritten before they were read", lost);
         }
@@ -91,18 +153,13 @@ impl Source for Live {
     fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
         self.notices.drain(..).for_each(|notice| cx.notice(notice));
         let view = self.landing.view(cx)?;
-        let mut given = 0;
-        while given < PULL_BLOCKS {
+        let (mut given, mut looks) = (0, 0);
+        while given < PULL_BLOCKS && looks < LOOKS {
             let Found::Packet(packet) = self.tap.look() else { break };
-            let facts = packet.facts;
-            let time = self.tap.time(&packet);
-            let known = Known { time, len: facts.len, wire: facts.wire, flags: facts.flags, class: Class(facts.class) };
-            if !self.landing.give(view, cx, known, |space| self.tap.take_copy(&packet, space)) {
-                continue;
-            }
-            given += 1;
+            looks += 1;
+            given += usize::from(self.give(view, cx, &packet));
         }
-        if given > 0 {
+        if given > 0 || looks == LOOKS {
             if self.looked.elapsed() > LOOK_AT_BOOKS {
                 self.book(cx);
             }

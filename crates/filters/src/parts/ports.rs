@@ -5,6 +5,7 @@ use crate::parts::select::{FrameTest, Packet, StreamTest, View, of_frames_or_str
 use filter::prelude::*;
 use packet::flow::{Flow, has_ports};
 use packet::frame::protocol;
+use packet::link::LinkType;
 use packet::malformed::Malformed;
 use program::narrow::{Narrow, Ports};
 
@@ -22,6 +23,11 @@ const PORT: Meaning = Meaning { what: "a port", max: 65_535, names: &[] };
 pub(crate) fn make(which: Which, params: &Params, env: &Env) -> Result<Instance, ParamError> {
     let wanted = Numbers::from_param(params, "port", PORT)?;
     of_frames_or_streams(PortTest { which, wanted }, env)
+}
+
+/// One of the three for packets of a device.
+pub(crate) fn on_device(which: Which, params: &Params) -> Result<Box<dyn ByPorts>, ParamError> {
+    Ok(Box::new(PortTest { which, wanted: Numbers::from_param(params, "port", PORT)? }))
 }
 
 /// What packets must be for one of the three to want them.
@@ -51,18 +57,37 @@ impl PortTest {
             Which::Destination => destination,
         }
     }
+
+    #[inline]
+    fn class(&self, source: u16, destination: u16) -> Class {
+        Class(match self.which {
+            Which::Either => u32::from(source) << 16 | u32::from(destination),
+            Which::Source => source.into(),
+            Which::Destination => destination.into(),
+        })
+    }
 }
 
 impl FrameTest for PortTest {
     #[inline]
     fn frame(&self, view: View<'_>, class: &mut Class) -> Result<bool, Malformed> {
         let Some((source, destination)) = of(&view.packet()?)? else { return Ok(false) };
-        *class = Class(match self.which {
-            Which::Either => u32::from(source) << 16 | u32::from(destination),
-            Which::Source => source.into(),
-            Which::Destination => destination.into(),
-        });
+        *class = self.class(source, destination);
         Ok(self.wants(source, destination))
+    }
+}
+
+impl ByPorts for PortTest {
+    #[inline]
+    fn known(&self, ports: u32) -> Option<Class> {
+        let (source, destination) = ((ports >> 16) as u16, ports as u16);
+        self.wants(source, destination).then(|| self.class(source, destination))
+    }
+
+    fn read(&self, link_type: u16, bytes: &[u8], wire_len: u32) -> Result<Option<Class>, Malformed> {
+        let mut class = Class(0);
+        let passes = self.frame(View { link: LinkType(link_type), bytes, wire_len }, &mut class)?;
+        Ok(passes.then_some(class))
     }
 }
 

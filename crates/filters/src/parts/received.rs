@@ -103,8 +103,8 @@ impl Source for Received {
                 let turn = queue.receiver.receive(Duration::ZERO, &mut |batch| {
                     for frame in batch.frames {
                         let Frame { time, wire, flags, .. } = *frame;
-                        let known = Known { time, len: frame.len() as u32, wire, flags, class: Class(0) };
-                        landing.give(view, cx, known, |space| Some(frame.copy_into(space)));
+                        let known = Known { time, len: frame.len() as u32, wire, flags };
+                        landing.give(view, cx, known, |space| Some((frame.copy_into(space), Class(0))));
                     }
                 });
                 match turn.map_err(failure)? {

@@ -178,7 +178,7 @@ impl<T: StreamTest> Filter for Streams<T> {
 
 /// Counts why a frame could not be looked at, unless it is in order and merely of another sort.
 #[cold]
-fn refused(counters: &mut Counters, why: Malformed) -> bool {
+pub(crate) fn refused(counters: &mut Counters, why: Malformed) -> bool {
     if !matches!(why, Malformed::NotIp | Malformed::OtherProtocol | Malformed::LaterFragment) {
         counters.events.add(why.reason(), 1);
     }

@@ -160,7 +160,7 @@ impl Succession<'_> {
             }
             Left::Given(origin, Opened::New(instance)) => self.part_of_new(origin, instance),
             Left::Source { origin, source: Opened::New(instance), reads, first } => {
-                if let (Some(first), Reads::Packets(wish, _)) = (first, &reads) {
+                if let (Some(first), Reads::Packets(wish, ..)) = (first, &reads) {
                     self.hand_over(&mut hand_overs, at, first, wish);
                 }
                 self.part_of_new(origin, instance)
