@@ -8,6 +8,9 @@ use std::os::fd::{AsFd, OwnedFd};
 /// LINKTYPE number of Ethernet.
 pub const ETHERNET: u16 = 1;
 
+/// LINKTYPE number of IP packets without a header in front.
+pub const RAW_IP: u16 = 101;
+
 /// A device, as a reader needs to know it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
@@ -31,7 +34,7 @@ pub struct Device {
 pub struct Past {
     /// Packets of so many nanoseconds are there, at most.
     pub reaches_ns: u64,
-    /// All of them are; else those that somebody else wanted.
+    /// All of them are that this reader may see; else those that somebody else wanted.
     pub whole: bool,
 }
 

@@ -9,6 +9,7 @@
 //! ```
 //!
 //! - [`wish`] — what a reader asks for; [`handout`] — what it gets: plain data and file descriptors, which may travel.
+//! - [`right`] — what it may see.
 //! - [`taps`] — who owns devices' rings: one bit of a packet's set for each reader, set anew whenever one comes or goes.
 //! - [`copying`] — a ring that a thread of this process writes.
 //! - [`writer`] — what a device's writer must be able to do; the drivers' are in the facade.
@@ -26,12 +27,14 @@ pub mod codec;
 pub mod copying;
 pub mod handout;
 pub mod protocol;
+pub mod right;
 pub mod tap;
 pub mod taps;
 pub mod wish;
 pub mod writer;
 
-pub use handout::{Device, ETHERNET, Exchange, Handout, Past};
+pub use handout::{Device, ETHERNET, Exchange, Handout, Past, RAW_IP};
+pub use right::{Only, Right};
 pub use tap::{Ledger, Tap};
 pub use taps::Taps;
 pub use wish::{By, Direction, Mode, Share, Wish};

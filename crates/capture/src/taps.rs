@@ -9,6 +9,7 @@ mod ring;
 
 use crate::codec::Farewell;
 use crate::handout::{Exchange, Handout};
+use crate::right::Right;
 use crate::wish::{By, Direction, Mode, PROGRAM_INSTRUCTIONS, Wish};
 use crate::writer::{Opened, Trouble, TroubleKind};
 use program::cbpf::Instruction;
@@ -114,9 +115,9 @@ impl Taps {
         Ok(())
     }
 
-    /// Lets a reader in. Readers of one `group` may see all of each other's packets.
-    pub fn open(&self, wish: &Wish, group: u32) -> Result<Handout, Trouble> {
-        self.shared.open(wish, group)
+    /// Lets a reader in, who may see so much. A number stands for the group of that number, which is shown everything.
+    pub fn open(&self, wish: &Wish, right: impl Into<Right>) -> Result<Handout, Trouble> {
+        self.shared.open(wish, &right.into())
     }
 
     /// Gives a reader another expression.
@@ -138,10 +139,11 @@ impl Taps {
         }
     }
 
-    /// Has a device's ring take every packet from now on, and stay without readers, until the device goes or this is taken
-    /// back: so that who comes later can look back. A ring that is there already is no larger for it.
-    pub fn keep(&self, device: &str, ring_bytes: u64, group: u32) -> Result<(), Trouble> {
-        self.shared.keep(device, ring_bytes, group)
+    /// Has a device's ring take every packet that may be seen by this right from now on, and stay without readers, until the
+    /// device goes or this is taken back: so that who comes later can look back. A ring that is there already is no larger
+    /// for it.
+    pub fn keep(&self, device: &str, ring_bytes: u64, right: impl Into<Right>) -> Result<(), Trouble> {
+        self.shared.keep(device, ring_bytes, &right.into())
     }
 
     /// The rings of a device need not stay without readers any more; were there any that had to?
@@ -257,15 +259,15 @@ impl Shared {
         Ok(Key { device: wish.device.clone(), index, group, mode: *mode, by: *by })
     }
 
-    fn keep(&self, device: &str, ring_bytes: u64, group: u32) -> Result<(), Trouble> {
+    fn keep(&self, device: &str, ring_bytes: u64, right: &Right) -> Result<(), Trouble> {
         let wish = Wish { device: device.into(), ring_bytes, ..Wish::default() };
-        let key = self.key(&wish, group)?;
+        let key = self.key(&wish, right.group)?;
         // A device that has another name now has a ring by that one from now on.
         self.forget(|other| (other.index, other.group) == (key.index, key.group) && other.device != key.device);
         self.await_bit(|state| state.rings.get(&key));
         let mut state = self.lock();
         let made = !state.rings.contains_key(&key);
-        let kept = state.ring(&key, self.opener.as_ref(), &wish).and_then(Ring::keep);
+        let kept = state.ring(&key, self.opener.as_ref(), &wish, right).and_then(Ring::keep);
         if kept.is_err() && made {
             let unused = state.rings.remove(&key);
             state.given_up.extend(unused);
@@ -286,12 +288,12 @@ impl Shared {
         forgotten
     }
 
-    fn open(&self, wish: &Wish, group: u32) -> Result<Handout, Trouble> {
+    fn open(&self, wish: &Wish, right: &Right) -> Result<Handout, Trouble> {
         let program = lower(&wish.program)?;
         if wish.mode == Mode::Consume {
             may_be_consumed(wish)?;
         }
-        let key = self.key(wish, group)?;
+        let key = self.key(wish, right.group)?;
         let (mut guard, consumed) = loop {
             let consumed = if wish.mode == Mode::Consume { self.await_consumable(&key)? } else { None };
             self.await_bit(|state| state.rings.get(&key));
@@ -309,8 +311,8 @@ impl Shared {
         let made = !state.rings.contains_key(&key);
         state.last_id += 1;
         let id = state.last_id;
-        let mut note = state.note(&key);
-        let ring = match state.ring(&key, self.opener.as_ref(), wish) {
+        let of_others = state.note(&key);
+        let ring = match state.ring(&key, self.opener.as_ref(), wish, right) {
             Ok(ring) => ring,
             Err(trouble) => {
                 // What was found gone is no more to be looked at.
@@ -319,12 +321,13 @@ impl Shared {
                 return Err(trouble);
             }
         };
+        let mut notes: Vec<String> = ring.shown.iter().map(|shown| shown.note(&key.device)).collect();
+        notes.extend(Some(of_others).filter(|note| !note.is_empty()));
         let holds = ring.writer.geometry().ring_bytes;
         if wish.keep && holds < wish.ring_bytes {
             let why = if made { "can hold" } else { "was there already, and holds" };
-            let apart = if note.is_empty() { "" } else { "; " };
             let kibibytes = holds >> 10;
-            note += &format!("{apart}the ring of `{}` {why} {kibibytes} KiB: no more than that is kept", key.device);
+            notes.push(format!("the ring of `{}` {why} {kibibytes} KiB: no more than that is kept", key.device));
         }
         if consumed.is_some() {
             ring._consumed = consumed;
@@ -341,7 +344,7 @@ impl Shared {
         }
         self.release(guard);
         self.stir();
-        let mut handout = Handout { note, ..admitted? };
+        let mut handout = Handout { note: notes.join("; "), ..admitted? };
         if handout.decided > handout.first {
             // Who looks back decides itself on everything the earlier expressions decided on.
             grace();
@@ -460,16 +463,32 @@ impl Shared {
 
 impl State {
     /// A device's ring; made, if there is none.
-    fn ring(&mut self, key: &Key, opener: &dyn Opened, wish: &Wish) -> Result<&mut Ring, Trouble> {
+    fn ring(&mut self, key: &Key, opener: &dyn Opened, wish: &Wish, right: &Right) -> Result<&mut Ring, Trouble> {
         match self.rings.entry(key.clone()) {
-            Entry::Occupied(ring) => Ok(ring.into_mut()),
+            Entry::Occupied(ring) => {
+                assert!(ring.get().right == *right, "two rights of one group differ");
+                Ok(ring.into_mut())
+            }
             Entry::Vacant(place) => {
-                let ring = Ring::open(opener, wish)?;
-                if ring.device.index != key.index {
-                    let text = format!("`{}` was another device a moment ago", wish.device);
-                    return Err(Trouble::new(TroubleKind::System, text));
+                let mut ring = Ring::open(opener, wish)?;
+                let shown = match ring.device.index == key.index {
+                    true => right.shown(&ring.device),
+                    false => {
+                        let text = format!("`{}` was another device a moment ago", wish.device);
+                        Err(Trouble::new(TroubleKind::System, text))
+                    }
+                };
+                match shown {
+                    Ok(shown) => {
+                        // Before it has any expression: nothing is in it yet.
+                        (ring.right, ring.shown) = (right.clone(), shown);
+                        Ok(place.insert(ring))
+                    }
+                    Err(trouble) => {
+                        self.given_up.push(ring);
+                        Err(trouble)
+                    }
                 }
-                Ok(place.insert(ring))
             }
         }
     }

@@ -91,7 +91,8 @@ pub struct Wish {
     pub ring_bytes: u64,
     /// Begin with packets that were seen up to so many nanoseconds ago, where they are still there.
     pub last_ns: u64,
-    /// From now on the ring takes every packet, and it stays when its readers go, for readers that look back.
+    /// From now on the ring takes every packet that its readers may see, and it stays when they go, for readers that look
+    /// back.
     pub keep: bool,
 }
 

@@ -5,11 +5,15 @@ use capture::codec::Farewell;
 use capture::copying::{Copying, Ring, ring};
 use capture::tap::{Counted, Found, Ledger, Rest};
 use capture::writer::TroubleKind;
-use capture::{By, Device, Direction, Expression, Mode, Opened, Share, Tap, Taps, Trouble, Wish, Writer};
+use capture::{
+    By, Device, Direction, Expression, Handout, Mode, Only, Opened, Right, Share, Tap, Taps, Trouble, Wish, Writer,
+};
 use program::cbpf::Instruction;
+use program::{Compile, CompileError};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -85,7 +89,9 @@ impl Opened for Player {
 
 impl Writer for Played {
     fn device(&self) -> Device {
-        Device { name: self.name.clone(), index: 1, link_type: 1, mtu: 1500, how: "by a test".into(), copied: true }
+        let link_type = [("bare0", 101), ("odd0", 104)].into_iter().find(|(name, _)| *name == self.name);
+        let link_type = link_type.map_or(1, |(_, number)| number);
+        Device { name: self.name.clone(), index: 1, link_type, mtu: 1500, how: "by a test".into(), copied: true }
     }
     fn geometry(&self) -> Geometry {
         self.ring.geometry()
@@ -538,6 +544,163 @@ fn one_group_takes_away_and_others_are_told() {
     player.does.fails.store(1, Ordering::SeqCst);
     assert_eq!(taps.open(&taking, 0).unwrap_err().kind, TroubleKind::System);
     assert!(taps.open(&taking, 0).is_ok());
+}
+
+/// Compiles `3` to what passes packets whose first byte is that, `~3` to what passes all others, `all` to something long that
+/// passes all; for Ethernet alone.
+struct FirstBytes;
+
+impl Compile for FirstBytes {
+    fn compile(&self, expression: &str, link_type: u16, _: u32) -> Result<Vec<Instruction>, CompileError> {
+        if link_type != 1 {
+            return Err(CompileError::syntax("there is no first byte"));
+        }
+        let number = |text: &str| text.parse().expect("a byte");
+        Ok(match expression.strip_prefix('~') {
+            Some(text) => {
+                let mut code = first_byte(number(text));
+                code.swap(2, 3);
+                code
+            }
+            None if expression == "all" => long(1 << 13),
+            None => first_byte(number(expression)),
+        })
+    }
+
+    fn describe(&self) -> String {
+        "a test's".into()
+    }
+}
+
+/// Passes all packets, by so many instructions.
+fn long(instructions: u32) -> Vec<Instruction> {
+    let at = |code, k| Instruction { code, jt: 0, jf: 0, k };
+    // Adds to A, which nobody asks.
+    (1..instructions).map(|number| at(0x04, number)).chain([at(0x06, 1)]).collect()
+}
+
+fn shown(group: u32, text: &str) -> Right {
+    Right { group, only: Some(Arc::new(Only::new(text, &FirstBytes).unwrap())) }
+}
+
+/// Which packets' payloads lie in a ring's memory, whoever they were for: those whose first byte is this.
+fn lies_in(handout: &Handout) -> impl Fn() -> Vec<u8> + use<> {
+    let file = std::fs::File::from(handout.areas.data.try_clone().unwrap());
+    let bytes = handout.geometry.ring_bytes as usize;
+    move || {
+        let mut memory = vec![0; bytes];
+        file.read_exact_at(&mut memory, 0).unwrap();
+        // What has not been written is 0.
+        (1..4).filter(|byte| memory.windows(8).any(|run| run == [*byte; 8])).collect()
+    }
+}
+
+#[test]
+fn what_a_group_is_not_shown_never_comes_into_its_ring() {
+    let (player, taps) = player();
+    let right = shown(5, "3");
+    let open = |wish: &Wish| taps.open(wish, right.clone()).unwrap();
+    let whole = taps.open(&wish(), 0).unwrap();
+    let plain = open(&wish());
+    assert_eq!((whole.note.as_str(), plain.note.contains("of `played0` only what `3` passes")), ("", true));
+    let (all, limited) = (lies_in(&whole), lies_in(&plain));
+    let [mut whole_half, mut half] = [(); 2].map(|()| player.halves.lock().unwrap().pop_front().unwrap());
+    let mut publish = |numbers: std::ops::Range<u64>| {
+        publish(&mut whole_half, numbers.clone());
+        publish(&mut half, numbers);
+    };
+    let tap = |handout| Tap::new(handout, None, None).unwrap();
+    let mut plain = tap(plain);
+    // However they ask for more.
+    let mut others = tap(open(&Wish { program: first_byte(2), ..wish() }));
+    let mut same = tap(open(&Wish { program: first_byte(3), ..wish() }));
+    let mut half_of_it = tap(open(&Wish { sample: 2, promiscuous: true, ..wish() }));
+    let mut incoming = tap(open(&Wish { direction: Direction::In, ..wish() }));
+    let counting = tap(open(&Wish { counts: Some(0), ..wish() })).that_counts();
+    publish(0..400);
+    let threes = |numbers: std::ops::Range<u64>| numbers.filter(|n| n % 4 == 3).collect::<Vec<_>>();
+    assert_eq!((take(&mut plain), take(&mut same)), (threes(0..400), threes(0..400)));
+    assert_eq!(take(&mut half_of_it), (0..400).filter(|n| n % 8 == 3).collect::<Vec<_>>());
+    assert_eq!((take(&mut others), take(&mut incoming), counting.counted().packets), (vec![], vec![], 100));
+    let ledger = plain.ledger();
+    assert_eq!((ledger.seen, ledger.matched, ledger.filtered), (400, 100, 300));
+    // By another expression, and by none again.
+    for (begins, code) in [(400, first_byte(1)), (500, vec![])] {
+        let exchange = taps.exchange(plain.id(), &code).unwrap();
+        plain.exchange(exchange, program::Interpreter::from_cbpf(&code).ok());
+        publish(begins..begins + 100);
+    }
+    assert_eq!(take(&mut plain), threes(500..600));
+    // Who looks back finds what others of its group wanted.
+    let looking_back = Wish { last_ns: u64::MAX, ..wish() };
+    let mut late = tap(open(&looking_back));
+    assert_eq!((take(&mut late), late.past().whole), (threes(0..600), false));
+    taps.keep("played0", 1 << 20, right.clone()).unwrap();
+    drop((plain, others, same, half_of_it, incoming, counting, late));
+    until(|| taps.states().iter().all(|ring| ring.group == 0 || ring.readers.is_empty()), "they are gone");
+    publish(600..700);
+    let kept = open(&Wish { keep: true, program: first_byte(2), ..looking_back.clone() });
+    publish(700..800);
+    let mut late = tap(open(&looking_back));
+    assert_eq!((take(&mut late), late.past().whole), (threes(0..800), true));
+    let hows: Vec<String> = taps.states().into_iter().map(|ring| ring.device.how).collect();
+    assert_eq!(hows, ["by a test", "by a test; only what `3` passes"]);
+    assert_eq!((all(), limited()), (vec![1, 2, 3], vec![3]));
+    drop((whole, kept));
+}
+
+#[test]
+fn who_is_shown_a_part_takes_a_part_away() {
+    let (player, taps) = player();
+    let right = shown(5, "~2");
+    let taking = taps.open(&Wish { mode: Mode::Consume, ..wish() }, right.clone()).unwrap();
+    let lies = lies_in(&taking);
+    let mut taking = Tap::new(taking, None, None).unwrap();
+    let mut half = player.halves.lock().unwrap().pop_front().unwrap();
+    publish(&mut half, 0..40);
+    assert_eq!((take(&mut taking), lies()), ((0..40).filter(|n| n % 4 != 2).collect(), vec![1, 3]));
+    // Others are told that something is left, and those it shares with what there is for them as well.
+    let told = taps.open(&wish(), 0).unwrap().note;
+    assert!(told.starts_with("a part of what `played0` receives is taken away"), "{told}");
+    let told = taps.open(&wish(), right).unwrap().note;
+    assert!(told.contains("only what `~2` passes; a part of what"), "{told}");
+}
+
+#[test]
+fn what_is_too_much_together_is_for_who_asks_to_decide() {
+    let (_player, taps) = player();
+    let right = shown(5, "all");
+    let wordy = Wish { program: long(1 << 14), ..wish() };
+    assert!(taps.open(&wordy, 0).is_ok(), "it may ask for that much");
+    let refused = taps.open(&wordy, right.clone()).unwrap_err();
+    assert!(
+        refused.kind == TroubleKind::Cannot && refused.text.contains("together with the policy's `all`"),
+        "{refused}"
+    );
+    until(|| taps.states().is_empty(), "nothing is left");
+    let reader = taps.open(&wish(), right).unwrap();
+    assert_eq!(taps.exchange(reader.id, &wordy.program).unwrap_err().kind, TroubleKind::Cannot);
+    assert!(taps.exchange(reader.id, &first_byte(1)).is_ok());
+}
+
+#[test]
+fn devices_that_cannot_be_asked_what_is_shown_are_refused() {
+    let (player, taps) = player();
+    let alive = Arc::strong_count(&player.alive);
+    for (device, why) in [("bare0", "there is no first byte"), ("odd0", "a policy knows none of link type 104")] {
+        let wish = Wish { device: device.into(), ..wish() };
+        assert!(taps.open(&wish, 1).is_ok(), "who is shown everything may");
+        for refused in [
+            taps.open(&wish, shown(5, "3")).unwrap_err(),
+            taps.open(&Wish { mode: Mode::Consume, ..wish.clone() }, shown(5, "3")).unwrap_err(),
+            taps.keep(device, 1 << 20, shown(5, "3")).unwrap_err(),
+        ] {
+            let begins = format!("the daemon's policy shows of `{device}` only what `3` passes, which cannot be asked");
+            assert_eq!(refused.kind, TroubleKind::Denied);
+            assert!(refused.text.starts_with(&begins) && refused.text.ends_with(why), "{refused}");
+        }
+        until(|| taps.states().is_empty() && Arc::strong_count(&player.alive) == alive, "nothing is left");
+    }
 }
 
 #[test]

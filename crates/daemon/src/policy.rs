@@ -10,15 +10,23 @@
 //! devices = ["eth*", "wlan0"]
 //! modes = ["tap"]     # tap: read copies; consume: take packets away
 //! keep = "64M"        # the last so many bytes of each of these devices are there for readers that look back
+//! filter = "udp port 53"  # they see no other packets of these devices, whatever they ask for
 //! ```
 //!
-//! Root may do everything (but nobody may consume without a file), and looks back into the ring of the first entry that keeps a device. Readers that two different
-//! entries allow never share a ring.
+//! Root may do everything (but nobody may consume without a file), and looks back into the ring of the first entry that keeps
+//! all of a device. Readers that two different entries allow never share a ring: so what a filter rejects is in none that its
+//! readers have. They are told how many packets and bytes a device has in all.
+//!
+//! A filter is compiled once, when the file is read, as `bpf` would be. So names of hosts are asked for only then, and what
+//! stands behind a VLAN tag is other packets to it: `not port 22` lets port 22 through behind a tag. Better to say what is to
+//! be seen.
 
-use capture::Mode;
+use capture::{Mode, Only, Right};
+use program::Compile;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Bytes of one device's ring at most, if the file does not say.
 const RING_BYTES: u64 = 256 << 20;
@@ -60,6 +68,8 @@ struct Entry {
     modes: Vec<Allowed>,
     /// Bytes of a standing ring.
     keep: Option<u64>,
+    /// What is seen of its devices.
+    only: Option<Arc<Only>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -97,11 +107,18 @@ struct Allow {
     devices: Vec<String>,
     modes: Vec<Allowed>,
     keep: Option<String>,
+    filter: Option<String>,
 }
 
 impl Entry {
     fn concerns(&self, peer: &Peer) -> bool {
         self.everybody || self.users.contains(&peer.user) || self.groups.iter().any(|group| peer.groups.contains(group))
+    }
+
+    /// What those it lets in may see, if it is the entry of this number: they are a trust group of their own. Root's, and that
+    /// of who needs no policy, is 0.
+    fn right(&self, at: usize) -> Right {
+        Right { group: at as u32 + 1, only: self.only.clone() }
     }
 }
 
@@ -124,14 +141,14 @@ impl Policy {
         Policy { ring_bytes: RING_BYTES, readers: READERS, from_file: false, entries: vec![entry] }
     }
 
-    /// Reads a file; the error says where in it something is wrong.
+    /// Reads a file; the error says where in it something is wrong. Filters are compiled, for which libpcap is loaded.
     pub fn read(path: &Path) -> Result<Policy, String> {
         let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Policy::parse(&text, &names("/etc/passwd"), &names("/etc/group"))
+        Policy::parse(&text, &names("/etc/passwd"), &names("/etc/group"), &streamline::compiler())
             .map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    fn parse(text: &str, users: &Names, groups: &Names) -> Result<Policy, String> {
+    fn parse(text: &str, users: &Names, groups: &Names, compiler: &dyn Compile) -> Result<Policy, String> {
         let file: File = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_string())?;
         let ring_bytes = match file.limits.ring {
             None => RING_BYTES,
@@ -156,7 +173,13 @@ impl Policy {
             if keep.is_some() && !allow.modes.contains(&Allowed::Tap) {
                 return Err("keep: an entry that does not allow \"tap\" has no readers that look back".to_string());
             }
+            let only = |text: &String| match text.trim() {
+                // It would pass everything, as tcpdump has it: hardly what somebody meant who wrote it down.
+                "" => Err("filter: it is empty; without the key all packets are seen".to_string()),
+                text => Only::new(text, compiler).map_err(|why| format!("filter = `{text}`: {why}")),
+            };
             Ok(Entry {
+                only: allow.filter.as_ref().map(only).transpose()?.map(Arc::new),
                 users: allow.users.iter().map(|name| number(users, "user", name)).collect::<Result<_, _>>()?,
                 groups: allow.groups.iter().map(|name| number(groups, "group", name)).collect::<Result<_, _>>()?,
                 everybody: allow.everybody,
@@ -165,12 +188,13 @@ impl Policy {
                 keep,
             })
         };
-        let entries = file.allow.into_iter().map(entry).collect::<Result<_, _>>()?;
+        let located = |(at, allow)| entry(allow).map_err(|text| format!("[[allow]] number {}: {text}", at + 1));
+        let entries = file.allow.into_iter().enumerate().map(located).collect::<Result<_, _>>()?;
         Ok(Policy { ring_bytes, readers, from_file: true, entries })
     }
 
-    /// May this peer read this device in this mode? Gives the number of its trust group; else why not.
-    pub fn allows(&self, peer: &Peer, device: &str, mode: Mode) -> Result<u32, String> {
+    /// May this peer read this device in this mode? Gives its trust group and what that sees; else why not.
+    pub fn allows(&self, peer: &Peer, device: &str, mode: Mode) -> Result<Right, String> {
         if mode == Mode::Consume && !self.from_file {
             let text = "packets may be taken away from the host where the daemon's policy says so (`--config`, `modes = \
                         [\"consume\"]`; then root may, too), or by root without a daemon (`--local`)";
@@ -178,8 +202,9 @@ impl Policy {
         }
         if peer.user == 0 {
             // Who may see everything shares the ring that has everything.
-            let kept = if mode == Mode::Tap { self.kept(device).next() } else { None };
-            return Ok(kept.map_or(0, |(group, _)| group));
+            let whole = || self.kept(device).map(|(right, _)| right).find(|right| right.only.is_none());
+            let kept = if mode == Mode::Tap { whole() } else { None };
+            return Ok(kept.unwrap_or_default());
         }
         let wanted = match mode {
             Mode::Tap => Allowed::Tap,
@@ -190,7 +215,7 @@ impl Policy {
             entry.modes.contains(&wanted) && entry.devices.iter().any(|pattern| matches(pattern, device))
         });
         match fits {
-            Some((at, _)) => Ok(at as u32 + 1),
+            Some((at, entry)) => Ok(entry.right(at)),
             None if mine.next().is_none() => Err(format!(
                 "user {} may use no device here; the daemon's policy says who may (without one, root and the group \
                  `{GROUP}`)",
@@ -211,12 +236,12 @@ impl Policy {
         self.entries.iter().any(|entry| entry.keep.is_some())
     }
 
-    /// The trust groups for which a device's packets are kept, and the bytes of each one's ring.
-    pub(crate) fn kept(&self, device: &str) -> impl Iterator<Item = (u32, u64)> {
-        let kept = self.entries.iter().enumerate().filter_map(|(at, entry)| Some((at as u32 + 1, entry, entry.keep?)));
+    /// The trust groups for which a device's packets are kept, with what they see of it, and the bytes of each one's ring.
+    pub(crate) fn kept(&self, device: &str) -> impl Iterator<Item = (Right, u64)> {
+        let kept = self.entries.iter().enumerate().filter_map(|(at, entry)| Some((at, entry, entry.keep?)));
         let concerns = move |entry: &Entry| entry.devices.iter().any(|pattern| matches(pattern, device));
         let kept = kept.filter(move |(_, entry, _)| concerns(entry));
-        kept.map(|(group, _, bytes)| (group, capture::taps::ring_bytes(bytes, self.ring_bytes)))
+        kept.map(|(at, entry, bytes)| (entry.right(at), capture::taps::ring_bytes(bytes, self.ring_bytes)))
     }
 
     /// May this peer do anything at all?
@@ -276,14 +301,48 @@ fn names(path: &str) -> Names {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use program::CompileError;
+    use program::cbpf::Instruction;
 
     fn peer(user: u32, groups: &[u32]) -> Peer {
         Peer { process: 1, user, groups: groups.to_vec() }
     }
 
-    fn parse(text: &str) -> Result<Policy, String> {
+    /// Knows some expressions; of frames without an Ethernet header, fewer.
+    struct Played;
+
+    impl Compile for Played {
+        fn compile(&self, expression: &str, link_type: u16, _: u32) -> Result<Vec<Instruction>, CompileError> {
+            let returns = Instruction { code: 6, jt: 0, jf: 0, k: 1 };
+            let jumps_back = Instruction { code: 5, jt: 0, jf: 0, k: u32::MAX - 1 };
+            let load = Instruction { code: 0, jt: 0, jf: 0, k: 0 };
+            match expression {
+                "absent" => Err(CompileError::unavailable("no libpcap: install libpcap0.8")),
+                "again" => Ok(vec![load, jumps_back, returns]),
+                "long" => Ok(vec![returns; 1 << 15]),
+                "ether" if link_type != capture::ETHERNET => Err(CompileError::syntax("no link header")),
+                "udp" | "ether" => Ok(vec![returns]),
+                _ => Err(CompileError::syntax(format!("{expression} for {link_type} is nothing"))),
+            }
+        }
+
+        fn describe(&self) -> String {
+            "played".into()
+        }
+    }
+
+    fn parse_by(text: &str, compiler: &dyn Compile) -> Result<Policy, String> {
         let names = |list: &[(&str, u32)]| list.iter().map(|(name, number)| (name.to_string(), *number)).collect();
-        Policy::parse(text, &names(&[("anna", 1000)]), &names(&[("net", 50)]))
+        Policy::parse(text, &names(&[("anna", 1000)]), &names(&[("net", 50)]), compiler)
+    }
+
+    fn parse(text: &str) -> Result<Policy, String> {
+        parse_by(text, &Played)
+    }
+
+    /// Of who sees everything.
+    fn group(number: u32) -> Result<Right, String> {
+        Ok(number.into())
     }
 
     #[test]
@@ -295,10 +354,10 @@ mod tests {
         .unwrap();
         assert_eq!((policy.ring_bytes, policy.readers, policy.keeps()), (1 << 20, READERS, false));
         let (anna, both, stranger) = (peer(1000, &[1000]), peer(1000, &[50]), peer(1, &[1]));
-        assert_eq!(policy.allows(&anna, "eth0", Mode::Tap), Ok(1));
-        assert_eq!(policy.allows(&both, "wlan0", Mode::Tap), Ok(2));
-        assert_eq!(policy.allows(&both, "eth0", Mode::Consume), Ok(2));
-        assert_eq!(policy.allows(&peer(0, &[]), "any", Mode::Consume), Ok(0));
+        assert_eq!(policy.allows(&anna, "eth0", Mode::Tap), group(1));
+        assert_eq!(policy.allows(&both, "wlan0", Mode::Tap), group(2));
+        assert_eq!(policy.allows(&both, "eth0", Mode::Consume), group(2));
+        assert_eq!(policy.allows(&peer(0, &[]), "any", Mode::Consume), group(0));
         let why = |peer, device, mode| policy.allows(peer, device, mode).unwrap_err();
         assert!(why(&anna, "wlan0", Mode::Tap).ends_with("does not let user 1000 tap `wlan0` (mode=tap)"));
         assert!(why(&anna, "eth0", Mode::Consume).ends_with("take packets of `eth0` away (mode=consume)"));
@@ -309,12 +368,12 @@ mod tests {
     fn without_a_file_nobody_takes_packets_away() {
         let (root, member) = (peer(0, &[]), peer(1000, &[7]));
         for policy in [Policy::without_file(), Policy::for_one()] {
-            assert_eq!(policy.allows(&root, "eth0", Mode::Tap), Ok(0));
+            assert_eq!(policy.allows(&root, "eth0", Mode::Tap), group(0));
             for peer in [&root, &member] {
                 assert!(policy.allows(peer, "eth0", Mode::Consume).unwrap_err().contains("--local"));
             }
         }
-        assert_eq!(parse("").unwrap().allows(&root, "eth0", Mode::Consume), Ok(0));
+        assert_eq!(parse("").unwrap().allows(&root, "eth0", Mode::Consume), group(0));
     }
 
     #[test]
@@ -327,15 +386,62 @@ mod tests {
         .unwrap();
         assert!(policy.keeps());
         let kept = |device| policy.kept(device).collect::<Vec<_>>();
-        assert_eq!(kept("eth0"), [(2, 64 << 20), (3, 1 << 20)]);
-        assert_eq!(kept("wlan0"), [(2, 64 << 20)]);
+        assert_eq!(kept("eth0"), [(2.into(), 64 << 20), (3.into(), 1 << 20)]);
+        assert_eq!(kept("wlan0"), [(2.into(), 64 << 20)]);
         assert_eq!(kept("eth1"), []);
         let root = peer(0, &[]);
-        assert_eq!(policy.allows(&root, "wlan0", Mode::Tap), Ok(2), "root looks back into what is kept");
+        assert_eq!(policy.allows(&root, "wlan0", Mode::Tap), group(2), "root looks back into what is kept");
         assert_eq!(
             (policy.allows(&root, "eth1", Mode::Tap), policy.allows(&root, "eth0", Mode::Consume)),
-            (Ok(0), Ok(0))
+            (group(0), group(0))
         );
+    }
+
+    #[test]
+    fn who_has_a_filter_sees_no_more_and_root_has_none() {
+        let policy = parse(
+            "[[allow]]\nusers = [\"anna\"]\ndevices = [\"eth*\"]\nmodes = [\"tap\", \"consume\"]\nkeep = \"1M\"\n\
+             filter = \" udp \"\n\
+             [[allow]]\ngroups = [\"net\"]\ndevices = [\"eth0\"]\nmodes = [\"tap\"]\nkeep = \"1M\"\n\
+             [[allow]]\neverybody = true\ndevices = [\"*\"]\nmodes = [\"tap\"]\nfilter = \"ether\"\n",
+        )
+        .unwrap();
+        let only = |text| Some(Arc::new(Only::new(text, &Played).unwrap()));
+        let [udp, ether] = ["udp", "ether"].map(only);
+        assert_ne!(udp, ether);
+        let (root, anna, stranger) = (peer(0, &[]), peer(1000, &[]), peer(7, &[]));
+        for mode in [Mode::Tap, Mode::Consume] {
+            assert_eq!(policy.allows(&anna, "eth0", mode), Ok(Right { group: 1, only: udp.clone() }));
+        }
+        assert_eq!(policy.allows(&stranger, "eth0", Mode::Tap), Ok(Right { group: 3, only: ether.clone() }));
+        assert_eq!(policy.allows(&anna, "tun0", Mode::Tap), Ok(Right { group: 3, only: ether }));
+        let kept = |device| policy.kept(device).map(|(right, _)| right).collect::<Vec<_>>();
+        assert_eq!(kept("eth0"), [Right { group: 1, only: udp.clone() }, 2.into()]);
+        assert_eq!(kept("eth1"), [Right { group: 1, only: udp }]);
+        // A ring that has but a part is not for who may see everything.
+        assert_eq!(policy.allows(&root, "eth0", Mode::Tap), group(2));
+        assert_eq!(policy.allows(&root, "eth1", Mode::Tap), group(0));
+    }
+
+    /// By the compiler that the daemon has.
+    #[test]
+    fn filters_are_what_tcpdump_takes() {
+        let compiler = streamline::compiler();
+        let entry = "[[allow]]\neverybody=true\ndevices=[]\nmodes=[\"tap\"]\n";
+        let check = |filter: &str| parse_by(&format!("{entry}filter = \"{filter}\"\n"), &compiler).map(drop);
+        if check("udp").is_err_and(|why| why.contains("libpcap0.8")) {
+            return eprintln!("skipped: libpcap is not installed");
+        }
+        for right in ["udp port 53", "not tcp port 22 and not vlan", "ether host 00:00:5e:00:53:01"] {
+            assert_eq!(check(right), Ok(()), "{right}");
+        }
+        for (wrong, told) in [("prot 80", "syntax error"), ("ip6 protochain 6", "the kernel cannot run")] {
+            let why = check(wrong).unwrap_err();
+            assert!(
+                why.starts_with(&format!("[[allow]] number 1: filter = `{wrong}`: ")) && why.contains(told),
+                "{why}"
+            );
+        }
     }
 
     #[test]
@@ -348,6 +454,15 @@ mod tests {
             ("[[allow]]\neverybody=true\ndevices=[]\nmodes=[\"tap\"]\nkeep=\"all\"", "`all` is no size"),
             ("[[allow]]\neverybody=true\ndevices=[]\nmodes=[\"tap\"]\nkeep=\"9G\"", "limits.ring"),
             ("[[allow]]\neverybody=true\ndevices=[]\nmodes=[\"consume\"]\nkeep=\"9M\"", "no readers that look back"),
+            (
+                "[[allow]]\neverybody=true\ndevices=[]\nmodes=[]\n[[allow]]\neverybody=true\ndevices=[]\nmodes=[]\nfilter=\"prot\"",
+                "[[allow]] number 2: filter = `prot`: prot for 1 is nothing",
+            ),
+            ("[[allow]]\neverybody=true\ndevices=[]\nmodes=[]\nfilter=\"absent\"", "filter = `absent`: no libpcap"),
+            ("[[allow]]\neverybody=true\ndevices=[]\nmodes=[]\nfilter=\"again\"", "repeats (`protochain`)"),
+            ("[[allow]]\neverybody=true\ndevices=[]\nmodes=[]\nfilter=\"long\"", "32768 instructions"),
+            ("[[allow]]\neverybody=true\ndevices=[]\nmodes=[]\nfilter=\" \"", "filter: it is empty"),
+            ("[[allow]]\neverybody=true\ndevices=[]\nmodes=[]\nfilter=53", "expected a string"),
             ("[limit]\n", "unknown field `limit`"),
             ("[limits\n", "line 1"),
         ] {

@@ -368,7 +368,7 @@ impl Session {
     fn open(&self, mut wish: Wish) -> Result<capture::Handout, Trouble> {
         let denied = |text| Trouble::new(TroubleKind::Denied, text);
         let Policy { ring_bytes, readers, .. } = self.shared.policy;
-        let group = self.shared.policy.allows(&self.peer, &wish.device, wish.mode).map_err(denied)?;
+        let right = self.shared.policy.allows(&self.peer, &wish.device, wish.mode).map_err(denied)?;
         // Who comes first decides for all who come later: with less than usual for itself it would make others lose.
         let wished = wish.ring_bytes.max(capture::taps::RING_BYTES);
         wish.ring_bytes = capture::taps::ring_bytes(wished, ring_bytes);
@@ -380,7 +380,7 @@ impl Session {
             ));
         }
         self.book(readers)?;
-        let mut opened = self.shared.taps.open(&wish, group);
+        let mut opened = self.shared.taps.open(&wish, right);
         if wish.keep
             && wished > wish.ring_bytes
             && let Ok(handout) = &mut opened

@@ -1,5 +1,5 @@
-//! Rings that the policy has stand: every packet of a device is kept in them from when the daemon or the device came, for
-//! readers that look back. They are of the trust group that may read them, like any ring.
+//! Rings that the policy has stand: every packet of a device that their readers may see is kept in them from when the daemon
+//! or the device came, for readers that look back. They are of the trust group that may read them, like any ring.
 
 use crate::policy::Policy;
 use capture::{Taps, Trouble};
@@ -35,13 +35,13 @@ impl Standing {
         self.held.retain(|(index, name, _)| devices.iter().any(|device| (device.0, &device.1) == (*index, name)));
         let mut untold = BTreeSet::new();
         for (index, name) in devices {
-            for (group, bytes) in policy.kept(&name) {
-                let place = (index, name.clone(), group);
+            for (right, bytes) in policy.kept(&name) {
+                let place = (index, name.clone(), right.group);
                 if self.held.contains(&place) {
                     continue;
                 }
                 let kept = match self.held.len() < RINGS {
-                    true => taps.keep(&name, bytes, group).map_err(|trouble| trouble.text),
+                    true => taps.keep(&name, bytes, right).map_err(|trouble| trouble.text),
                     false => Err(format!("{RINGS} are kept already, as many as there may be")),
                 };
                 match kept {

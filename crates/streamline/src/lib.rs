@@ -34,14 +34,19 @@ pub use engine::{End, Report, Worker};
 pub use filter::{Kind, Output};
 pub use session::{Error, Finished, Job, Session, registry};
 
+/// The compiler of tcpdump's expressions: the system's libpcap, loaded when it is first asked.
+pub fn compiler() -> impl program::Compile {
+    libpcap::Lazy::new()
+}
+
 /// Names the compiler of tcpdump's expressions and its version, or says that it is missing.
 pub fn describe_compiler() -> String {
-    program::Compile::describe(&libpcap::Lazy::new())
+    program::Compile::describe(&compiler())
 }
 
 /// Is it an expression that `bpf` takes for frames of this link type? If not, why.
 pub fn check_expression(expression: &str, link_type: u16) -> Result<(), String> {
-    let compiled = program::Compile::compile(&libpcap::Lazy::new(), expression, link_type, 0);
+    let compiled = program::Compile::compile(&compiler(), expression, link_type, 0);
     compiled.map(drop).map_err(|error| error.message)
 }
 

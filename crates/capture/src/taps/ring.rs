@@ -6,6 +6,7 @@
 use super::{Consumed, ring_bytes};
 use crate::codec::{Farewell, LINE_BYTES, Line, Word};
 use crate::handout::{Device, Exchange, Handout, Past};
+use crate::right::{Right, Shown};
 use crate::wish::{Direction, Wish};
 use crate::writer::{Expression, Opened, Trouble, TroubleKind, Writer, own};
 use buffer::live::{Areas, EXPRESSIONS, LiveMemory, LiveReader, Progress};
@@ -29,7 +30,10 @@ pub(super) struct Ring {
     pub(super) readers: Vec<Reader>,
     /// When each bit was given back.
     pub(super) freed: [Option<Instant>; EXPRESSIONS],
-    /// The bit of all packets, where they are all kept: the ring stays without readers.
+    /// What its readers may see, and what that is of this device; none: everything.
+    pub(super) right: Right,
+    pub(super) shown: Option<Shown>,
+    /// The bit of all packets that its readers may see, where they are all kept: the ring stays without readers.
     pub(super) standing: Option<u8>,
     /// Since when what it takes is what it takes now, by the writer's clock.
     pub(super) since: u64,
@@ -96,7 +100,7 @@ pub struct RingState {
     pub seen: (u64, u64),
     /// Packets written.
     pub written: u64,
-    /// It takes all packets, and stays without readers.
+    /// It takes all packets that its readers may see, and stays without readers.
     pub kept: bool,
     /// Its readers.
     pub readers: Vec<ReaderState>,
@@ -120,6 +124,8 @@ impl Ring {
             memory,
             readers: Vec::new(),
             freed: [None; EXPRESSIONS],
+            right: Right::default(),
+            shown: None,
             standing: None,
             since,
             promiscuous: false,
@@ -128,16 +134,26 @@ impl Ring {
     }
 
     pub(super) fn expressions(&self) -> Vec<Expression> {
-        let all = |bit| Expression { bit, program: None, direction: Direction::Both, sample: 1, counts: None };
+        let program = self.shown.as_ref().map(Shown::program);
+        let all = |bit| Expression { bit, program, direction: Direction::Both, sample: 1, counts: None };
         self.readers.iter().map(|reader| reader.expression.clone()).chain(self.standing.map(all)).collect()
     }
 
-    /// Does somebody want every packet?
-    pub(super) fn takes_all(&self) -> bool {
-        self.standing.is_some() || self.readers.iter().any(|reader| reader.expression.program.is_none())
+    /// What passes a reader's own expression, of what it may see.
+    fn of_shown(&self, own: Option<Arc<Program>>) -> Result<Option<Arc<Program>>, Trouble> {
+        match &self.shown {
+            None => Ok(own),
+            Some(shown) => shown.also(own).map(Some),
+        }
     }
 
-    /// Takes every packet from now on; all or nothing.
+    /// Does somebody want every packet, and get it?
+    pub(super) fn takes_all(&self) -> bool {
+        let wants_all = |reader: &Reader| reader.expression.program.is_none();
+        self.shown.is_none() && (self.standing.is_some() || self.readers.iter().any(wants_all))
+    }
+
+    /// Takes every packet that its readers may see from now on; all or nothing.
     pub(super) fn keep(&mut self) -> Result<(), Trouble> {
         if self.standing.is_some() {
             return Ok(());
@@ -200,6 +216,7 @@ impl Ring {
     }
 
     pub(super) fn admit(&mut self, id: u64, wish: &Wish, program: Option<Arc<Program>>) -> Result<Handout, Trouble> {
+        let program = self.of_shown(program)?;
         let bit = self.free_bit()?;
         let trouble = |error: rustix::io::Errno| Trouble::system("no line to the reader can be made", &error.into());
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -264,6 +281,7 @@ impl Ring {
     }
 
     pub(super) fn exchange(&mut self, id: u64, program: Option<Arc<Program>>) -> Result<Exchange, Trouble> {
+        let program = self.of_shown(program)?;
         let bit = self.free_bit()?;
         let matched_before = self.before(bit);
         let Some(at) = self.readers.iter().position(|reader| reader.id == id) else {
@@ -335,8 +353,10 @@ impl Ring {
             lost: 0,
             asleep: reader.asleep,
         });
+        let mut device = self.device.clone();
+        device.how.extend(self.shown.as_ref().map(Shown::how));
         RingState {
-            device: self.device.clone(),
+            device,
             group,
             ring_bytes: self.writer.geometry().ring_bytes,
             seen: (seen.packets, seen.wire_bytes),

@@ -21,8 +21,11 @@ The policy is a TOML file; without it root and the group `streamline` may read c
   devices = [\"eth*\", \"wlan0\"]
   modes = [\"tap\"]             # tap: read copies; consume: take packets away
   keep = \"64M\"                # every packet of these devices is kept, so many bytes for each, for `last=30s`
+  filter = \"udp port 53\"      # whatever they ask for, they see and take no other packets of these devices
 
-Readers that different entries allow never share a ring.";
+Readers that different entries allow never share a ring, so what a filter rejects is in no memory they can read; how much
+there is in all they are told. A filter is what `bpf` takes, for Ethernet and for devices without a link header: what is behind
+a VLAN tag it finds with `vlan` only, so `not port 22` keeps back less than it seems to.";
 
 /// Own devices and let others read them
 ///

@@ -407,6 +407,115 @@ fn what_policy_denies_is_not_seen_by_any_name_or_number() {
     drop((secret, root));
 }
 
+/// All that is in an area of a ring, whether a slot leads there or not.
+fn bytes_of(area: &OwnedFd, bytes: usize) -> Vec<u8> {
+    let map = Mapping::of(area.as_fd(), bytes, Access::Read).expect("it can be mapped");
+    // By way of a file, for no pointer is followed here.
+    let this = std::fs::File::open("/proc/self/mem").expect("it is this process");
+    let mut found = vec![0; bytes];
+    this.read_exact_at(&mut found, map.first().addr().get() as u64).expect("it is mapped");
+    found
+}
+
+/// A packet that is full of this byte.
+fn full_of(byte: u8, port: u16) -> Vec<u8> {
+    let mut frame = frame(0);
+    frame.resize(300, 0);
+    frame[16..18].copy_from_slice(&286u16.to_be_bytes());
+    frame[36..38].copy_from_slice(&port.to_be_bytes());
+    frame[38..40].copy_from_slice(&266u16.to_be_bytes());
+    frame[42..].fill(byte);
+    frame
+}
+
+#[test]
+fn what_a_filter_of_the_policy_denies_is_in_no_memory_that_its_readers_have() {
+    const SHOWN: u8 = 0xa7;
+    const DENIED: u8 = 0xd5;
+    let entry = |user: u32, more: &str| {
+        format!("[[allow]]\nusers = [\"{user}\"]\ndevices = [\"near\"]\nmodes = [\"tap\", \"consume\"]\n{more}\n")
+    };
+    let filter = "filter = \"udp port 53\"";
+    // Small ones, for all of their memory is looked through.
+    let policy = [
+        "[limits]\nring = \"256K\"\n".to_string(),
+        entry(ANNA, filter),
+        entry(BERT, &format!("{filter}\nkeep = \"256K\"")),
+        entry(BERT + 1, ""),
+    ]
+    .concat();
+    let Some(bed) = Bed::new(Some(&policy)) else { return };
+    let clients = [ANNA, BERT, BERT + 1]
+        .map(|user| as_user(user, || Client::connect(&bed.socket(), "hostile")).expect("everybody may connect"));
+    until("packets are kept", || bed.client().state().is_ok_and(|state| state.rings.iter().any(|ring| ring.kept)));
+    let wish = |by| Wish { by, promiscuous: true, last_ns: u64::MAX, ..bed.wish() };
+    // Everything that can be asked for, by who is shown a part and by who is shown all.
+    let open = |client: &Client| {
+        let mut all = Vec::new();
+        for by in [By::WhatIsBest, By::Kernel, By::PacketSocket] {
+            for program in [Vec::new(), to_port(80), to_port(53)] {
+                all.push(client.open(&Wish { program, ..wish(by) }).expect("they may"));
+            }
+            let handout = client.open(&wish(by)).expect("they may");
+            for program in [to_port(80), Vec::new()] {
+                client.exchange(handout.id, &program).expect("it is a reader of theirs");
+            }
+            all.push(handout);
+        }
+        all
+    };
+    let copies = clients.each_ref().map(open);
+    let mut sender = bed.pair.far.sender();
+    let mut send = || {
+        for (byte, port) in [(SHOWN, 53), (DENIED, 80), (DENIED, 5353), (DENIED, 53)] {
+            let mut frame = full_of(byte, port);
+            if (byte, port) == (DENIED, 53) {
+                // What says that it is UDP does not say so.
+                frame[23] = 6;
+            }
+            sender.send(&frame).expect("the device is there");
+        }
+    };
+    let mut sent = 0;
+    (0..30).for_each(|_| send());
+    sent += 120;
+    let seen = |rings: usize| {
+        let state = bed.client().state().expect("it answers");
+        state.rings.iter().filter(|ring| ring.seen.0 >= sent).count() >= rings
+    };
+    // Of each of the three there are three; a socket's filter that does not count keeps out what nobody wants.
+    until("packets are seen", || seen(9));
+    let lies = |handout: &Handout, byte: u8| {
+        let Handout { areas, geometry, .. } = handout;
+        let sizes = [geometry.words_bytes(), geometry.slots_bytes(), geometry.ring_bytes as usize];
+        let areas = [&areas.words, &areas.slots, &areas.data].into_iter().zip(sizes);
+        areas.map(|(area, bytes)| bytes_of(area, bytes)).any(|bytes| bytes.windows(16).any(|run| run == [byte; 16]))
+    };
+    let check = |handouts: &[Handout], expected: bool, what: &str| {
+        for (at, handout) in handouts.iter().enumerate() {
+            assert!(lies(handout, SHOWN), "{what}, reader {at}: it is not what was looked for");
+            assert_eq!(lies(handout, DENIED), expected, "{what}, reader {at}: {}", handout.device.how);
+        }
+    };
+    for (handouts, expected) in copies.iter().zip([false, false, true]) {
+        check(handouts, expected, "copies");
+        assert!(handouts.iter().all(|handout| handout.note.contains("only what `udp port 53` passes") != expected));
+    }
+    drop(copies);
+    // The same where packets are taken away.
+    for (client, expected) in clients.iter().zip([false, false, true]) {
+        until("nobody else takes them", || bed.readers() == 0);
+        let taking = Wish { mode: Mode::Consume, ..wish(By::WhatIsBest) };
+        let handouts = [Vec::new(), to_port(80)]
+            .map(|program| client.open(&Wish { program, ..taking.clone() }).expect("they may"));
+        (0..30).for_each(|_| send());
+        until("they are taken", || lies(&handouts[0], SHOWN));
+        until("all has been looked at", || handouts[0].map().is_ok_and(|memory| memory.seen().packets >= 30));
+        check(&handouts, expected, "taken away");
+        drop(handouts);
+    }
+}
+
 #[test]
 fn users_have_as_many_readers_as_policy_says_whatever_they_do_with_them() {
     let Some(bed) = Bed::new(Some(&format!("{POLICY}[limits]\nreaders = 3\n"))) else { return };
