@@ -8,7 +8,7 @@ use crate::standing::Standing;
 use capture::codec::Farewell;
 use capture::protocol::{Answer, ClientState, DaemonState, Granted, PROTOCOL, Question, fds_of, receive};
 use capture::writer::TroubleKind;
-use capture::{Taps, Trouble, Wish};
+use capture::{Mode, Taps, Trouble, Wish};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::BTreeMap;
@@ -312,7 +312,9 @@ impl Session {
                 send(Answer::Hello(PROTOCOL))
             }
             Question::Device(name) => {
-                let allowed = self.shared.policy.allows(&self.peer, &name, capture::Mode::Tap);
+                // Whoever may use it in any way.
+                let allows = |mode| self.shared.policy.allows(&self.peer, &name, mode);
+                let allowed = allows(Mode::Tap).or_else(|denied| allows(Mode::Consume).map_err(|_| denied));
                 let allowed = allowed.map_err(|text| Trouble::new(TroubleKind::Denied, text));
                 send(match allowed.and_then(|_| (self.shared.device)(&name)) {
                     Ok(device) => Answer::Device(device),

@@ -139,6 +139,20 @@ fn what_is_taken_comes_to_the_reader_alone_and_to_the_host_when_it_is_gone() {
 }
 
 #[test]
+fn who_may_take_away_need_not_be_allowed_to_copy() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(Some("[[allow]]\neverybody = true\ndevices = [\"*\"]\nmodes = [\"consume\"]\n"));
+    let taker = Running(Some(as_nobody(&net, "ethernet D mode=consume | count").spawn().unwrap()));
+    until("it reads", || net.readers() == 1);
+    let copy = as_nobody(&net, "ethernet D | count").output().unwrap();
+    let said = String::from_utf8_lossy(&copy.stderr).into_owned();
+    assert!(!copy.status.success() && said.contains("does not let user 65534 tap"), "{said}");
+    succeeded(&taker.interrupt());
+}
+
+#[test]
 fn who_reads_copies_is_said_to_lose_them_and_what_cannot_be_taken_is_refused() {
     if !may_make_networks() {
         return;
