@@ -10,11 +10,11 @@
 //! # Ok::<(), streamline::Error>(())
 //! ```
 //!
-//! [`session`] is the way in; `app_space` is the space that runs filters in this process, `live_space`
-//! the two that have programs of theirs run in the kernel and the daemon (which, `lowering` decides; `compiled` remembers what expressions
-//! are), [`shared`] the one that has filters run once for several requests, and
-//! the process that does; [`devices`] says how live devices are reached, [`frames`] how a request's frames are had as a capture,
-//! [`running`] how others look at a request that runs, replace it and end it.
+//! [`session`] is the way in; `app_space` is the space that runs filters in this process, `live` has the two that have
+//! programs of theirs run in the kernel and the daemon (`compiled` remembers what expressions are), [`shared`] the one that
+//! has filters run once for several requests, and the process that does; [`devices`] says how live devices are reached,
+//! [`frames`] how a request's frames are had as a capture, [`running`] how others look at a request that runs, replace it and
+//! end it.
 
 #![forbid(unsafe_code)]
 
@@ -22,8 +22,7 @@ mod app_space;
 mod compiled;
 pub mod devices;
 pub mod frames;
-mod live_space;
-mod lowering;
+mod live;
 pub mod running;
 pub mod session;
 pub mod shared;

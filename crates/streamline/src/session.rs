@@ -9,7 +9,7 @@ use crate::app_space::AppSpace;
 use crate::compiled::Compiled;
 use crate::devices::Place;
 use crate::devices::auto::AutoDevices;
-use crate::live_space::{LiveSpaces, Reads, rest};
+use crate::live::{LiveSpaces, Reads, rest};
 use crate::running::edges::EdgeNames;
 use crate::shared::client::{Client, Joiner};
 use crate::shared::prefix::{self, Prefix};

@@ -2,7 +2,7 @@
 
 use super::{Error, Left, Opened, Rest, Session, latency, place_shared};
 use crate::app_space::{AppSpace, Taken};
-use crate::live_space::{Reads, RunningSource, hands_over, rest};
+use crate::live::{Reads, RunningSource, hands_over, rest};
 use crate::running::edges::EdgeNames;
 use crate::shared::client::Client;
 use crate::shared::prefix;

@@ -1,12 +1,11 @@
-//! The spaces `kernel` and `daemon`: devices, and selectors on what they give, run where the packets are.
+//! One of the spaces `kernel` and `daemon`.
 //!
 //! Which of the two a device is in, and all that follows it there, is who writes its packets: the kernel's program, or a
 //! thread of the daemon's that copies them from a packet socket, because that was asked for or because the program would see
 //! them otherwise. (Without a daemon this process's own thread copies, and the kernel decides in front of it as far as it can:
 //! that stands as `kernel`.)
 //!
-//! In: steps of a transaction. Out: a [`Tap`] for every place where packets leave this space, and the part of the plan
-//! that is left for a worker ([`rest`]): all that runs further down becomes a source there.
+//! In: steps of a transaction. Out: a source for every place where packets leave this space.
 //!
 //! Nothing is opened before everything is connected: which selectors stand between a device and an edge that leaves is
 //! known only then. Whatever a selector cannot do here is refused, and placed one space higher.
@@ -19,10 +18,10 @@
 //! What the filters above cannot want stays here, too, even where none of them can run here: they say what a packet must be
 //! ([`filter::Kind::narrow`], or an expression), and what is something else for sure is not captured.
 //!
-//! What can be done here is decided in [`lowering`](crate::lowering), before anything is opened; here it is opened.
+//! What can be done here is decided in [`lowering`](super::lowering), before anything is opened; here it is opened.
 
-use crate::lowering::{self, Behind, DAEMON, Judge, KERNEL, Lowered, counts, is_by_ports, is_own};
-use crate::session::{Left, Opened, Rest};
+use super::lowering::{self, Behind, DAEMON, Judge, Lowered, counts, is_by_ports, is_own};
+use crate::session::{Left, Opened};
 use crate::shared::space::NAME as SHARED;
 use capture::{By, ETHERNET, Mode, Share, Tap, Trouble, Wish, writer::TroubleKind};
 use control::{Before, Offer, Space, StepError, Verdict};
@@ -140,9 +139,53 @@ enum What {
 }
 
 impl LiveSpace {
-    fn new(name: &'static str, devices: Arc<dyn Devices>, compiler: Arc<dyn Compile>, push_down: bool) -> LiveSpace {
+    pub(super) fn new(
+        name: &'static str,
+        devices: Arc<dyn Devices>,
+        compiler: Arc<dyn Compile>,
+        push_down: bool,
+    ) -> LiveSpace {
         let (nodes, edges, opened) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
         LiveSpace { name, devices, compiler, push_down, nodes, edges, opened, running: Vec::new(), latency: None }
+    }
+
+    /// See [`LiveSpaces::latency`](super::LiveSpaces::latency).
+    pub(super) fn set_latency(&mut self, latency: Option<Duration>) {
+        self.latency = latency;
+    }
+
+    /// See [`LiveSpaces::beside`](super::LiveSpaces::beside).
+    pub(super) fn set_beside(&mut self, running: &[RunningSource]) {
+        self.running = running.to_vec();
+    }
+
+    /// What leaves this space at a node, for the worker: each source's label, its task, and itself.
+    pub(super) fn take_sources(&mut self, id: NodeId, plan: &Plan) -> Vec<(String, Task, Left)> {
+        let node = &plan.nodes[id.index()];
+        let is_count = matches!(&node.task, Task::Filter { kind, .. } if counts(kind));
+        let readings = self.opened.remove(&id).unwrap_or_default();
+        let source = |Reading { paths, reads, how }: Reading| {
+            let first = paths.first()?;
+            let (kind, params) = self.device(plan, *first.first()?)?;
+            // One record, wherever its packets come from.
+            let task = if is_count { node.task.clone() } else { Task::Filter { kind, params: params.clone() } };
+            let labels: Vec<String> = paths.iter().map(|path| self.label(path)).collect();
+            let by_ports = || self.by_ports(first).and_then(Prepared::by_ports);
+            let (source, first) = match how {
+                How::Running(node) => (Opened::Running(node), None),
+                How::Own(source) => (Opened::New(source), None),
+                How::Sure(tap, first) => {
+                    (Opened::New(filters::ethernet::source(*tap, &params, by_ports())), Some(first))
+                }
+                How::Taps(taps) if is_count => (Opened::New(filters::count::source(taps)), None),
+                How::Taps(taps) => {
+                    let tap = taps.into_iter().next()?;
+                    (Opened::New(filters::ethernet::source(tap, &params, by_ports())), None)
+                }
+            };
+            Some((labels.join(" + "), task, Left::Source { origin: id, source, reads, first }))
+        };
+        readings.into_iter().filter_map(source).collect()
     }
 
     /// Why the packets that are wished for are copied by a thread of the daemon's; none where they are not, as far as that
@@ -335,105 +378,6 @@ impl LiveSpace {
             _ => None,
         }
     }
-}
-
-/// Both of them.
-pub(crate) struct LiveSpaces([LiveSpace; 2]);
-
-impl LiveSpaces {
-    pub(crate) fn new(devices: &Arc<dyn Devices>, compiler: &Arc<dyn Compile>, push_down: bool) -> LiveSpaces {
-        LiveSpaces(
-            [KERNEL, DAEMON].map(|name| LiveSpace::new(name, Arc::clone(devices), Arc::clone(compiler), push_down)),
-        )
-    }
-
-    /// The same for a request whose packets may be found so much later than they came (`set latency=`).
-    pub(crate) fn latency(mut self, latency: Option<Duration>) -> LiveSpaces {
-        self.0.iter_mut().for_each(|space| space.latency = latency);
-        self
-    }
-
-    /// The same beside sources that run, and whose places are to be taken: who wants what one of them reads gets that one,
-    /// and who reads the same device otherwise takes over at one packet.
-    pub(crate) fn beside(mut self, running: &[RunningSource]) -> LiveSpaces {
-        self.0.iter_mut().for_each(|space| space.running = running.to_vec());
-        self
-    }
-
-    /// For a design that is not carried out.
-    pub(crate) fn into_boxes(self) -> impl Iterator<Item = Box<dyn Space>> {
-        self.0.into_iter().map(|space| Box::new(space) as Box<dyn Space>)
-    }
-
-    pub(crate) fn each(&mut self) -> impl Iterator<Item = &mut LiveSpace> {
-        self.0.iter_mut()
-    }
-}
-
-/// The part of a plan that is left for a worker: what runs in the kernel or the daemon, and what others run for this request
-/// (by node of the plan: its name and its source), have become sources.
-pub(crate) fn rest(mut live: LiveSpaces, mut inlets: BTreeMap<NodeId, (String, Opened)>, plan: &Plan) -> Rest {
-    let mut rest = Plan::default();
-    let mut left = Vec::new();
-    // By node of the whole plan; only those that stay have one.
-    let mut places: Vec<Option<NodeId>> = vec![None; plan.nodes.len()];
-    let is_below = |id: NodeId| [KERNEL, DAEMON, SHARED].contains(&plan.nodes[id.index()].space.as_str());
-    let ids = || (0..plan.nodes.len()).map(|index| NodeId(index as u32));
-    let mut pushed = Vec::new();
-    for id in ids() {
-        let node = &plan.nodes[id.index()];
-        if !is_below(id) {
-            places[id.index()] = Some(NodeId(rest.nodes.len() as u32));
-            pushed.push(node.edges.clone());
-            rest.nodes.push(Node { edges: Vec::new(), ..node.clone() });
-            left.push(Left::Node(id));
-            continue;
-        }
-        let edges: Vec<Edge> = node.edges.iter().filter(|edge| !is_below(edge.to)).cloned().collect();
-        let mut push = |label, task, source| {
-            let space = node.space.clone();
-            pushed.push(edges.clone());
-            rest.nodes.push(Node { label, task, space, input: Default::default(), edges: Vec::new() });
-            left.push(source);
-        };
-        if let Some((label, inlet)) = inlets.remove(&id) {
-            // Its kind says that it is a source, and nothing else of it counts here.
-            push(label, Task::Filter { kind: &filters::ethernet::KIND, params: Params::new() }, Left::Given(id, inlet));
-        }
-        let is_count = matches!(&node.task, Task::Filter { kind, .. } if counts(kind));
-        let Some(live) = live.each().find(|space| space.name == node.space) else { continue };
-        for Reading { paths, reads, how } in live.opened.remove(&id).unwrap_or_default() {
-            let first = paths.first().and_then(|path| path.first());
-            let Some((kind, params)) = first.and_then(|first| live.device(plan, *first)) else { continue };
-            // One record, wherever its packets come from.
-            let task = if is_count { node.task.clone() } else { Task::Filter { kind, params: params.clone() } };
-            let labels: Vec<String> = paths.iter().map(|path| live.label(path)).collect();
-            let by_ports = || paths.first().and_then(|path| live.by_ports(path)).and_then(Prepared::by_ports);
-            let (source, first) = match how {
-                How::Running(node) => (Opened::Running(node), None),
-                How::Own(source) => (Opened::New(source), None),
-                How::Sure(tap, first) => {
-                    (Opened::New(filters::ethernet::source(*tap, &params, by_ports())), Some(first))
-                }
-                How::Taps(taps) if is_count => (Opened::New(filters::count::source(taps)), None),
-                How::Taps(taps) => {
-                    let Some(tap) = taps.into_iter().next() else { continue };
-                    (Opened::New(filters::ethernet::source(tap, &params, by_ports())), None)
-                }
-            };
-            push(labels.join(" + "), task, Left::Source { origin: id, source, reads, first });
-        }
-    }
-    for (node, edges) in rest.nodes.iter_mut().zip(pushed) {
-        let moved = edges.into_iter().filter_map(|edge| Some(Edge { to: places[edge.to.index()]?, ..edge }));
-        node.edges = moved.collect();
-    }
-    for node in &mut rest.nodes {
-        if let Task::Choose(choice) = &mut node.task {
-            choice.renumber(&|id| places[id.index()].unwrap_or(id));
-        }
-    }
-    Rest { plan: rest, left }
 }
 
 /// A device that nobody shares, taken away from the host: what any of these programs passes, or all.
