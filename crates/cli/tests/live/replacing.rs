@@ -74,6 +74,31 @@ fn a_hundred_replacements_lose_and_repeat_no_packet_and_others_notice_nothing() 
 }
 
 #[test]
+fn what_is_given_of_each_packet_is_what_the_new_request_says() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(None);
+    let (running, process) = started(&net, "ethernet D snaplen=60 | save 0.pcap");
+    let frames: Vec<Vec<u8>> = (0..300).map(|number| datagram(number, 53, 100)).collect();
+    let ways = ["snaplen=0", "snaplen=80 | port 53", "snaplen=80 | port 80"];
+    for (at, some) in frames.chunks(100).enumerate() {
+        let seen = || net.state()["rings"][0]["seen"].as_u64().unwrap();
+        let before = seen();
+        let mut sender = net.pair.far.sender();
+        some.iter().for_each(|frame| sender.send(frame).unwrap());
+        until("all are seen", || seen() >= before + 100);
+        let output = replace(&net, process, &format!("ethernet D {} | save {}.pcap", ways[at], at + 1));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    send(&net, &frames[..100]);
+    succeeded(&running.interrupt());
+    let lengths = |at: usize| packets(&net.path(&format!("{at}.pcap"))).into_iter().map(|(_, bytes)| bytes.len());
+    assert!(lengths(0).eq([60; 100]) && lengths(1).eq([100; 100]) && lengths(2).eq([80; 100]));
+    assert_eq!(lengths(3).count(), 0);
+}
+
+#[test]
 fn without_a_daemon_it_is_the_same() {
     if !may_make_networks() {
         return;

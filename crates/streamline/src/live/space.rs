@@ -55,8 +55,8 @@ pub(crate) struct LiveSpace {
 /// What a source reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reads {
-    /// Packets of a device, and the selector by ports whose class they have.
-    Packets(Wish, Option<Share>, Option<String>),
+    /// Packets of a device.
+    Packets(Wish, Option<Share>, Given),
     /// Numbers of packets, of so many readers.
     Counts(Vec<(Wish, Option<Share>)>),
     /// A device that nobody shares, as people know it with what chooses of it.
@@ -66,6 +66,15 @@ pub(crate) enum Reads {
         /// It gives what any of these passes; without them, all.
         wanted: Option<Vec<Program>>,
     },
+}
+
+/// What a source gives of the packets it reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Given {
+    /// Bytes of each at most, 0 for all.
+    snap_len: u32,
+    /// What this selector by ports wants.
+    by_ports: Option<String>,
 }
 
 /// A source of the running plan.
@@ -289,16 +298,22 @@ impl LiveSpace {
                 }
                 _ => {
                     let (wish, share) = wish(path)?;
-                    let is_count = wish.counts.is_some();
-                    Ok(if is_count {
-                        Reads::Counts(vec![(wish, share)])
-                    } else {
-                        Reads::Packets(wish, share, self.by_ports(path).map(|node| node.label.clone()))
-                    })
+                    if wish.counts.is_some() {
+                        return Ok(Reads::Counts(vec![(wish, share)]));
+                    }
+                    Ok(Reads::Packets(wish, share, self.given(path)))
                 }
             },
             paths => Ok(Reads::Counts(paths.iter().map(wish).collect::<Result<_, _>>()?)),
         }
+    }
+
+    fn given(&self, path: &[NodeId]) -> Given {
+        let snap_len = match self.first(path) {
+            Some(What::Device(_, _, params)) => filters::ethernet::snap_len(params),
+            _ => 0,
+        };
+        Given { snap_len, by_ports: self.by_ports(path).map(|node| node.label.clone()) }
     }
 
     /// The selector by ports on a path: there is one at most.
