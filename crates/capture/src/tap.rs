@@ -84,7 +84,7 @@ struct Books {
     seen_before: u64,
     /// Matched by bits that are in force no more.
     matched_earlier: u64,
-    /// Packets that were handed over, or left out as another share's.
+    /// Packets that were handed over, or left out as another share's or for what their slots say.
     taken: u64,
     others: u64,
     /// Packets that the reader before this one had.
@@ -116,7 +116,7 @@ pub struct Ledger {
     pub filtered: u64,
     /// Handed over.
     pub delivered: u64,
-    /// Left out, for they belong to another share of the flows.
+    /// Left out, for they belong to another share of the flows, or were passed over for what their slots say.
     pub others: u64,
     /// Overwritten before this reader came to them.
     pub lost: u64,
@@ -144,7 +144,7 @@ pub struct Counted {
 pub struct Settled {
     /// Handed over.
     pub delivered: u64,
-    /// Left out, for they belong to another share of the flows.
+    /// Left out, for they belong to another share of the flows, or were passed over for what their slots say.
     pub others: u64,
     /// Found by an earlier expression, and refused by the one it was exchanged for.
     pub refused: u64,

@@ -3,7 +3,7 @@
 //!
 //! In: filters, one after the other from a device on ([`lowered`]); what stands behind the edges that leave the kernel
 //! ([`Behind`], [`wanted`]); a whole plan ([`Judge`]). Out: programs, and what people should know. Not opening: that is
-//! `live_space`, which makes of the same programs what it opens.
+//! `space`, which makes of the same programs what it opens.
 //!
 //! What stands behind an edge decides by itself; the kernel leaves out what it cannot want. Where that is *taken away* from
 //! the host, only what is written as a program counts: what a filter like `tcp` does not want nobody said to leave to the host.
