@@ -358,6 +358,34 @@ fn ports_are_known_where_packets_are_and_mean_what_they_mean_above() {
 }
 
 #[test]
+fn devices_of_both_spaces_meet_above_them() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(None);
+    let both = "{ ethernet D by=kernel + ethernet D by=socket }";
+    let requests = [
+        format!("{both} | bpf \"udp\" | count"),
+        format!("{both} | port 53 | count"),
+        format!("{both} | sample 2 | count"),
+        "{ ethernet D by=kernel | bpf \"udp\" + ethernet D by=socket | bpf \"udp\" } | port |53 count".to_string(),
+    ];
+    let mut readers = Vec::new();
+    for request in &requests {
+        readers.push(Running(Some(net.request(request).spawn().unwrap())));
+        until("both of its devices are read", || net.readers() == 2 * readers.len());
+    }
+    let frames: Vec<Vec<u8>> = (0..300).map(|number| datagram(number, 53, 100)).collect();
+    send(&net, &frames);
+    for ((reader, request), count) in readers.into_iter().zip(&requests).zip([600, 600, 300, 600]) {
+        let output = reader.interrupt();
+        let report = succeeded(&output);
+        let counted: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(counted["blocks"], count, "{request}: {report}");
+    }
+}
+
+#[test]
 fn what_a_thread_of_the_daemon_copies_runs_in_the_daemon() {
     if !may_make_networks() {
         return;

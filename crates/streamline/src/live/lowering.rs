@@ -265,6 +265,7 @@ impl<'a> Judge<'a> {
     pub(crate) fn judge(mut self) -> Verdict {
         let here: Vec<NodeId> = self.ids().filter(|id| self.is_here(*id)).collect();
         self.refuse_choices(&here);
+        self.refuse_from_elsewhere(&here);
         self.refuse_by_class(&here);
         self.refuse_behind_forks(&here);
         if !self.verdict.refused.is_empty() {
@@ -314,6 +315,14 @@ impl<'a> Judge<'a> {
         let choices: Vec<NodeId> = here.iter().copied().filter(|id| self.filter(*id).is_none()).collect();
         for id in choices {
             self.refuse(id, "it has no choices between selectors");
+        }
+    }
+
+    /// Only what gets all its packets from here goes on here: nobody carries any from one of these spaces to the other.
+    fn refuse_from_elsewhere(&mut self, here: &[NodeId]) {
+        let gets_others = |id: &NodeId| self.above[id.index()].iter().any(|from| !self.is_here(*from));
+        for id in here.iter().copied().filter(gets_others).collect::<Vec<_>>() {
+            self.refuse(id, "some of its packets come from a device that is not in this space");
         }
     }
 
