@@ -10,15 +10,11 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use testkit::network::{End, Pair, may_make_networks};
 
 const POLICY: &str = "[[allow]]\nusers = [\"65534\"]\ndevices = [\"near\"]\nmodes = [\"tap\", \"consume\"]\n";
-
-/// Who may take, in a group of its own.
-const NOBODY: u32 = 65534;
 
 /// What the host's own stack receives.
 struct Host(Receiver);
@@ -46,12 +42,6 @@ impl Host {
         }
         got
     }
-}
-
-fn as_nobody(net: &Net, request: &str) -> Command {
-    let mut command = net.request(request);
-    command.uid(NOBODY).gid(NOBODY);
-    command
 }
 
 /// The ring of what is taken away, by the daemon's word.
@@ -82,7 +72,6 @@ fn what_is_taken_comes_to_the_reader_alone_and_to_the_host_when_it_is_gone() {
         return;
     }
     let net = Net::new(Some(POLICY));
-    let as_nobody = |request: &str| as_nobody(&net, request);
     let mut host = Host::new(&net.pair);
     let mut sender = net.pair.far.sender();
     let frames = traffic(2000);
@@ -90,7 +79,7 @@ fn what_is_taken_comes_to_the_reader_alone_and_to_the_host_when_it_is_gone() {
     assert_eq!(host.until(&frames[0]), frames[..1]);
     for round in ["killed", "asked to stop"] {
         let taker =
-            Running(Some(as_nobody("ethernet D mode=consume | save taken.pcap overwrite=yes").spawn().unwrap()));
+            Running(Some(net.as_nobody("ethernet D mode=consume | save taken.pcap overwrite=yes").spawn().unwrap()));
         until("it reads", || net.readers() == 1);
         let attached = net.pair.near.link().xdp.expect("its program is there").program;
         // Who may not see what this one sees hears why not.
@@ -99,7 +88,7 @@ fn what_is_taken_comes_to_the_reader_alone_and_to_the_host_when_it_is_gone() {
         assert!(!second.status.success() && said.contains("taken away by another reader already"), "{said}");
         assert_eq!(net.pair.near.link().xdp.unwrap().program, attached);
         // Who copies is told that nothing comes, and so is who looks.
-        let tap = Running(Some(as_nobody("ethernet D direction=in | count").spawn().unwrap()));
+        let tap = Running(Some(net.as_nobody("ethernet D direction=in | count").spawn().unwrap()));
         until("both read", || net.readers() == 2);
         let state = net.state();
         let how = |at: usize| state["rings"][at]["how"].as_str().unwrap().to_string();
@@ -130,7 +119,7 @@ fn what_is_taken_comes_to_the_reader_alone_and_to_the_host_when_it_is_gone() {
         assert_eq!(host.until(&last), [last], "{round}");
     }
     // The daemon itself goes, without a word.
-    let _taker = Running(Some(as_nobody("ethernet D mode=consume | count").spawn().unwrap()));
+    let _taker = Running(Some(net.as_nobody("ethernet D mode=consume | count").spawn().unwrap()));
     until("it reads", || net.readers() == 1);
     net.daemon.as_ref().expect("it was started").signal(Signal::KILL);
     until("the device is as it was", || (net.pair.near.link().promiscuity, net.pair.near.link().xdp) == (0, None));
@@ -144,9 +133,9 @@ fn who_may_take_away_need_not_be_allowed_to_copy() {
         return;
     }
     let net = Net::new(Some("[[allow]]\neverybody = true\ndevices = [\"*\"]\nmodes = [\"consume\"]\n"));
-    let taker = Running(Some(as_nobody(&net, "ethernet D mode=consume | count").spawn().unwrap()));
+    let taker = Running(Some(net.as_nobody("ethernet D mode=consume | count").spawn().unwrap()));
     until("it reads", || net.readers() == 1);
-    let copy = as_nobody(&net, "ethernet D | count").output().unwrap();
+    let copy = net.as_nobody("ethernet D | count").output().unwrap();
     let said = String::from_utf8_lossy(&copy.stderr).into_owned();
     assert!(!copy.status.success() && said.contains("does not let user 65534 tap"), "{said}");
     succeeded(&taker.interrupt());
@@ -281,18 +270,18 @@ fn what_no_expression_wants_stays_the_hosts_and_readers_of_one_group_take_togeth
     };
     assert_eq!(send().len(), 301);
     let first = "ethernet D mode=consume | { bpf \"udp port 53\" | save dns.pcap + bpf \"udp port 80\" | count }";
-    let first = Running(Some(as_nobody(&net, first).spawn().unwrap()));
+    let first = Running(Some(net.as_nobody(first).spawn().unwrap()));
     until("both of its branches read", || matched(&net).len() == 2);
     let attached = net.pair.near.link().xdp.expect("its program is there").program;
     assert!(send() == left(&[53, 80]));
     until("what they want came", || matched(&net) == [80, 80]);
     // Another joins, and wants some of the same.
     let second = "ethernet D mode=consume | bpf \"udp port 4789 or udp port 80\" | sample 2 | save more.pcap";
-    let second = Running(Some(as_nobody(&net, second).spawn().unwrap()));
+    let second = Running(Some(net.as_nobody(second).spawn().unwrap()));
     until("it reads", || matched(&net).len() == 3);
     assert_ne!(net.pair.near.link().xdp.unwrap().program, attached, "the program is another");
     // Who copies hears that a part of it does not come.
-    let tap = Running(Some(as_nobody(&net, "ethernet D direction=in | count").spawn().unwrap()));
+    let tap = Running(Some(net.as_nobody("ethernet D direction=in | count").spawn().unwrap()));
     until("it copies", || net.readers() == 4);
     assert!(send() == left(&[53, 80, 4789]));
     until("what they want came", || matched(&net) == [160, 160, 80]);

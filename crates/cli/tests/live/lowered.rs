@@ -10,7 +10,11 @@ use testkit::network::{Pair, may_make_networks, quiet_namespace};
 
 /// What `explain` says of a request on a device that need not be there.
 fn explained(request: &str) -> String {
-    let output = std::process::Command::new(PROGRAM).args(["explain", request]).output().unwrap();
+    told(Command::new(PROGRAM).args(["explain", request]))
+}
+
+fn told(explain: &mut Command) -> String {
+    let output = explain.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
@@ -392,11 +396,8 @@ fn what_a_thread_of_the_daemon_copies_runs_in_the_daemon() {
     }
     let net = Net::new(None);
     let explained = |request: &str| {
-        let mut command = Command::new(PROGRAM);
-        command.args(["explain", "--daemon"]).arg(net.socket()).arg(request.replace('D', net.device()));
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+        let request = request.replace('D', net.device());
+        told(Command::new(PROGRAM).args(["explain", "--daemon"]).arg(net.socket()).arg(request))
     };
     let copied = explained("ethernet D by=socket | bpf \"udp\" | sample 2 | count");
     for filter in ["ethernet", "bpf", "sample", "count"] {

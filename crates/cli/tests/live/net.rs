@@ -5,6 +5,7 @@ use capture::client::Client;
 use serde_json::Value;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -55,6 +56,9 @@ impl Drop for Running {
         }
     }
 }
+
+/// A user without rights.
+pub(crate) const NOBODY: u32 = 65534;
 
 /// A pair of devices, and a daemon for one of them.
 pub(crate) struct Net {
@@ -117,6 +121,13 @@ impl Net {
         command.args(["run", "--stats", "json", "--daemon"]).arg(self.socket());
         command.arg(request.replace('D', self.device())).current_dir(self.folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// The same by a user that has no rights.
+    pub(crate) fn as_nobody(&self, request: &str) -> Command {
+        let mut command = self.request(request);
+        command.uid(NOBODY).gid(NOBODY);
         command
     }
 

@@ -98,11 +98,7 @@ fn policy_decides_and_says_so() {
     let net = Net::new(Some(
         "[[allow]]\nusers = [\"65534\"]\ndevices = [\"NOT*\", \"*\"]\nmodes = [\"tap\"]\n\n[limits]\nreaders = 2\n",
     ));
-    let nobody = |request: &str| {
-        let mut command = net.request(request);
-        command.uid(65534).gid(65534);
-        Running(Some(command.spawn().unwrap()))
-    };
+    let nobody = |request: &str| Running(Some(net.as_nobody(request).spawn().unwrap()));
     let stranger = net.request("ethernet D | count").uid(1234).gid(1234).output().unwrap();
     let said = String::from_utf8_lossy(&stranger.stderr).into_owned();
     assert!(!stranger.status.success() && said.contains("user 1234 may use no device here"), "{said}");

@@ -2,20 +2,14 @@
 
 use crate::net::*;
 use serde_json::Value;
-use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use testkit::network::may_make_networks;
-
-/// Who is shown a part.
-const NOBODY: u32 = 65534;
 
 const POLICY: &str = "[[allow]]\nusers = [\"65534\"]\ndevices = [\"near\"]\nmodes = [\"tap\", \"consume\"]\nkeep = \"8M\"\n\
                       filter = \"udp port 53\"\n";
 
 fn as_nobody(net: &Net, request: &str) -> Running {
-    let mut command = net.request(request);
-    command.uid(NOBODY).gid(NOBODY);
-    Running(Some(command.spawn().unwrap()))
+    Running(Some(net.as_nobody(request).spawn().unwrap()))
 }
 
 /// What passes the policy's filter.
