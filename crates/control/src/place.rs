@@ -5,7 +5,7 @@
 //! In: a checked [`Graph`] and the spaces present. Out: a [`Design`]: the plan, and where each node of it came from.
 
 use crate::graph::{Call, Choice, Graph, Origin, Task};
-use crate::space::{Before, Space, Verdict, level};
+use crate::space::{Before, Offer, Space, Verdict, level};
 use engine::{Edge, Node, NodeId, Plan};
 use filter::{ClassUse, Spaces};
 use request::{Diagnostic, Span};
@@ -174,15 +174,15 @@ fn choose<'a, 'b>(
             continue;
         }
         let before = before(space.name());
-        let offers = calls.iter().map(|(kind, params)| space.offer(kind, params, &before).map(|offer| offer.cost));
-        match offers.sum::<Result<u32, String>>() {
-            Err(why) if why.is_empty() => {}
+        let offers = calls.iter().map(|(kind, params)| space.offer(kind, params, &before));
+        match offers.collect::<Result<Option<Vec<Offer>>, String>>() {
+            Ok(None) => {}
             Err(why) => {
                 objections.push(objection(&why));
                 surprises.push((level(space.sort()), objection(&why)));
             }
-            Ok(cost) => {
-                let rank = (level(space.sort()), cost);
+            Ok(Some(offers)) => {
+                let rank = (level(space.sort()), offers.iter().map(|offer| offer.cost).sum());
                 if best.is_none_or(|(level, cost, _)| rank < (level, cost)) {
                     best = Some((rank.0, rank.1, space));
                 }

@@ -40,9 +40,9 @@ pub trait Space {
     /// Which sort of space it is.
     fn sort(&self) -> Spaces;
 
-    /// Can it run this kind with these parameters, where these filters before it run here as well? Else says why not; nothing,
+    /// Can it run this kind with these parameters, where these filters before it run here as well? Else says why not, or nothing
     /// where nobody would look for it here. Changes nothing.
-    fn offer(&self, kind: &Kind, params: &Params, before: &[Before<'_>]) -> Result<Offer, String>;
+    fn offer(&self, kind: &Kind, params: &Params, before: &[Before<'_>]) -> Result<Option<Offer>, String>;
 
     /// What it says of a plan in which these nodes of it were placed here one by one: some can be judged only when it is
     /// known what stands behind them. Whoever asks where things run, and whoever runs them, hear the same. Changes nothing.
@@ -92,7 +92,7 @@ impl<S: Space + ?Sized> Space for &mut S {
         (**self).sort()
     }
 
-    fn offer(&self, kind: &Kind, params: &Params, before: &[Before<'_>]) -> Result<Offer, String> {
+    fn offer(&self, kind: &Kind, params: &Params, before: &[Before<'_>]) -> Result<Option<Offer>, String> {
         (**self).offer(kind, params, before)
     }
 

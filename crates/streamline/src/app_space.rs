@@ -76,9 +76,9 @@ impl Space for AppSpace {
         Spaces::APP
     }
 
-    fn offer(&self, _kind: &Kind, _params: &Params, _before: &[Before<'_>]) -> Result<Offer, String> {
+    fn offer(&self, _kind: &Kind, _params: &Params, _before: &[Before<'_>]) -> Result<Option<Offer>, String> {
         // Every kind has an implementation here: a function call, a few nanoseconds a block.
-        Ok(Offer { cost: 5 })
+        Ok(Some(Offer { cost: 5 }))
     }
 
     fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError> {

@@ -95,11 +95,11 @@ impl Space for FussySpace {
         self.sort
     }
 
-    fn offer(&self, kind: &Kind, _params: &Params, _before: &[Before<'_>]) -> Result<Offer, String> {
+    fn offer(&self, kind: &Kind, _params: &Params, _before: &[Before<'_>]) -> Result<Option<Offer>, String> {
         if self.wishes.offers_nothing {
             return Err(format!("has no implementation of `{}`", kind.name));
         }
-        Ok(Offer { cost: self.cost })
+        Ok(Some(Offer { cost: self.cost }))
     }
 
     fn judge(&self, plan: &Plan) -> Verdict {

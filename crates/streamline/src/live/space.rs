@@ -449,6 +449,9 @@ fn decides_on_all(before: &[Before<'_>]) -> Result<(), String> {
     Ok(())
 }
 
+/// What it offers whatever it offers: nothing is cheaper.
+const OFFER: Option<Offer> = Some(Offer { cost: 1 });
+
 fn refused(text: impl Into<String>) -> StepError {
     StepError { refused: true, error: ParamError::system(text) }
 }
@@ -462,24 +465,20 @@ impl Space for LiveSpace {
         if self.name == DAEMON { Spaces::DAEMON } else { Spaces::KERNEL }
     }
 
-    fn offer(&self, kind: &Kind, params: &Params, before: &[Before<'_>]) -> Result<Offer, String> {
+    fn offer(&self, kind: &Kind, params: &Params, before: &[Before<'_>]) -> Result<Option<Offer>, String> {
         // Only what begins there goes on there.
         if self.name == DAEMON && !kind.is_source() && !before.iter().any(|(kind, _)| kind.is_source()) {
-            return Err(String::new());
+            return Ok(None);
         }
         if is_own(kind) {
-            return if self.push_down {
-                Ok(Offer { cost: 1 })
-            } else {
-                Err("it was asked to stay out of the kernel".into())
-            };
+            return if self.push_down { Ok(OFFER) } else { Err("it was asked to stay out of the kernel".into()) };
         }
         if kind.is_source() {
             let (wish, _) = filters::ethernet::wish(params).map_err(|error| error.message)?;
             return match (self.copied_in_daemon(&wish), self.name == DAEMON) {
-                (Some(_), true) | (None, false) => Ok(Offer { cost: 1 }),
+                (Some(_), true) | (None, false) => Ok(OFFER),
                 (Some(why), false) => Err(why),
-                (None, true) => Err(String::new()),
+                (None, true) => Ok(None),
             };
         }
         if !self.push_down {
@@ -493,7 +492,7 @@ impl Space for LiveSpace {
             Some(Lower::Program(_)) if samples(before) => {
                 Err("it asks before it takes one in so many, not after".into())
             }
-            Some(Lower::Program(_)) => Ok(Offer { cost: 1 }),
+            Some(Lower::Program(_)) => Ok(OFFER),
             Some(_) if before.iter().any(|(kind, _)| is_own(kind)) => {
                 Err("of a device that is not shared it only chooses what is taken".into())
             }
@@ -503,18 +502,18 @@ impl Space for LiveSpace {
             Some(Lower::Ports(_)) if before.iter().any(|(_, params)| filters::ethernet::snap_len(params) > 0) => {
                 Err("of packets that are cut it decides by what is left".into())
             }
-            Some(Lower::Ports(make)) => make(params).map(|_| Offer { cost: 1 }).map_err(|error| error.message),
+            Some(Lower::Ports(make)) => make(params).map(|_| OFFER).map_err(|error| error.message),
             Some(Lower::OneIn(_) | Lower::Counts) if before.iter().any(|(kind, _)| is_by_ports(kind)) => {
                 Err("the reader decides about packets whose ports are not known for sure".into())
             }
             Some(Lower::OneIn(one_in)) => {
                 one_in(params)?;
                 decides_on_all(before)?;
-                Ok(Offer { cost: 1 })
+                Ok(OFFER)
             }
             Some(Lower::Counts) => {
                 decides_on_all(before)?;
-                Ok(Offer { cost: 1 })
+                Ok(OFFER)
             }
         }
     }

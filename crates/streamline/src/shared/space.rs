@@ -98,10 +98,10 @@ impl Space for SharedSpace<'_> {
         Spaces::PARSER
     }
 
-    fn offer(&self, kind: &Kind, params: &Params, _before: &[Before<'_>]) -> Result<Offer, String> {
+    fn offer(&self, kind: &Kind, params: &Params, _before: &[Before<'_>]) -> Result<Option<Offer>, String> {
         match &self.nobody {
             Some(why) => Err(why.clone()),
-            None => is_shareable(kind, params).map(|()| Offer { cost: 1 }),
+            None => is_shareable(kind, params).map(|()| Some(Offer { cost: 1 })),
         }
     }
 
