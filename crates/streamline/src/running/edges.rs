@@ -2,6 +2,7 @@
 //! `streamline explain --json`), the filter's kind, or what `name=` calls it; where it gives to several, by the one that gets
 //! as well: `tcp`, `2`, `port.count`, `1.3`.
 
+use crate::shared::space::NAME as SHARED;
 use control::Design;
 use engine::{Choice, Edges, NodeId, Plan, Task};
 use filter::Types;
@@ -32,7 +33,9 @@ pub struct Giver {
     pub types: Types,
     /// The numbers of those who get it, in the order of the request, and which classes they get.
     pub to: Vec<(u32, Option<String>)>,
-    /// Where it is in the worker: nowhere, where what it gives stays in the kernel.
+    /// The space it runs in.
+    space: String,
+    /// Where it is in the worker: nowhere, where what it gives stays in a space below.
     at: Vec<usize>,
     /// For each of `to` and each of `at`, which edge it is there.
     edges: Vec<Vec<usize>>,
@@ -82,6 +85,7 @@ impl EdgeNames {
                 number: index as u32,
                 names: names[index].clone(),
                 label: node.label.clone(),
+                space: node.space.clone(),
                 types,
                 to: node.edges.iter().map(|edge| (edge.to.0, edge.select.as_ref().map(ToString::to_string))).collect(),
                 edges: edges.collect(),
@@ -115,7 +119,8 @@ impl EdgeNames {
             _ => return Err(format!("several filters are called `{from}`: say which, by number")),
         };
         if giver.at.is_empty() {
-            return Err(format!("what `{}` gives stays in the kernel", giver.label));
+            let space = if giver.space == SHARED { "space `shared`" } else { &giver.space };
+            return Err(format!("what `{}` gives stays in the {space}", giver.label));
         }
         let all = || giver.at.iter().map(|from| Edges { from: *from, edge: None }).collect();
         let (edges, name) = match to {
