@@ -24,8 +24,8 @@ pub struct Device {
     pub mtu: u32,
     /// How packets get into the ring, for people.
     pub how: String,
-    /// A thread copies its packets into the ring. Of a device that is not open: for sure; else the kernel's program may turn out
-    /// not to do.
+    /// A thread copies its packets into the ring. Where this is false of a device that is not open yet, it may still turn out
+    /// to be so: the kernel may not take the program.
     pub copied: bool,
 }
 
