@@ -78,8 +78,7 @@ fn what_is_taken_comes_to_the_reader_alone_and_to_the_host_when_it_is_gone() {
     sender.send(&frames[0]).unwrap();
     assert_eq!(host.until(&frames[0]), frames[..1]);
     for round in ["killed", "asked to stop"] {
-        let taker =
-            Running(Some(net.as_nobody("ethernet D mode=consume | save taken.pcap overwrite=yes").spawn().unwrap()));
+        let taker = Running::start(net.as_nobody("ethernet D mode=consume | save taken.pcap overwrite=yes"));
         until("it reads", || net.readers() == 1);
         let attached = net.pair.near.link().xdp.expect("its program is there").program;
         // Who may not see what this one sees hears why not.
@@ -88,7 +87,7 @@ fn what_is_taken_comes_to_the_reader_alone_and_to_the_host_when_it_is_gone() {
         assert!(!second.status.success() && said.contains("taken away by another reader already"), "{said}");
         assert_eq!(net.pair.near.link().xdp.unwrap().program, attached);
         // Who copies is told that nothing comes, and so is who looks.
-        let tap = Running(Some(net.as_nobody("ethernet D direction=in | count").spawn().unwrap()));
+        let tap = Running::start(net.as_nobody("ethernet D direction=in | count"));
         until("both read", || net.readers() == 2);
         let state = net.state();
         let how = |at: usize| state["rings"][at]["how"].as_str().unwrap().to_string();
@@ -119,7 +118,7 @@ fn what_is_taken_comes_to_the_reader_alone_and_to_the_host_when_it_is_gone() {
         assert_eq!(host.until(&last), [last], "{round}");
     }
     // The daemon itself goes, without a word.
-    let _taker = Running(Some(net.as_nobody("ethernet D mode=consume | count").spawn().unwrap()));
+    let _taker = Running::start(net.as_nobody("ethernet D mode=consume | count"));
     until("it reads", || net.readers() == 1);
     net.daemon.as_ref().expect("it was started").signal(Signal::KILL);
     until("the device is as it was", || (net.pair.near.link().promiscuity, net.pair.near.link().xdp) == (0, None));
@@ -133,7 +132,7 @@ fn who_may_take_away_need_not_be_allowed_to_copy() {
         return;
     }
     let net = Net::new(Some("[[allow]]\neverybody = true\ndevices = [\"*\"]\nmodes = [\"consume\"]\n"));
-    let taker = Running(Some(net.as_nobody("ethernet D mode=consume | count").spawn().unwrap()));
+    let taker = Running::start(net.as_nobody("ethernet D mode=consume | count"));
     until("it reads", || net.readers() == 1);
     let copy = net.as_nobody("ethernet D | count").output().unwrap();
     let said = String::from_utf8_lossy(&copy.stderr).into_owned();
@@ -148,7 +147,7 @@ fn who_reads_copies_is_said_to_lose_them_and_what_cannot_be_taken_is_refused() {
     }
     let net = Net::new(Some(POLICY));
     let tap = net.read(&["ethernet D | count"]);
-    let taker = Running(Some(net.request("ethernet D mode=consume | count").spawn().unwrap()));
+    let taker = Running::start(net.request("ethernet D mode=consume | count"));
     until("both read", || net.readers() == 2);
     let output = taker.interrupt();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -179,7 +178,7 @@ fn without_a_policy_nobody_takes_but_root_by_itself() {
     let request = format!("ethernet {} mode=consume | head 3 | save own.pcap", pair.near.name);
     command.args(["run", "--local", "--stats", "json", &request]).current_dir(net.path("."));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut own = Running(Some(pair.near.namespace.enter(move || command.spawn().unwrap()).unwrap()));
+    let mut own = pair.near.namespace.enter(move || Running::start(command)).unwrap();
     let mut sender = pair.far.sender();
     until("three packets were taken", || {
         sender.send(&datagram(7, 53, 80)).unwrap();
@@ -240,7 +239,7 @@ fn a_program_of_somebody_elses_stays_and_is_named() {
     net.pair.far.sender().send(&datagram(1, 2, 80)).unwrap();
     assert_eq!(host.until(&datagram(1, 2, 80)).len(), 1);
     drop(foreign);
-    let taker = Running(Some(net.request("ethernet D mode=consume | count").spawn().unwrap()));
+    let taker = Running::start(net.request("ethernet D mode=consume | count"));
     until("it reads", || net.readers() == 1);
     succeeded(&taker.interrupt());
 }
@@ -270,18 +269,18 @@ fn what_no_expression_wants_stays_the_hosts_and_readers_of_one_group_take_togeth
     };
     assert_eq!(send().len(), 301);
     let first = "ethernet D mode=consume | { bpf \"udp port 53\" | save dns.pcap + bpf \"udp port 80\" | count }";
-    let first = Running(Some(net.as_nobody(first).spawn().unwrap()));
+    let first = Running::start(net.as_nobody(first));
     until("both of its branches read", || matched(&net).len() == 2);
     let attached = net.pair.near.link().xdp.expect("its program is there").program;
     assert!(send() == left(&[53, 80]));
     until("what they want came", || matched(&net) == [80, 80]);
     // Another joins, and wants some of the same.
     let second = "ethernet D mode=consume | bpf \"udp port 4789 or udp port 80\" | sample 2 | save more.pcap";
-    let second = Running(Some(net.as_nobody(second).spawn().unwrap()));
+    let second = Running::start(net.as_nobody(second));
     until("it reads", || matched(&net).len() == 3);
     assert_ne!(net.pair.near.link().xdp.unwrap().program, attached, "the program is another");
     // Who copies hears that a part of it does not come.
-    let tap = Running(Some(net.as_nobody("ethernet D direction=in | count").spawn().unwrap()));
+    let tap = Running::start(net.as_nobody("ethernet D direction=in | count"));
     until("it copies", || net.readers() == 4);
     assert!(send() == left(&[53, 80, 4789]));
     until("what they want came", || matched(&net) == [160, 160, 80]);
@@ -418,7 +417,7 @@ fn connections_of_the_host_go_on_while_a_port_is_taken_away() {
         let request =
             format!("ethernet D mode=consume | bpf \"udp port 53\" | {{ save taken.pcap overwrite=yes + {said} }}");
         let mut taker = match through_daemon {
-            true => Running(Some(net.request(&request).spawn().unwrap())),
+            true => Running::start(net.request(&request)),
             false => {
                 let mut command = Command::new(PROGRAM);
                 command.args(["run", "--local", "--stats", "json", &request.replace('D', net.device())]);

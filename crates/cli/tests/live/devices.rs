@@ -19,7 +19,7 @@ fn start(end: &End, folder: &Path, request: &str) -> Running {
     let mut command = Command::new(PROGRAM);
     command.args(["run", "--local", "--stats", "json", &request.replace('D', &end.name)]);
     command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    Running(Some(end.namespace.enter(move || command.spawn().unwrap()).unwrap()))
+    end.namespace.enter(move || Running::start(command)).unwrap()
 }
 
 /// Sends the whole capture on one end, again and again until the other has got at least one, then once more, and gives

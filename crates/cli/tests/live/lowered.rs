@@ -80,7 +80,7 @@ fn packets_that_are_only_counted_are_never_copied() {
         ];
         let requests = requests.map(|request| request.replace("BY", by));
         let mut readers = net.read(&requests[..3].iter().map(String::as_str).collect::<Vec<_>>());
-        readers.push(Running(Some(net.request(&requests[3]).spawn().unwrap())));
+        readers.push(Running::start(net.request(&requests[3])));
         until("both of the last's ways are open", || net.readers() == 5);
         let frames = traffic(1000);
         send(&net, &frames);
@@ -232,7 +232,7 @@ fn of_a_device_of_ones_own_comes_what_any_branch_wants() {
         let mut command = Command::new(PROGRAM);
         command.args(["run", "--local", "--stats", "json", &request]).current_dir(folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut reader = Running(Some(pair.near.namespace.enter(move || command.spawn().unwrap()).unwrap()));
+        let mut reader = pair.near.namespace.enter(move || Running::start(command)).unwrap();
         let lines = BufReader::new(reader.0.as_mut().unwrap().stdout.take().unwrap()).lines();
         let (said, hears) = channel();
         std::thread::spawn(move || lines.for_each(|line| drop(said.send(line))));
@@ -272,7 +272,7 @@ fn a_packet_socket_of_ones_own_lets_in_what_an_expression_wants() {
         let request = format!("af_packet near {options} | bpf \"udp port 53\" | {{ head 1 | inspect + {saved} }}");
         command.args(["run", "--local", "--stats", "json", &request]).current_dir(folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut reader = Running(Some(pair.near.namespace.enter(move || command.spawn().unwrap()).unwrap()));
+        let mut reader = pair.near.namespace.enter(move || Running::start(command)).unwrap();
         let mut line = BufReader::new(reader.0.as_mut().unwrap().stdout.take().unwrap()).lines();
         let (said, hears) = channel();
         std::thread::spawn(move || said.send(line.next()));
@@ -376,7 +376,7 @@ fn devices_of_both_spaces_meet_above_them() {
     ];
     let mut readers = Vec::new();
     for request in &requests {
-        readers.push(Running(Some(net.request(request).spawn().unwrap())));
+        readers.push(Running::start(net.request(request)));
         until("both of its devices are read", || net.readers() == 2 * readers.len());
     }
     let frames: Vec<Vec<u8>> = (0..300).map(|number| datagram(number, 53, 100)).collect();

@@ -28,6 +28,10 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 pub(crate) struct Running(pub(crate) Option<Child>);
 
 impl Running {
+    pub(crate) fn start(mut command: Command) -> Running {
+        Running(Some(command.spawn().unwrap()))
+    }
+
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let child = self.0.as_ref().expect("not waited for yet");
         rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).unwrap();
@@ -99,7 +103,7 @@ impl Net {
     pub(crate) fn there(&self, mut command: Command) -> Running {
         command.current_dir(self.folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Running(Some(self.pair.near.namespace.enter(move || command.spawn().unwrap()).unwrap()))
+        self.pair.near.namespace.enter(move || Running::start(command)).unwrap()
     }
 
     /// The same; what it says goes to a file, to be read while it runs.
@@ -107,7 +111,7 @@ impl Net {
         let file = std::fs::File::create(self.path(file)).unwrap();
         command.current_dir(self.folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(file);
-        Running(Some(self.pair.near.namespace.enter(move || command.spawn().unwrap()).unwrap()))
+        self.pair.near.namespace.enter(move || Running::start(command)).unwrap()
     }
 
     /// What a file holds until now.
@@ -136,7 +140,7 @@ impl Net {
         let before = self.readers();
         let mut running = Vec::new();
         for request in requests {
-            running.push(Running(Some(self.request(request).spawn().unwrap())));
+            running.push(Running::start(self.request(request)));
             until("a reader reads", || self.readers() >= before + running.len());
         }
         running

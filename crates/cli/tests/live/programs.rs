@@ -488,7 +488,7 @@ fn devices_are_known_by_plain_names_wherever_the_daemon_is() {
     command.args(["-i", net.device(), "-c", "5", "-w", "elsewhere.pcap"]).current_dir(net.path(""));
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command.stderr(std::fs::File::create(net.path("elsewhere.txt")).unwrap());
-    let mut running = Running(Some(command.spawn().unwrap()));
+    let mut running = Running::start(command);
     until("it listens", || net.text("elsewhere.txt").contains("listening on") || running.has_ended());
     let mut sender = net.pair.far.sender();
     traffic(5).iter().for_each(|frame| sender.send(frame).unwrap());

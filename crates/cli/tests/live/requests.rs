@@ -98,7 +98,7 @@ fn policy_decides_and_says_so() {
     let net = Net::new(Some(
         "[[allow]]\nusers = [\"65534\"]\ndevices = [\"NOT*\", \"*\"]\nmodes = [\"tap\"]\n\n[limits]\nreaders = 2\n",
     ));
-    let nobody = |request: &str| Running(Some(net.as_nobody(request).spawn().unwrap()));
+    let nobody = |request: &str| Running::start(net.as_nobody(request));
     let stranger = net.request("ethernet D | count").uid(1234).gid(1234).output().unwrap();
     let said = String::from_utf8_lossy(&stranger.stderr).into_owned();
     assert!(!stranger.status.success() && said.contains("user 1234 may use no device here"), "{said}");
@@ -209,7 +209,7 @@ fn without_a_daemon_a_process_captures_by_itself() {
         let request = format!("ethernet {} by={by} | bpf \"udp\" | head 3 | save {by}.pcap", pair.near.name);
         command.args(["run", "--local", "--stats", "json", &request]).current_dir(folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut running = Running(Some(pair.near.namespace.enter(move || command.spawn().unwrap()).unwrap()));
+        let mut running = pair.near.namespace.enter(move || Running::start(command)).unwrap();
         let mut sender = pair.far.sender();
         until("three packets are there", || {
             sender.send(&datagram(7, 53, 80)).unwrap();
@@ -302,7 +302,7 @@ fn what_policy_keeps_is_there_for_who_comes_later() {
     let told = |user: u32, request: &str| {
         let mut command = net.request(request);
         command.uid(user).gid(user);
-        let reader = Running(Some(command.spawn().unwrap()));
+        let reader = Running::start(command);
         until("it reads", || net.readers() == 1);
         let output = reader.interrupt();
         until("it is gone", || net.readers() == 0);
@@ -328,7 +328,7 @@ fn what_policy_keeps_is_there_for_who_comes_later() {
     };
     assert!(!stop(65534) && stop(0) && !stop(0));
     assert_eq!(seen("late0"), None);
-    let keeper = Running(Some(net.request("ethernet late0 keep=8M | bpf \"tcp\" | count").spawn().unwrap()));
+    let keeper = Running::start(net.request("ethernet late0 keep=8M | bpf \"tcp\" | count"));
     until("all of it is kept", || seen("late0").is_some());
     succeeded(&keeper.interrupt());
     far(&late, &frames[100..150]);

@@ -52,7 +52,7 @@ fn start(net: &Net, requests: &[&str]) -> Vec<Running> {
     let mut running = Vec::new();
     for request in requests {
         let before = readers(net);
-        running.push(Running(Some(sharing(net, request).spawn().unwrap())));
+        running.push(Running::start(sharing(net, request)));
         until("it reads what is shared", || readers(net) > before);
     }
     running
@@ -624,7 +624,7 @@ fn a_user_without_rights_shares_with_itself_alone() {
     let mut running = Vec::new();
     for (user, before) in [(65534, 0), (65534, 1), (65533, 0)] {
         let command = nobody(sharing(&net, "ethernet D | udp | count"), user);
-        running.push(Running(Some({ command }.spawn().unwrap())));
+        running.push(Running::start(command));
         until("it reads what is shared", || reads(user) > before);
     }
     let processes = [65534, 65533].map(|user| state(user)["shared"][0]["process"].as_i64().unwrap());
@@ -678,7 +678,7 @@ fn requests_read_as_devices_join_what_runs_where_they_are_told_to() {
         command.envs(said.map(|said| ("STREAMLINE_SHARE", said)));
         command.current_dir(net.path(".")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let before = net.readers();
-        let program = Running(Some(command.spawn().unwrap()));
+        let program = Running::start(command);
         // Its frames, and what it parses where it does that itself, are readers of the device.
         until("it reads", || net.readers() == before + 3 - readers && net.path(&format!("{name}.pcap")).exists());
         assert_eq!(read_by(), readers, "{name}");

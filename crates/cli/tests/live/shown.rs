@@ -9,7 +9,7 @@ const POLICY: &str = "[[allow]]\nusers = [\"65534\"]\ndevices = [\"near\"]\nmode
                       filter = \"udp port 53\"\n";
 
 fn as_nobody(net: &Net, request: &str) -> Running {
-    Running(Some(net.as_nobody(request).spawn().unwrap()))
+    Running::start(net.as_nobody(request))
 }
 
 /// What passes the policy's filter.
@@ -121,7 +121,7 @@ fn a_filter_that_is_none_is_a_mistake_of_the_policy() {
         let mut command = Command::new(PROGRAM);
         command.arg("daemon").arg("--socket").arg(folder.path().join("control")).arg("--config").arg(&path);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut daemon = Running(Some(command.spawn().unwrap()));
+        let mut daemon = Running::start(command);
         until("it does not start", || daemon.has_ended());
         let output = daemon.end();
         let (told, place) = (said(&output), format!("policy.toml: [[allow]] number 1: filter = `{filter}`: "));

@@ -38,7 +38,7 @@ fn streamline(pair: &Pair, folder: &Path, arguments: &[&str]) -> Running {
     let mut command = Command::new(PROGRAM);
     command.args(arguments).current_dir(folder);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    Running(Some(pair.near.namespace.enter(move || command.spawn().unwrap()).unwrap()))
+    pair.near.namespace.enter(move || Running::start(command)).unwrap()
 }
 
 fn explained(pair: &Pair, folder: &Path, request: &str) -> Told {

@@ -26,7 +26,8 @@ fn started(net: &Net, edge: &str, options: &[&str], to: &str) -> Running {
     let files = [to, &said].map(|name| std::fs::File::create(net.path(name)).unwrap());
     let [output, errors] = files;
     let mut command = watch(net, edge, options);
-    let running = Running(Some(command.stdin(Stdio::null()).stdout(output).stderr(errors).spawn().unwrap()));
+    command.stdin(Stdio::null()).stdout(output).stderr(errors);
+    let running = Running::start(command);
     until("it watches", || net.text(&said).starts_with("watching "));
     running
 }
