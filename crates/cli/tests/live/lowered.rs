@@ -408,6 +408,12 @@ fn what_a_thread_of_the_daemon_copies_runs_in_the_daemon() {
     assert!(line(&refused, "bpf").contains("app     lowest space that may run it (daemon: "), "{refused}");
     let written = explained("ethernet D | bpf \"udp\" | { count + tcp | drop }");
     assert!(line(&written, "count").contains("kernel  lowest space") && !written.contains("daemon"), "{written}");
+    // Each space says for itself what does not come up from it.
+    let meeting = explained("{ ethernet D by=kernel + ethernet D by=socket } | udp | drop");
+    for space in ["kernel", "daemon"] {
+        let stays = format!("what it cannot want for sure stays in the {space}");
+        assert_eq!(line(&meeting, "udp").matches(&stays).count(), 1, "{meeting}");
+    }
     // Where the kernel cuts what is sent, nobody has to ask for it.
     let mut made = Command::new(PROGRAM);
     made.args(["run", "--local", "tuntap made0 | drop"]);

@@ -468,7 +468,7 @@ impl<'a> Judge<'a> {
     }
 
     /// What becomes of what nobody behind these edges can want, where it does not come up.
-    fn left_out(&mut self, edges: &[&Edge], ways: &[Vec<NodeId>]) -> Option<&'static str> {
+    fn left_out(&mut self, edges: &[&Edge], ways: &[Vec<NodeId>]) -> Option<String> {
         let behind: Vec<Behind> = edges.iter().map(|edge| Behind::of(self.plan, edge)).collect();
         let behind: Vec<&Behind> = behind.iter().collect();
         if behind.iter().any(|behind| behind.written.is_empty() && behind.narrow.is_none()) {
@@ -491,7 +491,7 @@ impl<'a> Judge<'a> {
             } else {
                 self.keeps_out(device, &wanted, link_type).ok()?;
             }
-            said = Some(if is_taken { "is left to the host" } else { "stays in the kernel" });
+            said = Some(if is_taken { "is left to the host".into() } else { format!("stays in the {}", self.space) });
         }
         said
     }
