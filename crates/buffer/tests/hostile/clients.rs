@@ -229,6 +229,49 @@ fn readers_of_others_leave_places_for_the_rings_own_user() {
     assert_eq!((others.len(), own.len()), (48, 16));
 }
 
+/// One user connects and reads as often as it is let in: other users, root and the ring's owner come in all the same.
+#[test]
+fn one_user_that_takes_every_place_it_gets_leaves_places_to_others() {
+    if !is_root() {
+        return;
+    }
+    const OWNER: u32 = 12_345;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let path = folder.path().join("ring.sock");
+    let policy = Policy { read: Reach::Other, ..Policy::default() };
+    let options = RingOptions { policy, ..RingOptions::new(Geometry::new(RingKind::D, 4096, 16)) };
+    let mut keeper = as_user(OWNER, OWNER, || Keeper::create(&path, options)).unwrap();
+    let named = Named::at(path.to_str().unwrap()).unwrap();
+    let keeping = std::thread::spawn(move || keeper.run());
+    let writer = named.open_writer(Signalling::Every).unwrap();
+    let read = || named.open_reader(OnFull::Overwrite, From::Next, Some(Instant::now() + LONG));
+    let take_all = || -> (Vec<_>, io::Error) {
+        let mut readers = Vec::new();
+        loop {
+            match read() {
+                Ok(reader) => readers.push(reader),
+                Err(refused) => return (readers, refused),
+            }
+        }
+    };
+    let users = [NOBODY, SOMEBODY, OWNER, 0];
+    // Of readers: one user has 48 of 64.
+    let (readers, refused) = as_user(NOBODY, NOBODY, take_all);
+    assert_eq!((readers.len(), refused.kind()), (48, io::ErrorKind::QuotaExceeded), "{refused}");
+    assert!(refused.to_string().contains("as many as one user may have: a place is free when"), "{refused}");
+    let others = users.map(|user| as_user(user, user, || read().map(drop).map_err(|error| error.kind())));
+    assert_eq!(others, [Err(io::ErrorKind::QuotaExceeded), Ok(()), Ok(()), Ok(())]);
+    drop(readers);
+    // Of connections that say nothing: 128.
+    let crowd = as_user(NOBODY, NOBODY, || crowd(&path));
+    let others = users.map(|user| as_user(user, user, || named.state().map(drop).map_err(|error| error.kind())));
+    assert_eq!(others, [Err(io::ErrorKind::QuotaExceeded), Ok(()), Ok(()), Ok(())]);
+    drop((crowd, writer));
+    named.remove().unwrap();
+    keeping.join().unwrap().unwrap();
+}
+
 #[test]
 fn a_writer_that_dies_between_two_sizes_leaves_nobody_waiting() {
     let kept = Kept::new();

@@ -7,12 +7,14 @@
 //! - here — who is listened to, what each may ask, and how it is answered.
 //! - `writing`, `reading` — who gets the next place to write or read, and in which generation.
 //! - `generation` — one writer's ring and its readers.
+//! - `places` — how many clients and readers there may be, and of one user.
 //! - `foreign` — numbers for rings that others keep.
 //! - `name` — whose the ring's name is.
 
 mod foreign;
 mod generation;
 mod name;
+mod places;
 mod reading;
 mod writing;
 
@@ -31,6 +33,7 @@ use crate::shared::{packets, peer};
 use base::atomic::Ordering;
 use foreign::ForeignRings;
 use generation::{Generation, Stage};
+use places::{OF_CLIENTS, Standing};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::SocketFlags;
 use std::cell::Cell;
@@ -38,10 +41,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-
-/// Clients one keeper has at a time, whatever they want; a fourth of them is for the ring's own user and root alone, and who
-/// may neither read nor write the ring has no more than another.
-pub const CLIENTS: usize = 256;
 
 /// No group has this number (chown(2)).
 const NO_GROUP: u32 = u32::MAX;
@@ -134,17 +133,6 @@ pub struct Keeper {
     removed: bool,
     /// The system had nothing more to give in the last turn.
     is_short: bool,
-}
-
-/// How a client stands to the ring: of all that there may be, some are left for who stands higher.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
-    /// May do nothing with it.
-    Stranger,
-    /// May read or write it.
-    Guest,
-    /// Is of the user who made it, or root.
-    Own,
 }
 
 /// Why a client is let go.
@@ -294,15 +282,8 @@ impl Keeper {
         // A member of the owner's group is one by whichever of its groups.
         let group = if peer.groups.contains(&self.owner.group) { self.owner.group } else { NO_GROUP };
         let peer = Peer { process: peer.process, user: peer.user, group };
-        let standing = self.standing(peer);
-        let most = match standing {
-            Standing::Stranger => CLIENTS / 4,
-            Standing::Guest => CLIENTS - CLIENTS / 4,
-            Standing::Own => CLIENTS,
-        };
-        // Who stands higher takes no place away from who stands lower, and does not count.
-        if self.clients.values().filter(|client| self.standing(client.peer) <= standing).count() >= most {
-            let text = format!("the ring has {most} clients already");
+        let held = self.clients.values().map(|client| (self.standing(client.peer), client.peer.user));
+        if let Err(text) = OF_CLIENTS.admit(held, self.standing(peer), peer.user) {
             return packets::send_last(&socket, &Message::Refused(Refusal::Full, text).encode());
         }
         self.last_client += 1;

@@ -1,7 +1,8 @@
 //! Who reads a ring: readers have places, keep them when their ring moves on, and wait where nobody writes.
 
 use super::generation::{Generation, KeptReader, Stage};
-use super::{Gone, Keeper, Role, Standing};
+use super::places::OF_READERS;
+use super::{Gone, Keeper, Role};
 use crate::keeper::message::{GivenReader, Message, Refusal, WantedReader};
 use crate::ring::words::READERS;
 use std::os::fd::AsFd;
@@ -45,13 +46,14 @@ impl Keeper {
             return Ok(());
         }
         let Some(client) = self.clients.get(&key) else { return Ok(()) };
-        let (standing, readers) = (self.standing(client.peer), &self.current.readers);
-        // As of clients, a fourth is left for the ring's own user and root.
-        let most = if standing == Standing::Own { READERS } else { READERS - READERS / 4 };
-        let others = readers.values().filter(|reader| self.standing(reader.peer) <= standing).count();
+        let (peer, readers) = (client.peer, &self.current.readers);
+        let held = readers.values().map(|reader| (self.standing(reader.peer), reader.peer.user));
+        if let Err(text) = OF_READERS.admit(held, self.standing(peer), peer.user) {
+            return self.refuse(key, Refusal::Full, &text);
+        }
         let free = (0..READERS).find(|slot| readers.values().all(|reader| reader.slot != *slot));
-        let Some(slot) = free.filter(|_| others < most) else {
-            return self.refuse(key, Refusal::Full, &format!("the ring has {most} readers already"));
+        let Some(slot) = free else {
+            return self.refuse(key, Refusal::Full, &format!("the ring has {READERS} readers already"));
         };
         let Some(client) = self.clients.get_mut(&key) else { return Ok(()) };
         let reader = match KeptReader::make(slot, wanted.contract, client.peer) {
