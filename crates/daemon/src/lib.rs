@@ -3,6 +3,7 @@
 //!
 //! - [`policy`] — who may do what, from a file; without one, root and the group `streamline` may tap.
 //! - [`server`] — the control socket: one thread a client, asked and answered. Start reading here.
+//! - `journal` — what it says to whoever looks after it.
 //! - `standing` — rings that the policy keeps without readers.
 //! - [`confine`] — what the daemon gives up before it listens.
 //!
@@ -11,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod confine;
+mod journal;
 pub mod policy;
 pub mod server;
 mod standing;

@@ -3,13 +3,14 @@
 //! One thread a client, as many as there may be; a client that sends nonsense is let go, one that is silent costs a
 //! sleeping thread. A client's readers go with its connection, and by their own lines.
 
+use crate::journal::{Cause, Journal};
 use crate::policy::{Peer, Policy};
 use crate::standing::Standing;
 use capture::codec::Farewell;
 use capture::protocol::{Answer, ClientState, DaemonState, Granted, PROTOCOL, Question, fds_of, receive};
 use capture::writer::TroubleKind;
 use capture::{Mode, Taps, Trouble, Wish};
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::BTreeMap;
 use std::io;
@@ -18,7 +19,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Clients at a time, root's not counted: who looks after the machine is let in whoever else is there.
 const CLIENTS: usize = 1024;
@@ -160,17 +161,20 @@ impl Server {
 
     /// Listens until it is stopped. `tell` is for lines to whoever looks after the daemon.
     pub fn run(&self, listening: &Listening, tell: &dyn Fn(&str)) -> io::Result<()> {
-        let mut told = false;
+        let mut journal = Journal::new(tell);
         let Shared { policy, taps, .. } = self.shared.as_ref();
         let mut standing = Standing::new(policy).map_err(|trouble| io::Error::other(trouble.text))?;
         if let Some(standing) = &mut standing {
-            standing.see_to(policy, taps, tell);
+            standing.see_to(policy, taps, &mut journal);
         }
         loop {
             let mut fds =
                 vec![PollFd::new(&listening.socket, PollFlags::IN), PollFd::new(&self.shared.stop, PollFlags::IN)];
             fds.extend(standing.as_ref().map(|standing| PollFd::new(standing, PollFlags::IN)));
-            match rustix::event::poll(&mut fds, None) {
+            let now = Instant::now();
+            // A minute at most: it is one.
+            let timeout = journal.catch_up(now).and_then(|due| Timespec::try_from(due - now).ok());
+            match rustix::event::poll(&mut fds, timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -181,25 +185,20 @@ impl Server {
                 (!fds[0].revents().is_empty(), fds.get(2).is_some_and(|fd| !fd.revents().is_empty()));
             drop(fds);
             if let Some(standing) = standing.as_mut().filter(|_| changed) {
-                standing.see_to(policy, taps, tell);
+                standing.see_to(policy, taps, &mut journal);
             }
             if !comes {
                 continue;
             }
             let accepted = rustix::net::accept_with(&listening.socket, SocketFlags::CLOEXEC);
             match accepted {
-                Ok(socket) => {
-                    told = false;
-                    self.admit(socket, tell);
-                }
+                Ok(socket) => self.admit(socket, &mut |line| journal.tell(Cause::Refusal, Instant::now(), line)),
                 Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED | rustix::io::Errno::AGAIN) => {}
                 // Out of files or memory for a moment: those who are there go on.
                 Err(error) => {
-                    // Once for each time it comes to that.
-                    if !std::mem::replace(&mut told, true) {
-                        tell(&format!("clients cannot be let in: {error}"));
-                    }
-                    std::thread::sleep(std::time::Duration::from_millis(100));
+                    let line = format!("clients cannot be let in: {error}");
+                    journal.tell(Cause::Accepting, Instant::now(), line);
+                    std::thread::sleep(Duration::from_millis(100));
                 }
             }
         }
@@ -219,17 +218,17 @@ impl Server {
         Ok(())
     }
 
-    fn admit(&self, socket: OwnedFd, tell: &dyn Fn(&str)) {
+    fn admit(&self, socket: OwnedFd, tell: &mut dyn FnMut(String)) {
         let socket = Arc::new(socket);
         let session = match self.register(&socket) {
             Ok(Some(session)) => session,
             Ok(None) => {
                 refuse(&socket, "there are as many clients as there can be");
-                return tell("a client was not let in: there are too many");
+                return tell("a client was not let in: there are too many".into());
             }
             Err(error) => {
                 refuse(&socket, "the daemon cannot tell who you are");
-                return tell(&format!("a client was not let in: who it is cannot be told: {error}"));
+                return tell(format!("a client was not let in: who it is cannot be told: {error}"));
             }
         };
         let (id, theirs) = (session.id, Arc::clone(&socket));
@@ -237,7 +236,7 @@ impl Server {
         if let Err(error) = started {
             // The session went with its thread, and took its name from the list.
             refuse(&socket, "the daemon has no thread left for you");
-            tell(&format!("a client was not let in: no thread can be made: {error}"));
+            tell(format!("a client was not let in: no thread can be made: {error}"));
         }
     }
 

@@ -1,10 +1,12 @@
 //! Rings that the policy has stand: every packet of a device that their readers may see is kept in them from when the daemon
 //! or the device came, for readers that look back. They are of the trust group that may read them, like any ring.
 
+use crate::journal::{Cause, Journal};
 use crate::policy::Policy;
 use capture::{Taps, Trouble};
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
 use streamline::devices::Present;
 
 /// Rings that stand at most: each holds memory, and devices come and go by others' hands.
@@ -30,7 +32,7 @@ impl Standing {
     }
 
     /// Sees to it that each device has what the policy says; what cannot be is tried again when something changes.
-    pub(crate) fn see_to(&mut self, policy: &Policy, taps: &Taps, tell: &dyn Fn(&str)) {
+    pub(crate) fn see_to(&mut self, policy: &Policy, taps: &Taps, journal: &mut Journal<'_>) {
         let devices = self.present.look();
         self.held.retain(|(index, name, _)| devices.iter().any(|device| (device.0, &device.1) == (*index, name)));
         let mut untold = BTreeSet::new();
@@ -50,7 +52,8 @@ impl Standing {
                 }
             }
         }
-        untold.difference(&self.told).for_each(|line| tell(line));
+        let now = Instant::now();
+        untold.difference(&self.told).for_each(|line| journal.tell(Cause::Keeping, now, line.clone()));
         self.told = untold;
     }
 }
