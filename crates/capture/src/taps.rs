@@ -12,6 +12,7 @@ use crate::handout::{Exchange, Handout};
 use crate::right::Right;
 use crate::wish::{By, Direction, Mode, PROGRAM_INSTRUCTIONS, Wish};
 use crate::writer::{Opened, Trouble, TroubleKind};
+use buffer::live::EXPRESSIONS;
 use program::cbpf::Instruction;
 use program::ir::Program;
 use ring::{Reader, Ring};
@@ -34,6 +35,14 @@ pub fn ring_bytes(wanted: u64, most: u64) -> u64 {
     let most = most.checked_ilog2().map_or(0, |log| 1 << log);
     wanted.min(most).max(buffer::live::memory::RING_BYTES_MIN)
 }
+
+/// Readers that one user may have where nobody says otherwise: were all on one ring, others would find places there.
+pub const READERS_OF_USER: usize = EXPRESSIONS - EXPRESSIONS / 4;
+
+/// Readers of one ring that are not root's: root finds places there whatever users do together.
+pub const READERS_OF_USERS: usize = EXPRESSIONS - EXPRESSIONS / 8;
+
+const _: () = assert!(READERS_OF_USER < READERS_OF_USERS && READERS_OF_USERS < EXPRESSIONS);
 
 /// How long a ring may take to be taken down, and how often that is looked for.
 const TAKING_DOWN: Duration = Duration::from_secs(2);
@@ -117,7 +126,12 @@ impl Taps {
 
     /// Lets a reader in, who may see so much. A number stands for the group of that number, which is shown everything.
     pub fn open(&self, wish: &Wish, right: impl Into<Right>) -> Result<Handout, Trouble> {
-        self.shared.open(wish, &right.into())
+        self.shared.open(wish, &right.into(), EXPRESSIONS)
+    }
+
+    /// The same for a reader that is not root's: it leaves root some places of the ring ([`READERS_OF_USERS`]).
+    pub fn open_for_user(&self, wish: &Wish, right: impl Into<Right>) -> Result<Handout, Trouble> {
+        self.shared.open(wish, &right.into(), READERS_OF_USERS)
     }
 
     /// Gives a reader another expression.
@@ -288,7 +302,8 @@ impl Shared {
         forgotten
     }
 
-    fn open(&self, wish: &Wish, right: &Right) -> Result<Handout, Trouble> {
+    /// `places` is how many the ring may have with this one.
+    fn open(&self, wish: &Wish, right: &Right, places: usize) -> Result<Handout, Trouble> {
         let program = lower(&wish.program)?;
         if wish.mode == Mode::Consume {
             may_be_consumed(wish)?;
@@ -304,7 +319,7 @@ impl Shared {
             }
         };
         let state = &mut *guard;
-        if state.rings.get(&key).is_some_and(|ring| ring.next_bit().is_none()) {
+        if state.rings.get(&key).is_some_and(|ring| ring.place_within(places).is_err()) {
             // Some may have gone, and the thread not have come to it.
             state.turn();
         }
@@ -334,7 +349,7 @@ impl Shared {
         }
         let stood = ring.standing.is_some();
         let kept = if wish.keep { ring.keep() } else { Ok(()) };
-        let admitted = kept.and_then(|()| ring.admit(id, wish, program));
+        let admitted = kept.and_then(|()| ring.place_within(places)).and_then(|()| ring.admit(id, wish, program));
         if admitted.is_err() && !stood {
             ring.forget();
         }

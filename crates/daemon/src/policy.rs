@@ -3,7 +3,7 @@
 //! ```toml
 //! [limits]
 //! ring = "64M"        # bytes of one device's ring at most
-//! readers = 64        # readers one user may have at a time
+//! readers = 48        # readers one user may have at a time; a device's ring has places for 64
 //!
 //! [[allow]]           # the first that fits decides; its readers share rings, and see all of each other's packets
 //! groups = ["streamline"]
@@ -32,7 +32,7 @@ use std::sync::Arc;
 const RING_BYTES: u64 = 256 << 20;
 
 /// Readers one user may have at a time, if the file does not say.
-const READERS: usize = 64;
+const READERS: usize = capture::taps::READERS_OF_USER;
 
 /// The group that may tap where there is no file.
 const GROUP: &str = "streamline";

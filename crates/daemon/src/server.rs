@@ -212,8 +212,8 @@ impl Server {
     pub fn attend(&self, socket: &OwnedFd) -> io::Result<()> {
         let socket = Arc::new(socket.try_clone()?);
         match self.register(&socket)? {
-            Some(session) => session.run(&socket),
-            None => refuse(&socket, "there are as many clients as there can be"),
+            Ok(session) => session.run(&socket),
+            Err(full) => refuse(&socket, &full),
         }
         Ok(())
     }
@@ -221,10 +221,10 @@ impl Server {
     fn admit(&self, socket: OwnedFd, tell: &mut dyn FnMut(String)) {
         let socket = Arc::new(socket);
         let session = match self.register(&socket) {
-            Ok(Some(session)) => session,
-            Ok(None) => {
-                refuse(&socket, "there are as many clients as there can be");
-                return tell("a client was not let in: there are too many".into());
+            Ok(Ok(session)) => session,
+            Ok(Err(full)) => {
+                refuse(&socket, &full);
+                return tell(format!("a client was not let in: {full}"));
             }
             Err(error) => {
                 refuse(&socket, "the daemon cannot tell who you are");
@@ -240,13 +240,13 @@ impl Server {
         }
     }
 
-    /// Takes who is at the other end of a socket for a client; none if there are too many.
-    fn register(&self, socket: &Arc<OwnedFd>) -> io::Result<Option<Session>> {
+    /// Takes who is at the other end of a socket for a client; says why not where there are too many.
+    fn register(&self, socket: &Arc<OwnedFd>) -> io::Result<Result<Session, String>> {
         let peer = buffer::shared::peer::of(socket.as_fd())?;
         let peer = Peer { process: peer.process, user: peer.user, groups: peer.groups };
         let mut clients = self.shared.clients();
-        if !has_place(&self.shared.policy, clients.all.values().map(|client| &client.peer), &peer) {
-            return Ok(None);
+        if let Err(full) = place_for(&self.shared.policy, clients.all.values().map(|client| &client.peer), &peer) {
+            return Ok(Err(full));
         }
         clients.last += 1;
         let id = clients.last;
@@ -255,17 +255,28 @@ impl Server {
         let connected =
             Connected { peer: peer.clone(), purpose: String::new(), since, readers: vec![], opening: false, socket };
         clients.all.insert(id, connected);
-        Ok(Some(Session { shared: Arc::clone(&self.shared), id, peer }))
+        Ok(Ok(Session { shared: Arc::clone(&self.shared), id, peer }))
     }
 }
 
-/// Is there a place for one more beside these? Whom the policy allows nothing may ask what is going on, and takes no place of
-/// those that it allows something.
-fn has_place<'a>(policy: &Policy, connected: impl Iterator<Item = &'a Peer> + Clone, peer: &Peer) -> bool {
+/// Is there a place for one more beside these? Else which limit was met, and what would help. Clients that the policy allows
+/// nothing may ask what is going on, and take no place of those that it allows something.
+fn place_for<'a>(
+    policy: &Policy,
+    connected: impl Iterator<Item = &'a Peer> + Clone,
+    peer: &Peer,
+) -> Result<(), String> {
     let count = |which: &dyn Fn(&Peer) -> bool| connected.clone().filter(|other| which(other)).count();
-    count(&|other| other.user == peer.user) < CLIENTS_OF_USER
-        && (peer.user == 0 || count(&|other| other.user != 0) < CLIENTS)
-        && (policy.knows(peer) || count(&|other| !policy.knows(other)) < CLIENTS_OF_USER)
+    let (limit, whose) = if count(&|other| other.user == peer.user) >= CLIENTS_OF_USER {
+        (CLIENTS_OF_USER, format!("clients of user {}, as many as one user may have", peer.user))
+    } else if peer.user != 0 && count(&|other| other.user != 0) >= CLIENTS {
+        (CLIENTS, "clients that are not root's, as many as there can be".to_string())
+    } else if !policy.knows(peer) && count(&|other| !policy.knows(other)) >= CLIENTS_OF_USER {
+        (CLIENTS_OF_USER, "clients that its policy allows nothing, as many as there can be".to_string())
+    } else {
+        return Ok(());
+    };
+    Err(format!("the daemon has {limit} {whose}: a place is free when one of them ends (`streamline ps`)"))
 }
 
 fn refuse(socket: &OwnedFd, text: &str) {
@@ -381,7 +392,10 @@ impl Session {
             ));
         }
         self.book(readers)?;
-        let mut opened = self.shared.taps.open(&wish, right);
+        let mut opened = match self.peer.user {
+            0 => self.shared.taps.open(&wish, right),
+            _ => self.shared.taps.open_for_user(&wish, right),
+        };
         if wish.keep
             && wished > wish.ring_bytes
             && let Ok(handout) = &mut opened
@@ -415,7 +429,11 @@ impl Session {
         let mine = clients.all.values().filter(|client| of_user(client));
         let count: usize = mine.map(|client| client.readers.len() + usize::from(client.opening)).sum();
         if count >= most && self.peer.user != 0 {
-            let text = format!("user {} has {count} readers already, as many as the policy allows", self.peer.user);
+            let text = format!(
+                "user {} has {count} readers already, as many as the daemon's policy lets one user have (`[limits] \
+                 readers`): a place is free when one of them ends (`streamline ps`, `streamline stop`)",
+                self.peer.user
+            );
             return Err(Trouble::new(TroubleKind::Full, text));
         }
         if let Some(client) = clients.all.get_mut(&self.id) {
@@ -496,12 +514,14 @@ mod tests {
         let peer = |user: u32| Peer { process: 1, user, groups: vec![] };
         let policy = Policy::without_file();
         let strangers: Vec<Peer> = (0..CLIENTS_OF_USER as u32).map(|at| peer(10_000 + at)).collect();
-        assert!(has_place(&policy, strangers[1..].iter(), &peer(7)));
-        assert!(!has_place(&policy, strangers.iter(), &peer(7)), "whoever they are");
-        assert!(has_place(&policy, strangers.iter(), &peer(0)));
+        let place = |policy: &Policy, connected: &[Peer], user| place_for(policy, connected.iter(), &peer(user));
+        assert_eq!(place(&policy, &strangers[1..], 7), Ok(()));
+        assert!(place(&policy, &strangers, 7).unwrap_err().contains("256 clients that its policy allows nothing"));
+        assert_eq!(place(&policy, &strangers, 0), Ok(()));
         let all = Policy::for_one();
-        assert!(has_place(&all, strangers.iter(), &peer(7)), "here everybody may do something");
+        assert_eq!(place(&all, &strangers, 7), Ok(()), "here everybody may do something");
         let crowd = vec![peer(7); CLIENTS_OF_USER];
-        assert!(!has_place(&all, crowd.iter(), &peer(7)) && has_place(&all, crowd.iter(), &peer(8)));
+        assert!(place(&all, &crowd, 7).unwrap_err().contains("256 clients of user 7"));
+        assert_eq!(place(&all, &crowd, 8), Ok(()));
     }
 }

@@ -194,12 +194,25 @@ impl Ring {
         free.min_by_key(|bit| self.freed[usize::from(*bit)])
     }
 
+    /// Is there a place for one more, where there are to be so many at most?
+    pub(super) fn place_within(&self, places: usize) -> Result<(), Trouble> {
+        let taken = self.readers.len() + usize::from(self.standing.is_some());
+        if taken < places { Ok(()) } else { Err(self.full(places)) }
+    }
+
+    fn full(&self, places: usize) -> Trouble {
+        let left = if places < EXPRESSIONS { ", and the last places are root's" } else { "" };
+        let text = format!(
+            "the ring of `{}` has the {places} readers already that it may have{left}: a place is free when one of them ends \
+             (`streamline ps`, `streamline stop`)",
+            self.device.name
+        );
+        Trouble::new(TroubleKind::Full, text)
+    }
+
     /// A bit nobody has had for a while.
     pub(super) fn free_bit(&self) -> Result<u8, Trouble> {
-        let bit = self.next_bit();
-        let full =
-            || Trouble::new(TroubleKind::Full, format!("`{}` has {EXPRESSIONS} readers already", self.device.name));
-        let bit = bit.ok_or_else(full)?;
+        let bit = self.next_bit().ok_or_else(|| self.full(EXPRESSIONS))?;
         // Slept for before the lock was taken; not all, where somebody else took the bit that was slept for.
         std::thread::sleep(self.rest_of(bit));
         Ok(bit)

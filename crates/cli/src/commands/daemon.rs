@@ -13,7 +13,7 @@ The policy is a TOML file; without it root and the group `streamline` may read c
 
   [limits]
   ring = \"256M\"              # bytes of one device's ring at most (a power of two)
-  readers = 64                # readers one user may have at a time
+  readers = 48                # readers one user may have at a time, of all devices together
 
   [[allow]]                   # the first entry that fits decides; root may do everything
   users = [\"anna\"]            # by name or number
@@ -23,6 +23,8 @@ The policy is a TOML file; without it root and the group `streamline` may read c
   keep = \"64M\"                # every packet of these devices is kept, so many bytes for each, for `last=30s`
   filter = \"udp port 53\"      # whatever they ask for, they see and take no other packets of these devices
 
+A ring (of one device, for one entry) has places for 64 readers, and 8 of them are root's. So one user with the usual 48 leaves
+8 to other users; with `readers = 56` or more, one user can take all that others might want.
 Readers that different entries allow never share a ring, so what a filter rejects is in no memory they can read; how much
 there is in all they are told. A filter is what `bpf` takes, for Ethernet and for devices without a link header: what is behind
 a VLAN tag it finds with `vlan` only, so `not port 22` keeps back less than it seems to.";

@@ -261,7 +261,7 @@ fn crowds_of_clients_shut_nobody_else_out() {
                     Ok(client) => crowd.push(client),
                     // It is told why, whenever it is heard.
                     Err(error) => {
-                        assert!(error.to_string().contains("as many clients as there can be"), "{error}");
+                        assert!(error.to_string().contains(": a place is free when"), "{error}");
                         refused += 1;
                     }
                 }
@@ -283,6 +283,13 @@ fn crowds_of_clients_shut_nobody_else_out() {
     bed.await_held(&alone);
     witnesses.end(&bed);
     bed.await_held(&before);
+    // The daemon said so a few times, and did not fill the log with it.
+    let Bed { daemon, .. } = bed;
+    daemon.signal(rustix::process::Signal::INT);
+    let said = String::from_utf8_lossy(&daemon.end().stderr).into_owned();
+    let lines =
+        said.lines().filter(|line| line.starts_with("a client was not let in: the daemon has 256 clients")).count();
+    assert!((1..10).contains(&lines), "{lines} lines: {said}");
 }
 
 /// Everything by which a reader might change what others see.
@@ -544,6 +551,39 @@ fn users_have_as_many_readers_as_policy_says_whatever_they_do_with_them() {
         threads.into_iter().filter_map(|thread| thread.join().expect("it does not panic")).collect()
     });
     assert_eq!(granted.len(), 3);
+}
+
+/// A ring that root shares, for its packets are kept: one user opens readers until it is refused.
+#[test]
+fn one_user_that_takes_every_place_it_gets_leaves_places_to_others_and_root() {
+    let both = "[[allow]]\nusers = [\"20001\", \"20002\", \"20003\"]\ndevices = [\"near\"]\nmodes = [\"tap\"]\nkeep = \"1M\"\n";
+    for (limits, places) in [("", [48, 8 - 1, 0]), ("[limits]\nreaders = 64\n", [56 - 1, 0, 0])] {
+        let Some(bed) = Bed::new(Some(&format!("{both}{limits}"))) else { return };
+        let root = bed.client();
+        until("packets are kept", || root.state().is_ok_and(|state| state.rings.iter().any(|ring| ring.kept)));
+        let users = [ANNA, BERT, BERT + 1];
+        let clients = users.map(|user| as_user(user, || Client::connect(&bed.socket(), "Anna")).expect("they may"));
+        let mut held = Vec::new();
+        let taken = clients.each_ref().map(|client| {
+            let before = held.len();
+            let full = loop {
+                match client.open(&bed.wish()) {
+                    Ok(handout) => held.push(handout),
+                    Err(trouble) => break trouble,
+                }
+            };
+            assert_eq!(full.kind, TroubleKind::Full, "{full}");
+            assert!(full.text.contains(": a place is free when one of them ends"), "{full}");
+            held.len() - before
+        });
+        assert_eq!(taken, places, "{limits}");
+        held.push(root.open(&bed.wish()).expect("root finds a place"));
+        let rings = root.state().expect("it answers").rings;
+        assert_eq!(rings.len(), 1, "all of it is one ring");
+        // A place that somebody leaves is another's.
+        held.clear();
+        clients[2].open(&bed.wish()).expect("there are places again");
+    }
 }
 
 #[test]
