@@ -156,8 +156,8 @@ impl Taps {
     /// Has a device's ring take every packet that may be seen by this right from now on, and stay without readers, until the
     /// device goes or this is taken back: so that who comes later can look back. A ring that is there already is no larger
     /// for it.
-    pub fn keep(&self, device: &str, ring_bytes: u64, right: impl Into<Right>) -> Result<(), Trouble> {
-        self.shared.keep(device, ring_bytes, &right.into())
+    pub fn keep(&self, device: &str, by: By, ring_bytes: u64, right: impl Into<Right>) -> Result<(), Trouble> {
+        self.shared.keep(Wish { device: device.into(), by, ring_bytes, ..Wish::default() }, &right.into())
     }
 
     /// The rings of a device need not stay without readers any more; were there any that had to?
@@ -273,8 +273,7 @@ impl Shared {
         Ok(Key { device: wish.device.clone(), index, group, mode: *mode, by: *by })
     }
 
-    fn keep(&self, device: &str, ring_bytes: u64, right: &Right) -> Result<(), Trouble> {
-        let wish = Wish { device: device.into(), ring_bytes, ..Wish::default() };
+    fn keep(&self, wish: Wish, right: &Right) -> Result<(), Trouble> {
         let key = self.key(&wish, right.group)?;
         // A device that has another name now has a ring by that one from now on.
         self.forget(|other| (other.index, other.group) == (key.index, key.group) && other.device != key.device);

@@ -464,8 +464,8 @@ fn past_packets_are_there_for_who_asks() {
 #[test]
 fn what_is_kept_is_everything_and_as_much_as_the_ring_holds() {
     let (player, taps) = player();
-    taps.keep("played0", 1 << 18, 3).unwrap();
-    taps.keep("played0", 1 << 18, 3).unwrap();
+    taps.keep("played0", By::WhatIsBest, 1 << 18, 3).unwrap();
+    taps.keep("played0", By::WhatIsBest, 1 << 18, 3).unwrap();
     assert_eq!((taps.states().len(), player.does.promiscuous.load(Ordering::SeqCst)), (1, 1));
     let mut half = player.halves.lock().unwrap().pop_front().unwrap();
     let looking_back = Wish { last_ns: 60_000_000_000, ..wish() };
@@ -486,7 +486,7 @@ fn what_is_kept_is_everything_and_as_much_as_the_ring_holds() {
     // A step that fails leaves the ring as it was. It is not that of taking away who read first.
     until(|| taps.states().iter().all(|ring| ring.readers.len() == 1), "who read first is gone");
     player.does.fails.store(1, Ordering::SeqCst);
-    assert!(taps.keep("played0", 1 << 18, 4).is_err());
+    assert!(taps.keep("played0", By::WhatIsBest, 1 << 18, 4).is_err());
     assert_eq!(taps.states().iter().filter(|ring| ring.kept).count(), 1);
     assert!(taps.forget("played0"));
     drop((tap, other));
@@ -635,7 +635,7 @@ fn what_a_group_is_not_shown_never_comes_into_its_ring() {
     let looking_back = Wish { last_ns: u64::MAX, ..wish() };
     let mut late = tap(open(&looking_back));
     assert_eq!((take(&mut late), late.past().whole), (threes(0..600), false));
-    taps.keep("played0", 1 << 20, right.clone()).unwrap();
+    taps.keep("played0", By::WhatIsBest, 1 << 20, right.clone()).unwrap();
     drop((plain, others, same, half_of_it, incoming, counting, late));
     until(|| taps.states().iter().all(|ring| ring.group == 0 || ring.readers.is_empty()), "they are gone");
     publish(600..700);
@@ -693,7 +693,7 @@ fn devices_that_cannot_be_asked_what_is_shown_are_refused() {
         for refused in [
             taps.open(&wish, shown(5, "3")).unwrap_err(),
             taps.open(&Wish { mode: Mode::Consume, ..wish.clone() }, shown(5, "3")).unwrap_err(),
-            taps.keep(device, 1 << 20, shown(5, "3")).unwrap_err(),
+            taps.keep(device, By::WhatIsBest, 1 << 20, shown(5, "3")).unwrap_err(),
         ] {
             let begins = format!("the daemon's policy shows of `{device}` only what `3` passes, which cannot be asked");
             assert_eq!(refused.kind, TroubleKind::Denied);

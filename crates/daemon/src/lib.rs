@@ -4,6 +4,7 @@
 //! - [`policy`] — who may do what, from a file; without one, root and the group `streamline` may tap.
 //! - [`server`] — the control socket: one thread a client, asked and answered. Start reading here.
 //! - `journal` — what it says to whoever looks after it.
+//! - [`maps`] — which clients get no maps of the kernel's.
 //! - `standing` — rings that the policy keeps without readers.
 //! - [`confine`] — what the daemon gives up before it listens.
 //!
@@ -13,6 +14,7 @@
 
 pub mod confine;
 mod journal;
+pub mod maps;
 pub mod policy;
 pub mod server;
 mod standing;

@@ -56,6 +56,8 @@ pub struct Policy {
     /// Readers one user may have at a time.
     pub readers: usize,
     from_file: bool,
+    /// Whoever it lets in reads what it could read anyway.
+    is_for_one: bool,
     entries: Vec<Entry>,
 }
 
@@ -131,14 +133,18 @@ impl Policy {
         let groups = group().into_iter().collect();
         let entry =
             Entry { users: vec![], groups, devices: vec!["*".into()], modes: vec![Allowed::Tap], ..Entry::default() };
-        Policy { ring_bytes: RING_BYTES, readers: READERS, from_file: false, entries: vec![entry] }
+        Policy::of(RING_BYTES, READERS, vec![entry])
+    }
+
+    fn of(ring_bytes: u64, readers: usize, entries: Vec<Entry>) -> Policy {
+        Policy { ring_bytes, readers, from_file: false, is_for_one: false, entries }
     }
 
     /// Whoever is let in may tap everything: for a daemon that only the process it was made by can speak to, and that has
     /// no more rights than that one.
     pub fn for_one() -> Policy {
         let entry = Entry { everybody: true, devices: vec!["*".into()], modes: vec![Allowed::Tap], ..Entry::default() };
-        Policy { ring_bytes: RING_BYTES, readers: READERS, from_file: false, entries: vec![entry] }
+        Policy { is_for_one: true, ..Policy::of(RING_BYTES, READERS, vec![entry]) }
     }
 
     /// Reads a file; the error says where in it something is wrong. Filters are compiled, for which libpcap is loaded.
@@ -190,7 +196,7 @@ impl Policy {
         };
         let located = |(at, allow)| entry(allow).map_err(|text| format!("[[allow]] number {}: {text}", at + 1));
         let entries = file.allow.into_iter().enumerate().map(located).collect::<Result<_, _>>()?;
-        Ok(Policy { ring_bytes, readers, from_file: true, entries })
+        Ok(Policy { from_file: true, ..Policy::of(ring_bytes, readers, entries) })
     }
 
     /// May this peer read this device in this mode? Gives its trust group and what that sees; else why not.
@@ -242,6 +248,12 @@ impl Policy {
         let concerns = move |entry: &Entry| entry.devices.iter().any(|pattern| matches(pattern, device));
         let kept = kept.filter(move |(_, entry, _)| concerns(entry));
         kept.map(|(at, entry, bytes)| (entry.right(at), capture::taps::ring_bytes(bytes, self.ring_bytes)))
+    }
+
+    /// Are there readers of a group's rings whom another of them could deceive?
+    pub(crate) fn shares(&self, right: &Right) -> bool {
+        // Group 0 is root's alone.
+        !self.is_for_one && right.group != 0
     }
 
     /// May this peer do anything at all?

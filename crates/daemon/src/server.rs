@@ -4,12 +4,13 @@
 //! sleeping thread. A client's readers go with its connection, and by their own lines.
 
 use crate::journal::{Cause, Journal};
+use crate::maps;
 use crate::policy::{Peer, Policy};
 use crate::standing::Standing;
 use capture::codec::Farewell;
 use capture::protocol::{Answer, ClientState, DaemonState, Granted, PROTOCOL, Question, fds_of, receive};
 use capture::writer::TroubleKind;
-use capture::{Mode, Taps, Trouble, Wish};
+use capture::{By, Device, Mode, Right, Taps, Trouble, Wish};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::BTreeMap;
@@ -20,6 +21,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use streamline::devices::copied_from_socket;
 
 /// Clients at a time, root's not counted: who looks after the machine is let in whoever else is there.
 const CLIENTS: usize = 1024;
@@ -326,12 +328,18 @@ impl Session {
                 let allows = |mode| self.shared.policy.allows(&self.peer, &name, mode);
                 let allowed = allows(Mode::Tap).or_else(|denied| allows(Mode::Consume).map_err(|_| denied));
                 let allowed = allowed.map_err(|text| Trouble::new(TroubleKind::Denied, text));
-                send(match allowed.and_then(|_| (self.shared.device)(&name)) {
-                    Ok(device) => Answer::Device(device),
-                    Err(trouble) => trouble.into(),
-                })
+                send(
+                    match allowed.and_then(|right| Ok(((self.shared.device)(&name)?, self.why_no_maps(socket, &right))))
+                    {
+                        Ok((device, Some(why))) if !device.copied => {
+                            Answer::Device(Device { how: copied_from_socket(&why), copied: true, ..device })
+                        }
+                        Ok((device, _)) => Answer::Device(device),
+                        Err(trouble) => trouble.into(),
+                    },
+                )
             }
-            Question::Open(wish) => match self.open(wish) {
+            Question::Open(wish) => match self.open(socket, wish) {
                 Ok(handout) => {
                     let answer = Answer::Granted(Granted::of(&handout));
                     let sent = buffer::shared::packets::send(socket, &answer.encode(), &fds_of(&handout));
@@ -377,7 +385,12 @@ impl Session {
         if mine { Ok(()) } else { Err(Trouble::new(TroubleKind::Wish, "that is no reader of this client")) }
     }
 
-    fn open(&self, mut wish: Wish) -> Result<capture::Handout, Trouble> {
+    /// Why readers of this right get no maps of the kernel's from this client's connection; none where they may.
+    fn why_no_maps(&self, socket: &OwnedFd, right: &Right) -> Option<String> {
+        if self.shared.policy.shares(right) { maps::why_no_maps(socket.as_fd(), &self.peer) } else { None }
+    }
+
+    fn open(&self, socket: &OwnedFd, mut wish: Wish) -> Result<capture::Handout, Trouble> {
         let denied = |text| Trouble::new(TroubleKind::Denied, text);
         let Policy { ring_bytes, readers, .. } = self.shared.policy;
         let right = self.shared.policy.allows(&self.peer, &wish.device, wish.mode).map_err(denied)?;
@@ -391,11 +404,22 @@ impl Session {
                     .into(),
             ));
         }
+        let why = if wish.mode == Mode::Tap { self.why_no_maps(socket, &right) } else { None };
+        let by = wish.by;
+        match &why {
+            Some(why) if by == By::Kernel => return Err(denied(format!("{why}: read it without `by=kernel`"))),
+            Some(_) => wish.by = By::PacketSocket,
+            None => {}
+        }
         self.book(readers)?;
         let mut opened = match self.peer.user {
             0 => self.shared.taps.open(&wish, right),
             _ => self.shared.taps.open_for_user(&wish, right),
         };
+        if let (Ok(handout), Some(why)) = (&mut opened, why.filter(|_| by != By::PacketSocket)) {
+            let separator = if handout.note.is_empty() { "" } else { "; " };
+            handout.note = format!("{}{separator}{}", handout.note, copied_from_socket(&why));
+        }
         if wish.keep
             && wished > wish.ring_bytes
             && let Ok(handout) = &mut opened

@@ -2,8 +2,9 @@
 //! or the device came, for readers that look back. They are of the trust group that may read them, like any ring.
 
 use crate::journal::{Cause, Journal};
+use crate::maps;
 use crate::policy::Policy;
-use capture::{Taps, Trouble};
+use capture::{By, Taps, Trouble};
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
@@ -34,6 +35,8 @@ impl Standing {
     /// Sees to it that each device has what the policy says; what cannot be is tried again when something changes.
     pub(crate) fn see_to(&mut self, policy: &Policy, taps: &Taps, journal: &mut Journal<'_>) {
         let devices = self.present.look();
+        // As all who may read them will.
+        let by = if maps::everybody_loads() { By::PacketSocket } else { By::WhatIsBest };
         self.held.retain(|(index, name, _)| devices.iter().any(|device| (device.0, &device.1) == (*index, name)));
         let mut untold = BTreeSet::new();
         for (index, name) in devices {
@@ -43,7 +46,7 @@ impl Standing {
                     continue;
                 }
                 let kept = match self.held.len() < RINGS {
-                    true => taps.keep(&name, bytes, right).map_err(|trouble| trouble.text),
+                    true => taps.keep(&name, by, bytes, right).map_err(|trouble| trouble.text),
                     false => Err(format!("{RINGS} are kept already, as many as there may be")),
                 };
                 match kept {

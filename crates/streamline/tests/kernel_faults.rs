@@ -161,7 +161,7 @@ fn beside_others(bed: &mut Bed, error: i32) {
         |taps: &Taps| taps.open(&Wish { program: to_port(53), ..wish.clone() }, 0).map(|new| taps.close(&[new.id]));
     let change = |taps: &Taps| taps.exchange(another.id, &to_port(443)).map(drop);
     let keep = |taps: &Taps| {
-        let kept = taps.keep("near", 1 << 20, 7);
+        let kept = taps.keep("near", By::WhatIsBest, 1 << 20, 7);
         taps.forget("near");
         kept
     };

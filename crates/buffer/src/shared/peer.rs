@@ -1,7 +1,7 @@
 //! Who is at the other end of a Unix socket, by the kernel's word: as of when it connected.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// Whoever is at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +27,16 @@ pub fn of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     groups.truncate(bytes / size_of::<u32>());
     groups.push(credentials.gid);
     Ok(Peer { process: credentials.pid, user: credentials.uid, groups })
+}
+
+/// The process at the other end, as a descriptor (SO_PEERPIDFD, Linux 6.5): while it has not ended, no other process has its
+/// number. Fails where it is gone already.
+pub fn process(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut fd: libc::c_int = -1;
+    // SAFETY: there is room for one number, and any is one.
+    unsafe { ask(socket, libc::SO_PEERPIDFD, (&raw mut fd).cast(), size_of_val(&fd))? };
+    // SAFETY: the kernel just made it for us; it closes on exec.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Process (0 where it cannot be seen from here), user and group.
@@ -66,6 +76,7 @@ mod tests {
         assert_eq!(peer.process, std::process::id() as i32);
         assert_eq!(peer.user, rustix::process::getuid().as_raw());
         assert!(peer.groups.contains(&rustix::process::getgid().as_raw()));
-        assert!(of(std::fs::File::open("/dev/null").unwrap().as_fd()).is_err());
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert!(of(null.as_fd()).is_err() && process(null.as_fd()).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::Exit;
 use capture::client::Client;
-use daemon::confine;
+use daemon::{confine, maps};
 use driver::namespace::Namespace;
 use kernel::tap::{Tap, Way};
 use serde_json::json;
@@ -74,6 +74,7 @@ fn look(args: &Args) -> Vec<Finding> {
         Finding { what: "daemon's guard", good: guard.held.is_ok(), found, cost }
     }));
     findings.push(program());
+    findings.push(maps());
     findings.push(jit());
     let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current;
     findings.push(Finding {
@@ -119,6 +120,22 @@ fn program() -> Finding {
         good: tried.is_ok(),
         found: tried.map_or_else(|error| error.to_string(), |()| "the kernel takes it".into()),
         cost: "packets are copied from a packet socket by a thread: about twice the processor time",
+    }
+}
+
+/// Which rings a daemon gives to users who are not root.
+fn maps() -> Finding {
+    let why = match maps::threads_load(std::process::id() as i32) {
+        _ if maps::everybody_loads() => Some(maps::EVERYBODY),
+        Ok(false) => None,
+        Ok(true) | Err(_) => Some(maps::THIS_PROCESS),
+    };
+    Finding {
+        what: "maps for users",
+        good: why.is_none(),
+        found: why.unwrap_or("users who are not root cannot write the kernel's rings").into(),
+        cost: "a daemon copies packets for such a user from a packet socket (as by=socket): about twice the processor \
+               time; `sysctl kernel.unprivileged_bpf_disabled=2`, or a process without the capability, changes that",
     }
 }
 

@@ -122,6 +122,12 @@ impl Bed {
         self.daemon = start(&self.pair, &self.folder, self.policy.as_ref(), Command::new(PROGRAM));
     }
 
+    /// The same by a command that executes what its last arguments say.
+    pub fn restart_by(&mut self, mut command: Command) {
+        command.arg(PROGRAM);
+        self.daemon = start(&self.pair, &self.folder, self.policy.as_ref(), command);
+    }
+
     /// The same in a PID namespace of its own, if one can be made.
     pub fn restart_in_pid_namespace(&mut self) -> bool {
         let mut command = Command::new("unshare");
@@ -129,8 +135,7 @@ impl Bed {
         let can =
             Command::new("unshare").args(["--pid", "--fork", "true"]).status().is_ok_and(|status| status.success());
         if can {
-            command.arg(PROGRAM);
-            self.daemon = start(&self.pair, &self.folder, self.policy.as_ref(), command);
+            self.restart_by(command);
         }
         can
     }

@@ -22,15 +22,15 @@ use testkit::packets::to_port;
 use testkit::random::Random;
 
 /// Users that are not root.
-const ANNA: u32 = 20_001;
-const BERT: u32 = 20_002;
+pub const ANNA: u32 = 20_001;
+pub const BERT: u32 = 20_002;
 
 /// They may read the near device and nothing else, and share nothing.
 const POLICY: &str = "[[allow]]\nusers = [\"20001\"]\ndevices = [\"near\"]\nmodes = [\"tap\"]\n\
                       [[allow]]\nusers = [\"20002\"]\ndevices = [\"near\"]\nmodes = [\"tap\"]\n";
 
 /// Does something as this user, who may be nobody the system knows.
-fn as_user<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {
+pub fn as_user<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             // Of this thread alone, which ends with the work.
@@ -165,7 +165,7 @@ fn noise_on_the_control_socket_costs_nobody_a_packet() {
 }
 
 /// The packet of this number, sent on the other end.
-fn send_packet(bed: &Bed, number: u64) {
+pub fn send_packet(bed: &Bed, number: u64) {
     bed.pair.far.sender().send(&frame(number)).expect("the device is there");
 }
 

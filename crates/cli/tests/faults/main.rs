@@ -8,6 +8,7 @@
 mod bed;
 mod deaths;
 mod hostile;
+mod maps;
 mod openings;
 
 /// The section "Live capture" of CRASH.md has a row for each of these tests of what goes wrong, and names no others.
@@ -15,7 +16,12 @@ mod openings;
 fn each_row_of_crash_md_on_live_capture_names_a_test() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
-    let files = ["cli/tests/faults/deaths.rs", "cli/tests/faults/hostile.rs", "cli/tests/faults/openings.rs"];
+    let files = [
+        "cli/tests/faults/deaths.rs",
+        "cli/tests/faults/hostile.rs",
+        "cli/tests/faults/openings.rs",
+        "cli/tests/faults/maps.rs",
+    ];
     let tests: String = files
         .iter()
         .chain(&[

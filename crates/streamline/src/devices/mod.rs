@@ -15,6 +15,7 @@ mod present;
 
 pub use auto::Place;
 pub(crate) use kernel_writer::cannot_choose;
+pub use packet_writer::how as copied_from_socket;
 pub use present::Present;
 
 use capture::{Device, Share, Tap, Taps, Trouble, Wish, writer::TroubleKind};

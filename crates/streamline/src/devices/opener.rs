@@ -58,7 +58,7 @@ impl Opened for Opener {
         };
         match by {
             By::Kernel => by_kernel(),
-            By::PacketSocket => by_copying("as was asked for"),
+            By::PacketSocket => by_copying("by=socket"),
             By::WhatIsBest if !sees_segments_alike(&device) => by_copying(CUTS),
             // What the kernel's program cannot do, or may not, a packet socket may: it takes other rights.
             By::WhatIsBest => by_kernel().or_else(|trouble| {

@@ -43,7 +43,7 @@ pub(crate) struct PacketWriter {
 }
 
 /// For people: that a packet socket is copied from, and why.
-pub(super) fn how(why: &str) -> String {
+pub fn how(why: &str) -> String {
     format!("copied from a packet socket (TPACKET_V3): {why}")
 }
 

@@ -1,0 +1,149 @@
+//! Clients that may load programs into the kernel: a program of theirs can store into any map that they hold, frozen or not.
+
+use crate::bed::{Bed, PROGRAM, frame, until};
+use crate::hostile::{ANNA, BERT, as_user, send_packet};
+use buffer::live::Areas;
+use capture::client::Client;
+use capture::tap::Found;
+use capture::writer::TroubleKind;
+use capture::{By, Tap, Wish};
+use kernel::code::{Code, Register, Width};
+use rustix::process::Signal;
+use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::Command;
+
+/// Both share the near device's ring.
+const POLICY: &str = "[[allow]]\nusers = [\"20001\", \"20002\"]\ndevices = [\"near\"]\nmodes = [\"tap\"]\n";
+
+/// Has the kernel store into this, by a program that was loaded for it; could it?
+fn store(map: &OwnedFd) -> bool {
+    let mut code = Code::default();
+    code.set_map_value(Register::R1, map.as_fd(), 0);
+    code.store_constant(Width::Eight, Register::R1, 0, 0x6666_6666);
+    code.set(Register::R0, 0);
+    code.exit();
+    let program = kernel::sys::load_socket_filter("forges", &code.finish().expect("it is short"));
+    program.is_ok_and(|program| kernel::sys::test_run(program.as_fd(), &[0; 64], 1).is_ok())
+}
+
+/// All areas of a ring into which something can be stored.
+fn stored(Areas { words, slots, data }: &Areas<OwnedFd>) -> Vec<&'static str> {
+    let areas = [("words", words), ("slots", slots), ("data", data)];
+    areas.into_iter().filter(|(_, area)| store(area)).map(|(name, _)| name).collect()
+}
+
+/// Does something as this user, with CAP_BPF.
+fn as_loader<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // Of this thread alone, which ends with the work.
+            let (uid, gid, bpf) = (Uid::from_raw(user), Gid::from_raw(user), CapabilitySet::BPF);
+            rustix::thread::set_keep_capabilities(true).expect("every thread may");
+            rustix::thread::set_thread_res_gid(gid, gid, gid).expect("root may");
+            rustix::thread::set_thread_res_uid(uid, uid, uid).expect("root may");
+            let sets = CapabilitySets { effective: bpf, permitted: bpf, inheritable: CapabilitySet::empty() };
+            rustix::thread::set_capabilities(None, sets).expect("it is kept");
+            work()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn read(tap: &mut Tap) -> Vec<u8> {
+    let mut bytes = vec![0; 300];
+    let mut len = None;
+    until("the packet is there", || {
+        if let Found::Packet(packet) = tap.look() {
+            len = tap.take_copy(&packet, &mut bytes);
+        }
+        len.is_some()
+    });
+    bytes.truncate(len.unwrap_or(0));
+    bytes
+}
+
+#[test]
+fn whoever_may_load_programs_finds_no_map_to_store_into() {
+    let Some(bed) = Bed::new(Some(POLICY)) else { return };
+    let connect = || Client::connect(&bed.socket(), "a test").expect("everybody may connect");
+    let bert = as_user(BERT, connect);
+    let handout = bert.open(&bed.wish()).expect("he may");
+    assert!(!bert.device("near").expect("he may").copied && !handout.device.copied, "{}", handout.device.how);
+    // What could be done with his maps: else this would show nothing.
+    let data = handout.areas.data.try_clone().expect("there is room");
+    let mut tap = Tap::new(handout, None, None).expect("it can be mapped");
+    send_packet(&bed, 0);
+    until("it is written", || tap.memory().next() == 1);
+    assert!(as_loader(ANNA, || store(&data)), "CAP_BPF is enough to store into a frozen map");
+    assert_ne!(read(&mut tap), frame(0), "what was stored is what he reads");
+    // By what it is given itself she can store nowhere.
+    let (anna, mine) = as_loader(ANNA, || {
+        let anna = connect();
+        let refused = anna.open(&Wish { by: By::Kernel, ..bed.wish() }).expect_err("it would be a map");
+        assert!(refused.kind == TroubleKind::Denied && refused.text.contains("CAP_BPF"), "{refused}");
+        let device = anna.device("near").expect("she may");
+        assert!(device.copied && device.how.contains("CAP_BPF"), "{}", device.how);
+        let mine = anna.open(&bed.wish()).expect("she may");
+        assert_eq!(stored(&mine.areas), [""; 0], "{}", mine.device.how);
+        assert!(mine.device.copied && mine.note.contains("CAP_BPF"), "{}", mine.note);
+        (anna, mine)
+    });
+    let mut her_tap = Tap::new(mine, None, None).expect("it can be mapped");
+    send_packet(&bed, 1);
+    assert_eq!((read(&mut tap), read(&mut her_tap)), (frame(1), frame(1)));
+    // The connection is as good as her rights at the time, either way.
+    let again = anna.open(&bed.wish()).expect("she may");
+    assert!(!again.device.copied, "she has lost the capability: {}", again.device.how);
+    let rings = bed.client().state().expect("it answers").rings;
+    let mut readers: Vec<_> = rings.iter().map(|ring| (ring.device.copied, ring.readers.len())).collect();
+    readers.sort_unstable();
+    assert_eq!(readers, [(false, 2), (true, 1)], "{rings:?}");
+}
+
+#[test]
+fn where_everybody_may_load_programs_only_root_gets_maps() {
+    let Some(mut bed) = Bed::new(Some(&format!("{POLICY}keep = \"256K\"\n"))) else { return };
+    bed.daemon.signal(Signal::KILL);
+    until("it is gone", || bed.daemon.has_ended());
+    let setting = bed.path("everybody");
+    std::fs::write(&setting, "0\n").expect("there is room");
+    let mut command = Command::new("unshare");
+    let mount = "mount --bind \"$0\" /proc/sys/kernel/unprivileged_bpf_disabled && exec \"$@\"";
+    command.args(["--mount", "sh", "-c", mount]).arg(&setting);
+    bed.restart_by(command);
+    let root = bed.client();
+    until("packets are kept", || root.state().is_ok_and(|state| state.rings.iter().any(|ring| ring.kept)));
+    let bert = as_user(BERT, || Client::connect(&bed.socket(), "Bert")).expect("everybody may connect");
+    let device = bert.device("near").expect("he may");
+    assert!(device.copied && device.how.contains("unprivileged_bpf_disabled"), "{}", device.how);
+    let his = bert.open(&bed.wish()).expect("he may");
+    let roots = root.open(&bed.wish()).expect("root may");
+    for handout in [&his, &roots] {
+        assert_eq!(stored(&handout.areas), [""; 0], "{}", handout.device.how);
+    }
+    let rings = root.state().expect("it answers").rings;
+    assert!(matches!(&rings[..], [ring] if ring.kept && ring.readers.len() == 2), "it is the kept ring: {rings:?}");
+    drop((his, roots));
+}
+
+/// A process of its own, which the daemon knows by nothing but its connection.
+#[test]
+fn a_process_with_the_capability_is_told_that_its_packets_are_copied() {
+    let Some(bed) = Bed::new(Some(POLICY)) else { return };
+    let explain = |capabilities: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "20001", "--regid", "20001", "--clear-groups"]).args(capabilities).arg(PROGRAM);
+        command.args(["explain", "--daemon"]).arg(bed.socket()).arg("ethernet near | count");
+        command.output()
+    };
+    let Ok(without) = explain(&[]) else { return eprintln!("skipped: setpriv(1) is not installed") };
+    let with = explain(&["--inh-caps", "+bpf"]).expect("it is installed");
+    let [without, with] = [without, with].map(|output| {
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+        text
+    });
+    assert!(!without.contains("CAP_BPF") && without.contains("kernel"), "{without}");
+    assert!(with.contains("CAP_BPF") && with.contains("daemon"), "{with}");
+}

@@ -1,0 +1,171 @@
+//! Which clients get no maps of the kernel's. A process that may load programs can write a frozen map through its file
+//! descriptor: a program of its own stores into it. So it could forge packets for every reader of a ring that the kernel's
+//! program writes. Such a client reads a ring in sealed memory of the daemon's instead, which a thread copies (`by=socket`).
+//!
+//! Loading takes CAP_BPF or CAP_SYS_ADMIN, or neither where `kernel.unprivileged_bpf_disabled` is 0. A capability in a user
+//! namespace of the client's own counts, too: with a BPF token it permits programs. What counts is what each thread of the
+//! process has when it asks. The daemon cannot know what a process gets later (by executing a file with capabilities), nor
+//! to whom it hands a map: `docs/decisions/exclusive-maps.md` says what would help there.
+
+use crate::policy::Peer;
+use buffer::shared::{packets, peer};
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+/// CAP_SYS_ADMIN and CAP_BPF (linux/capability.h).
+const LOADS: u64 = 1 << 21 | 1 << 39;
+
+/// The lines of `/proc/PID/status` with capabilities that a thread has, or gets when it executes something.
+const SETS: [&str; 4] = ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"];
+
+/// A process whose threads end while they are looked at is looked at again so often.
+const TRIES: u32 = 8;
+
+/// Says whether everybody may load programs.
+const SETTING: &str = "/proc/sys/kernel/unprivileged_bpf_disabled";
+
+/// Why a client gets no maps, for people.
+pub const EVERYBODY: &str =
+    "everybody may load programs here (kernel.unprivileged_bpf_disabled=0), and so write the kernel's maps";
+/// The same.
+pub const THIS_PROCESS: &str = "this process has CAP_BPF or CAP_SYS_ADMIN, and so could write the kernel's maps";
+
+/// May every user of this machine load programs? Where the setting cannot be read, they might.
+pub fn everybody_loads() -> bool {
+    std::fs::read_to_string(SETTING).map_or(true, |value| value.trim() == "0")
+}
+
+/// Why the client at the other end of this socket gets no map of the kernel's; none where it may have one.
+pub(crate) fn why_no_maps(socket: BorrowedFd<'_>, client: &Peer) -> Option<String> {
+    if everybody_loads() {
+        return Some(EVERYBODY.into());
+    }
+    // Root may do so anyway.
+    if client.user == 0 {
+        return None;
+    }
+    match peer::process(socket).and_then(|process| may_load(client.process, &process)) {
+        Ok(false) => None,
+        Ok(true) => Some(THIS_PROCESS.into()),
+        Err(error) => Some(format!("the daemon cannot see whether this process may load programs: {error}")),
+    }
+}
+
+/// May a thread of this process load programs? `process` says that the number is still its own.
+fn may_load(number: i32, process: &OwnedFd) -> io::Result<bool> {
+    let loads = threads_load(number)?;
+    // Readable once it has ended: from then on another process may have its number.
+    if packets::is_readable(process, Instant::now())? {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "it has ended"));
+    }
+    Ok(loads)
+}
+
+/// May a thread of the process with this number load programs?
+pub fn threads_load(number: i32) -> io::Result<bool> {
+    let folder = format!("/proc/{number}/task");
+    for _ in 0..TRIES {
+        let mut ended = false;
+        for thread in std::fs::read_dir(&folder)? {
+            match std::fs::read_to_string(thread?.path().join("status")) {
+                Ok(status) if loads(&status)? => return Ok(true),
+                Ok(_) => {}
+                // It may have made another one, which is not in the list.
+                Err(_gone) => ended = true,
+            }
+        }
+        if !ended {
+            return Ok(false);
+        }
+    }
+    Err(io::Error::other("its threads come and go"))
+}
+
+/// May the thread of this status load programs, and is not root's? A thread of root's in a process of somebody else's is
+/// there by root's will.
+fn loads(status: &str) -> io::Result<bool> {
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    let strange = || io::Error::new(io::ErrorKind::InvalidData, "/proc says something else");
+    let user = field("Uid:").and_then(|ids| ids.split_whitespace().nth(1)).ok_or_else(strange)?;
+    let mut all = 0;
+    for set in SETS {
+        let set = field(set).and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+        all |= set.ok_or_else(strange)?;
+    }
+    Ok(user != "0" && all & LOADS != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(user: u32, sets: [u64; 4]) -> String {
+        let [inheritable, permitted, effective, ambient] = sets;
+        format!(
+            "Name:\tx\nUid:\t{user}\t{user}\t{user}\t{user}\nGid:\t0\t0\t0\t0\nCapInh:\t{inheritable:016x}\n\
+             CapPrm:\t{permitted:016x}\nCapEff:\t{effective:016x}\nCapBnd:\tffffffffffffffff\nCapAmb:\t{ambient:016x}\n"
+        )
+    }
+
+    #[test]
+    fn whoever_has_the_capability_in_any_set_may_load() {
+        let (bpf, admin, others) = (1 << 39, 1 << 21, !(1 << 39 | 1 << 21));
+        for (user, sets, expected) in [
+            (1000, [0; 4], false),
+            (1000, [others; 4], false),
+            (1000, [bpf, 0, 0, 0], true),
+            (1000, [0, bpf, 0, 0], true),
+            (1000, [0, admin, 0, 0], true),
+            (1000, [0, 0, bpf, 0], true),
+            (1000, [0, 0, 0, bpf], true),
+            (0, [0, admin | bpf, admin | bpf, 0], false),
+        ] {
+            assert_eq!(loads(&status(user, sets)).unwrap(), expected, "{user} {sets:x?}");
+        }
+        assert!(loads("").is_err() && loads("Uid:\t1\t1\t1\t1\nCapInh:\tx\n").is_err());
+    }
+
+    #[test]
+    fn a_number_that_another_process_may_have_by_now_is_not_believed() {
+        let here = std::process::id() as i32;
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let flags = rustix::process::PidfdFlags::empty();
+        let ended = rustix::process::pidfd_open(rustix::process::Pid::from_child(&child), flags).unwrap();
+        child.wait().unwrap();
+        assert_eq!(may_load(here, &ended).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let this = rustix::process::pidfd_open(rustix::process::getpid(), flags).unwrap();
+        assert!(may_load(here, &this).is_ok());
+        assert!(may_load(-1, &this).is_err());
+    }
+
+    #[test]
+    fn one_thread_that_may_is_enough() {
+        use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
+        if !rustix::process::geteuid().is_root() {
+            return eprintln!("skipped: only root can give a thread another user");
+        }
+        let here = std::process::id() as i32;
+        let (is_made, made) = std::sync::mpsc::channel();
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            // Of this thread alone, which ends with the test.
+            rustix::thread::set_keep_capabilities(true).unwrap();
+            let (user, group) = (Uid::from_raw(20_001), Gid::from_raw(20_001));
+            rustix::thread::set_thread_res_gid(group, group, group).unwrap();
+            rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+            for kept in [CapabilitySet::BPF, CapabilitySet::empty()] {
+                let sets = CapabilitySets { effective: CapabilitySet::empty(), permitted: kept, inheritable: kept };
+                rustix::thread::set_capabilities(None, sets).unwrap();
+                is_made.send(()).unwrap();
+                ends.recv().unwrap();
+            }
+        });
+        for expected in [true, false] {
+            made.recv().unwrap();
+            assert_eq!(threads_load(here).unwrap(), expected);
+            end.send(()).unwrap();
+        }
+        thread.join().unwrap();
+    }
+}
