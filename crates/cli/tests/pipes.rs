@@ -700,3 +700,77 @@ fn rings_have_names_and_a_relative_path_is_the_callers() {
     assert!(there && !folder.path().join("here").exists());
     assert_eq!(ring.state()["kind"], "v");
 }
+
+#[test]
+fn a_keeper_is_confined_in_all_its_threads_and_goes_with_its_socket() {
+    let ring = Ring::create(&["keep-open=yes", "size=16M", "pages=huge"]);
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", ring.keeper())).unwrap();
+    let known = std::fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail").unwrap_or_default();
+    for task in tasks {
+        let status = std::fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+            assert!(status.contains(&format!("{set}:\t0000000000000000\n")), "{status}");
+        }
+        assert!(status.contains("NoNewPrivs:\t1\n"), "{status}");
+        assert_eq!(status.contains("Seccomp:\t2\n"), known.contains("errno"), "{status}");
+    }
+    // It serves all the same: writers one after the other, each with a ring of its own.
+    let out = ring.reader("out", &[]);
+    for part in [0..1000, 1000..2000] {
+        let (writer, mut stdin) = ring.writer(&["lines=yes"]);
+        ring.await_readers(1);
+        stdin.write_all(&lines(part)).unwrap();
+        drop(stdin);
+        check(&writer.ends(), 0, "");
+    }
+    until("all of it", || ring.bytes("out") == lines(0..2000));
+    check(&ring.run("rm", &[]), 0, "");
+    check(&out.ends(), 1, "the ring was removed");
+    let left: Vec<_> = std::fs::read_dir(ring.folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["out"], "socket and lock are gone");
+}
+
+/// Whoever runs `create` is not whom the policy's `process` means, but its parent.
+#[test]
+fn an_ordinary_users_ring_for_one_process_is_made_and_for_that_process_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let run = |script: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, PROGRAM]).current_dir(folder.path()).stdin(Stdio::null());
+        if rustix::process::geteuid().is_root() {
+            command.uid(65534).gid(65534);
+        }
+        command.output().unwrap()
+    };
+    check(&run("\"$0\" pipe create ./mine read=process hold=process size=3000 && \"$0\" pipe rm ./mine"), 0, "4.0 KiB");
+    // A child of that process is another one.
+    check(
+        &run("\"$0\" pipe create ./mine read=process && \"$0\" pipe read ./mine"),
+        1,
+        "only the process that made it",
+    );
+    // Becomes that process.
+    let reads = "\"$0\" pipe create ./its read=process && { (seq 3 | \"$0\" pipe write ./its lines=yes) & exec \"$0\" pipe read ./its; }";
+    let output = run(reads);
+    assert_eq!((output.status.code(), output.stdout), (Some(0), b"1\n2\n3\n".to_vec()));
+    for ring in ["./mine", "./its"] {
+        check(&run(&format!("\"$0\" pipe rm {ring}")), 0, "");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// The keeper has no capabilities, but root that removes the ring has.
+#[test]
+fn roots_ring_in_anothers_folder_leaves_nothing_there() {
+    if !rustix::process::geteuid().is_root() {
+        return eprintln!("skipped: only root can make a ring in somebody else's folder");
+    }
+    let ring = Ring { folder: tempfile::tempdir().unwrap(), name: "./ring.sock".into() };
+    std::os::unix::fs::chown(ring.folder.path(), Some(65534), Some(65534)).unwrap();
+    check(&ring.run("create", &[]), 0, "");
+    check(&ring.run("rm", &[]), 0, "");
+    assert_eq!(std::fs::read_dir(ring.folder.path()).unwrap().count(), 0);
+}

@@ -69,6 +69,39 @@ pub const SOCKETS: &[libc::c_long] = &[
     libc::SYS_shutdown,
 ];
 
+/// What keeping rings takes: memory that is sealed, the lines of those who use it, a name that goes with it, and waiting for
+/// whoever comes.
+const RINGS: &[libc::c_long] = &[
+    libc::SYS_memfd_create,
+    libc::SYS_ftruncate,
+    libc::SYS_fallocate,
+    libc::SYS_pipe2,
+    libc::SYS_ppoll,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_close,
+    libc::SYS_lseek,
+    libc::SYS_fstat,
+    libc::SYS_fstatfs,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_unlinkat,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_unlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_stat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lstat,
+];
+
 /// What is done with descriptors: Rust's library looks whether one is open before it closes it, and makes copies; memory is
 /// sealed. Not who is signalled when one is ready.
 const DESCRIPTORS: [libc::c_int; 6] =
@@ -163,6 +196,35 @@ impl Calls {
     pub fn and_if(mut self, call: libc::c_long, cases: impl IntoIterator<Item = Vec<Argument>>) -> Calls {
         self.0.entry(call).or_default().extend(cases);
         self
+    }
+
+    /// And what keeping rings takes, with sockets that are there. A keeper also [reads](Self::and_to_read): its own memory, by
+    /// another descriptor.
+    #[must_use]
+    pub fn and_to_keep_rings(self) -> Calls {
+        // Has a client taken all that it was sent?
+        self.and(RINGS).and(SOCKETS).and_if(libc::SYS_ioctl, [vec![Argument::is(1, libc::TIOCOUTQ as u32)]])
+    }
+
+    /// And opening files that are there, for reading.
+    #[must_use]
+    pub fn and_to_read(self) -> Calls {
+        self.and_to_open(libc::O_CREAT | libc::O_TRUNC)
+    }
+
+    /// And opening files for reading, also such as are not there: they are made, and nothing is written to them.
+    #[must_use]
+    pub fn and_to_read_and_make(self) -> Calls {
+        self.and_to_open(libc::O_TRUNC)
+    }
+
+    /// Opening for reading, without these flags.
+    fn and_to_open(self, without: libc::c_int) -> Calls {
+        let flags = libc::O_ACCMODE | without;
+        let calls = self.and_if(libc::SYS_openat, [vec![Argument::bits(2, flags, libc::O_RDONLY)]]);
+        #[cfg(target_arch = "x86_64")]
+        let calls = calls.and_if(libc::SYS_open, [vec![Argument::bits(1, flags, libc::O_RDONLY)]]);
+        calls
     }
 
     fn rules(&self) -> Result<BTreeMap<libc::c_long, Vec<SeccompRule>>, BackendError> {

@@ -4,8 +4,8 @@
 //! - [`calls`] — system calls (seccomp): those that any program of ours makes, and how each adds its own.
 //! - [`files`] — files, ports and other processes (Landlock).
 //!
-//! Which of them a process keeps stands with the process: `daemon/confine.rs`, `streamline/shared/confine.rs`. Where a kernel
-//! has one of these guards not, a process runs without it, and says so.
+//! Which of them a process keeps stands with the process: `daemon/confine.rs`, `streamline/shared/confine.rs`,
+//! `cli/commands/pipe/confine.rs`. Where a kernel lacks one of these guards, a process runs without it, and says so.
 
 #![forbid(unsafe_code)]
 

@@ -252,6 +252,11 @@ impl Named {
         &self.path
     }
 
+    /// Fails where no keeper answers there. Whoever may connect may ask, whatever the ring's policy says.
+    pub fn greet(&self) -> io::Result<()> {
+        Connection::open(&self.path).map(drop)
+    }
+
     /// How it is.
     pub fn state(&self) -> io::Result<RingState> {
         match Connection::open(&self.path)?.call(&Message::AskState, at_once())? {

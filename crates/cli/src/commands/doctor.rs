@@ -68,11 +68,13 @@ fn look(args: &Args) -> Vec<Finding> {
         };
         findings.push(Finding { what: name, good: there, found: if there { "held" } else { "not held" }.into(), cost });
     }
-    findings.extend(confine::supported().map(|guard| {
-        let cost = "a daemon here runs without this guard; it can be used all the same";
-        let found = guard.held.as_ref().map_or_else(String::clone, |()| guard.name.into());
-        Finding { what: "daemon's guard", good: guard.held.is_ok(), found, cost }
-    }));
+    for (what, guards) in [("daemon's guard", confine::supported()), ("keepers' guard", super::pipe::keeper_guards())] {
+        findings.extend(guards.map(|guard| {
+            let cost = "such a process runs here without this guard; it can be used all the same";
+            let found = guard.held.as_ref().map_or_else(String::clone, |()| guard.name.into());
+            Finding { what, good: guard.held.is_ok(), found, cost }
+        }));
+    }
     findings.push(program());
     findings.push(maps());
     findings.push(jit());

@@ -74,18 +74,14 @@ const REQUESTS: [u32; 9] = [
 
 /// What may be called.
 fn permitted() -> Calls {
-    let to_read = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC;
-    let calls = Calls::of_any_program()
+    Calls::of_any_program()
         .and(CALLS)
         .and(SOCKETS)
         .and(OLDER_CALLS)
-        .and_if(libc::SYS_openat, [vec![Argument::bits(2, to_read, libc::O_RDONLY)]])
+        .and_to_read()
         .and_if(libc::SYS_ioctl, REQUESTS.map(|request| vec![Argument::is(1, request)]))
         .and_if(libc::SYS_socket, DOMAINS.map(|domain| vec![Argument::is(0, domain as u32)]))
-        .and_if(libc::SYS_socketpair, [vec![Argument::is(0, libc::AF_UNIX as u32)]]);
-    #[cfg(target_arch = "x86_64")]
-    let calls = calls.and_if(libc::SYS_open, [vec![Argument::bits(1, to_read, libc::O_RDONLY)]]);
-    calls
+        .and_if(libc::SYS_socketpair, [vec![Argument::is(0, libc::AF_UNIX as u32)]])
 }
 
 /// Permits nothing but what is listed from now on, to this thread and those it will start.

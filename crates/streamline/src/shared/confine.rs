@@ -10,7 +10,7 @@
 //! How it is done, and what refusing means, is for [`guard`]; the daemon does the same (`daemon/confine.rs`).
 
 use guard::Guard;
-use guard::calls::{Argument, Calls, SOCKETS};
+use guard::calls::{Argument, Calls};
 use guard::files::{AccessFs, BitFlags};
 use rustix::fs::Mode;
 use std::path::Path;
@@ -22,66 +22,35 @@ const NAMES: [&str; 2] = ["the sockets of its rings (Landlock)", "the system cal
 const NAME_FILES: [&str; 6] =
     ["/etc/services", "/etc/protocols", "/etc/hosts", "/etc/networks", "/etc/ethers", "/etc/nsswitch.conf"];
 
-/// Calls that may be made with any arguments, beside those of any program.
+/// Calls that may be made with any arguments, beside those of any program and those of a keeper of rings.
 const CALLS: &[libc::c_long] = &[
-    // Its rings, and those it reads: memory that is sealed, and who is told of it.
-    libc::SYS_memfd_create,
-    libc::SYS_ftruncate,
+    // The rings it reads, and those who wait for what it writes.
     libc::SYS_futex_waitv,
-    libc::SYS_pipe2,
     libc::SYS_eventfd2,
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
-    libc::SYS_ppoll,
-    // What is open.
-    libc::SYS_read,
-    libc::SYS_readv,
-    libc::SYS_write,
-    libc::SYS_writev,
-    libc::SYS_close,
-    libc::SYS_lseek,
-    libc::SYS_fstat,
-    libc::SYS_fstatfs,
-    libc::SYS_newfstatat,
-    libc::SYS_statx,
     // Beside what is done with sockets anyhow; which it may make is below.
     libc::SYS_listen,
     libc::SYS_connect,
-    // Whose a ring's name is, and that it is nobody's any more.
+    // Whose a ring's name is.
     libc::SYS_flock,
-    libc::SYS_unlinkat,
     // Who it is, and whether that is so still.
     libc::SYS_getppid,
     libc::SYS_pidfd_open,
-    libc::SYS_getuid,
-    libc::SYS_geteuid,
-    libc::SYS_getgid,
-    libc::SYS_getegid,
     libc::SYS_getgroups,
 ];
-
-/// The same, by the numbers that only this processor's kernels have.
-#[cfg(target_arch = "x86_64")]
-const OLDER_CALLS: &[libc::c_long] = &[libc::SYS_poll, libc::SYS_unlink, libc::SYS_stat, libc::SYS_lstat];
-#[cfg(not(target_arch = "x86_64"))]
-const OLDER_CALLS: &[libc::c_long] = &[];
 
 /// Kinds of sockets, without the flags beside them (SOCK_TYPE_MASK).
 const SOCKET_TYPES: libc::c_int = 0xf;
 
 fn permitted() -> Calls {
-    // A lock is a file that is made and never written: even without Landlock no file of the user's is changed.
-    let to_read = libc::O_ACCMODE | libc::O_TRUNC;
     let packets = Argument::bits(1, SOCKET_TYPES, libc::SOCK_SEQPACKET);
-    let calls = Calls::of_any_program()
+    Calls::of_any_program()
         .and(CALLS)
-        .and(SOCKETS)
-        .and(OLDER_CALLS)
-        .and_if(libc::SYS_openat, [vec![Argument::bits(2, to_read, libc::O_RDONLY)]])
-        .and_if(libc::SYS_socket, [vec![Argument::is(0, libc::AF_UNIX as u32), packets]]);
-    #[cfg(target_arch = "x86_64")]
-    let calls = calls.and_if(libc::SYS_open, [vec![Argument::bits(1, to_read, libc::O_RDONLY)]]);
-    calls
+        .and_to_keep_rings()
+        // A lock is a file that is made and never written: even without Landlock no file of the user's is changed.
+        .and_to_read_and_make()
+        .and_if(libc::SYS_socket, [vec![Argument::is(0, libc::AF_UNIX as u32), packets]])
 }
 
 /// What this process makes from now on is for its user alone: it may change no modes any more.

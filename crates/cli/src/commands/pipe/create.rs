@@ -92,7 +92,7 @@ fn ring_options(params: &Params) -> Result<RingOptions, Trouble> {
 pub(super) fn run(args: &Args) -> Result<(), Trouble> {
     // What is wrong with the command line is said here, before a process is started for it.
     let params = options::parse(&args.options, OPTIONS)?;
-    ring_options(&params)?;
+    let ring_options = ring_options(&params)?;
     let with = Trouble::with(&args.name);
     let named = Named::at(&args.name).map_err(&with)?;
     let failed = |error| Trouble::Failed(format!("cannot start the ring's keeper: {error}"));
@@ -126,16 +126,13 @@ pub(super) fn run(args: &Args) -> Result<(), Trouble> {
     if let Some(mut stderr) = keeper.stderr.take() {
         stderr.read_to_string(&mut said).map_err(failed)?;
     }
-    match named.state() {
-        Ok(state) if said.is_empty() => {
-            tell_rounded(&args.name, &params, &state.geometry);
-            Ok(())
-        }
-        _ => {
-            let said = said.trim().trim_start_matches("error: ");
-            Err(Trouble::Failed(if said.is_empty() { "the ring's keeper died".to_string() } else { said.to_string() }))
-        }
+    if !said.is_empty() {
+        return Err(Trouble::Failed(said.trim().trim_start_matches("error: ").to_string()));
     }
+    // Not its state: that may be for others than this process to ask (`read=process`).
+    named.greet().map_err(|error| Trouble::Failed(format!("the ring's keeper does not answer: {error}")))?;
+    tell_rounded(&args.name, &params, &ring_options.geometry);
+    Ok(())
 }
 
 /// Says what was made where it is not what was asked for.
@@ -162,6 +159,11 @@ pub(super) fn keep(args: &KeepArgs) -> Result<(), Trouble> {
     // A session of its own: the terminal's signals and its closing are not meant for it. Fails only for who leads one already.
     let _ = rustix::process::setsid();
     let null = std::fs::File::options().write(true).open("/dev/null").map_err(&with)?;
+    if let Err(error) = super::confine::drop_capabilities() {
+        keeper.remove();
+        return Err(with(error));
+    }
     rustix::stdio::dup2_stderr(&null).map_err(|error| with(error.into()))?;
+    super::confine::confine(path.parent().unwrap_or(Path::new(".")));
     keeper.run_until(asked.as_fd()).map_err(with)
 }

@@ -2,6 +2,7 @@
 //!
 //! Options stand as `key=value` behind the name, as in a request, and are declared and read as a filter's parameters are.
 
+mod confine;
 mod create;
 mod fifo;
 mod ls;
@@ -11,6 +12,8 @@ mod read;
 mod rm;
 mod stop;
 mod write;
+
+pub(super) use confine::supported as keeper_guards;
 
 use crate::Exit;
 use buffer::keeper::client::Named;

@@ -4,6 +4,8 @@ use super::Trouble;
 use buffer::keeper::client::Named;
 use buffer::keeper::server::clear_dead;
 use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Remove rings; who reads one takes what is there and is done
 #[derive(clap::Args)]
@@ -13,13 +15,33 @@ pub(super) struct Args {
     names: Vec<String>,
 }
 
+/// How long a keeper may take to end once it has removed its ring.
+const ENDING: Duration = Duration::from_secs(1);
+
+/// Clears away what a keeper could not: it has no capabilities, and root's may lie in somebody else's folder.
+fn clear_left(path: &Path) -> io::Result<()> {
+    let until = Instant::now() + ENDING;
+    while std::fs::symlink_metadata(path).is_ok() {
+        match clear_dead(path) {
+            // It has not ended yet, or there is another ring of this name by now.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+            cleared => return cleared,
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn run(args: &Args) -> Result<(), Trouble> {
     let mut outcome: Result<(), Trouble> = Ok(());
     for name in &args.names {
         let removed = Named::at(name).and_then(|named| match named.remove() {
             // Its keeper died and left the name behind.
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => clear_dead(named.path()),
-            removed => removed,
+            Ok(()) => clear_left(named.path()),
+            refused => refused,
         });
         if let Err(error) = removed {
             let trouble = match error.kind() {

@@ -1,0 +1,85 @@
+//! What a keeper gives up once its ring is there: all capabilities, every system call that keeping a ring does not take, and
+//! every file but its socket and the lock beside it, which it removes in the end.
+//!
+//! Whoever uses the ring speaks to it, with other rights than its own, perhaps. How it is done is for [`guard`].
+
+use guard::calls::Calls;
+use guard::files::{AccessFs, BitFlags};
+use guard::{CapabilitySet, Guard};
+use std::io;
+use std::path::Path;
+
+/// What people are told of files, and of calls.
+const NAMES: [&str; 2] = ["removing its socket (Landlock)", "the system calls it makes (seccomp)"];
+
+/// Keeps no capability, and nothing by which to get one again.
+pub(super) fn drop_capabilities() -> io::Result<()> {
+    guard::keep_capabilities(CapabilitySet::empty())
+}
+
+/// Confines this thread and those it will start, for good: of files it removes some of this folder, and opens none. Where the
+/// kernel has a guard not, the keeper runs without, and `doctor` says so. Capabilities have to be dropped before.
+pub(super) fn confine(folder: &Path) -> [Guard; 2] {
+    // The second takes away the calls that the first makes.
+    let files = guard::files::confine(NAMES[0], &[(folder, BitFlags::from(AccessFs::RemoveFile))]);
+    // Its own memory it opens once more, for those who read.
+    [files, Calls::of_any_program().and_to_keep_rings().and_to_read().confine(NAMES[1])]
+}
+
+/// What [`confine`] could do here. Nothing is confined by asking.
+pub(crate) fn supported() -> [Guard; 2] {
+    [guard::files::supported(NAMES[0]), guard::calls::supported(NAMES[1])]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use buffer::keeper::client::Named;
+    use buffer::keeper::server::{Keeper, RingOptions};
+    use buffer::ring::memory::Geometry;
+    use buffer::ring::{From, OnFull, RingKind, Signalling};
+    use std::io::ErrorKind;
+
+    #[test]
+    fn it_keeps_its_ring_and_does_nothing_else() {
+        let folders = [0, 1].map(|_| tempfile::tempdir().unwrap());
+        let [own, other] = folders.each_ref().map(|folder| folder.path().to_owned());
+        for folder in [&own, &other] {
+            std::fs::write(folder.join("file"), "x").unwrap();
+        }
+        let ring = own.join("ring.sock");
+        let mut keeper = Keeper::create(&ring, RingOptions::new(Geometry::new(RingKind::D, 4096, 16))).unwrap();
+        let confined = std::thread::spawn(move || {
+            // Of this thread alone, which ends with the test.
+            drop_capabilities().ok()?;
+            for guard in confine(&own) {
+                guard.held.map_err(|error| eprintln!("skipped: {}: {error}", guard.name)).ok()?;
+            }
+            let kind = |error: io::Error| error.kind();
+            let tried = [
+                std::process::Command::new("/bin/true").status().map(drop).map_err(kind),
+                std::fs::write(own.join("new"), "x").map_err(kind),
+                std::fs::read(own.join("file")).map(drop).map_err(kind),
+                std::fs::read("/etc/passwd").map(drop).map_err(kind),
+                std::fs::remove_file(other.join("file")).map_err(kind),
+                std::os::unix::net::UnixStream::connect("/run/dbus/system_bus_socket").map(drop).map_err(kind),
+                std::net::UdpSocket::bind("127.0.0.1:0").map(drop).map_err(kind),
+                rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::CONT)
+                    .map_err(|errno| errno.kind()),
+            ];
+            // Until it is removed.
+            keeper.run().ok()?;
+            Some(tried)
+        });
+        let named = Named::at(ring.to_str().unwrap()).unwrap();
+        if let Ok(mut writer) = named.open_writer(Signalling::Every) {
+            let reader = named.open_reader(OnFull::Overwrite, From::Next, None).unwrap();
+            writer.resize(1 << 16, 32).unwrap();
+            drop((writer, reader));
+            named.remove().unwrap();
+        }
+        let Some(tried) = confined.join().expect("no panic") else { return };
+        assert_eq!(tried, [Err(ErrorKind::PermissionDenied); 8]);
+        assert!(!ring.exists() && folders[1].path().join("file").exists());
+    }
+}
