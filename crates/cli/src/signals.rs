@@ -33,6 +33,12 @@ impl Finishing {
     }
 }
 
+/// Goes on whatever asks it to stop: whoever waits for this process says when it is done.
+pub(crate) fn outlive() -> std::io::Result<()> {
+    let nobody_looks = Arc::<AtomicBool>::default();
+    ALL.into_iter().try_for_each(|signal| signal_hook::flag::register(signal, Arc::clone(&nobody_looks)).map(drop))
+}
+
 /// The same signals are written to a socket.
 pub(crate) fn write_on(socket: UnixStream) -> std::io::Result<()> {
     listen(&StopFlag::new(), Finishing::Untold)?;

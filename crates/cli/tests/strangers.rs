@@ -347,3 +347,133 @@ fn a_daemon_makes_no_folder_that_others_may_write() {
     daemon.wait().unwrap();
     assert_eq!(mode & 0o022, 0, "{mode:o}");
 }
+
+/// A daemon of root's, for which this is `/etc/passwd`. It ends with the test.
+struct RootsDaemon<'a> {
+    daemon: Child,
+    folder: &'a Path,
+}
+
+impl RootsDaemon<'_> {
+    fn start<'a>(folder: &'a Path, passwd: &str) -> RootsDaemon<'a> {
+        let users = folder.join("passwd");
+        std::fs::write(&users, passwd).unwrap();
+        let mut command = Command::new("unshare");
+        let script = "mount --bind \"$0\" /etc/passwd && exec \"$@\"";
+        command.args(["--mount", "sh", "-c", script]).arg(&users).args([PROGRAM, "daemon", "--socket"]);
+        command.arg(folder.join("control")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let daemon = RootsDaemon { daemon: command.spawn().unwrap(), folder };
+        drop(connected(&daemon.socket()));
+        // Who is answered has been let in by what it is to be.
+        capture::client::Client::connect(&daemon.socket(), "a test").unwrap();
+        daemon
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.join("control")
+    }
+
+    /// All processes whose command line names its socket.
+    fn processes(&self) -> Vec<i32> {
+        let socket = self.socket();
+        let names = |process: &i32| {
+            let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+            line.split(|byte| *byte == 0).any(|word| word == socket.as_os_str().as_encoded_bytes())
+        };
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(names).collect()
+    }
+
+    /// Ends it; what it said. None of its processes is left, and in its folder no more than this.
+    fn end(mut self, signal: rustix::process::Signal, left: &[&str]) -> String {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.daemon), signal).unwrap();
+        self.daemon.wait().unwrap();
+        let began = Instant::now();
+        while !self.processes().is_empty() {
+            assert!(began.elapsed() < Duration::from_secs(20), "something of it runs on: {:?}", self.processes());
+        }
+        let mut found: Vec<_> =
+            std::fs::read_dir(self.folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        found.sort();
+        assert_eq!(found, left);
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut self.daemon.stderr.take().unwrap(), &mut said).unwrap();
+        said
+    }
+}
+
+impl Drop for RootsDaemon<'_> {
+    fn drop(&mut self) {
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+    }
+}
+
+#[test]
+fn roots_daemon_is_another_users_and_can_do_nothing_that_takes_root() {
+    use rustix::process::Signal;
+    use rustix::thread::{CapabilitySet, CapabilitySets};
+    if victim_and_stranger().is_none() {
+        return;
+    }
+    if !Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: no mount namespace can be made");
+    }
+    let root = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n";
+    let own = format!("{root}streamline:x:54321:54322::/:/bin/sh\n");
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    for (passwd, name, user, group) in [(own.as_str(), "streamline", 54_321, 54_322), (root, "nobody", 65_534, 65_534)]
+    {
+        let daemon = RootsDaemon::start(folder.path(), passwd);
+        let process = daemon.daemon.id();
+        for thread in std::fs::read_dir(format!("/proc/{process}/task")).unwrap().flatten() {
+            let Ok(status) = std::fs::read_to_string(thread.path().join("status")) else { continue };
+            for expected in [
+                format!("Uid:\t{user}\t{user}\t{user}\t{user}\n"),
+                format!("Gid:\t{group}\t{group}\t{group}\t{group}\n"),
+                "Groups:\t \n".into(),
+            ] {
+                assert!(status.contains(&expected), "{status}");
+            }
+        }
+        // What such a thread can do where neither seccomp nor Landlock stop it.
+        let mut sleeper = Command::new("sleep").arg("1000").spawn().unwrap();
+        let victim = rustix::process::Pid::from_child(&sleeper);
+        let others = daemon.processes();
+        assert_eq!(others.len(), 2, "the daemon, and who removes its socket: {others:?}");
+        let remover = others.into_iter().find(|other| *other != process as i32).unwrap();
+        let (socket, within) = (daemon.socket(), daemon.folder.join("new"));
+        let tried = std::thread::spawn(move || {
+            // Of this thread alone, which ends with what it tries.
+            rustix::thread::set_keep_capabilities(true).unwrap();
+            let (uid, gid) = (rustix::thread::Uid::from_raw(user), rustix::thread::Gid::from_raw(group));
+            rustix::thread::set_thread_groups(&[]).unwrap();
+            rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
+            rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+            let kept = CapabilitySet::NET_RAW | CapabilitySet::NET_ADMIN | CapabilitySet::BPF;
+            let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            let kind = |error: std::io::Error| error.kind();
+            let remover = rustix::process::Pid::from_raw(remover).unwrap();
+            [
+                std::fs::read("/etc/shadow").map(drop).map_err(kind),
+                std::fs::remove_file(socket).map_err(kind),
+                std::fs::write(within, "x").map_err(kind),
+                std::fs::write("/proc/sys/kernel/core_pattern", "|/x").map_err(kind),
+                std::fs::File::open(format!("/proc/{}/mem", victim.as_raw_nonzero())).map(drop).map_err(kind),
+                rustix::process::kill_process(victim, Signal::KILL).map_err(|errno| errno.kind()),
+                rustix::process::kill_process(remover, Signal::KILL).map_err(|errno| errno.kind()),
+            ]
+        });
+        let tried = tried.join().unwrap();
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        assert_eq!(tried, [Err(std::io::ErrorKind::PermissionDenied); 7]);
+        // A killed one leaves its socket, and the next takes its place; one that is asked to end takes it away.
+        daemon.end(Signal::KILL, &["control", "passwd"]);
+        let said = RootsDaemon::start(folder.path(), passwd).end(Signal::TERM, &["passwd"]);
+        assert!(said.contains(&format!("confined to: user {name}, three capabilities")), "{said}");
+        assert_eq!(said.contains("there is no user `streamline`"), name == "nobody", "{said}");
+    }
+}

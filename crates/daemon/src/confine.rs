@@ -8,6 +8,7 @@
 mod calls;
 mod files;
 
+use crate::account::Account;
 use guard::{CapabilitySet, Guard};
 use rustix::process::{Resource, Rlimit};
 use std::io;
@@ -26,9 +27,9 @@ pub fn supported() -> [Guard; 2] {
     [files::supported(), calls::supported()]
 }
 
-/// Guards as one line, for people.
-pub fn describe(guards: &[Guard]) -> String {
-    guard::describe("three capabilities", guards)
+/// The rights of this user and guards as one line, for people.
+pub fn describe(account: &Account, guards: &[Guard]) -> String {
+    guard::describe(&format!("user {account}, three capabilities"), guards)
 }
 
 /// What is kept: raw sockets and rings, devices' settings, programs.
@@ -54,6 +55,12 @@ pub fn raise_files() {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     // Where it cannot be raised it stays as it is, and fewer clients are let in.
     let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// Becomes this user for good, where root started this process; see [`guard::become_user`]. Capabilities stay, and are not in
+/// force until [`drop_capabilities`] says which.
+pub fn become_user(account: &Account) -> io::Result<()> {
+    guard::become_user(account.user, account.group)
 }
 
 /// Keeps those of the needed capabilities that there are, and drops all others, for good: of this thread and those it will
@@ -90,7 +97,8 @@ mod tests {
         });
         let Some((first, second)) = tried.join().expect("no panic") else { return };
         assert!(second.iter().all(|guard| guard.held.as_ref().is_err_and(|why| !why.is_empty())), "{second:?}");
-        assert_eq!(describe(&second), "three capabilities");
-        assert!(describe(&first).ends_with(first[1].name), "{}", describe(&first));
+        let account = Account { name: "anna".into(), user: 1000, group: 1000 };
+        assert_eq!(describe(&account, &second), "user anna, three capabilities");
+        assert!(describe(&account, &first).ends_with(first[1].name), "{}", describe(&account, &first));
     }
 }

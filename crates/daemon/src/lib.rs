@@ -6,12 +6,13 @@
 //! - `journal` — what it says to whoever looks after it.
 //! - [`maps`] — which clients get no maps of the kernel's.
 //! - `standing` — rings that the policy keeps without readers.
-//! - [`confine`] — what the daemon gives up before it listens.
+//! - [`confine`] — what the daemon gives up before it listens; [`account`] — whose it is then.
 //!
 //! What is said is in [`capture::protocol`]; the rings are [`capture::Taps`].
 
 #![forbid(unsafe_code)]
 
+pub mod account;
 pub mod confine;
 mod journal;
 pub mod maps;
@@ -19,5 +20,6 @@ pub mod policy;
 pub mod server;
 mod standing;
 
+pub use account::Account;
 pub use policy::Policy;
 pub use server::{Listening, MayConnect, Server};

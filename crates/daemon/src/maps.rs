@@ -7,10 +7,9 @@
 //! process has when it asks. The daemon cannot know what a process gets later (by executing a file with capabilities), nor
 //! to whom it hands a map: `docs/decisions/exclusive-maps.md` says what would help there.
 
-use crate::policy::Peer;
 use buffer::shared::{packets, peer};
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 /// CAP_SYS_ADMIN and CAP_BPF (linux/capability.h).
@@ -36,28 +35,32 @@ pub fn everybody_loads() -> bool {
     std::fs::read_to_string(SETTING).map_or(true, |value| value.trim() == "0")
 }
 
-/// Why the client at the other end of this socket gets no map of the kernel's; none where it may have one.
-pub(crate) fn why_no_maps(socket: BorrowedFd<'_>, client: &Peer) -> Option<String> {
+/// Why the client at the other end of this socket, of this user, gets no map of the kernel's; none where it may have one.
+pub(crate) fn why_no_maps(socket: BorrowedFd<'_>, user: u32) -> Option<String> {
     if everybody_loads() {
         return Some(EVERYBODY.into());
     }
     // Root may do so anyway.
-    if client.user == 0 {
+    if user == 0 {
         return None;
     }
-    match peer::process(socket).and_then(|process| may_load(client.process, &process)) {
+    match peer::process(socket).and_then(|process| may_load(&process)) {
         Ok(false) => None,
         Ok(true) => Some(THIS_PROCESS.into()),
         Err(error) => Some(format!("the daemon cannot see whether this process may load programs: {error}")),
     }
 }
 
-/// May a thread of this process load programs? `process` says that the number is still its own.
-fn may_load(number: i32, process: &OwnedFd) -> io::Result<bool> {
+/// May a thread of this process load programs?
+fn may_load(process: &OwnedFd) -> io::Result<bool> {
+    // Its number as it stands in this /proc, which may be another PID namespace's than this process's own.
+    let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
+    let number = about.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
+    let number = number.filter(|number| *number > 0).ok_or_else(|| io::Error::other("/proc does not show it"))?;
     let loads = threads_load(number)?;
     // Readable once it has ended: from then on another process may have its number.
     if packets::is_readable(process, Instant::now())? {
-        return Err(io::Error::new(io::ErrorKind::NotFound, "it has ended"));
+        return Err(io::Error::other("it has ended"));
     }
     Ok(loads)
 }
@@ -128,15 +131,16 @@ mod tests {
 
     #[test]
     fn a_number_that_another_process_may_have_by_now_is_not_believed() {
-        let here = std::process::id() as i32;
-        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         let flags = rustix::process::PidfdFlags::empty();
-        let ended = rustix::process::pidfd_open(rustix::process::Pid::from_child(&child), flags).unwrap();
+        let process = rustix::process::pidfd_open(rustix::process::Pid::from_child(&child), flags).unwrap();
+        assert!(may_load(&process).is_ok());
+        drop(child.stdin.take());
+        assert!(packets::is_readable(&process, Instant::now() + std::time::Duration::from_secs(20)).unwrap());
+        // Its number is its own until it has been waited for.
+        assert!(may_load(&process).is_err());
         child.wait().unwrap();
-        assert_eq!(may_load(here, &ended).unwrap_err().kind(), io::ErrorKind::NotFound);
-        let this = rustix::process::pidfd_open(rustix::process::getpid(), flags).unwrap();
-        assert!(may_load(here, &this).is_ok());
-        assert!(may_load(-1, &this).is_err());
+        assert!(may_load(&process).is_err());
     }
 
     #[test]
@@ -163,7 +167,9 @@ mod tests {
         });
         for expected in [true, false] {
             made.recv().unwrap();
-            assert_eq!(threads_load(here).unwrap(), expected);
+            // Those of other tests come and go.
+            let loads = (0..100).find_map(|_| threads_load(here).ok());
+            assert_eq!(loads, Some(expected));
             end.send(()).unwrap();
         }
         thread.join().unwrap();

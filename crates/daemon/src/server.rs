@@ -93,6 +93,11 @@ impl Listening {
         let folder = self.path.as_deref()?.parent()?;
         Some(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
     }
+
+    /// Somebody else removes the socket in the end.
+    pub fn leave_socket(&mut self) {
+        self.path = None;
+    }
 }
 
 impl Drop for Listening {
@@ -387,7 +392,7 @@ impl Session {
 
     /// Why readers of this right get no maps of the kernel's from this client's connection; none where they may.
     fn why_no_maps(&self, socket: &OwnedFd, right: &Right) -> Option<String> {
-        if self.shared.policy.shares(right) { maps::why_no_maps(socket.as_fd(), &self.peer) } else { None }
+        if self.shared.policy.shares(right) { maps::why_no_maps(socket.as_fd(), self.peer.user) } else { None }
     }
 
     fn open(&self, socket: &OwnedFd, mut wish: Wish) -> Result<capture::Handout, Trouble> {

@@ -1,6 +1,6 @@
 //! What a process gives up for good, before it listens to others: capabilities, system calls, files.
 //!
-//! - here — capabilities, and what is said of a guard.
+//! - here — root's user, capabilities, and what is said of a guard.
 //! - [`calls`] — system calls (seccomp): those that any program of ours makes, and how each adds its own.
 //! - [`files`] — files, ports and other processes (Landlock).
 //!
@@ -14,7 +14,7 @@ pub mod files;
 
 pub use rustix::thread::CapabilitySet;
 
-use rustix::thread::CapabilitySets;
+use rustix::thread::{CapabilitySets, Gid, Uid};
 use std::io;
 
 /// Something that holds of this process from some moment on.
@@ -40,4 +40,22 @@ pub fn keep_capabilities(kept: CapabilitySet) -> io::Result<()> {
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     rustix::thread::set_no_new_privs(true)?;
     Ok(rustix::thread::set_capabilities(None, sets)?)
+}
+
+/// Becomes this user, of this group and no other, for good; root's capabilities stay. To be called before there are threads:
+/// each has a user of its own. Fails where they exist, and where this process may not change its user; then it may have
+/// lost its groups.
+pub fn become_user(user: u32, group: u32) -> io::Result<()> {
+    if std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() > 1) {
+        return Err(io::Error::other("other threads would stay root's"));
+    }
+    let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+    // The kernel forgets it when the user changes.
+    let parent_ends = rustix::process::parent_process_death_signal()?;
+    rustix::thread::set_keep_capabilities(true)?;
+    rustix::thread::set_thread_groups(&[])?;
+    rustix::thread::set_thread_res_gid(group, group, group)?;
+    rustix::thread::set_thread_res_uid(user, user, user)?;
+    rustix::thread::set_keep_capabilities(false)?;
+    Ok(rustix::process::set_parent_process_death_signal(parent_ends)?)
 }

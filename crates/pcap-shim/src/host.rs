@@ -12,7 +12,7 @@ use capture::client::Client;
 use capture::protocol::SOCKET;
 use capture::writer::TroubleKind;
 use capture::{Taps, Trouble};
-use daemon::{Policy, Server, confine};
+use daemon::{Account, Policy, Server, confine};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::ffi::{CStr, c_int};
 use std::io;
@@ -167,7 +167,11 @@ fn serve(socket: OwnedFd) {
     // What cannot be dropped is kept: it was the program's anyway.
     let _ = confine::drop_capabilities();
     let Ok(taps) = Taps::new(Box::new(Opener)) else { return };
-    let Ok(server) = Server::new(taps, Policy::for_one(), confine::describe(&[]), opener::device) else { return };
+    let Ok(server) =
+        Server::new(taps, Policy::for_one(), confine::describe(&Account::of_this_process(), &[]), opener::device)
+    else {
+        return;
+    };
     // That it cannot be spoken to is for the program to find out.
     let _ = server.attend(&socket);
 }

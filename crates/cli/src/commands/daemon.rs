@@ -1,8 +1,11 @@
 //! `streamline daemon`: owns devices and lets others read them.
 
+mod remover;
+
 use crate::Exit;
 use capture::Taps;
-use daemon::{Listening, MayConnect, Policy, Server, confine};
+use daemon::{Account, Listening, MayConnect, Policy, Server, account, confine};
+use remover::Remover;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use streamline::devices::opener::{self, Opener};
@@ -31,7 +34,8 @@ a VLAN tag it finds with `vlan` only, so `not port 22` keeps back less than it s
 
 /// Own devices and let others read them
 ///
-/// Runs until Ctrl-C or SIGTERM. Takes CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF as far as they are there (with the first
+/// Runs until Ctrl-C or SIGTERM. Started as root, it becomes the user `streamline`, or `nobody` where there is none. Takes
+/// CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF as far as they are there (with the first
 /// alone packets are copied from packet sockets), and keeps nothing else. Where the kernel can (Landlock, seccomp), it
 /// confines itself to the system calls it makes, and to its socket's folder, `/proc` and `/sys`. Devices are those of the
 /// network namespace it is started in.
@@ -45,9 +49,16 @@ pub(crate) struct Args {
     /// Who may do what (TOML); without it root and the group `streamline` may tap
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+
+    /// Remove the socket when asked to (what a daemon of root's starts)
+    #[arg(long, hide = true)]
+    remover: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Exit {
+    if args.remover {
+        return remover::run(&args.socket);
+    }
     match serve(args) {
         Ok(()) => Exit::Done,
         Err((exit, text)) => {
@@ -84,7 +95,7 @@ fn serve(args: &Args) -> Result<(), (Exit, String)> {
     let inherited = inherited();
     // Whom another's socket lets in, who made it knows.
     let own_socket = inherited.is_none();
-    let (listening, place) = match inherited {
+    let (mut listening, place) = match inherited {
         Some(socket) => (Listening::inherited(socket), "the socket that was handed over".to_string()),
         None => {
             let place = args.socket.display().to_string();
@@ -96,6 +107,9 @@ fn serve(args: &Args) -> Result<(), (Exit, String)> {
         tell!("warning: there is no group `streamline`: only root can connect (`groupadd streamline` makes it)");
     }
     opener::remember_foreign_programs();
+    // Dropped before what it removes is no longer listened at.
+    let _remover = if rustix::process::geteuid().is_root() { leave_root(args, &mut listening)? } else { None };
+    let account = Account::of_this_process();
     confine::drop_capabilities().map_err(failed("capabilities cannot be dropped"))?;
     for (name, there) in &capabilities {
         if let Some(cost) = cost_without(name).filter(|_| !there) {
@@ -108,7 +122,7 @@ fn serve(args: &Args) -> Result<(), (Exit, String)> {
             tell!("warning: not confined to {}: {why}", guard.name);
         }
     }
-    let confined = confine::describe(&guards);
+    let confined = confine::describe(&account, &guards);
     let taps = Taps::new(Box::new(Opener)).map_err(|trouble| (Exit::Failed, trouble.text))?;
     let server =
         Server::new(taps, policy, confined.clone(), opener::device).map_err(failed("the daemon cannot be started"))?;
@@ -117,6 +131,26 @@ fn serve(args: &Args) -> Result<(), (Exit, String)> {
     tell!("confined to: {confined}");
     tell!("listening at {place}");
     server.run(&listening, &|line| tell!("{line}")).map_err(failed("the daemon cannot go on"))
+}
+
+/// Becomes the daemon's own user. Gives who removes the socket in the end, which is root's, where it is ours to remove.
+fn leave_root(args: &Args, listening: &mut Listening) -> Result<Option<Remover>, (Exit, String)> {
+    let failed = |error| (Exit::Failed, format!("nobody can be had who removes the socket in the end: {error}"));
+    let remover = listening.folder().is_some().then(|| Remover::start(&args.socket)).transpose().map_err(failed)?;
+    if remover.is_some() {
+        listening.leave_socket();
+    }
+    let account = Account::of_daemon();
+    match confine::become_user(&account) {
+        Ok(()) if account.name != account::NAME => tell!(
+            "warning: there is no user `{0}`: the daemon runs as `{account}`, and other processes of that user may end it \
+             (`useradd --system --gid {0} {0}` makes one)",
+            account::NAME
+        ),
+        Ok(()) => {}
+        Err(error) => tell!("warning: the daemon cannot become the user `{account}`, and goes on as root: {error}"),
+    }
+    Ok(remover)
 }
 
 /// What a daemon cannot do without this capability; none where it keeps it in no case.

@@ -165,7 +165,7 @@ impl Bed {
     pub fn limit_files(&self, files: u64) -> Rlimit {
         let process = self.daemon.pid();
         let limit = Rlimit { current: Some(files), ..rustix::process::getrlimit(Resource::Nofile) };
-        rustix::process::prlimit(Some(process), Resource::Nofile, limit).expect("root may")
+        set_limit(process, Resource::Nofile, limit)
     }
 
     /// What the daemon holds for these tests' readers: once it has seen that those who only asked something are gone.
@@ -228,6 +228,32 @@ fn start(pair: &Pair, folder: &tempfile::TempDir, policy: Option<&PathBuf>, mut 
     let daemon = pair.near.namespace.enter(|| Running::spawn(&mut command)).expect("its namespace is there");
     until("the daemon listens", || Client::connect(&socket, "a test").is_ok());
     daemon
+}
+
+/// Sets a limit of a process, as its user: for others' it takes a capability that root may lack. What it was before.
+pub fn set_limit(process: Pid, resource: Resource, limit: Rlimit) -> Rlimit {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.as_raw_nonzero())).expect("it is alive");
+    let id = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|ids| ids.split_whitespace().next()?.parse().ok()).expect("every process has some")
+    };
+    as_user_of(id("Uid:"), id("Gid:"), || rustix::process::prlimit(Some(process), resource, limit))
+        .expect("its user may")
+}
+
+/// Does something as this user, who may be nobody the system knows, in this group.
+pub fn as_user_of<T: Send>(user: u32, group: u32, work: impl FnOnce() -> T + Send) -> T {
+    use rustix::thread::{Gid, Uid, set_thread_res_gid, set_thread_res_uid};
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // Of this thread alone, which ends with the work.
+            let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+            set_thread_res_gid(group, group, group).expect("root may");
+            set_thread_res_uid(user, user, user).expect("root may");
+            work()
+        });
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 /// Threads of the daemon's that attend clients, without their numbers.

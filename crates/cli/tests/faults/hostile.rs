@@ -1,6 +1,6 @@
 //! Clients that mean harm: what they send, keep, hold and ask for is nobody's trouble but their own.
 
-use crate::bed::{Bed, Witnesses, frame, memory, port, until};
+use crate::bed::{Bed, Witnesses, as_user_of, frame, memory, port, until};
 use buffer::shared::packets;
 use buffer::shared::segment::{Access, Mapping};
 use capture::client::Client;
@@ -29,25 +29,9 @@ pub const BERT: u32 = 20_002;
 const POLICY: &str = "[[allow]]\nusers = [\"20001\"]\ndevices = [\"near\"]\nmodes = [\"tap\"]\n\
                       [[allow]]\nusers = [\"20002\"]\ndevices = [\"near\"]\nmodes = [\"tap\"]\n";
 
-/// Does something as this user, who may be nobody the system knows.
+/// Does something as this user, in the group of its number.
 pub fn as_user<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            // Of this thread alone, which ends with the work.
-            rustix::thread::set_thread_res_gid(gid(user), gid(user), gid(user)).expect("root may");
-            rustix::thread::set_thread_res_uid(uid(user), uid(user), uid(user)).expect("root may");
-            work()
-        });
-        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
-
-fn uid(user: u32) -> rustix::thread::Uid {
-    rustix::thread::Uid::from_raw(user)
-}
-
-fn gid(group: u32) -> rustix::thread::Gid {
-    rustix::thread::Gid::from_raw(group)
+    as_user_of(user, user, work)
 }
 
 /// A connection that says what it wants.
@@ -635,12 +619,16 @@ fn a_daemon_is_confined_in_all_its_threads_and_says_to_what() {
         // What ends meanwhile is not there.
         let Ok(status) = std::fs::read_to_string(thread.path().join("status")) else { continue };
         assert!(status.contains("NoNewPrivs:\t1\n"), "{status}");
+        // Root's daemon is another user's, with no group of root's.
+        assert!(!status.contains("Uid:\t0\t") && !status.contains("Gid:\t0\t"), "{status}");
+        assert!(status.contains("Groups:\t \n"), "{status}");
         let few = status.lines().find_map(|line| line.strip_prefix("CapEff:\t")).expect("every process has some");
         // CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF.
         assert_eq!(u64::from_str_radix(few, 16).expect("a number") & !(1 << 12 | 1 << 13 | 1 << 39), 0);
         assert_eq!(status.contains("Seccomp:\t2\n"), confined.contains("seccomp"), "{status}");
         threads += 1;
     }
+    assert!(confined.starts_with("user ") && !confined.starts_with("user root"), "{confined}");
     assert!(threads >= 5, "{threads}: main, bells, taking down, a client, a copier");
     let known = std::fs::read_to_string("/proc/sys/kernel/seccomp/actions_avail").unwrap_or_default();
     assert_eq!(confined.contains("seccomp"), known.contains("errno"), "{confined}");

@@ -1,7 +1,7 @@
 //! A system that has nothing left to give: each file descriptor and each map that opening a capture takes is refused in
 //! turn. What fails is said, nothing of it is left, others read on, and the next opening works.
 
-use crate::bed::{Bed, Held, Witnesses, times, until};
+use crate::bed::{Bed, Held, Witnesses, set_limit, times, until};
 use capture::client::Client;
 use capture::{By, Handout, Mode, Trouble, Wish};
 use rustix::process::{Resource, Rlimit};
@@ -42,14 +42,13 @@ impl Limit {
     }
 
     fn set(&self, bed: &Bed) {
-        let process = Some(bed.daemon.pid());
         let usual = |resource| rustix::process::getrlimit(resource);
         for resource in [Resource::Nofile, Resource::As] {
             let mut limit: Rlimit = usual(resource);
             if resource == self.0 && self.1.is_some() {
                 limit.current = self.1;
             }
-            rustix::process::prlimit(process, resource, limit).expect("root may");
+            set_limit(bed.daemon.pid(), resource, limit);
         }
     }
 }

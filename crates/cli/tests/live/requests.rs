@@ -106,7 +106,7 @@ fn policy_decides_and_says_so() {
     until("both read", || net.readers() == 2);
     let third = nobody("ethernet D | count").end();
     let said = String::from_utf8_lossy(&third.stderr).into_owned();
-    assert!(!third.status.success() && said.contains("as many as the policy allows"), "{said}");
+    assert!(!third.status.success() && said.contains("as many as the daemon's policy lets one user have"), "{said}");
     send(&net, &traffic(300));
     for reader in allowed {
         let output = reader.interrupt();
