@@ -477,3 +477,91 @@ fn roots_daemon_is_another_users_and_can_do_nothing_that_takes_root() {
         assert_eq!(said.contains("there is no user `streamline`"), name == "nobody", "{said}");
     }
 }
+
+fn listener(path: &Path, flags: SocketFlags) -> OwnedFd {
+    let listener = socket(flags);
+    rustix::net::bind(&listener, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    std::fs::set_permissions(path, PermissionsExt::from_mode(0o666)).unwrap();
+    rustix::net::listen(&listener, 16).unwrap();
+    listener
+}
+
+/// A request of a user who means harm: it names as its ring whatever socket it likes, and lies where others look. Root looks.
+#[test]
+fn a_request_has_nobody_connect_to_anything_but_its_users_own_sockets() {
+    use buffer::shared::packets;
+    use streamline::running::protocol::{Answer, MESSAGE_BYTES, Question, RingPlace};
+    let Some(([stranger, victim], at)) = victim_and_stranger() else { return };
+    let folder = |user: u32| {
+        let folder = at.path().join(format!("streamline-{user}/requests"));
+        as_user(user, || std::fs::DirBuilder::new().mode(0o755).recursive(true).create(&folder)).unwrap();
+        folder
+    };
+    let (strangers, victims) = (folder(stranger), folder(victim));
+    // Somebody else's sockets, and one of root's: nobody may be sent there.
+    let secret = at.path().join("secret.sock");
+    let secrets = [
+        (secret.clone(), listener(&secret, SocketFlags::NONBLOCK)),
+        as_user(victim, || (victims.join("ring.sock"), listener(&victims.join("ring.sock"), SocketFlags::NONBLOCK))),
+    ];
+    let connected = || secrets.iter().filter(|(_, listens)| rustix::net::accept(listens).is_ok()).count();
+    let here = std::process::id() as i32;
+    let request = strangers.join(format!("{here}.sock"));
+    let (links_out, link_to_folder) = (strangers.join("out.sock"), strangers.join("victims"));
+    as_user(stranger, || {
+        std::os::unix::fs::symlink(&secret, &links_out).unwrap();
+        std::os::unix::fs::symlink(&victims, &link_to_folder).unwrap();
+    });
+    let watch = || {
+        let mut command = streamline(at.path());
+        end_within(command.args(["watch", &format!("p{here}.pcap"), "--daemon", "/nowhere"]), Duration::from_secs(20))
+    };
+    // The request's own socket is a link to another one of this process, which listens as who is looked for.
+    as_user(stranger, || std::os::unix::fs::symlink(&secret, &request)).unwrap();
+    assert!(String::from_utf8_lossy(&watch().stderr).contains("no request of yours runs in process"));
+    let listed = String::from_utf8_lossy(&ps(at.path()).stdout).into_owned();
+    assert!(!listed.contains(&format!("p{here}")), "{listed}");
+    assert_eq!(connected(), 0);
+    std::fs::remove_file(&request).unwrap();
+    // It is one of its own, and names others.
+    let listens = as_user(stranger, || listener(&request, SocketFlags::empty()));
+    let elsewhere = strangers.join("../../secret.sock");
+    for named in [
+        &secret,
+        &secrets[1].0,
+        &links_out,
+        &link_to_folder.join("ring.sock"),
+        &elsewhere,
+        &strangers.join("."),
+        Path::new("ring.sock"),
+        Path::new(""),
+    ] {
+        let done = std::sync::atomic::AtomicBool::new(false);
+        let output = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Whoever looks for it first sees whether it is there.
+                while !done.load(std::sync::atomic::Ordering::SeqCst) {
+                    let soon = Instant::now() + Duration::from_millis(20);
+                    if !packets::is_readable(&listens, soon).unwrap() {
+                        continue;
+                    }
+                    let asker = rustix::net::accept(&listens).unwrap();
+                    let mut packet = vec![0; MESSAGE_BYTES];
+                    let Ok(Some((len, _))) = packets::receive(&asker, &mut packet) else { continue };
+                    assert_eq!(Question::decode(&packet[..len]), Ok(Question::Watch("pcap".into())));
+                    let path = named.display().to_string();
+                    let types = filter::Types::of(&[filter::Type::Frame]);
+                    let ring = RingPlace { path, types, number: "0".into(), label: "pcap".into() };
+                    packets::send(&asker, &Answer::Ring(ring).encode(), &[]).unwrap();
+                }
+            });
+            let output = watch();
+            done.store(true, std::sync::atomic::Ordering::SeqCst);
+            output
+        });
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let is_refused = said.contains("elsewhere than in its user's folder") || said.contains("is no socket of user");
+        assert!(output.status.code() == Some(1) && is_refused, "{}: {said}", named.display());
+        assert_eq!(connected(), 0, "{}: somebody was sent there", named.display());
+    }
+}

@@ -9,6 +9,7 @@ use crate::ring::memory::{Geometry, RingMemory};
 use crate::ring::words::ReaderPage;
 use crate::ring::{From, OnFull, Reader, RingKind, Signalling, Writer};
 use crate::shared::lifeline::Lifeline;
+use crate::shared::peer;
 use crate::shared::segment::{Access, PAGE_BYTES, Segment};
 use crate::shared::words::Shared;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -58,12 +59,13 @@ fn not_in_time() -> io::Error {
 }
 
 impl Connection {
-    fn open(path: &Path) -> io::Result<Connection> {
-        Connection::open_until(path, None)
+    fn open(named: &Named) -> io::Result<Connection> {
+        Connection::open_until(named, None)
     }
 
     /// The same with a keeper that need not be trusted to answer: gives up after so long.
-    fn open_until(path: &Path, deadline: Option<Instant>) -> io::Result<Connection> {
+    fn open_until(named: &Named, deadline: Option<Instant>) -> io::Result<Connection> {
+        let Named { path, owner } = named;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let deadline = deadline.or_else(at_once);
         let left = deadline.map(|deadline| {
@@ -72,14 +74,18 @@ impl Connection {
         });
         // One that is stopped lets nobody in, once as many wait as may.
         rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Send, left)?;
-        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?).map_err(|error| {
-            let told = match error {
-                rustix::io::Errno::AGAIN => return not_in_time(),
-                rustix::io::Errno::NOENT => format!("no ring at `{}`", path.display()),
-                rustix::io::Errno::CONNREFUSED => format!("the keeper of `{}` is dead", path.display()),
-                other => format!("no way to the keeper of `{}`: {other}", path.display()),
+        let connected = match owner {
+            None => rustix::net::connect(&socket, &SocketAddrUnix::new(path)?).map_err(io::Error::from),
+            Some(user) => peer::connect_to(&socket, path, *user),
+        };
+        connected.map_err(|error| {
+            let told = match error.kind() {
+                io::ErrorKind::WouldBlock => return not_in_time(),
+                io::ErrorKind::NotFound => format!("no ring at `{}`", path.display()),
+                io::ErrorKind::ConnectionRefused => format!("the keeper of `{}` is dead", path.display()),
+                _ => format!("no way to the keeper of `{}`: {error}", path.display()),
             };
-            io::Error::new(io::Error::from(error).kind(), told)
+            io::Error::new(error.kind(), told)
         })?;
         let mut connection = Connection { socket, changes: Vec::new(), writes: false, owed: 0 };
         match connection.call(&Message::Hello(PROTOCOL), deadline)? {
@@ -239,12 +245,20 @@ impl Membership for FromKeeper {
 #[derive(Clone, Debug)]
 pub struct Named {
     path: PathBuf,
+    /// Whose keeper it has to be, if that matters.
+    owner: Option<u32>,
 }
 
 impl Named {
     /// The ring of this name (or whose keeper's socket is at this path). Nothing is asked yet.
     pub fn at(name: &str) -> io::Result<Named> {
-        Ok(Named { path: place::socket(name)? })
+        Ok(Named { path: place::socket(name)?, owner: None })
+    }
+
+    /// The ring whose keeper's socket is at this path, if it is this user's ([`peer::connect_to`]). For a path that somebody
+    /// says whom one would not let choose among all sockets.
+    pub fn of_user(path: &Path, user: u32) -> Named {
+        Named { path: path.into(), owner: Some(user) }
     }
 
     /// Its keeper's socket.
@@ -254,12 +268,12 @@ impl Named {
 
     /// Fails where no keeper answers there. Whoever may connect may ask, whatever the ring's policy says.
     pub fn greet(&self) -> io::Result<()> {
-        Connection::open(&self.path).map(drop)
+        Connection::open(self).map(drop)
     }
 
     /// How it is.
     pub fn state(&self) -> io::Result<RingState> {
-        match Connection::open(&self.path)?.call(&Message::AskState, at_once())? {
+        match Connection::open(self)?.call(&Message::AskState, at_once())? {
             (Message::State(state), _) => Ok(state),
             _ => Err(invalid("the keeper answers something else")),
         }
@@ -267,7 +281,7 @@ impl Named {
 
     /// Closes it for good; who reads takes what there is.
     pub fn remove(&self) -> io::Result<()> {
-        Connection::open(&self.path)?.call(&Message::Remove, at_once()).map(drop)
+        Connection::open(self)?.call(&Message::Remove, at_once()).map(drop)
     }
 
     /// Looks at what is there of one generation, from the oldest block on, without becoming a reader: neither the keeper nor
@@ -281,7 +295,7 @@ impl Named {
 
     /// Becomes its writer.
     pub fn open_writer(&self, signalling: Signalling) -> io::Result<NamedWriter> {
-        let mut connection = Connection::open(&self.path)?;
+        let mut connection = Connection::open(self)?;
         connection.writes = true;
         let offer = connection.call(&Message::OpenWriter, at_once())?;
         let connection = Arc::new(Mutex::new(connection));
@@ -305,7 +319,7 @@ impl Named {
     }
 
     fn ask(&self, contract: OnFull, from: From, waits: bool) -> io::Result<AskedReader> {
-        let mut connection = Connection::open(&self.path)?;
+        let mut connection = Connection::open(self)?;
         ask_to_read(&mut connection, contract, from, 0, waits)?;
         Ok(AskedReader { connection, contract, from })
     }
@@ -313,7 +327,7 @@ impl Named {
     /// Maps the bytes of one generation, to look at blocks of it that were forwarded. The keeper says whether that is allowed.
     /// Whoever keeps it has until `deadline` to answer.
     pub fn map(&self, generation: u32, deadline: Option<Instant>) -> io::Result<RingMap> {
-        match Connection::open_until(&self.path, deadline)?.call(&Message::Map(generation), deadline)? {
+        match Connection::open_until(self, deadline)?.call(&Message::Map(generation), deadline)? {
             (Message::Mapping(geometry, _), fds) => {
                 let [segment] = all_fds(fds)?;
                 map_ring(segment, geometry, Access::Read)
@@ -582,7 +596,9 @@ impl NamedReader {
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, "the keeper is asked for the next ring"));
         }
         match self.connection.call(&Message::Where(ring), deadline)? {
-            (Message::Elsewhere(generation, path), _) => Ok((Named { path: PathBuf::from(path) }, generation)),
+            (Message::Elsewhere(generation, path), _) => {
+                Ok((Named { path: PathBuf::from(path), owner: None }, generation))
+            }
             _ => Err(invalid("the keeper answers something else")),
         }
     }

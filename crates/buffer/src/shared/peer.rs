@@ -1,7 +1,10 @@
 //! Who is at the other end of a Unix socket, by the kernel's word: as of when it connected.
 
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::net::SocketAddrUnix;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
 
 /// Whoever is at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +42,34 @@ pub fn process(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Connects a socket to the one at this path, which has to be this user's own: a socket of this user's in a folder of this
+/// user's, not a link to one, at which a process of this user's listens. Nobody else is sent anything, nor connected to;
+/// [`io::ErrorKind::PermissionDenied`] says so.
+pub fn connect_to(socket: impl AsFd, path: &Path, user: u32) -> io::Result<()> {
+    let (folder, name) = path.parent().zip(path.file_name()).ok_or(io::ErrorKind::InvalidInput)?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(folder, flags | OFlags::DIRECTORY, Mode::empty())?;
+    let found = rustix::fs::openat(&folder, name, flags, Mode::empty())?;
+    let (of_folder, of_socket) = (rustix::fs::fstat(&folder)?, rustix::fs::fstat(&found)?);
+    let denied = |what: &str| {
+        let text = format!("`{}` is no socket of user {user}: {what}", path.display());
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+    };
+    if FileType::from_raw_mode(of_socket.st_mode) != FileType::Socket {
+        return denied("it is a link or a file");
+    }
+    if of_folder.st_uid != user || of_socket.st_uid != user {
+        return denied("it is another user's, or in another user's folder");
+    }
+    // That one, whatever lies at the path by now.
+    let address = SocketAddrUnix::new(format!("/proc/self/fd/{}", found.as_raw_fd()))?;
+    rustix::net::connect(&socket, &address)?;
+    match credentials(socket.as_fd())?.uid {
+        listens if listens == user => Ok(()),
+        _ => denied("a process of another user listens there"),
+    }
+}
+
 /// Process (0 where it cannot be seen from here), user and group.
 fn credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
@@ -67,7 +98,6 @@ unsafe fn ask(
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd;
 
     #[test]
     fn the_kernel_says_who_is_there() {

@@ -128,7 +128,7 @@ fn stop_request(id: Id, daemon: &Path) -> Exit {
         Ok(target) => target,
         Err(exit) => return exit,
     };
-    match running::client::ask(&target.socket, target.process, &Question::Stop) {
+    match running::client::ask(&target, &Question::Stop) {
         Ok(Answer::Stopping) => Exit::Done,
         Ok(Answer::Failed(text) | Answer::Wrong(text)) | Err(text) => {
             tell!("error: request {id}: {text}");
@@ -261,7 +261,7 @@ fn text(state: &DaemonState, requests: &[Request]) -> String {
             Ok(told) => (told.edges.iter().map(|edge| edge.name.as_str()).collect::<Vec<_>>().join(","), &told.request),
             Err(why) => ("-".into(), why),
         };
-        let user = if request.user == u32::MAX { "-".into() } else { request.user.to_string() };
+        let user = request.user.to_string();
         let id = id_of(request, state).to_string();
         running.push(row(&[id, user, request.process.to_string(), edges, text.clone()]));
     }

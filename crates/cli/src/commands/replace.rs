@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Exit {
     };
     let crate::request_text::RequestText { source, name, variables } = request;
     let question = Question::Replace { source, name, variables };
-    match client::ask(&target.socket, target.process, &question) {
+    match client::ask(&target, &question) {
         Ok(Answer::Replaced) => Exit::Done,
         // It points into the text as it does for `run`.
         Ok(Answer::Wrong(text)) => {

@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> Exit {
         Ok(target) => target,
         Err(exit) => return exit,
     };
-    let ask = |question: &Question| match client::ask(&target.socket, target.process, question) {
+    let ask = |question: &Question| match client::ask(&target, question) {
         Ok(Answer::Failed(text)) | Err(text) => {
             tell!("error: request {id}: {text}");
             Err(Exit::Failed)
@@ -110,6 +110,13 @@ pub(crate) fn run(args: &Args) -> Exit {
         Ok(_) => return unexpected(id),
         Err(exit) => return exit,
     };
+    let named = match client::ring(&target, &ring) {
+        Ok(named) => named,
+        Err(text) => {
+            tell!("error: request {id}: {text}");
+            return Exit::Failed;
+        }
+    };
     let form = match form(args.format, ring.types) {
         Ok(form) => form,
         Err(text) => {
@@ -122,7 +129,7 @@ pub(crate) fn run(args: &Args) -> Exit {
         tell!("error: cannot listen for signals: {error}");
         return Exit::Failed;
     }
-    let mut watched = match Watched::new(&Session::new(), &ring, form, args.count) {
+    let mut watched = match Watched::new(&Session::new(), &ring, &named, form, args.count) {
         Ok(watched) => watched,
         Err(error) => return failed(&error),
     };

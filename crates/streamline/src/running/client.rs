@@ -1,13 +1,14 @@
 //! The side of who asks: finds running requests, asks one something.
 
-use super::place;
+use super::place::{self, Found};
 use super::protocol::{Answer, EdgeLine, Question, RingPlace, receive};
+use buffer::keeper::client::Named;
 use buffer::shared::{packets, peer};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// A request that somebody runs.
@@ -61,42 +62,52 @@ pub fn list() -> Vec<Request> {
 }
 
 /// Asks all of these at once.
-fn list_some(sockets: &[(i32, PathBuf)], deadline: Instant) -> Vec<Request> {
-    let asked = sockets.iter().map(|(process, path)| {
-        let asked = connect(path, *process, SocketFlags::NONBLOCK, LIST).and_then(|(socket, user)| {
+fn list_some(sockets: &[Found], deadline: Instant) -> Vec<Request> {
+    let asked = sockets.iter().map(|found| {
+        let asked = connect(found, SocketFlags::NONBLOCK, LIST).and_then(|socket| {
             say(&socket, &Question::Edges.encode())?;
-            Ok((socket, user))
+            Ok(socket)
         });
-        (*process, asked)
+        (found, asked)
     });
     let asked: Vec<_> = asked.collect();
-    let requests = asked.into_iter().filter_map(|(process, asked)| {
-        let answered = asked.and_then(|(socket, user)| match packets::is_readable(&socket, deadline)? {
-            true => Ok((answer(&socket)?, user)),
+    let requests = asked.into_iter().filter_map(|(found, asked)| {
+        let answered = asked.and_then(|socket| match packets::is_readable(&socket, deadline)? {
+            true => answer(&socket),
             false => Err(io::ErrorKind::TimedOut.into()),
         });
-        let (told, user) = match answered {
-            Ok((Answer::Edges(request, edges), user)) => (Ok(Told { request, edges }), user),
-            Ok((Answer::Failed(text) | Answer::Wrong(text), user)) => (Err(text), user),
-            Ok((_, user)) => (Err("it answers something else".into()), user),
+        let told = match answered {
+            Ok(Answer::Edges(request, edges)) => Ok(Told { request, edges }),
+            Ok(Answer::Failed(text) | Answer::Wrong(text)) => Err(text),
+            Ok(_) => Err("it answers something else".into()),
             Err(error) if is_nobody(&error) => return None,
-            Err(error) => (Err(told_of(&error)), u32::MAX),
+            Err(error) => Err(told_of(&error)),
         };
-        Some(Request { process, user, told })
+        Some(Request { process: found.process, user: found.user, told })
     });
     requests.collect()
 }
 
-/// The socket at which the request that a process runs can be asked; none if there is none.
-pub fn find(process: i32) -> Option<PathBuf> {
-    let mut sockets = place::sockets().into_iter().flatten().filter(|(known, _)| *known == process);
-    sockets.find(|(_, path)| connect(path, process, SocketFlags::empty(), LIST).is_ok()).map(|(_, path)| path)
+/// Where the request that a process runs can be asked; none if there is none.
+pub fn find(process: i32) -> Option<Found> {
+    let mut sockets = place::sockets().into_iter().flatten().filter(|found| found.process == process);
+    sockets.find(|found| connect(found, SocketFlags::empty(), LIST).is_ok())
 }
 
-/// Asks the request of a process.
-pub fn ask(path: &Path, process: i32, question: &Question) -> Result<Answer, String> {
+/// Asks a request.
+pub fn ask(found: &Found, question: &Question) -> Result<Answer, String> {
     let patience = if matches!(question, Question::Replace { .. }) { REPLACE } else { ASK };
-    speak(path, process, question, patience).map_err(|error| told_of(&error))
+    speak(found, question, patience).map_err(|error| told_of(&error))
+}
+
+/// The ring that a request has told of. Whoever runs it might name any socket that this process may connect to: only one
+/// beside the request's own, and of the same user, is believed.
+pub fn ring(found: &Found, place: &RingPlace) -> Result<Named, String> {
+    let path = Path::new(&place.path);
+    match path.parent() == found.socket.parent() {
+        true => Ok(Named::of_user(path, found.user)),
+        false => Err(format!("it names a ring elsewhere than in its user's folder (`{}`)", place.path.escape_debug())),
+    }
 }
 
 /// Nobody listens there: it was killed, or has ended by now.
@@ -111,23 +122,27 @@ fn told_of(error: &io::Error) -> String {
     }
 }
 
-fn connect(path: &Path, process: i32, flags: SocketFlags, patience: Duration) -> io::Result<(OwnedFd, u32)> {
+fn connect(found: &Found, flags: SocketFlags, patience: Duration) -> io::Result<OwnedFd> {
     let flags = flags | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     for which in [Timeout::Recv, Timeout::Send] {
         set_socket_timeout(&socket, which, Some(patience))?;
     }
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    let peer = peer::of(socket.as_fd())?;
-    if peer.process != process {
-        return Err(io::Error::new(io::ErrorKind::NotFound, "another process listens there"));
+    let another = || io::Error::new(io::ErrorKind::NotFound, "another process listens there");
+    match peer::connect_to(&socket, &found.socket, found.user) {
+        // What lies in a user's folder is no request of that user's.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(another()),
+        connected => connected?,
     }
-    Ok((socket, peer.user))
+    if peer::of(socket.as_fd())?.process != found.process {
+        return Err(another());
+    }
+    Ok(socket)
 }
 
 /// One question and its answer.
-fn speak(path: &Path, process: i32, question: &Question, patience: Duration) -> io::Result<Answer> {
-    let (socket, _) = connect(path, process, SocketFlags::empty(), patience)?;
+fn speak(found: &Found, question: &Question, patience: Duration) -> io::Result<Answer> {
+    let socket = connect(found, SocketFlags::empty(), patience)?;
     let packet = question.encode();
     if packet.len() > super::protocol::MESSAGE_BYTES {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "that is too long"));

@@ -88,39 +88,56 @@ pub(crate) fn claim(path: &Path) -> io::Result<Claimed> {
     }
 }
 
-/// Folders in which requests may be found: one's own; for root, those of every user, which are known by whose they are, so
-/// that each user has as many as there are places, whatever they make there.
-fn folders() -> Vec<PathBuf> {
-    let mut folders = Vec::from_iter(place::check_folder(&place::folder()).is_ok().then(folder));
-    if rustix::process::geteuid().is_root() {
+/// Folders in which requests may be found, and whose requests: one's own; for root, those of every user, which are known by
+/// whose they are, so that each user has as many as there are places, whatever they make there.
+fn folders() -> Vec<(PathBuf, u32)> {
+    let user = rustix::process::geteuid();
+    let mut folders = Vec::from_iter(place::check_folder(&place::folder()).is_ok().then(|| (folder(), user.as_raw())));
+    if user.is_root() {
         let below = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
-        let of_users = below(Path::new("/run/user")).map(|path| path.join("streamline"));
+        let of_users = below(Path::new("/run/user")).filter_map(|path| {
+            let user = path.file_name()?.to_str()?.parse().ok()?;
+            Some((path.join("streamline"), user))
+        });
         let temporary = std::env::temp_dir();
-        let of_owners = below(&temporary).filter(|path| is_of_its_owner(path));
-        folders.extend(of_users.chain(of_owners).map(|path| path.join("requests")));
+        let of_owners = below(&temporary).filter_map(|path| {
+            let user = owner(&path)?;
+            Some((path, user))
+        });
+        folders.extend(of_users.chain(of_owners).map(|(path, user)| (path.join("requests"), user)));
     }
     folders
 }
 
-/// Is it the folder of a user who has no other place, `streamline-USER`, and made by that one?
-fn is_of_its_owner(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str());
-    let user = name.and_then(|name| name.strip_prefix("streamline-")?.parse::<u32>().ok());
-    std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && Some(found.uid()) == user)
+/// The user who has no other place than this folder, `streamline-USER`, and has made it.
+fn owner(path: &Path) -> Option<u32> {
+    let user = path.file_name()?.to_str()?.strip_prefix("streamline-")?.parse::<u32>().ok()?;
+    std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == user).then_some(user)
 }
 
-/// The sockets of requests there may be, folder by folder, one's own first: process and path, by process.
-pub(crate) fn sockets() -> Vec<Vec<(i32, PathBuf)>> {
-    let in_one = |folder: PathBuf| {
-        let mut sockets: Vec<(i32, PathBuf)> = std::fs::read_dir(folder)
+/// Where a request may be asked.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Found {
+    /// The process that runs it.
+    pub process: i32,
+    /// Its socket.
+    pub socket: PathBuf,
+    /// Whose folder that lies in.
+    pub user: u32,
+}
+
+/// The sockets of requests there may be, folder by folder, one's own first, by process.
+pub(crate) fn sockets() -> Vec<Vec<Found>> {
+    let in_one = |(folder, user): (PathBuf, u32)| {
+        let mut sockets: Vec<Found> = std::fs::read_dir(folder)
             .into_iter()
             .flatten()
             .flatten()
             .filter_map(|entry| {
-                let path = entry.path();
+                let socket = entry.path();
                 // A ring's has more than a number before its ending.
-                let process = path.file_name()?.to_str()?.strip_suffix(".sock")?.parse().ok()?;
-                Some((process, path))
+                let process = socket.file_name()?.to_str()?.strip_suffix(".sock")?.parse().ok()?;
+                Some(Found { process, socket, user })
             })
             .take(REQUESTS)
             .collect();

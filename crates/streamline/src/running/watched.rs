@@ -85,18 +85,25 @@ static RAW: Kind = Kind::new("raw", "writes bytes", never).sink();
 impl Watched {
     /// Becomes a reader of a ring; after `count` blocks, if any are said, it has seen enough. Of messages as JSON so many
     /// documents are meant: one is of many blocks, and one whose end has not come by then is not shown.
-    pub fn new(session: &Session, ring: &RingPlace, form: Form, count: Option<u64>) -> Result<Watched, Error> {
-        let documents = count.filter(|_| form == Form::Json && ring.types.has(Type::Message));
+    ///
+    /// `place` is what the request said of the ring, `named` the ring that is meant ([`super::client::ring`]).
+    pub fn new(
+        session: &Session,
+        place: &RingPlace,
+        named: &Named,
+        form: Form,
+        count: Option<u64>,
+    ) -> Result<Watched, Error> {
+        let documents = count.filter(|_| form == Form::Json && place.types.has(Type::Message));
         let stdout = documents.map_or(session.env().stdout.clone(), |count| session.env().stdout.for_lines(count));
-        let (kind, sink) = sink(session, stdout, ring.types, form)?;
+        let (kind, sink) = sink(session, stdout, place.types, form)?;
         let gone = |error: std::io::Error| Error::System(format!("the edge cannot be watched: {error}"));
-        let named = Named::at(&ring.path).map_err(gone)?;
         let deadline = Instant::now() + Duration::from_secs(5);
         let reader = named.open_reader(OnFull::Overwrite, From::Next, Some(deadline)).map_err(gone)?;
         let counted = Arc::<Counted>::default();
         let mut source = FromRing {
             reader,
-            landing: Landing { name: ring.label.clone(), segment: None, views: BTreeMap::new() },
+            landing: Landing { name: place.label.clone(), segment: None, views: BTreeMap::new() },
             counted: Arc::clone(&counted),
             expected: None,
             left: count.filter(|count| documents.is_none() || *count == 0).unwrap_or(u64::MAX),
@@ -111,7 +118,7 @@ impl Watched {
             edges,
         };
         let edge = Edge { to: NodeId(1), select: None, cut: false };
-        let plan = Plan { nodes: vec![node(&WATCHED, Types::NONE, vec![edge]), node(kind, ring.types, Vec::new())] };
+        let plan = Plan { nodes: vec![node(&WATCHED, Types::NONE, vec![edge]), node(kind, place.types, Vec::new())] };
         let worker = Worker::new(&plan, vec![Some(Instance::source(source)), Some(sink)]);
         Ok(Watched { worker, counted })
     }
