@@ -36,10 +36,11 @@ pub fn ring_bytes(wanted: u64, most: u64) -> u64 {
     wanted.min(most).max(buffer::live::memory::RING_BYTES_MIN)
 }
 
-/// Readers that one user may have where nobody says otherwise: were all on one ring, others would find places there.
+/// Readers that one user may have, unless a policy says otherwise. A user whose readers are all on one ring leaves places
+/// there to others.
 pub const READERS_OF_USER: usize = EXPRESSIONS - EXPRESSIONS / 4;
 
-/// Readers of one ring that are not root's: root finds places there whatever users do together.
+/// Readers of one ring that are not root's. Users who fill a ring together leave places there to root.
 pub const READERS_OF_USERS: usize = EXPRESSIONS - EXPRESSIONS / 8;
 
 const _: () = assert!(READERS_OF_USER < READERS_OF_USERS && READERS_OF_USERS < EXPRESSIONS);

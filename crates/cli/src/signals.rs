@@ -33,10 +33,10 @@ impl Finishing {
     }
 }
 
-/// Goes on whatever asks it to stop: whoever waits for this process says when it is done.
+/// This process goes on when it is asked to stop: it ends when another process says so.
 pub(crate) fn outlive() -> std::io::Result<()> {
-    let nobody_looks = Arc::<AtomicBool>::default();
-    ALL.into_iter().try_for_each(|signal| signal_hook::flag::register(signal, Arc::clone(&nobody_looks)).map(drop))
+    let ignored = Arc::<AtomicBool>::default();
+    ALL.into_iter().try_for_each(|signal| signal_hook::flag::register(signal, Arc::clone(&ignored)).map(drop))
 }
 
 /// The same signals are written to a socket.

@@ -1,11 +1,11 @@
-//! The user that a daemon runs as which root has started: `streamline`, or `nobody` where there is no such user.
+//! The user of a daemon that root starts: `streamline`, or `nobody` where there is no such user.
 
 use std::fmt;
 
 /// The daemon's own user.
 pub const NAME: &str = "streamline";
 
-/// Who owns nothing, where there is no user of that name.
+/// The number of `nobody` where no file says it.
 const NOBODY: u32 = 65_534;
 
 /// A user.
@@ -20,12 +20,12 @@ pub struct Account {
 }
 
 impl Account {
-    /// Whose the daemon is to be.
+    /// The user that the daemon becomes.
     pub fn of_daemon() -> Account {
         of_daemon(&passwd())
     }
 
-    /// Whose this process is.
+    /// The user of this process.
     pub fn of_this_process() -> Account {
         let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let known = accounts(&passwd()).find(|account| account.user == user);
@@ -53,8 +53,9 @@ fn accounts(passwd: &str) -> impl Iterator<Item = Account> {
 }
 
 fn of_daemon(passwd: &str) -> Account {
-    // Root under another name is root.
-    let named = |name: &str| accounts(passwd).find(|account| account.name == name && account.user != 0);
+    // Root under another name is root, and root's group has files of root's.
+    let is_roots = |account: &Account| account.user == 0 || account.group == 0;
+    let named = |name: &str| accounts(passwd).find(|account| account.name == name && !is_roots(account));
     let nobody = || Account { name: "nobody".into(), user: NOBODY, group: NOBODY };
     named(NAME).or_else(|| named("nobody")).unwrap_or_else(nobody)
 }
@@ -69,6 +70,7 @@ mod tests {
         for (passwd, expected) in [
             (format!("{nobody}streamline:x:990:989::/:/sbin/nologin\n"), ("streamline", 990, 989)),
             (format!("{nobody}streamline:x:0:0::/:/bin/sh\n"), ("nobody", 99, 98)),
+            (format!("{nobody}streamline:x:990:0::/:/bin/sh\n"), ("nobody", 99, 98)),
             (format!("{nobody}streamline:x:many:0::/:/bin/sh\n"), ("nobody", 99, 98)),
             (nobody.into(), ("nobody", 99, 98)),
             ("nobody:x:0:0::/:/bin/sh".into(), ("nobody", NOBODY, NOBODY)),

@@ -1,5 +1,5 @@
-//! Lines for whoever looks after the daemon: the first few of each cause, then one a minute that says how many were left out.
-//! However often clients bring the daemon to say something, they fill no log and no pipe.
+//! Lines for the administrator: the first few of each cause, then one a minute that says how many were left out. So clients
+//! fill no log and no pipe, however often the daemon has something to say of them.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,7 @@ impl Said {
     }
 }
 
-/// Writes lines, as many as anybody may want to read.
+/// Writes lines, and leaves out what repeats.
 pub(crate) struct Journal<'a> {
     write: &'a dyn Fn(&str),
     said: [Said; Cause::ALL.len()],

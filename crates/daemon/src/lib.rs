@@ -3,10 +3,10 @@
 //!
 //! - [`policy`] — who may do what, from a file; without one, root and the group `streamline` may tap.
 //! - [`server`] — the control socket: one thread a client, asked and answered. Start reading here.
-//! - `journal` — what it says to whoever looks after it.
+//! - `journal` — lines for the administrator.
 //! - [`maps`] — which clients get no maps of the kernel's.
 //! - `standing` — rings that the policy keeps without readers.
-//! - [`confine`] — what the daemon gives up before it listens; [`account`] — whose it is then.
+//! - [`confine`] — what the daemon gives up before it listens; [`account`] — the user it becomes.
 //!
 //! What is said is in [`capture::protocol`]; the rings are [`capture::Taps`].
 

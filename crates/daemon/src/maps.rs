@@ -1,11 +1,11 @@
-//! Which clients get no maps of the kernel's. A process that may load programs can write a frozen map through its file
-//! descriptor: a program of its own stores into it. So it could forge packets for every reader of a ring that the kernel's
-//! program writes. Such a client reads a ring in sealed memory of the daemon's instead, which a thread copies (`by=socket`).
+//! Which clients get no maps of the kernel's. A process that may load programs can write a frozen map through its descriptor:
+//! a program of its own stores into it. So it could forge packets for every reader of a ring that the kernel's program
+//! writes. Such a client gets a ring of sealed memory instead, which a thread of the daemon's copies (`by=socket`).
 //!
 //! Loading takes CAP_BPF or CAP_SYS_ADMIN, or neither where `kernel.unprivileged_bpf_disabled` is 0. A capability in a user
-//! namespace of the client's own counts, too: with a BPF token it permits programs. What counts is what each thread of the
-//! process has when it asks. The daemon cannot know what a process gets later (by executing a file with capabilities), nor
-//! to whom it hands a map: `docs/decisions/exclusive-maps.md` says what would help there.
+//! namespace counts as well: with a BPF token it permits programs. The daemon reads what each thread of the process has when
+//! the process asks. It cannot know what the process gets later, by executing a file with capabilities, nor to which other
+//! process it hands a map: `docs/decisions/exclusive-maps.md`.
 
 use buffer::shared::{packets, peer};
 use std::io;
@@ -18,24 +18,24 @@ const LOADS: u64 = 1 << 21 | 1 << 39;
 /// The lines of `/proc/PID/status` with capabilities that a thread has, or gets when it executes something.
 const SETS: [&str; 4] = ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"];
 
-/// A process whose threads end while they are looked at is looked at again so often.
+/// How often a process is looked at whose threads end meanwhile.
 const TRIES: u32 = 8;
 
 /// Says whether everybody may load programs.
 const SETTING: &str = "/proc/sys/kernel/unprivileged_bpf_disabled";
 
-/// Why a client gets no maps, for people.
+/// Why no user but root gets maps.
 pub const EVERYBODY: &str =
     "everybody may load programs here (kernel.unprivileged_bpf_disabled=0), and so write the kernel's maps";
-/// The same.
+/// Why this client gets none.
 pub const THIS_PROCESS: &str = "this process has CAP_BPF or CAP_SYS_ADMIN, and so could write the kernel's maps";
 
-/// May every user of this machine load programs? Where the setting cannot be read, they might.
+/// May every user of this machine load programs? They might where the setting cannot be read.
 pub fn everybody_loads() -> bool {
     std::fs::read_to_string(SETTING).map_or(true, |value| value.trim() == "0")
 }
 
-/// Why the client at the other end of this socket, of this user, gets no map of the kernel's; none where it may have one.
+/// Why this user's client at the other end of this socket gets no map of the kernel's; none where it may have one.
 pub(crate) fn why_no_maps(socket: BorrowedFd<'_>, user: u32) -> Option<String> {
     if everybody_loads() {
         return Some(EVERYBODY.into());
@@ -53,7 +53,7 @@ pub(crate) fn why_no_maps(socket: BorrowedFd<'_>, user: u32) -> Option<String> {
 
 /// May a thread of this process load programs?
 fn may_load(process: &OwnedFd) -> io::Result<bool> {
-    // Its number as it stands in this /proc, which may be another PID namespace's than this process's own.
+    // The number that it has in this /proc, which may show another PID namespace than the daemon's.
     let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
     let number = about.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
     let number = number.filter(|number| *number > 0).ok_or_else(|| io::Error::other("/proc does not show it"))?;
@@ -74,8 +74,8 @@ pub fn threads_load(number: i32) -> io::Result<bool> {
             match std::fs::read_to_string(thread?.path().join("status")) {
                 Ok(status) if loads(&status)? => return Ok(true),
                 Ok(_) => {}
-                // It may have made another one, which is not in the list.
-                Err(_gone) => ended = true,
+                // Before it ended it may have made another one, which is not in the list.
+                Err(_) => ended = true,
             }
         }
         if !ended {
@@ -85,8 +85,7 @@ pub fn threads_load(number: i32) -> io::Result<bool> {
     Err(io::Error::other("its threads come and go"))
 }
 
-/// May the thread of this status load programs, and is not root's? A thread of root's in a process of somebody else's is
-/// there by root's will.
+/// May the thread of this status load programs? Not asked of root's: only root can put one into another user's process.
 fn loads(status: &str) -> io::Result<bool> {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
     let strange = || io::Error::new(io::ErrorKind::InvalidData, "/proc says something else");

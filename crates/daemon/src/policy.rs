@@ -56,7 +56,7 @@ pub struct Policy {
     /// Readers one user may have at a time.
     pub readers: usize,
     from_file: bool,
-    /// Whoever it lets in reads what it could read anyway.
+    /// The only client is the process that made the daemon: there is no other reader.
     is_for_one: bool,
     entries: Vec<Entry>,
 }
@@ -250,7 +250,7 @@ impl Policy {
         kept.map(|(at, entry, bytes)| (entry.right(at), capture::taps::ring_bytes(bytes, self.ring_bytes)))
     }
 
-    /// Are there readers of a group's rings whom another of them could deceive?
+    /// Does this group's ring have readers that another reader could deceive?
     pub(crate) fn shares(&self, right: &Right) -> bool {
         // Group 0 is root's alone.
         !self.is_for_one && right.group != 0

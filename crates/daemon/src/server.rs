@@ -94,7 +94,7 @@ impl Listening {
         Some(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
     }
 
-    /// Somebody else removes the socket in the end.
+    /// Another process removes the socket at the end.
     pub fn leave_socket(&mut self) {
         self.path = None;
     }
@@ -247,7 +247,7 @@ impl Server {
         }
     }
 
-    /// Takes who is at the other end of a socket for a client; says why not where there are too many.
+    /// Makes a client of the process at the other end of a socket, or says why there are too many.
     fn register(&self, socket: &Arc<OwnedFd>) -> io::Result<Result<Session, String>> {
         let peer = buffer::shared::peer::of(socket.as_fd())?;
         let peer = Peer { process: peer.process, user: peer.user, groups: peer.groups };
@@ -390,7 +390,7 @@ impl Session {
         if mine { Ok(()) } else { Err(Trouble::new(TroubleKind::Wish, "that is no reader of this client")) }
     }
 
-    /// Why readers of this right get no maps of the kernel's from this client's connection; none where they may.
+    /// Why this client gets no maps of the kernel's for a reader of this right; none where it may have them.
     fn why_no_maps(&self, socket: &OwnedFd, right: &Right) -> Option<String> {
         if self.shared.policy.shares(right) { maps::why_no_maps(socket.as_fd(), self.peer.user) } else { None }
     }

@@ -35,7 +35,7 @@ impl Standing {
     /// Sees to it that each device has what the policy says; what cannot be is tried again when something changes.
     pub(crate) fn see_to(&mut self, policy: &Policy, taps: &Taps, journal: &mut Journal<'_>) {
         let devices = self.present.look();
-        // As all who may read them will.
+        // As it is for all readers of such a ring.
         let by = if maps::everybody_loads() { By::PacketSocket } else { By::WhatIsBest };
         self.held.retain(|(index, name, _)| devices.iter().any(|device| (device.0, &device.1) == (*index, name)));
         let mut untold = BTreeSet::new();

@@ -69,8 +69,7 @@ pub const SOCKETS: &[libc::c_long] = &[
     libc::SYS_shutdown,
 ];
 
-/// What keeping rings takes: memory that is sealed, the lines of those who use it, a name that goes with it, and waiting for
-/// whoever comes.
+/// What keeping rings takes: sealed memory, lines to writers and readers, a socket that is removed, and waiting for clients.
 const RINGS: &[libc::c_long] = &[
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
@@ -202,7 +201,7 @@ impl Calls {
     /// another descriptor.
     #[must_use]
     pub fn and_to_keep_rings(self) -> Calls {
-        // Has a client taken all that it was sent?
+        // By which a keeper asks whether a client has taken all that it was sent.
         self.and(RINGS).and(SOCKETS).and_if(libc::SYS_ioctl, [vec![Argument::is(1, libc::TIOCOUTQ as u32)]])
     }
 

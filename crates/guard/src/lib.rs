@@ -1,6 +1,6 @@
 //! What a process gives up for good, before it listens to others: capabilities, system calls, files.
 //!
-//! - here — root's user, capabilities, and what is said of a guard.
+//! - here — the user, capabilities, and what is said of a guard.
 //! - [`calls`] — system calls (seccomp): those that any program of ours makes, and how each adds its own.
 //! - [`files`] — files, ports and other processes (Landlock).
 //!
@@ -42,9 +42,9 @@ pub fn keep_capabilities(kept: CapabilitySet) -> io::Result<()> {
     Ok(rustix::thread::set_capabilities(None, sets)?)
 }
 
-/// Becomes this user, of this group and no other, for good; root's capabilities stay. To be called before there are threads:
-/// each has a user of its own. Fails where they exist, and where this process may not change its user; then it may have
-/// lost its groups.
+/// Becomes this user, of this group and no other, for good. Root's capabilities stay permitted. To be called before the
+/// process starts threads, because each thread has a user of its own: fails where there are several. Fails also where the
+/// process may not change its user, and may have lost its groups then.
 pub fn become_user(user: u32, group: u32) -> io::Result<()> {
     if std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() > 1) {
         return Err(io::Error::other("other threads would stay root's"));

@@ -245,7 +245,7 @@ impl Membership for FromKeeper {
 #[derive(Clone, Debug)]
 pub struct Named {
     path: PathBuf,
-    /// Whose keeper it has to be, if that matters.
+    /// The user whose keeper it has to be; none: any user's.
     owner: Option<u32>,
 }
 
@@ -255,8 +255,8 @@ impl Named {
         Ok(Named { path: place::socket(name)?, owner: None })
     }
 
-    /// The ring whose keeper's socket is at this path, if it is this user's ([`peer::connect_to`]). For a path that somebody
-    /// says whom one would not let choose among all sockets.
+    /// The ring whose keeper's socket is at this path; connecting fails unless it is this user's ([`peer::connect_to`]). For
+    /// a path that another process names, which must not have this one connect to any socket it likes.
     pub fn of_user(path: &Path, user: u32) -> Named {
         Named { path: path.into(), owner: Some(user) }
     }
@@ -266,7 +266,7 @@ impl Named {
         &self.path
     }
 
-    /// Fails where no keeper answers there. Whoever may connect may ask, whatever the ring's policy says.
+    /// Fails where no keeper answers. The ring's policy does not matter: every client that can connect may ask this.
     pub fn greet(&self) -> io::Result<()> {
         Connection::open(self).map(drop)
     }

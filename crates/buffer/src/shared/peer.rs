@@ -42,9 +42,9 @@ pub fn process(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Connects a socket to the one at this path, which has to be this user's own: a socket of this user's in a folder of this
-/// user's, not a link to one, at which a process of this user's listens. Nobody else is sent anything, nor connected to;
-/// [`io::ErrorKind::PermissionDenied`] says so.
+/// Connects a socket to the one at this path, if that is this user's: folder and socket belong to the user, the socket is no
+/// link, and a process of the user listens there. Else it fails with [`io::ErrorKind::PermissionDenied`], and connects to no
+/// socket of another user's. Takes `/proc`.
 pub fn connect_to(socket: impl AsFd, path: &Path, user: u32) -> io::Result<()> {
     let (folder, name) = path.parent().zip(path.file_name()).ok_or(io::ErrorKind::InvalidInput)?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

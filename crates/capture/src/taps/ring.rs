@@ -203,8 +203,8 @@ impl Ring {
     fn full(&self, places: usize) -> Trouble {
         let left = if places < EXPRESSIONS { ", and the last places are root's" } else { "" };
         let text = format!(
-            "the ring of `{}` has the {places} readers already that it may have{left}: a place is free when one of them ends \
-             (`streamline ps`, `streamline stop`)",
+            "the ring of `{}` has {places} readers already, as many as it may have{left}: a place is free when one of them \
+             ends (`streamline ps`, `streamline stop`)",
             self.device.name
         );
         Trouble::new(TroubleKind::Full, text)

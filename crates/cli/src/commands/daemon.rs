@@ -35,8 +35,8 @@ a VLAN tag it finds with `vlan` only, so `not port 22` keeps back less than it s
 /// Own devices and let others read them
 ///
 /// Runs until Ctrl-C or SIGTERM. Started as root, it becomes the user `streamline`, or `nobody` where there is none. Takes
-/// CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF as far as they are there (with the first
-/// alone packets are copied from packet sockets), and keeps nothing else. Where the kernel can (Landlock, seccomp), it
+/// CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF as far as they are there (with the first alone packets are copied from packet
+/// sockets), and keeps nothing else. Where the kernel can (Landlock, seccomp), it
 /// confines itself to the system calls it makes, and to its socket's folder, `/proc` and `/sys`. Devices are those of the
 /// network namespace it is started in.
 #[derive(clap::Args)]
@@ -107,7 +107,7 @@ fn serve(args: &Args) -> Result<(), (Exit, String)> {
         tell!("warning: there is no group `streamline`: only root can connect (`groupadd streamline` makes it)");
     }
     opener::remember_foreign_programs();
-    // Dropped before what it removes is no longer listened at.
+    // Dropped before the listening socket: until then no other daemon takes its place.
     let _remover = if rustix::process::geteuid().is_root() { leave_root(args, &mut listening)? } else { None };
     let account = Account::of_this_process();
     confine::drop_capabilities().map_err(failed("capabilities cannot be dropped"))?;
@@ -133,9 +133,10 @@ fn serve(args: &Args) -> Result<(), (Exit, String)> {
     server.run(&listening, &|line| tell!("{line}")).map_err(failed("the daemon cannot go on"))
 }
 
-/// Becomes the daemon's own user. Gives who removes the socket in the end, which is root's, where it is ours to remove.
+/// Becomes the daemon's own user. Gives the process that removes the socket at the end, if the daemon has to.
 fn leave_root(args: &Args, listening: &mut Listening) -> Result<Option<Remover>, (Exit, String)> {
-    let failed = |error| (Exit::Failed, format!("nobody can be had who removes the socket in the end: {error}"));
+    let failed =
+        |error| (Exit::Failed, format!("the process that removes the socket at the end cannot be started: {error}"));
     let remover = listening.folder().is_some().then(|| Remover::start(&args.socket)).transpose().map_err(failed)?;
     if remover.is_some() {
         listening.leave_socket();

@@ -100,8 +100,8 @@ pub fn ask(found: &Found, question: &Question) -> Result<Answer, String> {
     speak(found, question, patience).map_err(|error| told_of(&error))
 }
 
-/// The ring that a request has told of. Whoever runs it might name any socket that this process may connect to: only one
-/// beside the request's own, and of the same user, is believed.
+/// The ring that a request names. The process that runs it might name any socket: only one beside the request's own, and of
+/// the same user, is believed.
 pub fn ring(found: &Found, place: &RingPlace) -> Result<Named, String> {
     let path = Path::new(&place.path);
     match path.parent() == found.socket.parent() {
@@ -130,7 +130,7 @@ fn connect(found: &Found, flags: SocketFlags, patience: Duration) -> io::Result<
     }
     let another = || io::Error::new(io::ErrorKind::NotFound, "another process listens there");
     match peer::connect_to(&socket, &found.socket, found.user) {
-        // What lies in a user's folder is no request of that user's.
+        // The socket in the user's folder is no request of that user.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(another()),
         connected => connected?,
     }

@@ -88,8 +88,8 @@ pub(crate) fn claim(path: &Path) -> io::Result<Claimed> {
     }
 }
 
-/// Folders in which requests may be found, and whose requests: one's own; for root, those of every user, which are known by
-/// whose they are, so that each user has as many as there are places, whatever they make there.
+/// Folders of requests, each with its user: this user's own; for root, those of every user. Only folders that belong to the
+/// user of their name count, so a user can add none to another's.
 fn folders() -> Vec<(PathBuf, u32)> {
     let user = rustix::process::geteuid();
     let mut folders = Vec::from_iter(place::check_folder(&place::folder()).is_ok().then(|| (folder(), user.as_raw())));
@@ -109,7 +109,7 @@ fn folders() -> Vec<(PathBuf, u32)> {
     folders
 }
 
-/// The user who has no other place than this folder, `streamline-USER`, and has made it.
+/// The user of a folder `streamline-USER`, if it belongs to that user.
 fn owner(path: &Path) -> Option<u32> {
     let user = path.file_name()?.to_str()?.strip_prefix("streamline-")?.parse::<u32>().ok()?;
     std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.uid() == user).then_some(user)
@@ -122,7 +122,7 @@ pub struct Found {
     pub process: i32,
     /// Its socket.
     pub socket: PathBuf,
-    /// Whose folder that lies in.
+    /// The user whose folder the socket lies in.
     pub user: u32,
 }
 

@@ -24,7 +24,7 @@ const NAME_FILES: [&str; 6] =
 
 /// Calls that may be made with any arguments, beside those of any program and those of a keeper of rings.
 const CALLS: &[libc::c_long] = &[
-    // The rings it reads, and those who wait for what it writes.
+    // Waiting for rings, and waking those that wait.
     libc::SYS_futex_waitv,
     libc::SYS_eventfd2,
     libc::SYS_epoll_create1,

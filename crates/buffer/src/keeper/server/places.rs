@@ -8,14 +8,14 @@ use crate::ring::words::READERS;
 /// Clients one keeper has at a time, whatever they want.
 const CLIENTS: usize = 256;
 
-/// How a client stands to the ring. Whoever stands lower leaves places to those who stand higher.
+/// How a client stands to the ring. Clients that stand lower leave places to those that stand higher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Standing {
-    /// May do nothing with it.
+    /// It may do nothing with the ring.
     Stranger,
-    /// May read or write it.
+    /// It may read or write the ring.
     Guest,
-    /// Is of the user who made it, or root.
+    /// It is the owner's, or root's.
     Own,
 }
 
@@ -46,7 +46,7 @@ pub(super) const OF_READERS: Places = Places {
 };
 
 impl Places {
-    /// Can another guest come where strangers and one guest's user have taken all they may, and the owner where all guests have?
+    /// Is there room for another guest once strangers and one user have all they may, and for the owner once all guests do?
     const fn leave_room(&self) -> bool {
         self.of_one_guest + self.of_strangers < self.of_guests && self.of_guests < self.all
     }
@@ -63,7 +63,7 @@ impl Places {
             Standing::Guest => (self.of_guests, "as many as its user leaves to others"),
             Standing::Stranger => (self.of_strangers, "as many as may be of users who may not use it"),
         };
-        // Those who stand higher take no place of those who stand lower, and do not count.
+        // Clients that stand higher do not count: they take no places of those that stand lower.
         let held_so_low = held.clone().filter(|(other, _)| *other <= standing).count();
         let held_by_user = held.filter(|(_, other)| *other == user).count();
         let what = self.what;

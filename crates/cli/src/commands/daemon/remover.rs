@@ -1,9 +1,9 @@
-//! What removes the socket of a daemon that is not root's any more: a process that root's daemon starts before it becomes
-//! another user. The socket's folder is root's, so that nobody can put another socket in its place; the daemon itself may
-//! not remove anything there.
+//! The process that removes a daemon's socket. A daemon that root starts becomes another user, which may remove nothing from
+//! the socket's folder: that stays root's, so that no process of that user can put another socket there. So the daemon starts
+//! this process while it is root.
 //!
-//! It waits for the daemon's word, and has no capabilities, no files and no system calls but what removing a file takes. A
-//! daemon that dies says nothing: its socket stays, as that of any that was killed, until the next daemon takes its place.
+//! The process waits until the daemon asks. It has no capabilities, opens no files, and makes only the system calls of a
+//! keeper of rings. A daemon that is killed does not ask: its socket stays until the next daemon takes its place.
 
 use crate::Exit;
 use guard::CapabilitySet;
@@ -14,7 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
-/// Has the socket removed when it is dropped, and waits until it is.
+/// The daemon's end: dropping it has the socket removed, and waits for that.
 pub(super) struct Remover {
     asks: ChildStdin,
     ended: ChildStdout,
@@ -37,7 +37,7 @@ impl Remover {
 
 impl Drop for Remover {
     fn drop(&mut self) {
-        // Where it was killed nobody can be asked, and the end is there at once.
+        // Fails where the process was killed; then reading ends at once, too.
         let _ = self.asks.write_all(&[1]);
         let _ = self.ended.read(&mut [0]);
     }
@@ -45,7 +45,7 @@ impl Drop for Remover {
 
 /// The process: removes the socket when it is asked to.
 pub(super) fn run(socket: &Path) -> Exit {
-    // Who ends the daemon may signal all of its processes; this one has something to do when the daemon has ended.
+    // A signal that ends the daemon may go to all its processes; this one is needed until the daemon has ended.
     if crate::signals::outlive().is_err() || guard::keep_capabilities(CapabilitySet::empty()).is_err() {
         return Exit::Failed;
     }
@@ -55,6 +55,7 @@ pub(super) fn run(socket: &Path) -> Exit {
     let asked = io::stdin().read_exact(&mut [0]);
     match asked.and_then(|()| std::fs::remove_file(socket)) {
         Ok(()) => Exit::Done,
-        Err(_nobody_listens) => Exit::Failed,
+        // It has no output to say so.
+        Err(_) => Exit::Failed,
     }
 }

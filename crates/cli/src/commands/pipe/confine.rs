@@ -1,7 +1,7 @@
 //! What a keeper gives up once its ring is there: all capabilities, every system call that keeping a ring does not take, and
 //! every file but its socket and the lock beside it, which it removes in the end.
 //!
-//! Whoever uses the ring speaks to it, with other rights than its own, perhaps. How it is done is for [`guard`].
+//! A keeper listens to clients of other users, for as long as its ring lives. [`guard`] says how a process is confined.
 
 use guard::calls::Calls;
 use guard::files::{AccessFs, BitFlags};
@@ -17,12 +17,12 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
     guard::keep_capabilities(CapabilitySet::empty())
 }
 
-/// Confines this thread and those it will start, for good: of files it removes some of this folder, and opens none. Where the
-/// kernel has a guard not, the keeper runs without, and `doctor` says so. Capabilities have to be dropped before.
+/// Confines this thread and those it will start, for good: it may remove files of this folder, and open none. Where the
+/// kernel lacks a guard, the keeper runs without it, and `doctor` says so. Capabilities have to be dropped before.
 pub(super) fn confine(folder: &Path) -> [Guard; 2] {
     // The second takes away the calls that the first makes.
     let files = guard::files::confine(NAMES[0], &[(folder, BitFlags::from(AccessFs::RemoveFile))]);
-    // Its own memory it opens once more, for those who read.
+    // It opens its own memory once more, for readers.
     [files, Calls::of_any_program().and_to_keep_rings().and_to_read().confine(NAMES[1])]
 }
 
