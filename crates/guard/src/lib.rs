@@ -59,3 +59,19 @@ pub fn become_user(user: u32, group: u32) -> io::Result<()> {
     rustix::thread::set_keep_capabilities(false)?;
     Ok(rustix::process::set_parent_process_death_signal(parent_ends)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Tests run in threads of their own, so there are two.
+    #[test]
+    fn a_process_with_several_threads_does_not_become_another_user() {
+        let user =
+            || std::fs::read_to_string("/proc/thread-self/status").map(|status| status.contains("Uid:\t65534\t"));
+        let before = user().unwrap();
+        let refused = std::thread::spawn(|| become_user(65_534, 65_534).map_err(|error| error.to_string()));
+        assert_eq!(refused.join().unwrap(), Err("other threads would stay root's".to_string()));
+        assert_eq!(user().unwrap(), before);
+    }
+}
