@@ -423,7 +423,8 @@ impl Session {
         };
         if let (Ok(handout), Some(why)) = (&mut opened, why.filter(|_| by != By::PacketSocket)) {
             let separator = if handout.note.is_empty() { "" } else { "; " };
-            handout.note = format!("{}{separator}{}", handout.note, copied_from_socket(&why));
+            let how = copied_from_socket(&why);
+            handout.note = format!("{}{separator}packets of `{}` are {how}", handout.note, wish.device);
         }
         if wish.keep
             && wished > wish.ring_bytes
