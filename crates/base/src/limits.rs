@@ -144,6 +144,13 @@ pub const HTTP_CODINGS: usize = 4;
 /// Kept of an HTTP connection's requests that have no response yet; further ones are answered namelessly.
 pub const HTTP_ASKED_BYTES: usize = 64 << 10;
 
+/// Bytes that the codings of one HTTP message may give before `max-ratio` counts: the page of a small compressed text
+/// often has a ratio of more than 100.
+pub const HTTP_RATIO_FREE_BYTES: u64 = 1 << 20;
+
+/// The same for all messages of one `http` together: many small messages, each below its own limit, are a bomb as well.
+pub const HTTP_RATIO_FREE_TOTAL_BYTES: u64 = 64 * HTTP_RATIO_FREE_BYTES;
+
 /// Decoded bytes of one block at most.
 pub const DECODED_BLOCK_BYTES: usize = 64 << 10;
 

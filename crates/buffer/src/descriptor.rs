@@ -49,6 +49,8 @@ impl Flags {
     pub const OUTBOUND: Flags = Flags(1 << 4);
     /// The block is a metadata record about the message it is FIRST of, not part of its bytes.
     pub const META: Flags = Flags(1 << 5);
+    /// With [`Flags::TRUNCATED`] on the LAST block of a message: a limit of the request cut it, not the input's end.
+    pub const LIMITED: Flags = Flags(1 << 6);
 
     /// Are all flags of `other` set?
     #[inline]

@@ -38,7 +38,7 @@ pub static KIND: Kind = Kind::new("files", "writes each stream or message to a f
          index.jsonl in the same folder has one line for each file: `file`, `kind`, `ts` (time of the first block), `src`, \
          `src_port`, `dst`, `dst_port` (src sent what is in the file), `size` in bytes, `sha256`, `state` and `gaps`. The \
          state is `complete`, `gap` where bytes inside were not captured, or `truncated` where the end was not seen or \
-         `max-size` was reached. Missing bytes are not filled: the file closes up over each gap, and `gaps` lists them as \
+         a limit was reached; then `reason` is `limit`. Missing bytes are not filled: the file closes up over each gap, and `gaps` lists them as \
          [offset in the file, missing bytes], the first 1000 of a file. Files of HTTP have `direction`, `method`, `host`, \
          `uri`, `status`, `content_type` and `content_encoding` as well; of a longer text the first 16 KiB, \
          and for files under way at the same time as long as 64 MiB hold them.\n\n\
@@ -173,7 +173,7 @@ fn block_within(block: &Descriptor, size: u64, size_max: u64) -> Descriptor {
         part.len = room as u32;
         // Behind the limit nothing is kept, so nothing is missing either.
         part.set_wire(if room == 0 { 0 } else { part.len.saturating_add(block.gap()) });
-        part.add_flags(Flags::TRUNCATED);
+        part.add_flags(Flags::TRUNCATED.with(Flags::LIMITED));
     }
     part
 }

@@ -42,7 +42,9 @@ pub static KIND: Kind = Kind::new("http", "takes HTTP/1 messages out of byte str
          leaves Content-Encoding as it is. A body whose first bytes show that it is not coded or not chunked as its \
          head says is given as it came. Check sums of codings are not verified. Bodies that are not coded are not \
          copied. A message whose end is missing, whose coding is damaged or which is longer than `decoded-max` is given \
-         as far as it goes and marked truncated. Bytes missing in the capture are missing in the body and marked, where \
+         as far as it goes and marked truncated. So is one that grows by more than `max-ratio` when it is decoded: its first \
+         1 MiB is free, and so are the first 64 MiB of all messages together. A message that a limit cut has the \
+         reason `limit` in its record, and the blocks of its rest count as dropped, under the limit's name. Bytes missing in the capture are missing in the body and marked, where \
          its length is known from its head; elsewhere the search for the next message begins, and is counted.\n\n\
          A connection that does not begin like HTTP is rejected from its first bytes on, one that becomes a tunnel \
          (CONNECT, or an upgrade such as to WebSocket) from there. One that goes through a SOCKS proxy is read from \
@@ -51,6 +53,8 @@ pub static KIND: Kind = Kind::new("http", "takes HTTP/1 messages out of byte str
     .params(&[
         Param::new("decode", ParamType::Flag, "undo Content-Encoding").default("yes"),
         Param::new("decoded-max", ParamType::Size, "decoded bytes of one message at most").default("1G"),
+        Param::new("max-ratio", ParamType::Number, "decoded bytes for each coded byte at most, behind the first 1 MiB")
+            .default("100"),
         Param::new(
             "memory",
             ParamType::Size,
@@ -85,8 +89,8 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let shared = Shared::new(
         params.flag("decode"),
         params.number("decoded-max").unwrap_or(u64::MAX),
+        params.number("max-ratio").unwrap_or(u64::MAX),
         usize::try_from(memory).unwrap_or(usize::MAX),
-        RowWriter::new(&SCHEMA),
     );
     Ok(Instance::session(SessionKey::Connection, Http { shared }))
 }

@@ -134,7 +134,9 @@ fn how_long(out: &mut Vec<u8>, block: &Descriptor) {
     if block.gap() > 0 {
         say(out, format_args!(" after {} missing", block.gap()));
     }
-    for (flag, word) in [(Flags::FIRST, " first"), (Flags::LAST, " last"), (Flags::TRUNCATED, " cut")] {
+    let words =
+        [(Flags::FIRST, " first"), (Flags::LAST, " last"), (Flags::TRUNCATED, " cut"), (Flags::LIMITED, " by a limit")];
+    for (flag, word) in words {
         if block.has(flag) {
             out.extend_from_slice(word.as_bytes());
         }

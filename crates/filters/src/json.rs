@@ -19,7 +19,8 @@ pub static KIND: Kind = Kind::new("json", "writes records and messages as JSON, 
          how they nest, are those of Suricata's EVE format where it has them; times are RFC 3339, UTC, with nanoseconds. \
          \n\n\
          A message becomes one line when it ends: its metadata with `length`, the bytes of its body that are there, and \
-         `state`: `complete`, `gap` (bytes are missing inside) or `truncated` (its end is missing). A datagram of `udp` is \
+         `state`: `complete`, `gap` (bytes are missing inside) or `truncated` (its end is missing; \
+         `reason` is `limit` where a limit of the request cut it off). A datagram of `udp` is \
          a line of type `datagram` with its addresses and `size`.\n\n\
          Of a text in metadata (a URL, say) the first 16 KiB are written, and how much there was more. Of messages that \
          are not over yet 64 MiB of metadata are kept; the line of a further one has only its flow, `length` and \
@@ -122,6 +123,7 @@ struct OpenMessage {
     length: u64,
     gap: bool,
     truncated: bool,
+    limited: bool,
 }
 
 /// What is kept of a message's metadata.
@@ -143,7 +145,7 @@ impl OpenMessage {
             OpenMessage { gap: true, .. } => "gap",
             _ => "complete",
         };
-        MessageEnd { length: self.length, state }
+        MessageEnd { length: self.length, state, limited: self.limited }
     }
 
     fn add(&mut self, block: &Descriptor) {
@@ -152,6 +154,7 @@ impl OpenMessage {
         }
         self.gap |= block.gap() > 0;
         self.truncated |= block.has(Flags::TRUNCATED);
+        self.limited |= block.has(Flags::LIMITED);
     }
 }
 

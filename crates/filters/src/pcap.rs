@@ -29,9 +29,9 @@ use streamed::Streamed;
 /// What `pcap` is.
 pub static KIND: Kind = Kind::new("pcap", "reads captures from files", make)
     .help(
-        "Reads pcap and pcapng files, also gzipped ones, in the order given. A folder stands for the captures in it and \
-         below it, sorted by path and recognised by their first bytes, not by their names; `*` and `?` in a name stand \
-         for any bytes and any one byte of it; `-` is standard input.\n\
+        "Reads pcap and pcapng files, also gzipped ones, in the order given. What a gzipped file may expand to has no \
+         limit. A folder stands for the captures in it and below it, sorted by path and recognised by their first bytes, \
+         not by their names; `*` and `?` in a name stand for any bytes and any one byte of it; `-` is standard input.\n\
          \n\
          A file is mapped and its frames are not copied; with map=no, from a pipe or from a gzipped file they are read \
          in pieces of 256 KiB. Times are nanoseconds, whatever the unit in the file. Each interface of a pcapng file \

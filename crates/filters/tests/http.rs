@@ -557,7 +557,7 @@ fn limits_are_counted() {
     let bomb = [client(GET), server(response("Content-Encoding: gzip, gzip", &bomb))];
     let (found, count) = events(&bomb, &[("decoded-max", "1M")], "bodies cut at decoded-max");
     assert_eq!((found[1].1.0.len(), found[1].3, count), (1 << 20, true, 1));
-    assert_eq!(events(&bomb, &[], "").0[1].1.0.len(), 4 << 20);
+    assert_eq!(events(&bomb, &[("max-ratio", "100000")], "").0[1].1.0.len(), 4 << 20);
 
     let (found, count) = events(&bomb, &[("memory", "1k")], "bodies not decoded for want of memory");
     assert_eq!((found[1].1.0.len(), found[1].3, count), (0, true, 1));
@@ -573,7 +573,11 @@ fn limits_are_counted() {
 #[test]
 fn a_bomb_is_sent_on_in_pieces() {
     let bomb = response("Content-Encoding: gzip", &gzip(&vec![0; 32 << 20]));
-    let outcome = run(blocks(&[client(GET), server(bomb)], &[usize::MAX], true), StreamState::Established, &[]);
+    let outcome = run(
+        blocks(&[client(GET), server(bomb)], &[usize::MAX], true),
+        StreamState::Established,
+        &[("max-ratio", "2000")],
+    );
     assert_eq!(messages(&outcome)[1].1.0.len(), 32 << 20);
     assert!(outcome.blocks.iter().all(|block| block.bytes.len() <= 64 << 10));
 }

@@ -8,6 +8,7 @@ use super::folder::{Folder, failure};
 use super::outgoing::{Outgoing, Piece};
 use super::round::{Job, write_and_hash};
 use super::title::Title;
+use crate::parts::json_row::append_state;
 use crate::parts::json_text;
 use base::limits::{FILE_PENDING_BLOCKS, FILES_OPEN, FILES_PENDING_BLOCKS, FILES_PENDING_BYTES};
 use buffer::Rings;
@@ -410,8 +411,7 @@ impl Disk {
                 json_text::hex(line, &digest);
                 line.push(b'"');
             }
-            json_text::key(line, "state");
-            json_text::text(line, file.state().as_bytes());
+            append_state(line, file.state(), file.limited);
             json_text::key(line, "gaps");
             line.push(b'[');
             for (offset, missing) in file.gaps() {

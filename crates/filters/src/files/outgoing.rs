@@ -47,6 +47,8 @@ pub(super) struct Outgoing {
     pub(super) hash: Option<Box<Sha256>>,
     gaps: Vec<(u64, u64)>,
     truncated: bool,
+    /// A limit of the request truncated it.
+    pub(super) limited: bool,
     /// Writing failed; what comes is not written any more.
     pub(super) broken: bool,
 }
@@ -65,6 +67,7 @@ impl Outgoing {
             hash: None,
             gaps: Vec::new(),
             truncated: false,
+            limited: false,
             broken: false,
         }
     }
@@ -90,6 +93,7 @@ impl Outgoing {
     /// Notes what a block says besides its bytes, which come at the end of what is there.
     pub(super) fn note(&mut self, block: &Descriptor) {
         self.truncated |= block.has(Flags::TRUNCATED);
+        self.limited |= block.has(Flags::LIMITED);
         let missing = u64::from(block.gap());
         if missing == 0 {
             return;

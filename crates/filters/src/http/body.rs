@@ -54,6 +54,8 @@ enum Content {
     Decoding(Box<Decoder>),
     /// Not at all.
     Over,
+    /// Not at all, for a limit was met: its name among the drops.
+    Cut(&'static str),
 }
 
 /// Where a body stands.
@@ -121,6 +123,11 @@ impl Body {
     /// Has the decoder more to give, without another byte?
     pub(super) fn is_pending(&self) -> bool {
         self.pending || self.end != End::Open && self.has_gathered()
+    }
+
+    /// The name of the limit for which the rest of its data is left out.
+    pub(super) fn cut(&self) -> Option<&'static str> {
+        if let Content::Cut(limit) = self.content { Some(limit) } else { None }
     }
 
     /// Does coded data wait to be decoded?
@@ -216,7 +223,7 @@ impl Body {
                 self.pending = !fits || !exit.goes_on;
                 if fits { data.len() } else { 0 }
             }
-            Content::Coded(_) | Content::Over => data.len(),
+            Content::Coded(_) | Content::Over | Content::Cut(_) => data.len(),
         }
     }
 
@@ -231,7 +238,7 @@ impl Body {
             self.content = Content::Decoding(Box::new(decoder));
         } else {
             exit.count("bodies not decoded for want of memory", 1);
-            (self.content, self.truncated) = (Content::Over, true);
+            self.content = Content::Cut("body over memory");
         }
     }
 
@@ -265,13 +272,16 @@ impl Body {
             let room = DECODED_BLOCK_BYTES.min(usize::try_from(left).unwrap_or(usize::MAX));
             if room == 0 {
                 exit.count("bodies cut at decoded-max", 1);
-                return self.stop_decoding(true, data, exit);
+                return self.cut_off("body over decoded-max", data, exit);
             }
+            let rest = &data[used..];
+            let budget = exit.shared.decoding_budget(&decoder.spent, rest.len());
             let step = exit.push_filled(block, room, |space| {
-                let step = decoder.run(&data[used..], space);
-                (step.made, step)
+                let (step, made) = decoder.run(rest, space, budget);
+                (step.made, (step, made))
             });
-            let Some(step) = step else { return self.stop_decoding(true, data, exit) };
+            let Some((step, made)) = step else { return self.stop_decoding(true, data, exit) };
+            exit.shared.spent.add(step.used, made);
             used += step.used;
             self.decoded_bytes += step.made as u64;
             match step.then {
@@ -282,8 +292,19 @@ impl Body {
                     exit.count("bodies whose coding is damaged", 1);
                     return self.stop_decoding(true, data, exit);
                 }
+                Then::Budget => {
+                    exit.count("bodies cut at max-ratio", 1);
+                    return self.cut_off("body over max-ratio", data, exit);
+                }
             }
         }
+        data.len()
+    }
+
+    /// A limit is met: reads over the rest of the body, and says why.
+    fn cut_off(&mut self, limit: &'static str, data: &[u8], exit: &mut Exit<'_>) -> usize {
+        self.dismiss(exit);
+        self.content = Content::Cut(limit);
         data.len()
     }
 
@@ -295,6 +316,9 @@ impl Body {
     }
 
     fn dismiss(&mut self, exit: &mut Exit<'_>) {
+        if matches!(self.content, Content::Cut(_)) {
+            return;
+        }
         if let Content::Decoding(decoder) = std::mem::replace(&mut self.content, Content::Over) {
             exit.shared.dismiss_decoder(*decoder);
         }
@@ -368,7 +392,13 @@ impl Body {
         }
         self.dismiss(exit);
         if !self.last_given {
-            let flags = if self.truncated { Flags::LAST.with(Flags::TRUNCATED) } else { Flags::LAST };
+            let mut flags = Flags::LAST;
+            if self.truncated || self.cut().is_some() {
+                flags = flags.with(Flags::TRUNCATED);
+            }
+            if self.cut().is_some() {
+                flags = flags.with(Flags::LIMITED);
+            }
             self.give(at.part(0, 0), flags, exit);
             self.last_given = true;
         }

@@ -34,6 +34,28 @@ pub(super) enum Then {
     End,
     /// Nothing: its input is damaged.
     Damaged,
+    /// A larger budget: its codings gave all they may.
+    Budget,
+}
+
+/// Coded bytes that came and decoded bytes that were made of them: what a ratio is of.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Spent {
+    coded: u64,
+    made: u64,
+}
+
+impl Spent {
+    /// Bytes that may still be made: `free` and `ratio` times what came, `at_hand` bytes that were not decoded yet included.
+    pub(super) fn left(&self, free: u64, ratio: u64, at_hand: usize) -> u64 {
+        let coded = self.coded.saturating_add(at_hand as u64);
+        free.saturating_add(ratio.saturating_mul(coded)).saturating_sub(self.made)
+    }
+
+    pub(super) fn add(&mut self, coded: usize, made: u64) {
+        self.coded += coded as u64;
+        self.made += made;
+    }
 }
 
 /// Inflaters that nobody uses, so that a message does not allocate one.
@@ -65,6 +87,7 @@ pub(super) struct Decoder {
     pub(super) gathered: Vec<u8>,
     /// Bytes of memory it takes at most.
     bytes: usize,
+    pub(super) spent: Spent,
 }
 
 struct Stage {
@@ -103,7 +126,12 @@ impl Decoder {
             };
             Stage { coder, input: vec![0; if index > 0 { CODING_STAGE_BYTES } else { 0 }], from: 0, to: 0 }
         };
-        Decoder { stages: codings.iter().enumerate().map(stage).collect(), gathered: Vec::new(), bytes }
+        Decoder {
+            stages: codings.iter().enumerate().map(stage).collect(),
+            gathered: Vec::new(),
+            bytes,
+            spent: Spent::default(),
+        }
     }
 
     /// The memory it was counted with.
@@ -124,9 +152,13 @@ impl Decoder {
         true
     }
 
-    /// Decodes from `input` into `output`.
-    pub(super) fn run(&mut self, input: &[u8], output: &mut [u8]) -> Step {
-        run(&mut self.stages, input, output)
+    /// Decodes from `input` into `output`. All codings together make at most `budget` bytes: what an outer one makes need
+    /// not become any output, but costs time. Gives the bytes made, too.
+    pub(super) fn run(&mut self, input: &[u8], output: &mut [u8], budget: u64) -> (Step, u64) {
+        let mut left = budget;
+        let step = run(&mut self.stages, input, output, &mut left);
+        self.spent.add(step.used, budget - left);
+        (step, budget - left)
     }
 
     /// Did every coding's end come?
@@ -151,15 +183,15 @@ impl std::fmt::Debug for Decoder {
 }
 
 /// Runs the last of these stages, which fetches what it reads from those before it.
-fn run(stages: &mut [Stage], input: &[u8], output: &mut [u8]) -> Step {
+fn run(stages: &mut [Stage], input: &[u8], output: &mut [u8], budget: &mut u64) -> Step {
     let Some((last, before)) = stages.split_last_mut() else { return Step { used: 0, made: 0, then: Then::Damaged } };
     if before.is_empty() {
-        return last.coder.run(input, output);
+        return last.coder.run_within(input, output, budget);
     }
     let mut used = 0;
     loop {
         if last.from == last.to {
-            let step = run(before, &input[used..], &mut last.input);
+            let step = run(before, &input[used..], &mut last.input, budget);
             used += step.used;
             (last.from, last.to) = (0, step.made);
             if step.made == 0 {
@@ -168,7 +200,7 @@ fn run(stages: &mut [Stage], input: &[u8], output: &mut [u8]) -> Step {
                 return Step { used, made: 0, then };
             }
         }
-        let step = last.coder.run(&last.input[last.from..last.to], output);
+        let step = last.coder.run_within(&last.input[last.from..last.to], output, budget);
         last.from += step.used;
         match step.then {
             Then::Input if step.made == 0 => {}
@@ -215,6 +247,17 @@ impl Coder {
             Coder::Brotli(state) => brotli_decompressor::BrotliDecoderIsFinished(state),
             Coder::Plain => true,
         }
+    }
+
+    /// Runs with as much room as the budget leaves.
+    fn run_within(&mut self, input: &[u8], output: &mut [u8], budget: &mut u64) -> Step {
+        let room = output.len().min(usize::try_from(*budget).unwrap_or(usize::MAX));
+        if room == 0 {
+            return Step { used: 0, made: 0, then: Then::Budget };
+        }
+        let step = self.run(input, &mut output[..room]);
+        *budget -= step.made as u64;
+        step
     }
 
     fn run(&mut self, input: &[u8], output: &mut [u8]) -> Step {

@@ -1,7 +1,10 @@
 //! What every part of `http` reaches while it runs: where blocks and records go, and what all connections share.
 
-use super::decode::{Decoder, Spares};
-use base::limits::{DECODED_TURN_BYTES, HTTP_SPARES, HTTP_TURN_BLOCKS};
+use super::decode::{Decoder, Spares, Spent};
+use super::row::SCHEMA;
+use base::limits::{
+    DECODED_TURN_BYTES, HTTP_RATIO_FREE_BYTES, HTTP_RATIO_FREE_TOTAL_BYTES, HTTP_SPARES, HTTP_TURN_BLOCKS,
+};
 use buffer::{Rings, ViewId};
 use filter::Counters;
 use filter::prelude::*;
@@ -13,6 +16,10 @@ pub(super) struct Shared {
     pub(super) decode: bool,
     /// Decoded bytes of one message at most.
     pub(super) decoded_max: u64,
+    /// Decoded bytes for each coded byte at most, beyond what is free.
+    max_ratio: u64,
+    /// What all messages together came to.
+    pub(super) spent: Spent,
     /// Bytes that may be kept at most.
     memory: usize,
     /// Bytes left of it for heads, requests and decoders of all connections.
@@ -26,9 +33,26 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(decode: bool, decoded_max: u64, memory: usize, row: RowWriter) -> Shared {
-        let (inflaters, heads) = (Spares::default(), Vec::new());
-        Shared { decode, decoded_max, memory, memory_left: memory, row, inflaters, heads, gather: Vec::new() }
+    pub(super) fn new(decode: bool, decoded_max: u64, max_ratio: u64, memory: usize) -> Shared {
+        Shared {
+            decode,
+            decoded_max,
+            max_ratio,
+            spent: Spent::default(),
+            memory,
+            memory_left: memory,
+            row: RowWriter::new(&SCHEMA),
+            inflaters: Spares::default(),
+            heads: Vec::new(),
+            gather: Vec::new(),
+        }
+    }
+
+    /// Bytes that the codings of a message may still make, of which `at_hand` coded bytes are there. A message with a small
+    /// ratio is not held up by those with a large one: it brings more than it takes.
+    pub(super) fn decoding_budget(&self, message: &Spent, at_hand: usize) -> u64 {
+        let total = self.spent.left(HTTP_RATIO_FREE_TOTAL_BYTES, self.max_ratio, at_hand);
+        message.left(HTTP_RATIO_FREE_BYTES, self.max_ratio, at_hand).min(total)
     }
 
     /// Takes memory for as long as it is not [given back](Shared::give_back); says whether there was enough.

@@ -48,6 +48,8 @@ struct Place {
     unwanted: bool,
     /// Something in it was part of a message.
     used: bool,
+    /// The limit for which something in it was left out.
+    cut: Option<&'static str>,
 }
 
 impl Session {
@@ -103,9 +105,11 @@ impl Session {
             match &mut this.phase {
                 Phase::Gone => break,
                 _ if exit.is_full() => return false,
-                Phase::Body(body) if body.is_pending() => body.fetch(block, exit),
-                Phase::Body(body) if offset >= bytes.len() && !exit.goes_on && body.has_gathered() => {
+                Phase::Body(body)
+                    if body.is_pending() || offset >= bytes.len() && !exit.goes_on && body.has_gathered() =>
+                {
                     body.fetch(block, exit);
+                    place.cut = place.cut.or(body.cut());
                 }
                 _ if offset >= bytes.len() => break,
                 Phase::Fresh => place.offset += self.begin(side, bytes[offset]),
@@ -120,6 +124,7 @@ impl Session {
                 Phase::Body(body) => {
                     place.offset = body.take(block, bytes, offset, exit);
                     place.used = true;
+                    place.cut = place.cut.or(body.cut());
                 }
                 Phase::Skip => {
                     let end = memchr(b'\n', &bytes[offset..]);
@@ -165,6 +170,8 @@ impl Session {
         let gone = matches!(side.phase, Phase::Gone);
         if place.unwanted || gone && !place.used {
             exit.reject_block();
+        } else if let Some(limit) = place.cut {
+            exit.drop_block(limit);
         } else if block.len > 0 && !place.used {
             if side.confirmed { exit.drop_block("no start line found") } else { exit.reject_block() }
         }

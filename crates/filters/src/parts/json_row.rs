@@ -19,6 +19,18 @@ pub(crate) struct MessageEnd {
     pub(crate) length: u64,
     /// `complete`, `truncated` or `gap`.
     pub(crate) state: &'static str,
+    /// A limit of the request truncated it, not the end of the input.
+    pub(crate) limited: bool,
+}
+
+/// Appends the state of a message or file, and why it is truncated where a limit did that.
+pub(crate) fn append_state(out: &mut Vec<u8>, state: &str, limited: bool) {
+    json_text::key(out, "state");
+    json_text::text(out, state.as_bytes());
+    if limited {
+        json_text::key(out, "reason");
+        json_text::text(out, b"limit");
+    }
 }
 
 /// Renders rows of any schema of a plan.
@@ -138,8 +150,7 @@ impl Shape {
             change_parents(out, &mut open, &message);
             json_text::key(out, "length");
             json_text::number(out, end.length);
-            json_text::key(out, "state");
-            json_text::text(out, end.state.as_bytes());
+            append_state(out, end.state, end.limited);
         }
         change_parents(out, &mut open, &[]);
         out.push(b'}');
@@ -266,7 +277,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_message_stands_beside_its_fields() {
-        let end = Some(MessageEnd { length: 7, state: "gap" });
+        let end = Some(MessageEnd { length: 7, state: "gap", limited: false });
         let tail = r#""length":7,"state":"gap"}}"#;
         check(&EVENT, end, |row| row, &format!(r#"{{"event_type":"dns","dns":{{{tail}"#));
         check(
@@ -275,6 +286,9 @@ mod tests {
             |row| row.number("dns.id", 3).flag("dns.flags.aa", true),
             &format!(r#"{{"event_type":"dns","dns":{{"id":3,"flags":{{"aa":true}},{tail}"#),
         );
+        let end = Some(MessageEnd { length: 7, state: "truncated", limited: true });
+        let tail = r#""length":7,"state":"truncated","reason":"limit"}}"#;
+        check(&EVENT, end, |row| row, &format!(r#"{{"event_type":"dns","dns":{{{tail}"#));
     }
 
     #[test]
