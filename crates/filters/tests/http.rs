@@ -413,6 +413,47 @@ fn one_side_only() {
     check_with(&turns, StreamState::Midstream, &[], rows);
 }
 
+/// The requests were not seen: HEAD may have been among them. Then a response has no body, whatever its head says, and what
+/// follows is the next response.
+#[test]
+fn a_body_that_begins_as_a_response_is_the_next_one() {
+    let next = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    let ok: (&str, &[u8], u32, bool) = ("200 ? ?", b"ok", 0, false);
+    let none: (&str, &[u8], u32, bool) = ("200 ? ?", b"", 0, false);
+    for fields in ["Content-Length: 5000", "Transfer-Encoding: chunked", "Server: x", "Content-Encoding: gzip"] {
+        check(&[server(response(fields, b"")), server(next)], &[none, ok]);
+        check(&[server(response(fields, b"")), server(response(fields, b"")), server(next)], &[none, none, ok]);
+    }
+    for status in ["103 Early", "204 None", "304 Same"] {
+        let row = (&format!("{} ? ?", &status[..3])[..], &b""[..], 0, false);
+        check(&[server(format!("HTTP/1.1 {status}\r\nContent-Length: 9\r\n\r\n")), server(next)], &[row, ok]);
+    }
+    // What only begins like one is a body, whatever its framing and wherever it ends.
+    for body in ["H", "HTT", "HTTP/1.", "HTTP/1.1 2", "HTTP/1.1 is old", "HTTP/2 200 OK", "http/1.1 200 OK"] {
+        let row = ("200 ? ?", body.as_bytes(), 0, false);
+        let length = format!("Content-Length: {}", body.len());
+        check(&[server(response(&length, body.as_bytes())), server(next)], &[row, ok]);
+        check(
+            &[server(response("Transfer-Encoding: chunked", &chunked(body.as_bytes(), 3))), server(next)],
+            &[row, ok],
+        );
+        check(&[server(response("Server: x", body.as_bytes()))], &[row]);
+        let coded = format!("Content-Encoding: gzip\r\n{length}");
+        check(&[server(response(&coded, body.as_bytes())), server(next)], &[row, ok]);
+    }
+    let text = "HTTP/1.1 200";
+    let cut: (&str, &[u8], u32, bool) = ("200 ? ?", b"HTTP/1.1", 5, false);
+    let gap = [server(response("Content-Length: 13", &text.as_bytes()[..8])), Turn::Gap(1, 5), server(next)];
+    check(&gap, &[cut, ok]);
+    // Where the request was seen, it says what there is.
+    let length = format!("Content-Length: {}", next.len());
+    let turns = [client(GET), server(response(&length, next.as_bytes()))];
+    check(&turns, &[("GET /a", b"", 0, false), ("200 GET /a", next.as_bytes(), 0, false)]);
+    let coded = gzip(next.as_bytes());
+    let turns = [server(response(&format!("Content-Encoding: gzip\r\nContent-Length: {}", coded.len()), &coded))];
+    check(&turns, &[("200 ? ?", next.as_bytes(), 0, false)]);
+}
+
 #[test]
 fn through_a_socks_proxy() {
     let turns = [

@@ -77,6 +77,8 @@ pub(super) struct Body {
     otherwise: Option<Framing>,
     content: Content,
     pub(super) end: End,
+    /// The request was not seen. If it was HEAD, there is no body: what comes first may be the next response.
+    pub(super) in_doubt: bool,
     /// Bytes are missing at its end, or could not be decoded.
     truncated: bool,
     /// The block flagged LAST was given.
@@ -97,6 +99,7 @@ impl Body {
             otherwise: (head.chunked && response).then(|| Framing::unchunked(head, false)),
             content: Content::Plain,
             end: End::Open,
+            in_doubt: false,
             truncated: false,
             last_given: false,
             pending: false,

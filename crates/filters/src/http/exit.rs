@@ -161,6 +161,13 @@ impl<'a> Exit<'a> {
         Some(result)
     }
 
+    /// These bytes as a block like `like`, copied to the filter's own ring, and not given yet.
+    pub(super) fn copied(&self, like: &Descriptor, bytes: &[u8]) -> Option<Descriptor> {
+        let mut block = self.rings.append_copy(self.own, &[bytes])?;
+        (block.time, block.class) = (like.time, like.class);
+        Some(block)
+    }
+
     /// An empty block of this class in the filter's own ring, where there is no other to make it of.
     pub(super) fn nothing(&self, class: Class) -> Descriptor {
         Descriptor { time: self.now, class, ..self.own.block(0, 0) }

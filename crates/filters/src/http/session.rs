@@ -14,7 +14,7 @@ use super::head::{Head, host_name};
 use super::row::give_row;
 use super::side::{Phase, Side};
 use super::socks::{Read, Socks};
-use super::start::{EmptyLine, StartLine, may_begin, start_line};
+use super::start::{EmptyLine, StartLine, is_status_line, may_begin, start_line};
 use base::limits::HTTP_HEAD_BYTES;
 use filter::prelude::*;
 use memchr::memchr;
@@ -111,7 +111,12 @@ impl Session {
                     body.fetch(block, exit);
                     place.cut = place.cut.or(body.cut());
                 }
+                Phase::Body(body) if !body.in_doubt && !this.head.is_empty() => self.give_held(side, block, exit),
                 _ if offset >= bytes.len() => break,
+                Phase::Body(body) if body.in_doubt => {
+                    place.offset += self.begin_doubtful_body(block, &bytes[offset..], exit);
+                    place.used = true;
+                }
                 Phase::Fresh => place.offset += self.begin(side, bytes[offset]),
                 Phase::Socks(socks) => match socks.read(&bytes[offset..]) {
                     Read::More => place.offset = bytes.len(),
@@ -183,6 +188,7 @@ impl Session {
     /// A direction is over; `seen` where its end was seen. `at` is an empty block of it.
     fn stream_ends(&mut self, class: Class, at: &Descriptor, seen: bool, exit: &mut Exit<'_>) {
         let side = usize::from(class.direction());
+        self.end_doubt(side, at, exit);
         if let Phase::Body(body) = &mut self.sides[side].phase {
             body.stream_ends(seen);
             body.finish(at, exit);
@@ -194,6 +200,7 @@ impl Session {
     /// Bytes are missing; says whether that is known of a body.
     fn miss(&mut self, block: &Descriptor, bytes: u32, exit: &mut Exit<'_>) -> bool {
         let side = usize::from(block.class.direction());
+        self.end_doubt(side, &block.part(0, 0), exit);
         let in_body = match &mut self.sides[side].phase {
             Phase::Gone => return false,
             Phase::Body(body) => {
@@ -227,6 +234,56 @@ impl Session {
         body.finish(at, exit);
         if this.tunnel {
             this.gone(exit);
+        }
+    }
+
+    /// The first bytes of a body that may be the next response, whose line is copied until that is clear. Gives how many it
+    /// took.
+    fn begin_doubtful_body(&mut self, block: &Descriptor, bytes: &[u8], exit: &mut Exit<'_>) -> usize {
+        let this = &mut self.sides[usize::from(block.class.direction())];
+        let Phase::Body(body) = &mut this.phase else { return 0 };
+        match is_status_line(this.head.len(), bytes) {
+            Some(is_response) => {
+                body.in_doubt = false;
+                if is_response {
+                    body.end = End::Whole;
+                }
+                0
+            }
+            None if exit.shared.charge(bytes.len()) => {
+                if this.head.is_empty() {
+                    (this.head, this.head_time) = (exit.shared.head_buffer(), block.time);
+                }
+                this.head.extend_from_slice(bytes);
+                bytes.len()
+            }
+            None => {
+                body.in_doubt = false;
+                0
+            }
+        }
+    }
+
+    /// Bytes that were copied while it was not clear what they are belong to the body.
+    fn give_held(&mut self, side: usize, like: &Descriptor, exit: &mut Exit<'_>) {
+        let this = &mut self.sides[side];
+        let Phase::Body(body) = &mut this.phase else { return };
+        let used = match exit.copied(like, &this.head) {
+            Some(block) => body.take(&block, &this.head, 0, exit),
+            None => this.head.len(),
+        };
+        this.head.drain(..used);
+        exit.shared.give_back(used);
+    }
+
+    /// Nothing comes that could show whether the body under way is the next response: it is a body.
+    fn end_doubt(&mut self, side: usize, like: &Descriptor, exit: &mut Exit<'_>) {
+        if let Phase::Body(body) = &mut self.sides[side].phase
+            && std::mem::take(&mut body.in_doubt)
+            && !self.sides[side].head.is_empty()
+        {
+            self.give_held(side, like, exit);
+            self.sides[side].drop_head(exit);
         }
     }
 
@@ -390,6 +447,7 @@ impl Session {
         if head.bad_lengths > 0 {
             exit.count("lengths that contradict each other or are none", u64::from(head.bad_lengths));
         }
+        let unseen = matches!(head.start, StartLine::Response { .. }) && self.asked.front().is_none();
         let (framing, question, tunnel) = match head.start {
             StartLine::Request { method, target, .. } => {
                 let host = host_name(target, head.host);
@@ -419,7 +477,11 @@ impl Session {
         let phase = match framing {
             _ if !whole => Phase::Start,
             Framing::None => Phase::Start,
-            framing => Phase::Body(Body::new(framing, &head, exit)),
+            framing => {
+                let mut body = Body::new(framing, &head, exit);
+                body.in_doubt = unseen;
+                Phase::Body(body)
+            }
         };
         match head.start {
             StartLine::Request { .. } | StartLine::Response { status: Some(100 | 102..=199), .. } => {}

@@ -85,6 +85,18 @@ pub(super) fn start_line(line: &[u8]) -> Option<StartLine<'_>> {
     (!target.is_empty()).then_some(StartLine::Request { method, target, protocol })
 }
 
+/// Do these bytes, behind so many that do, begin as the status line of HTTP/1 does (RFC 9112 section 4)? `None` where more
+/// must come. Stricter than [`start_line`]: a body may begin with anything.
+pub(super) fn is_status_line(from: usize, bytes: &[u8]) -> Option<bool> {
+    const LIKE: &[u8] = b"HTTP/1.0 000";
+    let like = LIKE.get(from..)?;
+    let fits = |(byte, like): (&u8, &u8)| if *like == b'0' { byte.is_ascii_digit() } else { byte == like };
+    if !bytes.iter().zip(like).all(fits) {
+        return Some(false);
+    }
+    (bytes.len() >= like.len()).then_some(true)
+}
+
 /// Three digits, and no more.
 fn status(text: &[u8]) -> Option<u16> {
     let text = trim(text);
