@@ -3,7 +3,7 @@
 //! The first asks; what comes within `SAME` of it is taken for the same, for `timeout` and shells signal a process and then
 //! its group; a later one kills, as if nobody had listened.
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use std::io::{IsTerminal, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -53,8 +53,10 @@ fn register(socket: UnixStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Ctrl-C, SIGTERM and a closed terminal ask to stop; one more of them kills, unless it comes at once.
+/// Ctrl-C, SIGTERM and a closed terminal ask to stop; one more of them kills, unless it comes at once. A file that may not
+/// grow any more (RLIMIT_FSIZE) is an error of the write, and no signal that kills.
 pub(crate) fn listen(stop: &StopFlag, finishing: Finishing) -> std::io::Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     let armed = Arc::<AtomicBool>::default();
     for signal in ALL {
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&armed))?;

@@ -194,7 +194,7 @@ fn what_is_wrong_is_said_to_who_asked_and_the_request_goes_on() {
         ("F | count bytes=x | json", 2, "^"),
         ("pcap none.pcap follow=yes | json", 2, "^"),
         ("F | save there.pcap", 1, "there.pcap exists"),
-        ("F | tcp | files dir=used", 2, "holds the index of an earlier run"),
+        ("F | tcp | files dir=used", 1, "holds the index of an earlier run"),
     ];
     for (request, status, expected) in rows {
         let refused = followed.replace(request);

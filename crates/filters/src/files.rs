@@ -18,6 +18,7 @@ mod title;
 
 use crate::parts::class_table::ClassTable;
 use crate::parts::json_row::RowShapes;
+use crate::parts::room::Room;
 use disk::{Disk, Outcome};
 use filter::kind::Example;
 use filter::prelude::*;
@@ -42,10 +43,13 @@ pub static KIND: Kind = Kind::new("files", "writes each stream or message to a f
          [offset in the file, missing bytes], the first 1000 of a file. Files of HTTP have `direction`, `method`, `host`, \
          `uri`, `status`, `content_type` and `content_encoding` as well; of a longer text the first 16 KiB, \
          and for files under way at the same time as long as 64 MiB hold them.\n\n\
-         Nothing is created before the first block comes or the input ends; an input without any leaves a folder with an \
-         empty index. A folder that has an index already is refused, unless overwrite=yes: then the files which that index \
+         The folder is made, and tried, before the run begins, and held from then on: what comes into its place meanwhile \
+         gets nothing. An input without any blocks leaves a folder with an empty index. A folder that has an index already is refused, unless overwrite=yes: then the files which that index \
          lists are removed first, and nothing else. A file that is there and in no index is never touched: the new one \
          gets a number behind its name.\n\n\
+         Where `max-bytes` is reached, what is open ends there (`reason` is `limit`) and nothing more is written. Where \
+         less than `min-free` would stay free of the file system, the run ends with an error; files and index are whole up \
+         to there.\n\n\
          At most 64 files are open at a time, however many streams there are.",
     )
     .params(PARAMS)
@@ -60,19 +64,20 @@ const PARAMS: &[Param] = &[
     Param::new("hash", ParamType::Flag, "put the SHA-256 of each file into the index").default("yes"),
     Param::new("overwrite", ParamType::Flag, "replace what an earlier run wrote to the same folder").default("no"),
     Param::new("max-size", ParamType::Size, "keep this many bytes of each stream or message; no limit if not given"),
+    Room::MAX_BYTES,
+    Room::MIN_FREE,
 ];
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     let dir = params.text("dir").unwrap_or(".");
-    let folder = Folder::check(dir, params.flag("overwrite"))?;
-    let disk = Disk::new(folder, params.flag("hash"));
+    let open = || Folder::open(dir, params.flag("overwrite"), Room::new(params));
     let streams = Types::of(&[Type::Bytes, Type::Message]);
     if streams.has_all(env.input) {
         let bytes_possible = env.input.has(Type::Bytes);
         let size_max = params.number("max-size").unwrap_or(u64::MAX);
         let meta_fields = MetaFields::new(env);
         return Ok(Instance::filter(Streams {
-            disk,
+            disk: Disk::new(open()?, params.flag("hash")),
             open: ClassTable::default(),
             ready: Vec::new(),
             bytes_possible,
@@ -82,7 +87,10 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     }
     let mut types = env.input.iter();
     match (types.next(), types.next()) {
-        (Some(of), None) => Ok(Instance::filter(Blocks { disk, of, shapes: RowShapes::new(env), text: Vec::new() })),
+        (Some(of), None) => {
+            let disk = Disk::new(open()?, params.flag("hash"));
+            Ok(Instance::filter(Blocks { disk, of, shapes: RowShapes::new(env), text: Vec::new() }))
+        }
         _ => {
             let message = format!("{} come here, and their files would get mixed up", env.input);
             Err(ParamError { key: None, message, help: None, system: false }
@@ -178,6 +186,27 @@ fn block_within(block: &Descriptor, size: u64, size_max: u64) -> Descriptor {
     part
 }
 
+impl Streams {
+    /// Where all was written that the request allows: what is open ends, and nothing more is wanted.
+    fn unless_limited(&mut self, cx: &mut Context<'_>) -> Made {
+        let Some(notice) = self.disk.take_limit_notice() else { return Ok(Status::Done) };
+        self.end_all(cx)?;
+        self.disk.flush_index()?;
+        cx.notice(notice);
+        Ok(Status::Finished)
+    }
+
+    /// Ends what is open. Goes on after a failure: the other files and the index should be whole.
+    fn end_all(&mut self, cx: &mut Context<'_>) -> Outcome {
+        let mut outcome = Ok(());
+        while let Some((_, mut file)) = self.open.pop() {
+            file.truncate();
+            outcome = outcome.and(self.disk.end(file, cx.rings));
+        }
+        outcome.and(self.disk.write_ready(std::iter::empty(), cx.rings))
+    }
+}
+
 impl Filter for Streams {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         for (_, block) in batch.iter() {
@@ -188,22 +217,18 @@ impl Filter for Streams {
         } else if self.disk.is_round() {
             self.write_ready(cx.rings)?;
         }
-        Ok(Status::Done)
+        self.unless_limited(cx)
     }
 
     fn flush(&mut self, cx: &mut Context<'_>) -> Made {
         self.disk.write_all(self.open.states_mut(), cx.rings)?;
-        self.disk.flush_index()
+        self.disk.flush_index()?;
+        self.unless_limited(cx)
     }
 
-    /// Goes on after a failure: the other files and the index should be whole.
     fn finish(&mut self, cx: &mut Context<'_>) -> Made {
-        let mut outcome = Ok(());
-        while let Some((_, mut file)) = self.open.pop() {
-            file.truncate();
-            outcome = outcome.and(self.disk.end(file, cx.rings));
-        }
-        outcome = outcome.and(self.disk.write_ready(std::iter::empty(), cx.rings));
+        let outcome = self.end_all(cx);
+        cx.notices.extend(self.disk.take_limit_notice());
         outcome.and(self.disk.finish())?;
         Ok(Status::Done)
     }
@@ -238,7 +263,10 @@ impl Filter for Blocks {
                 cx.rings,
             )?;
         }
-        Ok(Status::Done)
+        let Some(notice) = self.disk.take_limit_notice() else { return Ok(Status::Done) };
+        self.disk.flush_index()?;
+        cx.notice(notice);
+        Ok(Status::Finished)
     }
 
     fn flush(&mut self, _cx: &mut Context<'_>) -> Made {

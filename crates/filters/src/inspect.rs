@@ -8,6 +8,7 @@ mod row;
 
 use crate::parts::lines::Lines;
 use crate::parts::printable::{dump, quoted};
+use crate::parts::room::Room;
 use filter::prelude::*;
 use packet::LinkType;
 use std::io::Write;
@@ -36,6 +37,8 @@ const PARAMS: &[Param] = &[
     Param::new("hex", ParamType::Flag, "show bytes in lines of hexadecimal digits and text").default("no"),
     Param::new("file", ParamType::Path, "file to write to; standard output if not given, or if it is -"),
     Lines::OVERWRITE,
+    Room::MAX_BYTES,
+    Room::MIN_FREE,
 ];
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
@@ -151,15 +154,15 @@ impl Filter for Inspect {
                 return Ok(Status::Finished);
             }
         }
-        self.lines.batch_done()
+        self.lines.batch_done(cx)
     }
 
-    fn flush(&mut self, _cx: &mut Context<'_>) -> Made {
-        self.lines.write_out()
+    fn flush(&mut self, cx: &mut Context<'_>) -> Made {
+        self.lines.flush(cx)
     }
 
-    fn finish(&mut self, _cx: &mut Context<'_>) -> Made {
-        self.lines.write_out()
+    fn finish(&mut self, cx: &mut Context<'_>) -> Made {
+        self.lines.flush(cx)
     }
 }
 

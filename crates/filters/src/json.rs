@@ -8,6 +8,7 @@ use crate::parts::eve::{begin_row, eve_fields};
 use crate::parts::json_row::{MessageEnd, RowShapes};
 use crate::parts::kept::{Budget, Share, Shortener};
 use crate::parts::lines::Lines;
+use crate::parts::room::Room;
 use base::limits::META_KEPT_BYTES;
 use filter::prelude::*;
 
@@ -38,6 +39,8 @@ const DNS_COUNT: &str = "{\"blocks\":12,\"bytes\":980,\"wire_bytes\":980}\n";
 const PARAMS: &[Param] = &[
     Param::new("file", ParamType::Path, "file to write to; standard output if not given, or if it is -").main(),
     Lines::OVERWRITE,
+    Room::MAX_BYTES,
+    Room::MIN_FREE,
 ];
 
 /// Lines for datagrams, which have no record of their own.
@@ -83,15 +86,15 @@ impl Filter for Records {
                 return Ok(Status::Finished);
             }
         }
-        self.lines.batch_done()
+        self.lines.batch_done(cx)
     }
 
-    fn flush(&mut self, _cx: &mut Context<'_>) -> Made {
-        self.lines.write_out()
+    fn flush(&mut self, cx: &mut Context<'_>) -> Made {
+        self.lines.flush(cx)
     }
 
-    fn finish(&mut self, _cx: &mut Context<'_>) -> Made {
-        self.lines.write_out()
+    fn finish(&mut self, cx: &mut Context<'_>) -> Made {
+        self.lines.flush(cx)
     }
 }
 
@@ -243,18 +246,18 @@ impl Filter for Messages {
                 return Ok(Status::Finished);
             }
         }
-        self.lines.batch_done()
+        self.lines.batch_done(cx)
     }
 
-    fn flush(&mut self, _cx: &mut Context<'_>) -> Made {
-        self.lines.write_out()
+    fn flush(&mut self, cx: &mut Context<'_>) -> Made {
+        self.lines.flush(cx)
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) -> Made {
         while let Some((class, message)) = self.open.pop() {
             self.write(class, OpenMessage { truncated: true, ..message }, cx.streams)?;
         }
-        self.lines.write_out()
+        self.lines.flush(cx)
     }
 }
 

@@ -13,14 +13,15 @@ mod rotation;
 #[cfg(test)]
 mod tests;
 
-use crate::parts::target;
+use crate::parts::room::Room;
+use crate::parts::target::{Existing, Target as FileTarget};
 use encode::{Encoder, Format};
 use file::Open;
 use filter::env::Reader;
 use filter::prelude::*;
 use packet::pcap_file::Resolution;
 use rotation::Rotation;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// What `save` is.
 pub static KIND: Kind = Kind::new("save", "writes frames to a capture file", make)
@@ -34,7 +35,10 @@ pub static KIND: Kind = Kind::new("save", "writes frames to a capture file", mak
          Classic pcap has one link type for the whole file: frames of a second one end the run with status 2. Its \
          times are nanoseconds, or microseconds for old readers with precision=us.\n\
          \n\
-         A file is called NAME.part until it is whole. A file that exists is not touched unless overwrite=yes.\n\
+         A file is called NAME.part until it is whole. A file that exists is not touched unless overwrite=yes. That files \
+         can be written there is tried before the run begins. Where `max-bytes` is reached, the file is ended and no more \
+         is written. Where writing fails, or less than `min-free` stays free of the file system, the run ends with an \
+         error, and the file is whole up to there.\n\
          \n\
          With rotate-size or rotate-time the file is a series: `x.pcapng` becomes `x_00001_20260102030405.pcapng` and so \
          on, with the UTC time of its first frame. rotate-size begins a new file with the frame after that size was \
@@ -50,6 +54,8 @@ pub static KIND: Kind = Kind::new("save", "writes frames to a capture file", mak
         Param::new("rotate-size", ParamType::Size, "begin a new file when one has this many bytes"),
         Param::new("rotate-time", ParamType::Duration, "begin a new file at every multiple of this time"),
         Param::new("rotate-keep", ParamType::Number, "keep this many files of the series"),
+        Room::MAX_BYTES,
+        Room::MIN_FREE,
     ])
     .takes(&[Type::Frame, Type::Packet])
     .sink()
@@ -63,19 +69,20 @@ struct Save {
     target: Target,
     encoder: Encoder,
     buffer: Vec<u8>,
-    /// Nothing more can be written: it failed, or nobody reads it.
+    room: Room,
+    /// Nothing more can be written: it failed, nobody reads it, or the request allows no more.
     over: bool,
 }
 
 /// Where bytes go.
 enum Target {
     Stdout(Output),
-    Files(Files),
+    Files(Box<Files>),
 }
 
 /// A file, or a series of them.
 struct Files {
-    path: PathBuf,
+    target: FileTarget,
     overwrite: bool,
     rotation: Rotation,
     open: Option<Open>,
@@ -85,6 +92,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     let name = params.text("file").unwrap_or_default();
     let format = format_of(name, params)?;
     let rotation = Rotation::new(params)?;
+    let room = Room::new(params);
     let target = if name == "-" {
         if rotation.is_wanted() {
             return Err(ParamError::new("file", "standard output cannot be a series of files"));
@@ -95,12 +103,19 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
         }
         Target::Stdout(env.stdout.clone())
     } else {
-        let (path, overwrite) = (PathBuf::from(name), params.flag("overwrite"));
-        target::check("file", &path, overwrite || rotation.is_wanted())?;
-        Target::Files(Files { path, overwrite, rotation, open: None })
+        let overwrite = params.flag("overwrite");
+        let existing = if overwrite || rotation.is_wanted() { Existing::Replaced } else { Existing::Stays };
+        let target = FileTarget::check("file", Path::new(name), existing, &room)?;
+        if rotation.is_wanted() && target.folder().is_none() {
+            return Err(ParamError::new(
+                "file",
+                format!("{name} is a device or a pipe, which cannot be a series of files"),
+            ));
+        }
+        Target::Files(Box::new(Files { target, overwrite, rotation, open: None }))
     };
-    let encoder = Encoder::new(format);
-    Ok(Instance::filter(Save { target, encoder, buffer: Vec::with_capacity(BUFFER_BYTES), over: false }))
+    let (encoder, buffer) = (Encoder::new(format), Vec::with_capacity(BUFFER_BYTES));
+    Ok(Instance::filter(Save { target, encoder, buffer, room, over: false }))
 }
 
 /// The format that the parameters and the name's ending ask for.
@@ -159,13 +174,18 @@ impl Save {
                 self.over = true;
                 Ok(Status::Finished)
             }
-            Err(failure) => {
+            Err(mut failure) => {
                 self.over = true;
-                if let (Failure::Request(_), Target::Files(files)) = (&*failure, &mut self.target)
-                    && let Some(open) = files.open.take()
-                {
-                    // The next try, with a better request, shall not meet half of this one.
-                    open.discard();
+                if let Target::Files(files) = &mut self.target {
+                    match &mut *failure {
+                        // The next try, with a better request, shall not meet half of this one.
+                        Failure::Request(_) => files.discard(),
+                        Failure::System(text) => {
+                            if let Some(path) = files.rescue(&mut self.encoder, &mut self.buffer) {
+                                text.push_str(&format!("; what was written before is in {}", path.display()));
+                            }
+                        }
+                    }
                 }
                 Err(failure)
             }
@@ -180,11 +200,21 @@ impl Save {
                 continue;
             };
             let bytes = cx.rings.bytes(block);
+            if self.room.is_bounded() && !self.has_room_for(bytes.len(), interface) {
+                let name = match &self.target {
+                    Target::Stdout(_) => "standard output".into(),
+                    Target::Files(files) => files.target.path(),
+                };
+                cx.notices.push(self.room.notice(&name));
+                self.close()?;
+                return Ok(Reader::Gone);
+            }
             if let Target::Files(files) = &mut self.target {
-                files.turn_to(block.time, &mut self.encoder, &mut self.buffer, cx.notices)?;
+                files.turn_to(block.time, &mut self.encoder, &mut self.buffer, &mut self.room, cx.notices)?;
             }
             self.encoder.copy_frame(&mut self.buffer, block, bytes, interface, cx.counters)?;
-            if let Target::Files(Files { open: Some(open), .. }) = &mut self.target
+            if let Target::Files(files) = &mut self.target
+                && let Some(open) = &mut files.open
                 && let Some(snap_len) = self.encoder.take_longer_snap_len()
             {
                 open.patch(snap_len, encode::SNAP_LEN_OFFSET, &mut self.buffer)?;
@@ -199,6 +229,11 @@ impl Save {
         }
     }
 
+    /// May a frame of this length be written, with all that must stand before it and at the end of the capture?
+    fn has_room_for(&self, len: usize, interface: &buffer::Interface) -> bool {
+        (self.buffer.len() + self.encoder.most_bytes(len, interface)) as u64 <= self.room.left()
+    }
+
     /// Writes the buffer. Makes system calls.
     fn spill(&mut self) -> Written {
         if self.buffer.is_empty() {
@@ -207,13 +242,12 @@ impl Save {
         match &mut self.target {
             Target::Stdout(stdout) => {
                 let reader = stdout.write(&self.buffer)?;
+                self.room.add(self.buffer.len() as u64);
                 self.buffer.clear();
                 Ok(reader)
             }
             Target::Files(files) => {
-                if let Some(open) = &mut files.open {
-                    open.write(&mut self.buffer)?;
-                }
+                files.write(&mut self.buffer, &mut self.room)?;
                 Ok(Reader::Present)
             }
         }
@@ -230,7 +264,7 @@ impl Save {
                 if files.open.is_none() && !files.rotation.is_wanted() {
                     files.begin(0, &mut self.encoder)?;
                 }
-                files.end(&mut self.encoder, &mut self.buffer)?;
+                files.end(&mut self.encoder, &mut self.buffer, &mut self.room)?;
                 Ok(Reader::Present)
             }
         }
@@ -244,35 +278,78 @@ impl Files {
         time: u64,
         encoder: &mut Encoder,
         buffer: &mut Vec<u8>,
+        room: &mut Room,
         notices: &mut Vec<String>,
     ) -> Result<(), Box<Failure>> {
         if let Some(open) = &self.open {
             if !self.rotation.is_due(time, open.bytes() + buffer.len() as u64) {
                 return Ok(());
             }
-            self.end(encoder, buffer)?;
+            self.end(encoder, buffer, room)?;
         }
         self.begin(time, encoder)?;
-        if let Some(old) = self.rotation.too_old()
-            && let Err(error) = std::fs::remove_file(&old)
+        if let (Some(old), Some(folder)) = (self.rotation.too_old(), self.target.folder())
+            && let Err(error) = folder.remove(&old)
         {
-            notices.push(format!("cannot remove {}: {}", old.display(), crate::parts::system::reason(&error)));
+            let (old, reason) = (folder.path_of(&old), crate::parts::system::reason(&error));
+            notices.push(format!("cannot remove {}: {reason}", old.display()));
         }
         Ok(())
     }
 
     fn begin(&mut self, time: u64, encoder: &mut Encoder) -> Result<(), Box<Failure>> {
-        let path = self.rotation.begin(&self.path, time);
-        let open = Open::new(path, self.overwrite)?;
+        let given = match &self.target {
+            FileTarget::In(_, name) => name.as_os_str(),
+            FileTarget::Special(path) => path.as_os_str(),
+        };
+        let name = self.rotation.begin(given, time);
+        let open = Open::new(&self.target, &name, self.overwrite)?;
         encoder.begin(open.can_patch());
         self.open = Some(open);
         Ok(())
     }
 
-    fn end(&mut self, encoder: &mut Encoder, buffer: &mut Vec<u8>) -> Result<(), Box<Failure>> {
-        let Some(mut open) = self.open.take() else { return Ok(()) };
-        encoder.end(buffer);
+    /// Writes the buffer to the open file; an error where that fails, or leaves too little free.
+    fn write(&mut self, buffer: &mut Vec<u8>, room: &mut Room) -> Result<(), Box<Failure>> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let bytes = buffer.len() as u64;
         open.write(buffer)?;
-        open.close(self.overwrite)
+        self.target.take_room(room, bytes)
+    }
+
+    fn end(&mut self, encoder: &mut Encoder, buffer: &mut Vec<u8>, room: &mut Room) -> Result<(), Box<Failure>> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        encoder.end(buffer);
+        let bytes = buffer.len() as u64;
+        open.write(buffer)?;
+        let roomy = self.target.take_room(room, bytes);
+        let closed = self.open.take().map_or(Ok(()), |open| open.close(self.target.folder(), self.overwrite));
+        closed.and(roomy)
+    }
+
+    fn discard(&mut self) {
+        if let Some(open) = self.open.take() {
+            open.discard(self.target.folder());
+        }
+    }
+
+    /// After a failure: what was written before it is a whole capture, and where that is. Frames that wait in the buffer are
+    /// not in it.
+    fn rescue(&mut self, encoder: &mut Encoder, buffer: &mut Vec<u8>) -> Option<std::path::PathBuf> {
+        let mut open = self.open.take()?;
+        if buffer.is_empty() {
+            encoder.end(buffer);
+            // It ends well without, too.
+            let _ = open.write(buffer);
+        }
+        buffer.clear();
+        let folder = self.target.folder();
+        if !open.cut() {
+            open.discard(folder);
+            return None;
+        }
+        // Where its name was taken meanwhile, it keeps the one that it has.
+        let named = open.close(folder, self.overwrite).is_ok();
+        Some(open.path(folder, named))
     }
 }

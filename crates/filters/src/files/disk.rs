@@ -10,6 +10,7 @@ use super::round::{Job, write_and_hash};
 use super::title::Title;
 use crate::parts::json_row::append_state;
 use crate::parts::json_text;
+use crate::parts::system::is_full;
 use base::limits::{FILE_PENDING_BLOCKS, FILES_OPEN, FILES_PENDING_BLOCKS, FILES_PENDING_BYTES};
 use buffer::Rings;
 use filter::prelude::*;
@@ -88,13 +89,25 @@ impl<'r> Round<'_, 'r> {
     }
 }
 
+/// Is there room for more files?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Full {
+    /// Yes.
+    No,
+    /// The disk takes nothing but the index any more.
+    Disk,
+    /// All that the request allows was written.
+    Limit,
+}
+
 /// Writes files into a folder.
 #[derive(Debug)]
 pub(super) struct Disk {
     folder: Folder,
     hashes: bool,
-    /// No room is left for anything but the index.
-    full: bool,
+    full: Full,
+    /// People were told that the limit was reached.
+    told: bool,
     /// The number that the file made last has or might have had.
     number: u64,
     /// Open files by [`Outgoing::number`], the one used longest ago first.
@@ -113,7 +126,8 @@ impl Disk {
         Disk {
             folder,
             hashes,
-            full: false,
+            full: Full::No,
+            told: false,
             number: 0,
             open: VecDeque::with_capacity(FILES_OPEN),
             pending: Held::default(),
@@ -218,6 +232,11 @@ impl Disk {
         if !self.begin(&mut file)? || bytes.is_empty() {
             return Ok(());
         }
+        if bytes.len() as u64 > self.folder.room_left() {
+            self.full = Full::Limit;
+            return Ok(());
+        }
+        self.take_room(&mut file, bytes.len() as u64, 0)?;
         let handle = self.open_file(&mut file, &mut round)?;
         let mut jobs = [Job::new(handle, vec![IoSlice::new(bytes)], self.hashes.then(Box::default))];
         write_and_hash(&mut jobs, 0);
@@ -255,8 +274,37 @@ impl Disk {
     /// May this file be written?
     fn begin(&mut self, file: &mut Outgoing) -> Result<bool, Box<Failure>> {
         self.folder.begin()?;
-        file.broken |= self.folder.has_failed() || self.full;
+        file.broken |= self.folder.has_failed() || self.full != Full::No;
+        file.limited |= self.full == Full::Limit;
         Ok(!file.broken)
+    }
+
+    /// All that the request allows was written: what people are told of it, once.
+    pub(super) fn take_limit_notice(&mut self) -> Option<String> {
+        (self.full == Full::Limit && !std::mem::replace(&mut self.told, true)).then(|| self.folder.room_notice())
+    }
+
+    /// Is there room on the disk for so many bytes of a file, beside those that are about to be written?
+    fn take_room(&mut self, file: &mut Outgoing, bytes: u64, beside: u64) -> Outcome {
+        let taken = self.folder.take_room(bytes, beside);
+        if taken.is_err() {
+            (self.full, file.broken) = (Full::Disk, true);
+        }
+        taken
+    }
+
+    /// Leaves out what a file holds beyond what the request allows.
+    fn crop(&mut self, file: &mut Outgoing, rings: &Rings) {
+        let left = self.folder.room_left();
+        if file.pending_bytes <= left {
+            return;
+        }
+        self.full = Full::Limit;
+        let (blocks, bytes) = file.crop(left, rings);
+        self.pending.take(blocks, bytes);
+        if file.ready {
+            self.ready.take(blocks, bytes);
+        }
     }
 
     /// What is to be done for a file; `None` where it cannot be written any more.
@@ -264,6 +312,11 @@ impl Disk {
         if !self.begin(file)? {
             return Ok(None);
         }
+        self.crop(file, round.rings);
+        if file.pending.is_empty() {
+            return Ok(None);
+        }
+        self.take_room(file, file.pending_bytes, round.bytes)?;
         let open = if file.exists { self.open.iter().position(|(number, _)| *number == file.number) } else { None };
         let handle = match open.and_then(|place| self.open.remove(place)) {
             Some((_, handle)) => handle,
@@ -326,13 +379,13 @@ impl Disk {
         }
     }
 
-    /// A disk is full that took `written` bytes of the last write. They are given back, and from now on only the index
-    /// is written, so that it finds room. Gives the bytes that stay.
+    /// A disk is full, or a file as long as it may be, that took `written` bytes of the last write. They are given back, and
+    /// from now on only the index is written, so that it finds room. Gives the bytes that stay.
     fn give_back(&mut self, handle: &File, file: &Outgoing, written: u64, error: &io::Error) -> u64 {
-        if !matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) {
+        if !is_full(error) {
             return written;
         }
-        self.full = true;
+        self.full = Full::Disk;
         if handle.set_len(file.written).is_ok() { 0 } else { written }
     }
 
@@ -426,7 +479,9 @@ impl Disk {
             file.title().append_tail(line);
         });
         // What is on the disk is worth little without the index: it goes first.
-        self.full |= listed.is_err();
+        if listed.is_err() {
+            self.full = Full::Disk;
+        }
         listed
     }
 
@@ -440,13 +495,18 @@ impl Disk {
     pub(super) fn finish(&mut self) -> Outcome {
         self.open.clear();
         self.folder.begin()?;
-        self.folder.write_index()
+        self.folder.end_index()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn disk_in(dir: &std::path::Path) -> Disk {
+        let room = crate::parts::room::Room::new(&Params::new());
+        Disk::new(Folder::open(dir.to_str().unwrap(), false, room).unwrap(), true)
+    }
 
     fn held(rings: &mut Rings, view: buffer::ViewId, bytes: &[u8]) -> Descriptor {
         rings.append_copy(view, &[bytes]).expect("it fits")
@@ -456,7 +516,7 @@ mod tests {
     fn few_files_stay_open_and_nothing_stays_held() {
         const FILES: usize = 2 * FILES_OPEN;
         let folder = tempfile::tempdir().unwrap();
-        let mut disk = Disk::new(Folder::check(folder.path().to_str().unwrap(), false).unwrap(), true);
+        let mut disk = disk_in(folder.path());
         let mut rings = Rings::new();
         let segment = rings.add_append_ring();
         let view = rings.add_view(segment, buffer::Interface::default()).unwrap();
@@ -490,7 +550,7 @@ mod tests {
     fn what_is_written_in_rounds_is_whole() {
         const FILES: usize = 5;
         let folder = tempfile::tempdir().unwrap();
-        let mut disk = Disk::new(Folder::check(folder.path().to_str().unwrap(), false).unwrap(), true);
+        let mut disk = disk_in(folder.path());
         let mut rings = Rings::new();
         let segment = rings.add_append_ring();
         let view = rings.add_view(segment, buffer::Interface::default()).unwrap();
@@ -533,7 +593,7 @@ mod tests {
         const FILES: usize = 3;
         const BYTES: usize = 2 << 20;
         let folder = tempfile::tempdir().unwrap();
-        let mut disk = Disk::new(Folder::check(folder.path().to_str().unwrap(), false).unwrap(), true);
+        let mut disk = disk_in(folder.path());
         let mut rings = Rings::new();
         let segment = rings.add_append_ring();
         let view = rings.add_view(segment, buffer::Interface::default()).unwrap();
@@ -586,22 +646,25 @@ mod tests {
         }
     }
 
-    /// The folder goes away under a run: the file that cannot be written is named, the rest goes on.
+    /// A file cannot be made: it is named, and the rest goes on. Another folder that comes into the place of the one that is
+    /// written to gets nothing.
     #[test]
     fn a_failure_names_its_file_and_others_go_on() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("out");
-        let mut disk = Disk::new(Folder::check(dir.to_str().unwrap(), false).unwrap(), true);
+        let mut disk = disk_in(&dir);
         let title = || Title::of_block("frame", "", &Descriptor::default());
         let rings = Rings::new();
         disk.write_whole(title(), b"one", false, &rings).unwrap();
-        std::fs::rename(&dir, folder.path().join("moved")).unwrap();
-        let failure = disk.write_whole(title(), b"two", false, &rings).unwrap_err().to_string();
-        let path = dir.join("frame-00000002");
-        assert_eq!(failure, format!("cannot open `{}`: No such file or directory", path.display()));
-        std::fs::rename(folder.path().join("moved"), &dir).unwrap();
+        let moved = folder.path().join("moved");
+        std::fs::rename(&dir, &moved).unwrap();
+        std::fs::create_dir(&dir).unwrap();
+        let title_of_long_name = || Title::of_block("frame", &["x"; 300].concat().leak()[..], &Descriptor::default());
+        let failure = disk.write_whole(title_of_long_name(), b"two", false, &rings).unwrap_err().to_string();
+        assert!(failure.ends_with("x`: File name too long"), "{failure}");
         disk.write_whole(title(), b"three", false, &rings).unwrap();
         disk.finish().unwrap();
-        assert_eq!(std::fs::read_to_string(dir.join("index.jsonl")).unwrap().lines().count(), 2);
+        assert_eq!(std::fs::read_to_string(moved.join("index.jsonl")).unwrap().lines().count(), 2);
+        assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
     }
 }

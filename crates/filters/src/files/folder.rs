@@ -1,10 +1,15 @@
-//! The folder that files go to, and its index. All paths are made here: the folder, a slash, a plain name.
+//! The folder that files go to, and its index. Files have plain names in it.
 
+use crate::parts::held_folder::HeldFolder;
+use crate::parts::room::Room;
 use crate::parts::system::reason;
-use crate::parts::target;
 use filter::{Failure, ParamError};
-use std::fs::{self, File, OpenOptions};
+use rustix::fs::{FallocateFlags, FileType};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 const INDEX: &str = "index.jsonl";
@@ -12,13 +17,17 @@ const INDEX: &str = "index.jsonl";
 /// Lines of the index are written out when this many bytes have come together.
 const PIECE_BYTES: usize = 64 << 10;
 
+/// So much is reserved on the disk for lines to come, so that those of the last files find room where the disk is full.
+const RESERVE_BYTES: u64 = 2 * PIECE_BYTES as u64;
+
 /// As long as a name can be, with what stands around it, a line of an earlier index is read; the rest is skipped.
 const LINE_HEAD_BYTES: u64 = 512;
 
 /// The folder.
 #[derive(Debug)]
 pub(super) struct Folder {
-    dir: PathBuf,
+    held: HeldFolder,
+    room: Room,
     overwrite: bool,
     index: Index,
     /// Lines that are not written yet.
@@ -29,9 +38,9 @@ pub(super) struct Folder {
 enum Index {
     /// Nothing was created yet.
     None,
-    /// And the bytes that are in it.
-    Open(File, u64),
-    /// The folder or the index could not be made; that was said.
+    /// And the bytes that are in it, and reserved for it.
+    Open(File, u64, u64),
+    /// The index could not be made; that was said.
     Failed,
 }
 
@@ -40,109 +49,155 @@ pub(super) fn failure(what: &str, path: &Path, error: &io::Error) -> Box<Failure
 }
 
 impl Folder {
-    /// Looks whether the folder may be used. Creates nothing.
-    pub(super) fn check(dir: &str, overwrite: bool) -> Result<Folder, ParamError> {
-        let dir = PathBuf::from(dir);
-        if dir.exists() && !dir.is_dir() {
-            return Err(ParamError::new("dir", format!("`{}` is not a folder", dir.display())));
+    /// Opens the folder and makes sure that files can be written there. What it makes goes again unless the run begins.
+    pub(super) fn open(dir: &str, overwrite: bool, room: Room) -> Result<Folder, ParamError> {
+        let path = Path::new(dir);
+        let system = |message: String| ParamError { key: Some("dir"), ..ParamError::system(message) };
+        if path.exists() && !path.is_dir() {
+            return Err(system(format!("`{dir}` is not a folder")));
         }
-        target::check_folder(&dir).map_err(|error| {
-            let message = format!("cannot create files in `{}`: {}", dir.display(), reason(&error));
-            ParamError { key: Some("dir"), ..ParamError::system(message) }
-        })?;
-        if !overwrite && fs::symlink_metadata(dir.join(INDEX)).is_ok() {
-            let message = format!("`{}` holds the index of an earlier run", dir.display());
+        let held = HeldFolder::open_or_make(path).and_then(|held| held.probe().map(|()| held));
+        let held = held.map_err(|error| system(format!("cannot create files in `{dir}`: {}", reason(&error))))?;
+        room.check("dir", held.as_fd(), path)?;
+        if !overwrite && held.sort_of(OsStr::new(INDEX)).is_some() {
             let help = "choose another folder, or overwrite=yes to remove the files which that index lists";
-            return Err(ParamError::new("dir", message).with_help(help));
+            return Err(system(format!("`{dir}` holds the index of an earlier run")).with_help(help));
         }
-        Ok(Folder { dir, overwrite, index: Index::None, lines: Vec::new() })
+        Ok(Folder { held, room, overwrite, index: Index::None, lines: Vec::new() })
     }
 
-    /// Makes the folder and an empty index, once; before that, removes what an earlier run left, if it may.
+    /// Makes an empty index, once; before that, removes what an earlier run left, if it may.
     pub(super) fn begin(&mut self) -> Result<(), Box<Failure>> {
         if matches!(self.index, Index::None) {
             self.index = Index::Failed;
-            fs::create_dir_all(&self.dir).map_err(|error| failure("create the folder", &self.dir, &error))?;
-            let path = self.dir.join(INDEX);
-            if self.overwrite && fs::symlink_metadata(&path).is_ok() {
-                self.remove_listed(&path).map_err(|error| failure("remove what is listed in", &path, &error))?;
+            self.held.keep();
+            let index = OsStr::new(INDEX);
+            if self.overwrite && self.held.sort_of(index).is_some() {
+                self.remove_listed().map_err(|error| failure("remove what is listed in", &self.path(INDEX), &error))?;
             }
-            let made = OpenOptions::new().append(true).create_new(true).open(&path);
-            self.index = Index::Open(made.map_err(|error| failure("create", &path, &error))?, 0);
+            let made = self.held.create(index).and_then(|_| self.held.append(index));
+            let made = made.and_then(|index| reserve(&index, 0).map(|reserved| Index::Open(index, 0, reserved)));
+            self.index = made.map_err(|error| failure("create", &self.path(INDEX), &error))?;
         }
         Ok(())
     }
 
-    /// Could the folder or its index not be made? It was said when it was found.
+    /// Could the index not be made? It was said when it was found.
     pub(super) fn has_failed(&self) -> bool {
         matches!(self.index, Index::Failed)
     }
 
     /// Removes the files that an earlier index lists, then that index. Only plain files inside the folder, and only
     /// names that we give: an index that somebody else wrote can do no more than that either.
-    fn remove_listed(&self, index: &Path) -> io::Result<()> {
-        let mut reader = BufReader::new(File::open(index)?);
+    fn remove_listed(&self) -> io::Result<()> {
+        let mut reader = BufReader::new(self.held.read(OsStr::new(INDEX))?);
         let mut line = Vec::new();
         loop {
             line.clear();
             if reader.by_ref().take(LINE_HEAD_BYTES).read_until(b'\n', &mut line)? == 0 {
                 break;
             }
-            if let Some(name) = listed_name(&line) {
-                let path = self.dir.join(name);
-                if fs::symlink_metadata(&path).is_ok_and(|found| found.is_file()) {
-                    fs::remove_file(path)?;
-                }
+            if let Some(name) = listed_name(&line).map(OsStr::new)
+                && self.held.sort_of(name) == Some(FileType::RegularFile)
+            {
+                self.held.remove(name)?;
             }
             if line.last() != Some(&b'\n') {
                 reader.skip_until(b'\n')?;
             }
         }
-        fs::remove_file(index)
+        self.held.remove(OsStr::new(INDEX))
     }
 
     /// Creates a file that is not there yet.
     pub(super) fn create(&self, name: &str) -> io::Result<File> {
-        OpenOptions::new().write(true).create_new(true).open(self.dir.join(name))
+        self.held.create(OsStr::new(name))
     }
 
     /// Opens a file of this run again, to go on at its end.
     pub(super) fn append(&self, name: &str) -> io::Result<File> {
-        OpenOptions::new().append(true).open(self.dir.join(name))
+        self.held.append(OsStr::new(name))
     }
 
     /// Removes a file of this run.
     pub(super) fn remove(&self, name: &str) -> io::Result<()> {
-        fs::remove_file(self.dir.join(name))
+        self.held.remove(OsStr::new(name))
     }
 
     /// The path of a file, for people.
     pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.dir.join(name)
+        self.held.path_of(OsStr::new(name))
+    }
+
+    /// Bytes that may still be written here, the index included.
+    pub(super) fn room_left(&self) -> u64 {
+        self.room.left()
+    }
+
+    /// So many bytes are about to be written to files, beside others: an error where too little of the file system would stay
+    /// free.
+    pub(super) fn take_room(&mut self, bytes: u64, beside: u64) -> Result<(), Box<Failure>> {
+        self.room.take(bytes, beside, self.held.as_fd(), self.held.path())
+    }
+
+    /// Nothing is left of what may be written: what people are told.
+    pub(super) fn room_notice(&self) -> String {
+        self.room.notice(self.held.path())
     }
 
     /// Lets `fill` append a line to the index, without its line break.
     pub(super) fn list(&mut self, fill: impl FnOnce(&mut Vec<u8>)) -> Result<(), Box<Failure>> {
+        let before = self.lines.len();
         fill(&mut self.lines);
         self.lines.push(b'\n');
+        self.room.add((self.lines.len() - before) as u64);
         if self.lines.len() >= PIECE_BYTES { self.write_index() } else { Ok(()) }
     }
 
     /// Writes the lines of the index that came since the last time. Where that fails they are kept, to be tried again.
     pub(super) fn write_index(&mut self) -> Result<(), Box<Failure>> {
         match &mut self.index {
-            Index::Open(file, len) => {
+            Index::Open(file, len, reserved) => {
                 if let Err(error) = file.write_all(&self.lines) {
                     // Part of a line would spoil the next one. Where that fails too, the index is lost anyway.
                     drop(file.set_len(*len));
-                    return Err(failure("write", &self.dir.join(INDEX), &error));
+                    return Err(failure("write", &self.path(INDEX), &error));
                 }
                 *len += self.lines.len() as u64;
+                if *reserved < *len + RESERVE_BYTES / 2 {
+                    // Where there is no room, the next write says so.
+                    *reserved = reserve(file, *len).unwrap_or(*reserved);
+                }
             }
             Index::None | Index::Failed => {}
         }
         self.lines.clear();
         Ok(())
+    }
+
+    /// No more lines come: writes those that there are, and gives back what was reserved for others.
+    pub(super) fn end_index(&mut self) -> Result<(), Box<Failure>> {
+        let written = self.write_index();
+        if let Index::Open(file, len, _) = &self.index {
+            // It costs room and nothing else.
+            let _ = file.set_len(*len);
+        }
+        written
+    }
+}
+
+/// Reserves room behind the first `len` bytes of an index; says up to where, and nothing more where the file system cannot.
+fn reserve(index: &File, len: u64) -> io::Result<u64> {
+    match rustix::fs::fallocate(index, FallocateFlags::KEEP_SIZE, len, RESERVE_BYTES) {
+        Ok(()) => Ok(len + RESERVE_BYTES),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(u64::MAX),
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl AsFd for Folder {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.held.as_fd()
     }
 }
 

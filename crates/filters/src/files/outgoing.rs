@@ -112,6 +112,26 @@ impl Outgoing {
         self.pending.len() >= FILE_PENDING_BLOCKS || self.pending_bytes >= FILE_PENDING_BYTES
     }
 
+    /// Leaves out what waits beyond so many bytes: a limit cuts the file there. Gives how many blocks and bytes that were.
+    pub(super) fn crop(&mut self, left: u64, rings: &Rings) -> (usize, u64) {
+        let before = (self.pending.len(), self.pending_bytes);
+        while self.pending_bytes > left
+            && let Some(last) = self.pending.last_mut()
+        {
+            let over = self.pending_bytes - left;
+            if u64::from(last.len) > over {
+                last.len -= over as u32;
+                self.pending_bytes = left;
+            } else {
+                self.pending_bytes -= u64::from(last.len);
+                rings.release(&last.descriptor());
+                self.pending.pop();
+            }
+        }
+        (self.truncated, self.limited) = (true, true);
+        (before.0 - self.pending.len(), before.1 - self.pending_bytes)
+    }
+
     /// Lets go of the blocks that wait. Gives their list, for another file to use.
     pub(super) fn release(&mut self, rings: &Rings) -> Vec<Piece> {
         for piece in &self.pending {

@@ -6,6 +6,7 @@ pub(crate) mod eve;
 pub(crate) mod flow_table;
 #[cfg(test)]
 pub(crate) mod handmade;
+pub(crate) mod held_folder;
 pub(crate) mod json_row;
 pub(crate) mod json_text;
 pub(crate) mod kept;
@@ -17,6 +18,7 @@ pub(crate) mod numbers;
 pub(crate) mod ports;
 pub(crate) mod printable;
 pub(crate) mod received;
+pub(crate) mod room;
 pub(crate) mod select;
 pub(crate) mod system;
 pub(crate) mod target;

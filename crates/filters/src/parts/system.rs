@@ -11,6 +11,12 @@ pub(crate) fn reason(error: &io::Error) -> String {
     }
 }
 
+/// Is there no room for what was to be written: on the disk, in the user's share of it, or in the one file?
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,86 +1,154 @@
-//! Files that sinks are told to write: what can be said of a path before the run begins, so that it does not begin where
-//! its first write must fail or would replace a file that nobody gave up. Creates nothing.
+//! Files that sinks are told to write: opened as far as can be before the run begins, so that it does not begin where its
+//! first write must fail or would replace a file that nobody gave up.
 
+use crate::parts::held_folder::HeldFolder;
+use crate::parts::room::Room;
 use crate::parts::system::reason;
-use filter::ParamError;
-use rustix::fs::Access;
-use std::path::Path;
-use std::{fs, io};
+use filter::{Failure, ParamError};
+use rustix::fs::{Access, FileType};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 
-/// Says before the run what would fail at its first write. A regular file that exists is refused unless it may be
-/// replaced; devices and pipes with a name are written to as they are.
-pub(crate) fn check(key: &'static str, path: &Path, may_exist: bool) -> Result<(), ParamError> {
-    let name = path.display();
-    let system = |message: String| ParamError { key: Some(key), ..ParamError::system(message) };
-    let cannot = |error: io::Error| system(format!("cannot write {name}: {}", reason(&error)));
-    let is_there = match fs::metadata(path) {
-        Ok(metadata) if metadata.is_dir() => return Err(ParamError::new(key, format!("{name} is a folder"))),
-        Ok(metadata) if metadata.is_file() && !may_exist => {
-            return Err(system(format!("{name} exists")).with_help("overwrite=yes replaces it"));
+/// What may become of a regular file that is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Existing {
+    /// Nothing: it is in the way.
+    Stays,
+    /// It is emptied and written to.
+    Emptied,
+    /// Another file takes its name, or other names are used.
+    Replaced,
+}
+
+/// Where a sink writes.
+#[derive(Debug)]
+pub(crate) enum Target {
+    /// To regular files, of which this is the name of one.
+    In(HeldFolder, OsString),
+    /// To a device or a pipe with a name, as it is.
+    Special(PathBuf),
+}
+
+impl Target {
+    /// Says before the run what would fail at its first write. Makes system calls; leaves nothing behind.
+    pub(crate) fn check(key: &'static str, path: &Path, existing: Existing, room: &Room) -> Result<Target, ParamError> {
+        let name = path.display();
+        let system = |message: String| ParamError { key: Some(key), ..ParamError::system(message) };
+        let cannot = |error: io::Error| system(format!("cannot write {name}: {}", reason(&error)));
+        match fs::metadata(path) {
+            Ok(found) if found.is_dir() => return Err(system(format!("{name} is a folder"))),
+            Ok(found) if !found.is_file() => {
+                rustix::fs::access(path, Access::WRITE_OK).map_err(|error| cannot(error.into()))?;
+                return Ok(Target::Special(path.to_path_buf()));
+            }
+            _ => {}
         }
-        found => found.is_ok(),
-    };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    match fs::metadata(folder) {
-        // What is there is written to as it is, or replaced by another of its name.
-        Ok(metadata) if metadata.is_dir() && is_there && may(path, Access::WRITE_OK).is_ok() => Ok(()),
-        Ok(metadata) if metadata.is_dir() => may_create_in(folder).map_err(cannot),
-        Ok(_) => Err(system(format!("cannot write {name}: {} is no folder", folder.display()))),
-        Err(error) => Err(cannot(error)),
+        let Some(file) = path.file_name() else { return Err(system(format!("{name} is not the name of a file"))) };
+        let folder = path.parent().unwrap_or(Path::new("."));
+        let held = HeldFolder::open(folder).map_err(|error| match error.kind() {
+            io::ErrorKind::NotADirectory => system(format!("cannot write {name}: {} is no folder", folder.display())),
+            _ => cannot(error),
+        })?;
+        let found = held.sort_of(file);
+        match (found, existing) {
+            (Some(FileType::Symlink), _) => {
+                return Err(system(format!("{name} is a symbolic link")).with_help("name the file that it leads to"));
+            }
+            (Some(_), Existing::Stays) => {
+                return Err(system(format!("{name} exists")).with_help("overwrite=yes replaces it"));
+            }
+            (Some(_), Existing::Emptied) => drop(held.append(file).map_err(cannot)?),
+            _ => held.probe().map_err(cannot)?,
+        }
+        room.check(key, held.as_fd(), path)?;
+        Ok(Target::In(held, file.to_os_string()))
+    }
+
+    /// The folder, where it is one.
+    pub(crate) fn folder(&self) -> Option<&HeldFolder> {
+        match self {
+            Target::In(folder, _) => Some(folder),
+            Target::Special(_) => None,
+        }
+    }
+
+    /// The path, for people.
+    pub(crate) fn path(&self) -> PathBuf {
+        match self {
+            Target::In(folder, name) => folder.path_of(name),
+            Target::Special(path) => path.clone(),
+        }
+    }
+
+    /// Says that so many bytes were written: an error where too little of the file system stays free.
+    pub(crate) fn take_room(&self, room: &mut Room, bytes: u64) -> Result<(), Box<Failure>> {
+        match self {
+            Target::In(folder, name) => room.take(bytes, 0, folder.as_fd(), &folder.path_of(name)),
+            Target::Special(_) => {
+                room.add(bytes);
+                Ok(())
+            }
+        }
     }
 }
 
-/// Says before the run why a folder could not be made or files could not be made in it, where that is known. What is missing
-/// above it would be made, too.
-pub(crate) fn check_folder(folder: &Path) -> io::Result<()> {
-    let there = folder.ancestors().find_map(|above| {
-        let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
-        match fs::metadata(above) {
-            Ok(metadata) if metadata.is_dir() => Some(may_create_in(above)),
-            Ok(_) => Some(Err(rustix::io::Errno::NOTDIR.into())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => Some(Err(error)),
-        }
-    });
-    there.unwrap_or(Ok(()))
+/// Opens a device or a pipe with a name. A regular file that has come into its place is not touched.
+pub(crate) fn open_special(path: &Path) -> io::Result<File> {
+    let file = OpenOptions::new().write(true).open(path)?;
+    if file.metadata()?.is_file() {
+        return Err(io::Error::other("another file has come into its place"));
+    }
+    Ok(file)
 }
 
-fn may_create_in(folder: &Path) -> io::Result<()> {
-    may(folder, Access::WRITE_OK | Access::EXEC_OK)
-}
-
-fn may(path: &Path, access: Access) -> io::Result<()> {
-    Ok(rustix::fs::access(path, access)?)
+/// The name of a file while it is written.
+pub(crate) fn part_of(name: &OsStr) -> OsString {
+    let mut part = name.to_os_string();
+    part.push(".part");
+    part
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use filter::Params;
 
     #[test]
     fn only_regular_files_are_in_the_way() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("old"), "x").unwrap();
-        let check = |name: &str, may_exist: bool, expected: Result<(), &str>| {
-            let checked = check("file", &folder.path().join(name), may_exist);
-            let text = checked.map_err(|error| error.message.rsplit_once('/').unwrap().1.to_string());
+        std::os::unix::fs::symlink("old", folder.path().join("link")).unwrap();
+        std::os::unix::fs::symlink("nowhere", folder.path().join("broken")).unwrap();
+        let check = |name: &str, existing: Existing, expected: Result<(), &str>| {
+            let checked = Target::check("file", &folder.path().join(name), existing, &Room::new(&Params::new()));
+            let text = checked.map(drop).map_err(|error| error.message.rsplit_once('/').unwrap().1.to_string());
             assert_eq!(text, expected.map_err(str::to_string), "{name}");
         };
-        check("new", false, Ok(()));
-        check("old", true, Ok(()));
-        check("old", false, Err("old exists"));
-        check("", true, Err(" is a folder"));
-        check("none/new", true, Err("new: No such file or directory"));
-        check("/dev/null", false, Ok(()));
+        use Existing::{Emptied, Replaced, Stays};
+        check("new", Stays, Ok(()));
+        check("old", Emptied, Ok(()));
+        check("old", Replaced, Ok(()));
+        check("old", Stays, Err("old exists"));
+        check("link", Emptied, Err("link is a symbolic link"));
+        check("broken", Replaced, Err("broken is a symbolic link"));
+        check("", Replaced, Err(" is a folder"));
+        check("old/new", Stays, Err("old is no folder"));
+        check("none/new", Emptied, Err("new: No such file or directory"));
+        check("/dev/null", Stays, Ok(()));
+        assert_eq!(fs::read(folder.path().join("old")).unwrap(), b"x");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
     }
 
+    /// Another process puts a file into the place of the pipe that was there before the run.
     #[test]
-    fn where_nothing_can_be_made_nothing_is_begun() {
+    fn what_is_no_device_any_more_is_not_written() {
         let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("file"), "").unwrap();
-        let check = |name: &str| check_folder(&folder.path().join(name)).map_err(|error| error.raw_os_error());
-        assert_eq!(check(""), Ok(()));
-        assert_eq!(check("new/and/below"), Ok(()));
-        assert_eq!(check("file/below"), Err(Some(rustix::io::Errno::NOTDIR.raw_os_error())));
+        let path = folder.path().join("was-a-pipe");
+        fs::write(&path, "precious").unwrap();
+        assert!(open_special(&path).is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"precious");
     }
 }

@@ -14,6 +14,16 @@ use std::sync::Arc;
 /// Where the snap length stands in a classic capture's header.
 pub(super) const SNAP_LEN_OFFSET: u64 = 16;
 
+/// What surrounds a frame of classic pcap at most: the file's header and the frame's.
+const CLASSIC_MOST_BYTES: usize = 24 + 16;
+
+/// What surrounds a frame of pcapng at most, but for the texts of its interface: a section header, a description of the
+/// interface and what is said of the frame.
+const PCAPNG_MOST_BYTES: usize = 512;
+
+/// Statistics of an interface, at the end.
+const STATISTICS_BYTES: usize = 64;
+
 /// What to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
@@ -82,6 +92,18 @@ impl Encoder {
         match self {
             Encoder::Classic(classic) => classic.longer_snap_len.take().map(u32::to_le_bytes),
             Encoder::Pcapng(_) => None,
+        }
+    }
+
+    /// Bytes that a frame of this length adds to a capture at most, what must stand before it and at the end included.
+    pub(super) fn most_bytes(&self, len: usize, interface: &Interface) -> usize {
+        match self {
+            Encoder::Classic(_) => CLASSIC_MOST_BYTES + len,
+            Encoder::Pcapng(pcapng) => {
+                let texts = [&interface.name, &interface.description];
+                let texts: usize = texts.into_iter().flatten().map(String::len).sum();
+                PCAPNG_MOST_BYTES + STATISTICS_BYTES * (pcapng.frames.len() + 1) + texts + len
+            }
         }
     }
 

@@ -1,10 +1,12 @@
 //! One file being written: under its name with `.part` behind it until it is whole, so that nobody takes half a capture
 //! for a capture, and nothing that exists is lost to a run that fails.
 
+use crate::parts::held_folder::HeldFolder;
 use crate::parts::system::reason;
+use crate::parts::target::{Target, open_special, part_of};
 use filter::Failure;
-use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -13,36 +15,35 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(super) struct Open {
     file: File,
+    /// For people.
     path: PathBuf,
-    /// What it is called while it is written; none where it is a device or a pipe.
-    part: Option<PathBuf>,
+    /// Its name, and what it is called while it is written; none where it is a device or a pipe.
+    names: Option<(OsString, OsString)>,
     bytes: u64,
 }
 
 impl Open {
-    /// Begins a file. Makes system calls.
-    pub(super) fn new(path: PathBuf, overwrite: bool) -> Result<Open, Box<Failure>> {
-        let existing = fs::metadata(&path).ok();
-        if existing.as_ref().is_some_and(|existing| !existing.is_file()) {
-            let file = OpenOptions::new().write(true).open(&path).map_err(|error| cannot_write(&path, &error))?;
-            return Ok(Open { file, path, part: None, bytes: 0 });
-        }
-        if existing.is_some() && !overwrite {
+    /// Begins the file of this name, in the target's folder. Makes system calls.
+    pub(super) fn new(target: &Target, name: &OsStr, overwrite: bool) -> Result<Open, Box<Failure>> {
+        let folder = match target {
+            Target::In(folder, _) => folder,
+            Target::Special(path) => {
+                let file = open_special(path).map_err(|error| cannot_write(path, &error))?;
+                return Ok(Open { file, path: path.clone(), names: None, bytes: 0 });
+            }
+        };
+        let path = folder.path_of(name);
+        if !overwrite && folder.sort_of(name).is_some() {
             return Err(failure(format!("{} exists; overwrite=yes replaces it", path.display())));
         }
-        let mut part = OsString::from(&path);
-        part.push(".part");
-        let part = PathBuf::from(part);
-        let mut options = OpenOptions::new();
-        options.write(true);
-        let options = if overwrite { options.create(true).truncate(true) } else { options.create_new(true) };
-        match options.open(&part) {
-            Ok(file) => Ok(Open { file, path, part: Some(part), bytes: 0 }),
+        let part = part_of(name);
+        match if overwrite { folder.create_or_empty(&part) } else { folder.create(&part) } {
+            Ok(file) => Ok(Open { file, path, names: Some((name.to_os_string(), part)), bytes: 0 }),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(failure(format!(
-                "{} exists: somebody writes it, or was stopped half way; remove it, or let overwrite=yes do so",
-                part.display()
+                "{} exists: another program writes it, or was stopped half way; remove it, or let overwrite=yes do so",
+                folder.path_of(&part).display()
             ))),
-            Err(error) => Err(cannot_write(&path, &error)),
+            Err(error) => Err(cannot_write(&folder.path_of(&part), &error)),
         }
     }
 
@@ -53,12 +54,12 @@ impl Open {
 
     /// Can what was written be changed?
     pub(super) fn can_patch(&self) -> bool {
-        self.part.is_some()
+        self.names.is_some()
     }
 
     /// Writes the buffer and empties it. Makes system calls.
     pub(super) fn write(&mut self, buffer: &mut Vec<u8>) -> Result<(), Box<Failure>> {
-        self.file.write_all(buffer).map_err(|error| self.failed(&error))?;
+        self.file.write_all(buffer).map_err(|error| cannot_write(&self.path, &error))?;
         self.bytes += buffer.len() as u64;
         buffer.clear();
         Ok(())
@@ -67,7 +68,7 @@ impl Open {
     /// Changes bytes at an offset, in the buffer where they were not written yet.
     pub(super) fn patch(&mut self, bytes: [u8; 4], offset: u64, buffer: &mut [u8]) -> Result<(), Box<Failure>> {
         if self.bytes > offset {
-            return self.file.write_all_at(&bytes, offset).map_err(|error| self.failed(&error));
+            return self.file.write_all_at(&bytes, offset).map_err(|error| cannot_write(&self.path, &error));
         }
         let place =
             usize::try_from(offset - self.bytes).ok().and_then(|at| buffer.get_mut(at..)?.get_mut(..bytes.len()));
@@ -77,31 +78,39 @@ impl Open {
         Ok(())
     }
 
+    /// A write failed: the file ends behind the last buffer that was written whole. False where that is nothing.
+    pub(super) fn cut(&self) -> bool {
+        self.bytes > 0 && self.file.set_len(self.bytes).is_ok()
+    }
+
     /// Ends the file and gives it its name.
-    pub(super) fn close(self, overwrite: bool) -> Result<(), Box<Failure>> {
-        let Some(part) = &self.part else { return Ok(()) };
-        if !overwrite && self.path.exists() {
-            let (path, part) = (self.path.display(), part.display());
-            return Err(failure(format!("{path} exists by now; what was written is in {part}")));
+    pub(super) fn close(&self, folder: Option<&HeldFolder>, overwrite: bool) -> Result<(), Box<Failure>> {
+        let (Some((name, part)), Some(folder)) = (&self.names, folder) else { return Ok(()) };
+        folder.rename(part, name, overwrite).map_err(|error| {
+            let (path, part) = (self.path.display(), folder.path_of(part));
+            failure(match error.kind() {
+                io::ErrorKind::AlreadyExists => {
+                    format!("{path} exists by now; what was written is in {}", part.display())
+                }
+                _ => format!("cannot name {path}: {}; what was written is in {}", reason(&error), part.display()),
+            })
+        })
+    }
+
+    /// Its path, for people; `named` where it has its name.
+    pub(super) fn path(&self, folder: Option<&HeldFolder>, named: bool) -> PathBuf {
+        match (&self.names, folder) {
+            (Some((_, part)), Some(folder)) if !named => folder.path_of(part),
+            _ => self.path.clone(),
         }
-        fs::rename(part, &self.path).map_err(|error| self.failed(&error))
     }
 
     /// Gives up a file that nobody wants the half of.
-    pub(super) fn discard(self) {
-        if let Some(part) = &self.part {
+    pub(super) fn discard(self, folder: Option<&HeldFolder>) {
+        if let (Some((_, part)), Some(folder)) = (&self.names, folder) {
             // Nothing depends on it, and something worse is being told already.
-            let _ = fs::remove_file(part);
+            let _ = folder.remove(part);
         }
-    }
-
-    #[cold]
-    fn failed(&self, error: &io::Error) -> Box<Failure> {
-        let (path, reason) = (self.path.display(), reason(error));
-        failure(match &self.part {
-            Some(part) => format!("cannot write {path}: {reason}; what was written is in {}", part.display()),
-            None => format!("cannot write {path}: {reason}"),
-        })
     }
 }
 

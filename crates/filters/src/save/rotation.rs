@@ -3,8 +3,8 @@
 use filter::{ParamError, Params};
 use packet::time::rfc3339;
 use std::collections::VecDeque;
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
 /// When a file is followed by the next.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ pub(super) struct Rotation {
     /// Which multiple of `every_ns` the current file is for.
     period: u64,
     /// Files of this run that still exist, oldest first.
-    kept: VecDeque<PathBuf>,
+    kept: VecDeque<OsString>,
 }
 
 impl Rotation {
@@ -46,38 +46,39 @@ impl Rotation {
         self.bytes.is_some_and(|limit| bytes >= limit) || self.every_ns.is_some_and(|every| time / every > self.period)
     }
 
-    /// Begins a file with a frame of this time; gives its path.
-    pub(super) fn begin(&mut self, path: &Path, time: u64) -> PathBuf {
+    /// Begins a file with a frame of this time; gives its name.
+    pub(super) fn begin(&mut self, name: &OsStr, time: u64) -> OsString {
         self.count += 1;
         self.period = self.every_ns.map_or(0, |every| time / every);
         if !self.is_wanted() {
-            return path.to_path_buf();
+            return name.to_os_string();
         }
-        let path = numbered(path, self.count, time);
+        let name = numbered(name, self.count, time);
         if self.keep.is_some() {
-            self.kept.push_back(path.clone());
+            self.kept.push_back(name.clone());
         }
-        path
+        name
     }
 
     /// The oldest file, where there is one too many.
-    pub(super) fn too_old(&mut self) -> Option<PathBuf> {
+    pub(super) fn too_old(&mut self) -> Option<OsString> {
         let too_many = self.keep.is_some_and(|keep| self.kept.len() as u64 > keep);
         if too_many { self.kept.pop_front() } else { None }
     }
 }
 
 /// `x.pcapng` with a number and a time: `x_00001_20260102030405.pcapng`.
-fn numbered(path: &Path, count: u64, time: u64) -> PathBuf {
+fn numbered(name: &OsStr, count: u64, time: u64) -> OsString {
     let text = rfc3339(time);
     let digits: String = text[..19].iter().filter(|byte| byte.is_ascii_digit()).map(|byte| char::from(*byte)).collect();
-    let mut name = OsString::from(path.file_stem().unwrap_or_default());
+    let whole = Path::new(name);
+    let mut name = OsString::from(whole.file_stem().unwrap_or_default());
     name.push(format!("_{count:05}_{digits}"));
-    if let Some(ending) = path.extension() {
+    if let Some(ending) = whole.extension() {
         name.push(".");
         name.push(ending);
     }
-    path.with_file_name(name)
+    name
 }
 
 #[cfg(test)]
@@ -87,10 +88,10 @@ mod tests {
     #[test]
     fn names() {
         let check = |path: &str, expected: &str| {
-            assert_eq!(numbered(Path::new(path), 7, 1_767_323_045_999_999_999), Path::new(expected));
+            assert_eq!(numbered(OsStr::new(path), 7, 1_767_323_045_999_999_999), OsStr::new(expected));
         };
         check("x.pcapng", "x_00007_20260102030405.pcapng");
-        check("dir/x.y.pcap", "dir/x.y_00007_20260102030405.pcap");
-        check("/dir.d/x", "/dir.d/x_00007_20260102030405");
+        check("x.y.pcap", "x.y_00007_20260102030405.pcap");
+        check("x", "x_00007_20260102030405");
     }
 }

@@ -145,7 +145,7 @@ fn refused_before_the_run() {
         assert!(error.system == system && error.message.contains(expected), "{}", error.message);
     };
     check(&[("file", &path("there"))], true, "/there exists");
-    check(&[("file", &path(""))], false, " is a folder");
+    check(&[("file", &path(""))], true, " is a folder");
     check(&[("file", &path("no/x"))], true, "/no/x: No such file or directory");
     check(&[("file", &path("there/x"))], true, "/there is no folder");
     check(&[("file", &path("x.pcap.gz"))], false, "does not compress");
