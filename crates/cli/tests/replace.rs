@@ -86,11 +86,20 @@ impl Followed {
     }
 
     fn stop(&mut self) -> (serde_json::Value, String) {
+        let (stats, printed, notes) = self.stop_noting();
+        assert_eq!(notes, "");
+        (stats, printed)
+    }
+
+    /// The same, with what people are told.
+    fn stop_noting(&mut self) -> (serde_json::Value, String, String) {
         let run = self.run.take().unwrap();
         rustix::process::kill_process(rustix::process::Pid::from_child(&run), rustix::process::Signal::INT).unwrap();
         let output = run.wait_with_output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
-        (serde_json::from_slice(&output.stderr).unwrap(), text(&output.stdout))
+        let said = text(&output.stderr);
+        let (notes, stats) = said.split_at(said.find("{\n").or(said.find('{')).unwrap());
+        (serde_json::from_str(stats).unwrap(), text(&output.stdout), notes.to_string())
     }
 
     /// What a folder's index says of its bodies, but for the names, which say when each was first written.
@@ -121,10 +130,14 @@ impl Drop for Followed {
 
 /// Records of the file that are whole in its first part.
 fn first_records(capture: &[u8]) -> u64 {
+    first_records_of(capture, FIRST)
+}
+
+fn first_records_of(capture: &[u8], bytes: usize) -> u64 {
     let (mut at, mut count) = (24, 0);
-    while at + 16 <= FIRST {
+    while at + 16 <= bytes {
         at += 16 + u32::from_le_bytes(capture[at + 8..at + 12].try_into().unwrap()) as usize;
-        count += u64::from(at <= FIRST);
+        count += u64::from(at <= bytes);
     }
     count
 }
@@ -175,6 +188,71 @@ fn what_is_retired_is_finished_and_what_is_new_begins() {
         count += 1;
     }
     assert_eq!(count, 207 - first, "from there on, and nothing twice");
+}
+
+/// What leads to a sink is another filter: the files that are open are finished, and the sink goes on where it was.
+#[test]
+fn files_go_on_in_the_same_folder_behind_other_filters() {
+    let mut followed = Followed::new("F | port 80 | http | { files dir=out + json file=all.json }");
+    let first = first_records(&followed.capture);
+    let index = followed.folder.path().join("out/index.jsonl");
+    let lines = || std::fs::read_to_string(&index).unwrap_or_default();
+    until("the first part is through", || !lines().is_empty());
+    let replaced = followed.replace("F | net 0.0.0.0/0 | http | { files dir=out + json file=all.json }");
+    assert_eq!((replaced.status.code(), text(&replaced.stderr)), (Some(0), String::new()));
+    let before = lines();
+    assert!(before.contains(r#""state":"truncated""#), "a body was under way: {before}");
+    followed.grow("pcap", 207 - first);
+    let (stats, _) = followed.stop();
+    assert_eq!(stats["before"].as_array().unwrap().len(), 1);
+    assert!(lines().starts_with(&before) && lines().len() > before.len());
+    let names: Vec<String> = lines().lines().map(|line| line.split('"').nth(3).unwrap().to_string()).collect();
+    let mut numbers: Vec<u64> = names.iter().map(|name| name.split('-').nth(1).unwrap().parse().unwrap()).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (1..=names.len() as u64).collect::<Vec<_>>(), "no number twice, and none left out");
+    followed.bodies("out");
+    let count = followed.folder.path().join("out").read_dir().unwrap().count();
+    assert_eq!(count, names.len() + 1, "all files are listed");
+    let json = std::fs::read_to_string(followed.folder.path().join("all.json")).unwrap();
+    let bodies = json.lines().filter(|line| !line.contains(r#""length":0,"#)).count();
+    assert_eq!(bodies, names.len(), "a line for each body: {json}");
+}
+
+/// The same for one capture: it has the packets of both requests, and each once.
+#[test]
+fn a_capture_goes_on_behind_other_filters() {
+    let mut followed = Followed::new("F | port | save all.pcap");
+    let first = first_records(&followed.capture);
+    until("the first part is through", || followed.folder.path().join("all.pcap.part").exists());
+    for request in ["F | save all.pcap", "F | vlan 9 | save all.pcap", "F | net 0.0.0.0/0 | save all.pcap"] {
+        let replaced = followed.replace(request);
+        assert_eq!((replaced.status.code(), text(&replaced.stderr)), (Some(0), String::new()), "{request}");
+    }
+    let refused = followed.replace("F | save all.pcap precision=us");
+    assert_eq!(refused.status.code(), Some(2));
+    let said = text(&refused.stderr);
+    assert!(said.contains("`all.pcap` is written by the request that runs, and `save` has other parameters"), "{said}");
+    // What is wrong with the request itself comes first.
+    let refused =
+        text(&followed.replace("F | { save all.pcap precision=us + match regex=\"(\" | count | json }").stderr);
+    assert!(!refused.contains("all.pcap` is written") && refused.contains('^'), "{refused}");
+    followed.grow("pcap", 207 - first);
+    // Frames of another link type cannot be in the same classic file: they are left out, and the others stay.
+    let mut raw = followed.capture.clone();
+    raw[20..24].copy_from_slice(&101_u32.to_le_bytes());
+    std::fs::write(followed.folder.path().join("raw.pcap"), raw).unwrap();
+    let replaced = followed.replace("pcap raw.pcap follow=yes | save all.pcap");
+    assert!(replaced.status.success(), "{}", text(&replaced.stderr));
+    let watcher = followed.watch("pcap", &["--format", "raw"]);
+    let (stats, _, notes) = followed.stop_noting();
+    ends(watcher);
+    assert!(
+        notes.contains("frames since the request was replaced are left out: a classic pcap file has one"),
+        "{notes}"
+    );
+    assert_eq!(stats["filters"][1]["dropped"]["another link type than the file's"], 207, "{stats}");
+    let saved = std::fs::read(followed.folder.path().join("all.pcap")).unwrap();
+    assert_eq!(first_records_of(&saved, saved.len()), 207);
 }
 
 #[test]

@@ -2,10 +2,10 @@
 //!
 //! A node goes on where it does the same with the same parameters in the same space, and everything before it goes on as
 //! well, along the same edges. So what goes on is what both plans begin with: below something new or changed everything is
-//! new, for its state would be that of other blocks.
+//! new, for its state would be that of other blocks. Except for sinks that restart: their output goes on, their state does not.
 
 use crate::place::Design;
-use engine::{Choice, NodeId, Select, Task};
+use engine::{Choice, Node, NodeId, Select, Task};
 
 /// By node of the wanted plan: the node of the running plan that it is.
 pub type Kept = Vec<Option<NodeId>>;
@@ -41,7 +41,35 @@ pub fn kept(wanted: &Design, running: &Design) -> Kept {
             ids.into_iter().zip(others).for_each(|(id, other)| kept[id.index()] = Some(other));
         }
     }
+    for (index, node) in wanted.plan.nodes.iter().enumerate().filter(|(_, node)| may_restart(node)) {
+        let found = running.plan.nodes.iter().enumerate().position(|(at, other)| {
+            !taken[at]
+                && node.space == other.space
+                && node.input == other.input
+                && same_task(wanted, &node.task, running, &other.task)
+        });
+        if let Some(found) = found.filter(|_| kept[index].is_none()) {
+            taken[found] = true;
+            kept[index] = Some(NodeId(found as u32));
+        }
+    }
     kept
+}
+
+/// By node of the wanted plan: it goes on, and other filters lead to it.
+pub fn restarts(wanted: &Design, running: &Design, kept: &Kept) -> Vec<bool> {
+    let (edges, before) = (edges_to(wanted), edges_to(running));
+    let is_other = |(index, node): (usize, &Option<NodeId>)| {
+        let above = edges[index].iter().map(|(from, select, cut)| Some((kept[from.index()]?, select.clone(), *cut)));
+        node.is_some_and(|node| {
+            above.collect::<Option<Vec<Arrow>>>().is_none_or(|above| !same_arrows(&above, &before[node.index()]))
+        })
+    };
+    kept.iter().enumerate().map(is_other).collect()
+}
+
+fn may_restart(node: &Node) -> bool {
+    matches!(&node.task, Task::Filter { kind, .. } if kind.restarts)
 }
 
 /// Where an edge comes from, and what goes along it.

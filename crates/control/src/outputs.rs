@@ -7,10 +7,10 @@ use crate::difference::Kept;
 use crate::graph::{Call, Graph, Task};
 use crate::place::Design;
 use engine::NodeId;
-use filter::ParamType;
 use filter::param::Value;
-use request::{Diagnostic, Span};
-use std::collections::{HashMap, HashSet};
+use filter::{ParamError, ParamType};
+use request::Diagnostic;
+use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
 
 /// Checks the outputs of a graph.
@@ -29,8 +29,9 @@ pub fn check(graph: &Graph) -> Result<(), Diagnostic> {
         }
     }
     for (call, span) in calls() {
-        for (text, span) in outputs(call, span) {
-            let path = plain(text);
+        for (key, text) in outputs(call) {
+            let place = call.param_spans.iter().find(|(known, _)| *known == key);
+            let (path, span) = (plain(text), place.map_or(span, |(_, span)| *span));
             if let Some(reader) = read.get(&path) {
                 return Err(Diagnostic::new(format!("`{text}` is read by `{reader}`"), span)
                     .with_label("would be written while it is read"));
@@ -44,36 +45,52 @@ pub fn check(graph: &Graph) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// Checks that a design writes nowhere where something still writes that is retired in its favour: that would be finished
-/// there first, and the new one would find what it must not replace. Unless it may.
-pub fn check_change(wanted: &Design, running: &Design, kept: &Kept) -> Result<(), Diagnostic> {
+/// Finds a node that would write where a filter still writes that is retired in its favour: that one would be finished there
+/// first, and the new one would find what it must not replace. Unless it may.
+pub fn conflict(wanted: &Design, running: &Design, kept: &Kept) -> Option<(NodeId, ParamError)> {
     let retired = (0..running.plan.nodes.len()).filter(|at| !kept.contains(&Some(NodeId(*at as u32))));
-    let written: HashSet<PathBuf> = retired
-        .filter_map(|at| call(running, at))
-        .flat_map(|(call, span)| outputs(call, span).map(|(text, _)| plain(text)).collect::<Vec<_>>())
-        .collect();
+    let mut written: HashMap<PathBuf, usize> = HashMap::new();
+    for at in retired {
+        let outputs = call(running, at).into_iter().flat_map(|call| outputs(call).map(|(_, text)| plain(text)));
+        written.extend(outputs.map(|path| (path, at)));
+    }
     let begins = (0..wanted.plan.nodes.len()).filter(|at| kept[*at].is_none());
-    for (call, span) in begins.filter_map(|at| call(wanted, at)) {
+    for (at, call) in begins.filter_map(|at| Some((at, call(wanted, at)?))) {
         if call.params.flag("overwrite") {
             continue;
         }
-        for (text, span) in outputs(call, span) {
-            if written.contains(&plain(text)) {
-                let what = format!("`{text}` is written by the request that runs");
-                return Err(Diagnostic::new(what, span)
-                    .with_label("is finished there when this takes its place")
-                    .with_help("choose another place, or overwrite=yes"));
-            }
+        for (key, text) in outputs(call) {
+            let Some(&other) = written.get(&plain(text)) else { continue };
+            let why = difference(&wanted.plan.nodes[at], &running.plan.nodes[other]);
+            let error = ParamError::new(key, format!("`{text}` is written by the request that runs, and {why}"));
+            let help = "write it as that request does, choose another place, or overwrite=yes";
+            return Some((NodeId(at as u32), error.with_help(help)));
         }
     }
-    Ok(())
+    None
+}
+
+/// Why a sink does not go on as another one that writes to the same place.
+fn difference(wanted: &engine::Node, running: &engine::Node) -> String {
+    let kind = |node: &engine::Node| match &node.task {
+        engine::Task::Filter { kind, .. } => kind.name,
+        engine::Task::Choose(_) => "a choice",
+    };
+    let [new, old] = [wanted, running].map(kind);
+    if new != old {
+        format!("`{old}` writes it, not `{new}`")
+    } else if wanted.input != running.input {
+        format!("`{old}` got {} there, not {}", running.input, wanted.input)
+    } else {
+        format!("`{old}` has other parameters there: `{}`", running.label)
+    }
 }
 
 /// The filter that a node of a plan came from; none for choices and what stands in them.
-fn call(design: &Design, at: usize) -> Option<(&Call, Span)> {
+fn call(design: &Design, at: usize) -> Option<&Call> {
     let vertex = design.graph.nodes.get(design.sites[at].vertex.index())?.as_ref()?;
     match &vertex.task {
-        Task::Filter(call) => Some((call, vertex.span)),
+        Task::Filter(call) => Some(call),
         Task::Choose(_) => None,
     }
 }
@@ -88,13 +105,12 @@ fn inputs(call: &Call) -> impl Iterator<Item = &str> {
         .map(String::as_str)
 }
 
-/// Where a filter writes: not standard output, and not devices, which take turns.
-fn outputs(call: &Call, span: Span) -> impl Iterator<Item = (&str, Span)> {
+/// Where a filter writes, by parameter: not standard output, and not devices, which take turns.
+fn outputs(call: &Call) -> impl Iterator<Item = (&'static str, &str)> {
     let paths = call.kind.params.iter().filter(|param| param.kind == ParamType::Path);
-    paths.filter_map(move |param| {
+    paths.filter_map(|param| {
         let text = call.params.text(param.key).filter(|text| *text != "-" && !text.starts_with("/dev/"))?;
-        let place = call.param_spans.iter().find(|(key, _)| *key == param.key);
-        Some((text, place.map_or(span, |(_, span)| *span)))
+        Some((param.key, text))
     })
 }
 

@@ -49,6 +49,8 @@ pub struct Change {
     pub design: Design,
     /// By node of its plan.
     pub kept: Kept,
+    /// By node: it goes on, and other filters lead to it.
+    pub restarts: Vec<bool>,
 }
 
 /// The same beside a design that runs, and whose place it is to take: what goes on is left as it is. On failure the running
@@ -74,11 +76,12 @@ fn carry_out_beside(
             Some(running) => difference::kept(&design, running),
             None => vec![None; design.plan.nodes.len()],
         };
-        if let Some(running) = running {
-            outputs::check_change(&design, running, &kept).map_err(Trouble::Request)?;
-        }
-        match attempt(&design, &kept, spaces) {
-            Ok(()) => return Ok(Change { design, kept }),
+        let conflict = running.and_then(|running| outputs::conflict(&design, running, &kept));
+        match attempt(&design, &kept, conflict, spaces) {
+            Ok(()) => {
+                let restarts = running.map(|running| difference::restarts(&design, running, &kept));
+                return Ok(Change { design, kept, restarts: restarts.unwrap_or_default() });
+            }
             Err((node, space, StepError { refused: true, error })) => {
                 // Each turn leaves out one more (node, space), so this ends.
                 let why = format!("refused when asked to prepare it: {}", error.message);
@@ -97,14 +100,18 @@ fn steps(design: &Design, goes_on: &[bool]) -> Vec<Step> {
     let edges = nodes().flat_map(|id| design.plan.nodes[id.index()].edges.iter().map(move |edge| (id, edge.clone())));
     let edges = edges.filter(|(from, edge)| begins(from) || begins(&edge.to));
     let connect = edges.map(|(from, edge)| Step::Connect(from, edge));
+    // What is wrong with the request is said before what is wrong with a place that it writes to.
+    let is_end = |id: &NodeId| design.plan.nodes[id.index()].edges.is_empty();
+    let ordered = nodes().filter(|id| !is_end(id)).chain(nodes().filter(is_end));
+    let prepare = ordered.filter(begins).map(Step::Prepare);
     // Nodes stand in topological order: backwards, sinks come first.
-    let prepare = nodes().filter(begins).map(Step::Prepare);
     prepare.chain(connect).chain(nodes().rev().filter(begins).map(Step::Activate)).collect()
 }
 
 fn attempt(
     design: &Design,
     kept: &Kept,
+    conflict: Option<(NodeId, ParamError)>,
     spaces: &mut [Box<dyn Space + '_>],
 ) -> Result<(), (NodeId, String, StepError)> {
     let going_on = kept.iter().enumerate().map(|(index, running)| {
@@ -114,7 +121,13 @@ fn attempt(
     let goes_on: Vec<bool> = going_on.collect();
     let steps = steps(design, &goes_on);
     for (index, step) in steps.iter().enumerate() {
-        let Err((node, space, error)) = carry(step, design, spaces) else { continue };
+        let carried = match (step, &conflict) {
+            (Step::Prepare(id), Some((at, error))) if id == at => {
+                Err((*id, String::new(), StepError { refused: false, error: error.clone() }))
+            }
+            _ => carry(step, design, spaces),
+        };
+        let Err((node, space, error)) = carried else { continue };
         steps[..index].iter().rev().for_each(|done| undo(done, design, spaces));
         for index in (0..goes_on.len()).filter(|index| goes_on[*index]) {
             undo(&Step::Prepare(NodeId(index as u32)), design, spaces);

@@ -12,8 +12,8 @@ use crate::plan::Plan;
 use crate::walk::Arrow;
 use crate::worker::{Node, Runner, Shape, SourceClock, Worker, add_recycles};
 use base::limits::REPLACED_REPORTS;
-use filter::Source;
 use filter::run::Instance;
+use filter::{Counters, Source};
 use std::sync::mpsc::SyncSender;
 
 /// Where a node of the new plan comes from.
@@ -22,6 +22,8 @@ pub enum Part {
     New(Option<Instance>),
     /// It is this node of the running plan, and goes on.
     Kept(usize),
+    /// It is this sink of the running plan, and goes on; its blocks come from other filters from now on.
+    Restarts(usize),
     /// It is this source of the running plan, and its blocks come from another instance from now on.
     Goes(usize, Instance),
 }
@@ -31,7 +33,7 @@ impl Part {
     fn of(&self) -> Option<usize> {
         match self {
             Part::New(_) => None,
-            Part::Kept(node) | Part::Goes(node, _) => Some(*node),
+            Part::Kept(node) | Part::Restarts(node) | Part::Goes(node, _) => Some(*node),
         }
     }
 }
@@ -129,16 +131,20 @@ impl Worker {
         // By node of the running plan: where it goes on.
         let mut moved: Vec<Option<usize>> = vec![None; self.nodes.len()];
         let mut goes = vec![false; self.nodes.len()];
+        let mut restarts = vec![false; self.nodes.len()];
         for (new, part) in parts.iter().enumerate() {
             if let Some(old) = part.of() {
                 moved[old] = Some(new);
                 goes[old] = matches!(part, Part::Goes(..));
+                restarts[old] = matches!(part, Part::Restarts(_));
             }
         }
         for old in 0..self.nodes.len() {
             // A source that goes on otherwise closes its books, and no more.
             if moved[old].is_none() || goes[old] {
                 self.finish_node(old);
+            } else if restarts[old] {
+                self.restart_node(old);
             } else {
                 self.account_for(old);
             }
@@ -162,6 +168,12 @@ impl Worker {
             let mut node = match part {
                 Part::New(instance) => Node::new(planned, instance, &mut self.shared.rings),
                 Part::Kept(old) => running[old].take().expect("a node goes on in one place"),
+                Part::Restarts(old) => {
+                    // It counts from here on, as the edges do that lead to it.
+                    let mut node = running[old].take().expect("a node goes on in one place");
+                    node.counters = Counters::default();
+                    node
+                }
                 Part::Goes(old, instance) => {
                     let mut node = running[old].take().expect("a node goes on in one place");
                     (node.runner, node.ended) = (Runner::new(instance), false);
@@ -176,8 +188,11 @@ impl Worker {
                 let edges = planned.edges.iter().enumerate();
                 node.edges = edges
                     .map(|(index, edge)| {
-                        let is_same =
-                            |arrow: &Arrow| moved[arrow.to] == Some(edge.to.index()) && arrow.select == edge.select;
+                        let is_same = |arrow: &Arrow| {
+                            moved[arrow.to] == Some(edge.to.index())
+                                && arrow.select == edge.select
+                                && !restarts[arrow.to]
+                        };
                         let mut arrow = Arrow::new(edge, given);
                         if let Some(at) = edges_before[old].iter().position(is_same) {
                             let before = &edges_before[old][at];

@@ -367,6 +367,14 @@ impl Worker {
         });
     }
 
+    /// What comes to this sink from now on comes from other filters.
+    pub(crate) fn restart_node(&mut self, at: usize) {
+        self.call(at, |runner, cx| match runner {
+            Runner::Filter(filter) => filter.restart(cx),
+            Runner::Source(_) | Runner::Session(..) | Runner::Choice(_) => Ok(Status::Done),
+        });
+    }
+
     /// Has a source that goes on bring its counters up to date.
     pub(crate) fn account_for(&mut self, at: usize) {
         self.call(at, |runner, cx| {

@@ -256,6 +256,8 @@ pub struct Kind {
     pub spaces: Spaces,
     /// It looks into payload.
     pub parses: bool,
+    /// It is a sink that can go on where other filters lead to it.
+    pub restarts: bool,
     /// Two requests that begin alike may use one instance. Not for what touches the world.
     pub shared: bool,
     /// Examples.
@@ -285,6 +287,7 @@ impl Kind {
             narrow: None,
             spaces: Spaces::UNPRIVILEGED,
             parses: false,
+            restarts: false,
             shared: true,
             examples: &[],
             make,
@@ -386,6 +389,13 @@ impl Kind {
     /// The chain it wants for an input type that is not its own.
     pub const fn wants(mut self, wants: &'static [(Type, &'static str)]) -> Kind {
         self.wants = wants;
+        self
+    }
+
+    /// A sink whose output goes on where the filters that lead to it are replaced by others:
+    /// [`Filter::restart`](crate::Filter::restart).
+    pub const fn restarts(mut self) -> Kind {
+        self.restarts = true;
         self
     }
 

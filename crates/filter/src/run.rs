@@ -123,6 +123,13 @@ pub trait Filter: Send {
     fn finish(&mut self, _cx: &mut Context<'_>) -> Made {
         Ok(Status::Done)
     }
+
+    /// The request was replaced, and what comes from now on comes from other filters: streams and messages that are open
+    /// have ended, and their classes name others. What is written goes on. Only a sink whose kind
+    /// [restarts](crate::Kind::restarts) is told.
+    fn restart(&mut self, _cx: &mut Context<'_>) -> Made {
+        Ok(Status::Done)
+    }
 }
 
 /// What of a class makes a session.

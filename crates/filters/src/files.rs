@@ -54,6 +54,7 @@ pub static KIND: Kind = Kind::new("files", "writes each stream or message to a f
     )
     .params(PARAMS)
     .sink()
+    .restarts()
     .examples(&[
         Example { request: "pcap web.pcap | tcp | files streams", output: "" },
         Example { request: "pcap web.pcap | http | files bodies hash=no", output: "" },
@@ -231,6 +232,11 @@ impl Filter for Streams {
         cx.notices.extend(self.disk.take_limit_notice());
         outcome.and(self.disk.finish())?;
         Ok(Status::Done)
+    }
+
+    fn restart(&mut self, cx: &mut Context<'_>) -> Made {
+        self.end_all(cx)?;
+        self.flush(cx)
     }
 }
 

@@ -26,6 +26,7 @@ pub static KIND: Kind = Kind::new("inspect", "prints one line for each block, fo
     )
     .params(PARAMS)
     .sink()
+    .restarts()
     .examples(&[Example { request: "pcap dns.pcap | proto udp | inspect bytes=14", output: UDP_LINES }]);
 
 const UDP_LINES: &str = r#"2022-02-08T18:47:25.872520000Z 10.16.1.11:38550 > 8.8.8.8:53 UDP len 52, 94 bytes "\xd2\xdc\x01 \x00\x01\x00\x00\x00\x00\x00\x01\x08s"...

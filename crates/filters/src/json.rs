@@ -32,6 +32,7 @@ pub static KIND: Kind = Kind::new("json", "writes records and messages as JSON, 
     .params(PARAMS)
     .takes(&[Type::Message, Type::Record])
     .sink()
+    .restarts()
     .examples(&[Example { request: "pcap dns.pcap | count | json", output: DNS_COUNT }]);
 
 const DNS_COUNT: &str = "{\"blocks\":12,\"bytes\":980,\"wire_bytes\":980}\n";
@@ -258,6 +259,10 @@ impl Filter for Messages {
             self.write(class, OpenMessage { truncated: true, ..message }, cx.streams)?;
         }
         self.lines.flush(cx)
+    }
+
+    fn restart(&mut self, cx: &mut Context<'_>) -> Made {
+        self.finish(cx)
     }
 }
 

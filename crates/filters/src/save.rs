@@ -59,6 +59,7 @@ pub static KIND: Kind = Kind::new("save", "writes frames to a capture file", mak
     ])
     .takes(&[Type::Frame, Type::Packet])
     .sink()
+    .restarts()
     .examples(&[Example { request: "pcap browse.pcap | save copy.pcapng", output: "" }]);
 
 /// Bytes gathered before they are written.
@@ -72,6 +73,8 @@ struct Save {
     room: Room,
     /// Nothing more can be written: it failed, nobody reads it, or the request allows no more.
     over: bool,
+    /// The request was replaced: what comes since may be of another link type. Were people told of frames that are?
+    restarted: Option<bool>,
 }
 
 /// Where bytes go.
@@ -115,7 +118,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
         Target::Files(Box::new(Files { target, overwrite, rotation, open: None }))
     };
     let (encoder, buffer) = (Encoder::new(format), Vec::with_capacity(BUFFER_BYTES));
-    Ok(Instance::filter(Save { target, encoder, buffer, room, over: false }))
+    Ok(Instance::filter(Save { target, encoder, buffer, room, over: false, restarted: None }))
 }
 
 /// The format that the parameters and the name's ending ask for.
@@ -160,6 +163,11 @@ impl Filter for Save {
         let closed = self.close();
         self.over = true;
         closed.map(|_| Status::Done)
+    }
+
+    fn restart(&mut self, _cx: &mut Context<'_>) -> Made {
+        self.restarted = Some(false);
+        Ok(Status::Done)
     }
 }
 
@@ -212,7 +220,18 @@ impl Save {
             if let Target::Files(files) = &mut self.target {
                 files.turn_to(block.time, &mut self.encoder, &mut self.buffer, &mut self.room, cx.notices)?;
             }
-            self.encoder.copy_frame(&mut self.buffer, block, bytes, interface, cx.counters)?;
+            match self.encoder.copy_frame(&mut self.buffer, block, bytes, interface, cx.counters) {
+                Err(failure) if self.restarted.is_some() && matches!(*failure, Failure::Request(_)) => {
+                    // What was captured before the request was replaced shall not be lost for that.
+                    cx.counters.drops.add("another link type than the file's", 1);
+                    if self.restarted == Some(false) {
+                        self.restarted = Some(true);
+                        cx.notices.push(format!("frames since the request was replaced are left out: {failure}"));
+                    }
+                    continue;
+                }
+                copied => copied?,
+            }
             if let Target::Files(files) = &mut self.target
                 && let Some(open) = &mut files.open
                 && let Some(snap_len) = self.encoder.take_longer_snap_len()

@@ -17,7 +17,8 @@ use streamline::running::protocol::{Answer, Question};
 /// Where a shared device (`ethernet`) is read otherwise, the new reader takes over at one packet: none is lost, and none comes
 /// twice. What runs for several requests (`run --share`) goes on where both begin with it, too; else the new one reads what
 /// others share from then on. What only the old one has is finished: files are closed, indexes written. What only the new one
-/// has begins.
+/// has begins. A sink that writes to the same place with the same parameters goes on there, whatever leads to it now: what is
+/// open is finished, and the index, the numbers and the file go on.
 ///
 /// ID is what `streamline ps` calls the request; its user and root may replace it.
 #[derive(clap::Args)]

@@ -73,6 +73,52 @@ fn a_hundred_replacements_lose_and_repeat_no_packet_and_others_notice_nothing() 
     assert_eq!((got.len(), wrong), (sent.len(), None), "lost or repeated");
 }
 
+/// The filter of a running capture is changed again and again while packets come: they all go into the same file, in their
+/// order and once, and bodies into the same folder.
+#[test]
+fn another_filter_goes_on_into_the_same_file() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(None);
+    let (running, process) = started(&net, "ethernet D | bpf \"udp\" | { save all.pcap + udp | files dir=out }");
+    let done = AtomicBool::new(false);
+    let mut sent = Vec::new();
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            let mut sender = net.pair.far.sender();
+            let mut frames = Vec::new();
+            while !done.load(Ordering::Relaxed) {
+                let frame = datagram(frames.len() as u32, 53, 100);
+                sender.send(&frame).unwrap();
+                frames.push(frame);
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            frames
+        });
+        let outputs: Vec<_> = (0..20)
+            .map(|at| {
+                let way = ["udp or tcp", "udp port 53", "ip", "udp"][at % 4];
+                let request = format!("ethernet D | bpf \"{way}\" | {{ save all.pcap + udp | files dir=out }}");
+                replace(&net, process, &request)
+            })
+            .collect();
+        done.store(true, Ordering::Relaxed);
+        for output in outputs {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        sent = sending.join().unwrap();
+    });
+    until("all are seen", || net.state()["rings"][0]["seen"].as_u64().unwrap() >= sent.len() as u64);
+    succeeded(&running.interrupt());
+    let got: Vec<Vec<u8>> = packets(&net.path("all.pcap")).into_iter().map(|(_, bytes)| bytes).collect();
+    assert!(got == sent, "{} of {}", got.len(), sent.len());
+    let index = net.text("out/index.jsonl");
+    let names: std::collections::BTreeSet<&str> = index.lines().map(|line| line.split('"').nth(3).unwrap()).collect();
+    assert_eq!((names.len(), index.lines().count()), (sent.len(), sent.len()), "a file for each, and no name twice");
+    assert_eq!(net.path("out").read_dir().unwrap().count(), sent.len() + 1);
+}
+
 #[test]
 fn what_is_given_of_each_packet_is_what_the_new_request_says() {
     if !may_make_networks() {
@@ -148,14 +194,15 @@ fn a_request_that_cannot_be_replaced_goes_on() {
     }
     let net = Net::new(Some("[[allow]]\nusers = [\"0\"]\ndevices = [\"near\"]\nmodes = [\"tap\"]\n"));
     let (running, process) = started(&net, "ethernet D | bpf \"udp\" | save all.pcap");
-    let rows: [(&str, i32, &str); 5] = [
+    let rows: [(&str, i32, &str); 6] = [
         ("ethernet D | nix", 2, "^^^ unknown filter"),
         ("ethernet D | bpf \"udb\" | save b.pcap", 2, "^"),
         ("ethernet none | save b.pcap", 2, "none"),
         ("ethernet D | save /none/b.pcap", 1, "/none"),
-        ("ethernet D | save all.pcap", 2, "is written by the request that runs"),
+        ("ethernet D | save all.pcap precision=us", 2, "is written by the request that runs, and `save` has other"),
+        ("ethernet D | { save all.pcap precision=us + bpf \"udb\" | count | json }", 2, "udb"),
     ];
-    let frames: Vec<Vec<u8>> = (0..50).map(|number| datagram(number, 53, 100)).collect();
+    let frames: Vec<Vec<u8>> = (0..60).map(|number| datagram(number, 53, 100)).collect();
     for (at, (request, status, expected)) in rows.into_iter().enumerate() {
         send(&net, &frames[at * 10..(at + 1) * 10]);
         let output = replace(&net, process, request);

@@ -14,7 +14,10 @@ static FILE: [Param; 2] = [
 ];
 static EXPR: [Param; 1] = [Param::new("expr", ParamType::Text, "an expression").main().required()];
 static NUMBER: [Param; 1] = [Param::new("number", ParamType::Number, "a port").main()];
-static DIR: [Param; 1] = [Param::new("dir", ParamType::Path, "where to").main().required()];
+static DIR: [Param; 2] = [
+    Param::new("dir", ParamType::Path, "where to").main().required(),
+    Param::new("hash", ParamType::Flag, "how").default("yes"),
+];
 
 /// Where these have a daemon, it runs more than programs.
 const IN_DAEMON: Spaces = Spaces::UNPRIVILEGED.with(Spaces::DAEMON);
@@ -66,7 +69,7 @@ static DNS: Kind = Kind::new("dns", "wants both", nothing)
     .parses_payload();
 static COUNT: Kind =
     Kind::new("count", "gives a record", nothing).gives_records(&ROWS).mode(Mode::Serial).runs_in(IN_DAEMON);
-static FILES: Kind = Kind::new("files", "a sink", nothing).params(&DIR).sink();
+static FILES: Kind = Kind::new("files", "a sink", nothing).params(&DIR).sink().restarts();
 static JSON: Kind = Kind::new("json", "a sink of records", nothing).takes(&[Type::Record, Type::Message]).sink();
 static INSPECT: Kind = Kind::new("inspect", "a sink of anything", nothing).sink();
 

@@ -173,14 +173,52 @@ fn sinks_of_a_change_are_active_before_what_is_above_them_and_what_goes_on_is_le
     assert!(!log(0).iter().any(|step| step == "activate 0" || step == "activate 1"), "{:?}", log(0));
 }
 
+/// A sink that restarts goes on where other filters lead to it, with the same parameters and types.
+#[test]
+fn sinks_go_on_where_what_leads_to_them_changes() {
+    let check = |from: &str, to: &str, expected: &[(&str, bool)]| {
+        let (change, _) = changed(from, to);
+        let all = kept(&change).into_iter().map(|(label, _)| label);
+        let nodes = || change.design.plan.nodes.iter().zip(&change.kept).zip(&change.restarts);
+        let restarts: Vec<bool> = nodes().filter(|((_, kept), _)| kept.is_some()).map(|(_, one)| *one).collect();
+        assert_eq!(all.zip(restarts).collect::<Vec<_>>(), expected, "{from} > {to}");
+        assert!(nodes().all(|((_, kept), restarts)| kept.is_some() || !restarts));
+    };
+    check(
+        "pcap x | port | files out",
+        "pcap x | port | files out",
+        &[("pcap x", false), ("port", false), ("files out", false)],
+    );
+    check("pcap x | port | files out", "pcap x | files out", &[("pcap x", false), ("files out", true)]);
+    check("pcap x | files out", "pcap y | files out", &[("files out", true)]);
+    check("pcap x | port | http | files out", "pcap y | port | http | files out", &[("files out", true)]);
+    let both = "pcap x | { port + vlan } | files out";
+    check(both, "pcap x | port | files out", &[("pcap x", false), ("port", false), ("files out", true)]);
+}
+
 #[test]
 fn what_is_still_written_is_not_written_anew() {
-    let (mut runs, _) = spaces(Wishes::default());
-    let running = carry_out(designed("pcap x | port | files out", &runs), &mut runs).unwrap();
+    let rows = [
+        ("pcap x | http | files out", "pcap x | files out", "`files` got message there, not frame"),
+        ("pcap x | files out", "pcap x | files out hash=no", "`files` has other parameters there: `files out`"),
+    ];
+    for (from, to, why) in rows {
+        let (mut runs, _) = spaces(Wishes::default());
+        let running = carry_out(designed(from, &runs), &mut runs).unwrap();
+        let (mut all, contents) = spaces(Wishes::default());
+        let trouble = carry_out_change(designed(to, &all), &running, Refused::default(), &mut all);
+        let transaction::Trouble::Request(diagnostic) = trouble.expect_err("it is written") else { panic!("{to}") };
+        assert_eq!(diagnostic.message, format!("`out` is written by the request that runs, and {why}"));
+        assert!(contents.iter().all(|space| space.lock().unwrap().is_empty()));
+    }
+}
+
+/// What is wrong with the request is said before what is wrong with a place that it writes to.
+#[test]
+fn sinks_are_prepared_last() {
     let (mut all, contents) = spaces(Wishes::default());
-    let trouble = carry_out_change(designed("pcap x | files out", &all), &running, Refused::default(), &mut all)
-        .expect_err("it is written");
-    let transaction::Trouble::Request(diagnostic) = trouble else { panic!("{trouble:?}") };
-    assert!(diagnostic.message.contains("`out` is written by the request that runs"), "{diagnostic:?}");
-    assert!(contents.iter().all(|space| space.lock().unwrap().is_empty()));
+    carry_out(designed("pcap x | { files out + http | count | json }", &all), &mut all).unwrap();
+    let log = contents[1].lock().unwrap().log.clone();
+    let prepared: Vec<_> = log.iter().filter(|step| step.starts_with("prepare")).map(String::as_str).collect();
+    assert_eq!(prepared, ["prepare tcp", "prepare http", "prepare count", "prepare files out", "prepare json"]);
 }

@@ -181,6 +181,60 @@ fn what_goes_on_keeps_its_state_and_what_is_retired_is_finished() {
     assert_eq!((edges[0].blocks, edges[0].before, edges[1].blocks, edges[1].before), (15, 0, 5, 10));
 }
 
+/// A sink that other filters lead to from now on: it hears it behind what the old ones still gave, and counts anew.
+#[test]
+fn a_sink_goes_on_where_others_lead_to_it() {
+    struct Note(Arc<Mutex<Vec<String>>>);
+    impl Filter for Note {
+        fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+            let texts = batch.iter().map(|(_, block)| String::from_utf8_lossy(cx.rings.bytes(block)).into_owned());
+            self.0.lock().unwrap().extend(texts);
+            Ok(Status::Done)
+        }
+
+        fn restart(&mut self, _cx: &mut Context<'_>) -> Made {
+            self.0.lock().unwrap().push("restart".into());
+            Ok(Status::Done)
+        }
+
+        fn finish(&mut self, _cx: &mut Context<'_>) -> Made {
+            self.0.lock().unwrap().push("end".into());
+            Ok(Status::Done)
+        }
+    }
+    let device = Device::default();
+    let notes = Arc::<Mutex<Vec<String>>>::default();
+    let plan = |tallies: usize, seen: &Seen| {
+        let mut graph = Graph::beside(seen);
+        let source = graph.broken_source(device.reader(0));
+        let tallies: Vec<_> = (0..tallies).map(|_| graph.maker("tally", Instance::filter(Tally(0)))).collect();
+        let sink = graph.in_place("note", Note(Arc::clone(&notes)));
+        for tally in tallies {
+            graph.edge(source, tally);
+            graph.edge(tally, sink);
+        }
+        graph
+    };
+    let seen = Seen::default();
+    let (mut replacement, is_done) = replacement(plan(2, &seen), &[(0, 0)], Vec::new());
+    replacement.parts[3] = Part::Restarts(2);
+    let mut replacement = Some(replacement);
+    device.come(4);
+    let more = device.clone();
+    let (report, past) = run(
+        plan(1, &seen),
+        vec![
+            Box::new(|_| {}),
+            Box::new(move |worker| worker.replace(replacement.take().unwrap())),
+            Box::new(move |_| more.come(2)),
+            Box::new(|_| {}),
+        ],
+    );
+    assert_eq!(is_done.try_recv(), Ok(()));
+    assert_eq!(*notes.lock().unwrap(), ["4 blocks", "restart", "2 blocks", "2 blocks", "end"]);
+    assert_eq!((past[0].nodes[2].counters.blocks_in, report.nodes[3].counters.blocks_in), (1, 2));
+}
+
 #[test]
 fn sources_of_one_device_take_turns_at_one_packet() {
     // The new reader knows everything from packet 4 or 7 on, when the old one has given some of 10, or all of them.

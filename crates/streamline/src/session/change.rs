@@ -10,7 +10,7 @@ use crate::shared::space::{NAME as SHARED, SharedSpace};
 use capture::Wish;
 use control::place::Refused;
 use control::{Change, Design, Space, carry_out_change, design};
-use engine::{HandOver, NodeId, Part, Plan};
+use engine::{Edge, HandOver, NodeId, Part, Plan};
 use filter::run::Instance;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Weak;
@@ -101,13 +101,15 @@ impl Session {
         } else {
             (first, Refused::default())
         };
-        let Change { design, kept } = carry_out_change(placed, &running.design, refused, &mut spaces)?;
+        let Change { design, kept, restarts } = carry_out_change(placed, &running.design, refused, &mut spaces)?;
         drop(spaces);
         let Rest { plan: rest, left } = rest(live, shared.into_inlets(), &design.plan);
         let origins: Vec<_> = left.iter().map(Left::origin).collect();
         let edges = EdgeNames::new(&design, &rest, &origins);
         let plan = RunningPlan::new(design, origins, &left);
-        let succession = Succession { old: running, sources: &sources, new: &plan, kept: &kept, stays: stays(&left) };
+        let stays = stays(&left);
+        let succession =
+            Succession { old: running, sources: &sources, new: &plan, kept: &kept, restarts: &restarts, stays };
         let (parts, hand_overs) = succession.of(left, &mut app);
         succession.keeps_whole_prefixes(&rest, &parts)?;
         Ok(PreparedChange { running: plan, joined: joiner.connection(), edges, rest, parts, hand_overs })
@@ -139,6 +141,8 @@ struct Succession<'a> {
     new: &'a RunningPlan,
     /// By node of the new design: the node of the old one that it is.
     kept: &'a [Option<NodeId>],
+    /// By node of the new design: it goes on, and other filters lead to it.
+    restarts: &'a [bool],
     /// Nodes of the old worker that go on as sources.
     stays: HashSet<usize>,
 }
@@ -152,7 +156,8 @@ impl Succession<'_> {
                 Taken::New(instance) => Part::New(instance),
                 Taken::Running(old) => {
                     let node = self.old.origins.iter().position(|origin| *origin == old);
-                    Part::Kept(node.expect("what runs in this process is in the worker"))
+                    let node = node.expect("what runs in this process is in the worker");
+                    if self.restarts[id.index()] { Part::Restarts(node) } else { Part::Kept(node) }
                 }
             },
             Left::Given(_, Opened::Running(node)) | Left::Source { source: Opened::Running(node), .. } => {
@@ -209,12 +214,13 @@ impl Succession<'_> {
     fn keeps_whole_prefixes(&self, rest: &Plan, parts: &[Part]) -> Result<(), Error> {
         for (at, node) in rest.nodes.iter().enumerate() {
             let goes_on = match &parts[at] {
-                Part::New(_) => false,
+                Part::New(_) | Part::Restarts(_) => false,
                 Part::Kept(old) | Part::Goes(old, _) => {
                     self.kept[self.new.origins[at].index()] == Some(self.old.origins[*old])
                 }
             };
-            if !goes_on && node.edges.iter().any(|edge| !matches!(parts[edge.to.index()], Part::New(_))) {
+            let begins = |edge: &Edge| matches!(parts[edge.to.index()], Part::New(_) | Part::Restarts(_));
+            if !goes_on && !node.edges.iter().all(begins) {
                 let text = "the ways by which packets reach a filter that both requests have are different: this cannot be \
                             changed while it runs";
                 return Err(Error::System(text.into()));
