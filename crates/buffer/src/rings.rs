@@ -27,6 +27,8 @@ pub struct Interface {
     pub description: Option<String>,
     /// Bytes kept of each frame at most; 0 = no limit.
     pub snap_len: u32,
+    /// The capture has times finer than microseconds. Of a device: nobody asked for them.
+    pub nanoseconds: bool,
 }
 
 /// A segment in this table.

@@ -52,7 +52,7 @@ impl Folder {
 
     /// The same frames, whatever the file says besides.
     fn frames(&self, file: &str) -> Vec<u8> {
-        let request = format!("pcap {file} | save frames.pcap overwrite=yes");
+        let request = format!("pcap {file} | save frames.pcap overwrite=yes precision=ns");
         let output = Command::new(PROGRAM).args(["run", "-q", &request]).current_dir(self.0.path()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         std::fs::read(self.path("frames.pcap")).unwrap()

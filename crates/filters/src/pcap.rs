@@ -320,7 +320,8 @@ impl Pcap {
             }
             Ending::Damaged(damage) => {
                 cx.count("captures damaged", 1);
-                self.fail(format!("{name}: {damage}; what precedes it was read"), cx);
+                let help = damage.cause.help().map_or(String::new(), |help| format!(" ({help})"));
+                self.fail(format!("{name}: {damage}; what precedes it was read{help}"), cx);
             }
             Ending::Another(offset) => {
                 cx.count("captures damaged", 1);

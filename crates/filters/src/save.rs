@@ -21,7 +21,7 @@ use filter::env::Reader;
 use filter::prelude::*;
 use packet::pcap_file::Resolution;
 use rotation::Rotation;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What `save` is.
 pub static KIND: Kind = Kind::new("save", "writes frames to a capture file", make)
@@ -33,7 +33,8 @@ pub static KIND: Kind = Kind::new("save", "writes frames to a capture file", mak
          pcapng keeps the link type, name, description and snap length of every interface, times in nanoseconds, \
          original lengths and the direction of outgoing frames, and ends with the number of frames of each interface. \
          Classic pcap has one link type for the whole file: frames of a second one end the run with status 2. Its \
-         times are nanoseconds, or microseconds for old readers with precision=us.\n\
+         times are as precise as those of the first frame's capture, in microseconds where that is a device; \
+         precision=ns keeps nanoseconds, and a file that has less precise times than its input is told of once.\n\
          \n\
          A file is called NAME.part until it is whole. A file that exists is not touched unless overwrite=yes. That files \
          can be written there is tried before the run begins. Where `max-bytes` is reached, the file is ended and no more \
@@ -49,7 +50,7 @@ pub static KIND: Kind = Kind::new("save", "writes frames to a capture file", mak
     .params(&[
         Param::new("file", ParamType::Path, "the file to write, or - for standard output").required().main(),
         Param::new("format", ParamType::Choice(&["pcapng", "pcap"]), "the format, where the name is not to decide"),
-        Param::new("precision", ParamType::Choice(&["ns", "us"]), "unit of times in classic pcap").default("ns"),
+        Param::new("precision", ParamType::Choice(&["ns", "us"]), "unit of times in classic pcap, if not the input's"),
         Param::new("overwrite", ParamType::Flag, "replace a file that exists").default("no"),
         Param::new("rotate-size", ParamType::Size, "begin a new file when one has this many bytes"),
         Param::new("rotate-time", ParamType::Duration, "begin a new file at every multiple of this time"),
@@ -133,8 +134,9 @@ fn format_of(name: &str, params: &Params) -> Result<Format, ParamError> {
         None => name == "-" || matches!(&ending[..], "pcap" | "cap"),
     };
     match (classic, params.text("precision")) {
-        (true, Some("us")) => Ok(Format::Classic(Resolution::Microseconds)),
-        (true, _) => Ok(Format::Classic(Resolution::Nanoseconds)),
+        (true, Some("us")) => Ok(Format::Classic(Some(Resolution::Microseconds))),
+        (true, Some(_)) => Ok(Format::Classic(Some(Resolution::Nanoseconds))),
+        (true, None) => Ok(Format::Classic(None)),
         (false, Some("us")) => {
             Err(ParamError::new("precision", "pcapng has nanoseconds; precision is for format=pcap"))
         }
@@ -209,11 +211,7 @@ impl Save {
             };
             let bytes = cx.rings.bytes(block);
             if self.room.is_bounded() && !self.has_room_for(bytes.len(), interface) {
-                let name = match &self.target {
-                    Target::Stdout(_) => "standard output".into(),
-                    Target::Files(files) => files.target.path(),
-                };
-                cx.notices.push(self.room.notice(&name));
+                cx.notices.push(self.room.notice(&self.path()));
                 self.close()?;
                 return Ok(Reader::Gone);
             }
@@ -242,9 +240,21 @@ impl Save {
                 return Ok(Reader::Gone);
             }
         }
+        if self.encoder.take_lowered() {
+            let name = self.path();
+            cx.notices.push(format!("times in `{}` are microseconds, and the input has nanoseconds", name.display()));
+        }
         match &self.target {
             Target::Stdout(stdout) if stdout.eager() => self.spill(),
             _ => Ok(Reader::Present),
+        }
+    }
+
+    /// Where it writes, for people.
+    fn path(&self) -> PathBuf {
+        match &self.target {
+            Target::Stdout(_) => "standard output".into(),
+            Target::Files(files) => files.target.path(),
         }
     }
 
@@ -354,7 +364,7 @@ impl Files {
 
     /// After a failure: what was written before it is a whole capture, and where that is. Frames that wait in the buffer are
     /// not in it.
-    fn rescue(&mut self, encoder: &mut Encoder, buffer: &mut Vec<u8>) -> Option<std::path::PathBuf> {
+    fn rescue(&mut self, encoder: &mut Encoder, buffer: &mut Vec<u8>) -> Option<PathBuf> {
         let mut open = self.open.take()?;
         if buffer.is_empty() {
             encoder.end(buffer);

@@ -130,7 +130,16 @@ pub enum Cause {
         limit: u32,
     },
     /// A block shorter than its fields, longer than any sane block, or not a multiple of four.
-    BlockLength(u32),
+    BlockLength {
+        /// The block's type.
+        kind: u32,
+        /// What it says, in bytes.
+        length: u32,
+        /// The shortest that a block of its type can be.
+        least: u32,
+        /// The longest that is sane.
+        most: u32,
+    },
     /// The length at the end of a block differs from the one at its start.
     BlockTrailer {
         /// At the start.
@@ -145,7 +154,12 @@ pub enum Cause {
     /// More interfaces in a section than [`pcapng::INTERFACE_LIMIT`].
     TooManyInterfaces,
     /// A packet of an interface that was not described before.
-    UnknownInterface(u32),
+    UnknownInterface {
+        /// Its number.
+        interface: u32,
+        /// How many interfaces were described in the section by then.
+        described: u32,
+    },
 }
 
 impl fmt::Display for Damage {
@@ -165,15 +179,68 @@ impl fmt::Display for Cause {
             Self::EndsInRecord { present, expected } => {
                 write!(out, "the file ends inside a record, after {present} of {expected} bytes")
             }
-            Self::CapturedLength { length, limit } => write!(out, "captured length {length} is over the limit {limit}"),
-            Self::BlockLength(length) => write!(out, "block length {length} is not possible"),
-            Self::BlockTrailer { start, end } => {
-                write!(out, "block length is {start} at the block's start and {end} at its end")
+            Self::CapturedLength { length, limit } => {
+                write!(out, "a packet says that {length} bytes of it were captured, and {limit} are possible at most")
             }
-            Self::ByteOrderMark(mark) => write!(out, "{mark:#010x} is no byte order mark"),
-            Self::InterfaceOption(code) => write!(out, "interface option {code} is cut or has an impossible value"),
-            Self::TooManyInterfaces => write!(out, "more than {} interfaces", pcapng::INTERFACE_LIMIT),
-            Self::UnknownInterface(interface) => write!(out, "packet of interface {interface}, which is not described"),
+            Self::BlockLength { kind, length, least, most } => write!(
+                out,
+                "a block of type {kind:#x} ({}) says that it is {length} bytes long, and {}",
+                pcapng::block_name(kind),
+                BlockBounds { length, least, most }
+            ),
+            Self::BlockTrailer { start, end } => {
+                write!(out, "a block says at its start that it is {start} bytes long, and at its end {end}")
+            }
+            Self::ByteOrderMark(mark) => {
+                write!(out, "a section begins with {mark:#010x} where its byte order mark should be")
+            }
+            Self::InterfaceOption(code) => {
+                write!(out, "option {code} of an interface description is cut or has an impossible value")
+            }
+            Self::TooManyInterfaces => {
+                write!(out, "a section describes more than {} interfaces", pcapng::INTERFACE_LIMIT)
+            }
+            Self::UnknownInterface { interface, described } => {
+                write!(out, "a packet is of interface {interface}, and its section describes {described} (from 0 on)")
+            }
+        }
+    }
+}
+
+impl Cause {
+    /// What people can do about it; `None` where that is plain, or nothing.
+    pub fn help(&self) -> Option<&'static str> {
+        match self {
+            Self::BlockLength { .. }
+            | Self::BlockTrailer { .. }
+            | Self::ByteOrderMark(_)
+            | Self::CapturedLength { .. }
+            | Self::InterfaceOption(_)
+            | Self::UnknownInterface { .. } => Some(
+                "the file is damaged there: copy it again from where it came, or mend it, for instance with pcapfix",
+            ),
+            Self::TooManyInterfaces => {
+                Some("write it without them: `editcap -F pcap old.pcapng new.pcap` does, where all have one link type")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What is wrong with the length of a block.
+struct BlockBounds {
+    length: u32,
+    least: u32,
+    most: u32,
+}
+
+impl fmt::Display for BlockBounds {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { length, least, most } = self;
+        match length {
+            _ if length < least => write!(out, "{least} is the least that it can be"),
+            _ if length > most => write!(out, "{most} is the most that it can be"),
+            _ => write!(out, "a length is a multiple of 4"),
         }
     }
 }
@@ -193,6 +260,8 @@ pub struct Interface {
     pub name: Option<String>,
     /// What it is in words, if the file says.
     pub description: Option<String>,
+    /// Its times are finer than microseconds.
+    pub nanoseconds: bool,
 }
 
 /// A reader of either format.
@@ -278,6 +347,18 @@ mod tests {
             "byte 240: the file ends inside a record, after 7 of 16 bytes",
         );
         check(Cause::NotACapture(Some(FileKind::Zstd)), "byte 240: a zstd file, not pcap or pcapng");
-        check(Cause::ByteOrderMark(0x1234), "byte 240: 0x00001234 is no byte order mark");
+        check(
+            Cause::ByteOrderMark(0x1234),
+            "byte 240: a section begins with 0x00001234 where its byte order mark should be",
+        );
+        let check = |length: u32, expected: &str| {
+            let cause = Cause::BlockLength { kind: 6, length, least: 32, most: 100 };
+            let said =
+                format!("a block of type 0x6 (enhanced packet) says that it is {length} bytes long, and {expected}");
+            assert_eq!(cause.to_string(), said);
+        };
+        check(28, "32 is the least that it can be");
+        check(33, "a length is a multiple of 4");
+        check(104, "100 is the most that it can be");
     }
 }

@@ -160,8 +160,9 @@ impl Reader {
     /// Reads the header; the next window starts [`Header::BYTES`] further on.
     pub fn open(window: &[u8]) -> Result<Self, Stop> {
         let header = Header::parse(window)?;
-        let Header { link, snap_len, fcs_bytes, .. } = header;
-        let interface = Interface { link, snap_len, fcs_bytes, name: None, description: None };
+        let Header { link, snap_len, fcs_bytes, resolution, .. } = header;
+        let nanoseconds = resolution == Resolution::Nanoseconds;
+        let interface = Interface { link, snap_len, fcs_bytes, name: None, description: None, nanoseconds };
         Ok(Self { header, interface, offset: Header::BYTES as u64 })
     }
 

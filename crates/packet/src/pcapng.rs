@@ -38,6 +38,19 @@ mod block {
     pub const ENHANCED_PACKET: u32 = 6;
 }
 
+/// What a type of block is called.
+pub const fn block_name(kind: u32) -> &'static str {
+    match kind {
+        block::SECTION_HEADER => "section header",
+        block::INTERFACE_DESCRIPTION => "interface description",
+        block::OBSOLETE_PACKET => "packet",
+        block::SIMPLE_PACKET => "simple packet",
+        block::INTERFACE_STATISTICS => "interface statistics",
+        block::ENHANCED_PACKET => "enhanced packet",
+        _ => "not known",
+    }
+}
+
 /// Option codes.
 pub mod option {
     /// Ends a list of options.

@@ -41,7 +41,7 @@ impl Landing {
     /// For packets of this link type that come by a device of this name; `snap_len` bytes of each at most, 0 for all.
     pub fn new(device: &str, link_type: u16, snap_len: u32) -> Landing {
         let interface =
-            Interface { link_type: Some(link_type), name: Some(device.to_string()), description: None, snap_len };
+            Interface { link_type: Some(link_type), name: Some(device.to_string()), snap_len, ..Interface::default() };
         Landing { interface, memory: None }
     }
 

@@ -86,7 +86,7 @@ impl Mapped {
                 Next::Enough => return Step::Given,
                 Next::Unnamed(block, interface) => match scanner.name(block, interface, self.segment, cx.rings) {
                     Some(block) => cx.out.push(block),
-                    None => return Step::End(Ending::Failed("it has more interfaces than there are views".into())),
+                    None => return Step::End(Ending::Failed(scanner.too_many_interfaces())),
                 },
                 Next::More(need) => {
                     self.need = need;

@@ -7,7 +7,7 @@
 //! 2. *any records* — pcapng, Kuznetzov's and old versions of pcap: a call of `packet`'s reader for each;
 //! 3. *oddities* — empty frames, frames longer than a descriptor can say, absurd lengths: out of line.
 
-use base::limits::{BATCH_BLOCKS, BLOCK_BYTES};
+use base::limits::{BATCH_BLOCKS, BLOCK_BYTES, RINGS};
 use buffer::{Descriptor, Flags, Interface, Rings, SegmentId, ViewId, WIRE_MAX};
 use filter::Counters;
 use packet::LinkType;
@@ -108,13 +108,19 @@ impl Scanner {
             if self.plain.is_some() && begins_another(rest) {
                 break Next::Another(self.offset + at as u64);
             }
+            let here = self.position(at);
             let record = match self.reader.next(rest) {
                 Ok(record) => record,
                 Err(Stop::More { consumed, need }) => {
                     at += consumed;
                     break Next::More(need);
                 }
-                Err(Stop::Damaged(damage)) if begins_another(rest) => break Next::Another(damage.offset),
+                Err(Stop::Damaged(damage))
+                    if let Some(behind) = rest.get((damage.offset - here) as usize..)
+                        && self.is_followed(behind) =>
+                {
+                    break Next::Another(damage.offset);
+                }
                 Err(Stop::Damaged(damage)) => break Next::Damaged(damage),
             };
             let outbound = self.is_outbound(&record, rest);
@@ -135,6 +141,24 @@ impl Scanner {
             self.offset += at as u64;
         }
         Scanned { consumed: at, empties, next }
+    }
+
+    /// Bytes from the start of the capture to this place in the window.
+    #[inline]
+    fn position(&self, at: usize) -> u64 {
+        match &self.reader {
+            Reader::Pcap(_) => self.offset + at as u64,
+            Reader::Pcapng(reader) => reader.offset(),
+        }
+    }
+
+    /// Does another capture begin where this one cannot be read on? A section of pcapng behind others is none.
+    #[cold]
+    fn is_followed(&self, bytes: &[u8]) -> bool {
+        match &self.reader {
+            Reader::Pcap(_) => begins_another(bytes),
+            Reader::Pcapng(_) => sniff(bytes) == Some(FileKind::Pcap) && begins_another(bytes),
+        }
     }
 
     /// The view of an interface of the current section, where it has one.
@@ -197,6 +221,16 @@ impl Scanner {
         Some(in_view(block, view))
     }
 
+    /// Why [`name`](Scanner::name) has no view.
+    #[cold]
+    pub(super) fn too_many_interfaces(&self) -> String {
+        format!(
+            "byte {}: its packets are of more interfaces than one run can tell apart ({RINGS} with all that it reads); what \
+             precedes it was read (split the file, for instance with `editcap -c 10000`)",
+            self.position(0)
+        )
+    }
+
     /// Says whether the capture may end with `rest` left over.
     pub(super) fn finish(&self, rest: &[u8]) -> Result<(), Damage> {
         let Some(header) = self.plain.filter(|_| !rest.is_empty()) else { return self.reader.finish(rest) };
@@ -219,6 +253,7 @@ fn describe_interface(interface: &packet::capture::Interface, order: ByteOrder) 
         name: interface.name.clone(),
         description: interface.description.clone(),
         snap_len: interface.snap_len,
+        nanoseconds: interface.nanoseconds,
     }
 }
 

@@ -187,7 +187,9 @@ fn absurd_lengths_end_a_capture_with_a_failure() {
     let mut file = classic(Resolution::Nanoseconds);
     let third = 24 + 16 + 5 + 16;
     file[third + 8..third + 12].copy_from_slice(&300_000_u32.to_le_bytes());
-    let failure = "byte 61: captured length 300000 is over the limit 262144; what precedes it was read";
+    let failure = "byte 61: a packet says that 300000 bytes of it were captured, and 262144 are possible at most; what \
+                   precedes it was read (the file is damaged there: copy it again from where it came, or mend it, for \
+                   instance with pcapfix)";
     check_every_way(&file, &expected(1)[..2], Some(failure));
 }
 
@@ -404,6 +406,51 @@ fn a_capture_behind_another_is_told_from_damage() {
     let (first, second) = (next_generation(), classic(Resolution::Nanoseconds));
     let failure = read(&[("file", given(&[&first[..], &second].concat()).path())]).failure.unwrap().to_string();
     assert!(failure.contains(&format!("byte {}: another capture begins here", first.len())), "{failure}");
+}
+
+/// Damage of a pcapng file is told as what it is, also where the file is read from the beginning of a section on.
+#[test]
+fn damage_of_pcapng_says_what_where_and_what_to_do() {
+    let words = |numbers: &[u32]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+    let mut start = Vec::new();
+    pcapng::write_section(&mut start, &Section::default());
+    let interface = words(&[1, 20, 1, 0, 20]);
+    let packet = words(&[6, 36, 0, 0, 5, 4, 4, 0x6161_6161, 36]);
+    let check = |bytes: &[u8], at: usize, expected: &str| {
+        let file = [&start[..], bytes].concat();
+        let failure = read(&[("file", given(&file).path())]).failure.unwrap().to_string();
+        let expected = format!("x.pcap: byte {}: {expected}", start.len() + at);
+        assert!(failure.contains(&expected), "{failure}, not {expected}");
+    };
+    let many = interface.repeat(65_537);
+    check(
+        &many,
+        65_536 * 20,
+        "a section describes more than 65536 interfaces; what precedes it was read (write it without",
+    );
+    let length = "a block of type 0x6 (enhanced packet) says that it is";
+    let behind = [&interface[..], &packet].concat();
+    for (bytes, expected) in [
+        (words(&[6, 13, 0, 0]), format!("{length} 13 bytes long, and a length is a multiple of 4")),
+        (words(&[6, 0, 0, 0]), format!("{length} 0 bytes long, and 12 is the least that it can be")),
+        (words(&[6, 16, 0, 16]), format!("{length} 16 bytes long, and 32 is the least that it can be")),
+        (words(&[6, u32::MAX - 3, 0]), format!("{length} 4294967292 bytes long, and 16777216 is the most")),
+        (words(&[6, 16, 0, 20]), "a block says at its start that it is 16 bytes long, and at its end 20".into()),
+        (
+            [&packet[..8], &words(&[3]), &packet[12..]].concat(),
+            "a packet is of interface 3, and its section describes 1 (from 0 on)".into(),
+        ),
+    ] {
+        check(&[&behind[..], &bytes].concat(), behind.len(), &expected);
+        check(
+            &[&behind[..], &behind, &bytes].concat(),
+            2 * behind.len(),
+            &expected.replace("describes 1", "describes 2"),
+        );
+        let help = "; what precedes it was read (the file is damaged there: copy it again";
+        let failure = read(&[("file", given(&[&start[..], &behind, &bytes].concat()).path())]).failure.unwrap();
+        assert!(failure.to_string().contains(help), "{failure}");
+    }
 }
 
 /// A source whose pulls the test makes itself.

@@ -27,8 +27,8 @@ const STATISTICS_BYTES: usize = 64;
 /// What to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
-    /// Classic pcap.
-    Classic(Resolution),
+    /// Classic pcap, with times as the request says, or else as the first frame's capture has them.
+    Classic(Option<Resolution>),
     /// pcapng.
     Pcapng,
 }
@@ -45,6 +45,7 @@ impl Encoder {
         match format {
             Format::Classic(resolution) => Encoder::Classic(Classic {
                 resolution,
+                lowered: Lowered::No,
                 link: None,
                 snap_len: 0,
                 may_be_longer: false,
@@ -59,9 +60,8 @@ impl Encoder {
     pub(super) fn begin(&mut self, patched: bool) {
         match self {
             Encoder::Classic(classic) => {
-                let Classic { resolution, .. } = *classic;
-                *classic =
-                    Classic { resolution, link: None, snap_len: 0, may_be_longer: patched, longer_snap_len: None };
+                (classic.link, classic.snap_len) = (None, 0);
+                (classic.may_be_longer, classic.longer_snap_len) = (patched, None);
             }
             Encoder::Pcapng(pcapng) => *pcapng = Pcapng::default(),
         }
@@ -107,13 +107,25 @@ impl Encoder {
         }
     }
 
+    /// Are times less precise than they were? Said once.
+    pub(super) fn take_lowered(&mut self) -> bool {
+        match self {
+            Encoder::Classic(Classic { lowered: lowered @ Lowered::Yes, .. }) => {
+                *lowered = Lowered::Said;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// Appends what stands at the end of a capture.
     pub(super) fn end(&mut self, out: &mut Vec<u8>) {
         match self {
             Encoder::Classic(classic) if classic.link.is_none() => {
                 // There was no frame to say of what link; Ethernet is as good as any.
                 let link = LinkType::ETHERNET;
-                write_header(out, link, link.maximum_snap_len(), classic.resolution);
+                let resolution = classic.resolution.unwrap_or(Resolution::Microseconds);
+                write_header(out, link, link.maximum_snap_len(), resolution);
             }
             Encoder::Classic(_) => {}
             Encoder::Pcapng(pcapng) => pcapng.end(out),
@@ -121,10 +133,21 @@ impl Encoder {
     }
 }
 
+/// Are times written less precisely than they came?
+#[derive(Debug, PartialEq, Eq)]
+enum Lowered {
+    No,
+    Yes,
+    /// And people were told.
+    Said,
+}
+
 /// A classic capture.
 #[derive(Debug)]
 pub(super) struct Classic {
-    resolution: Resolution,
+    /// None before the first frame, where that decides.
+    resolution: Option<Resolution>,
+    lowered: Lowered,
     /// Of the first frame, and so of all.
     link: Option<LinkType>,
     /// As it stands in the header: readers cut what is longer.
@@ -146,6 +169,11 @@ impl Classic {
     ) -> Result<(), Box<Failure>> {
         let link = link_of(interface);
         let limit = link.maximum_snap_len();
+        let as_it_came = || if interface.nanoseconds { Resolution::Nanoseconds } else { Resolution::Microseconds };
+        let resolution = *self.resolution.get_or_insert_with(as_it_came);
+        if interface.nanoseconds && resolution == Resolution::Microseconds && self.lowered == Lowered::No {
+            self.lowered = Lowered::Yes;
+        }
         match self.link {
             Some(first) if first == link => {}
             Some(first) => return Err(Box::new(two_link_types(first, link))),
@@ -153,7 +181,7 @@ impl Classic {
                 self.link = Some(link);
                 let given = interface.snap_len.min(limit);
                 self.snap_len = if self.may_be_longer && given > 0 { given } else { limit };
-                write_header(out, link, self.snap_len, self.resolution);
+                write_header(out, link, self.snap_len, resolution);
             }
         }
         let bytes = cut(bytes, limit as usize, counters);
@@ -162,7 +190,7 @@ impl Classic {
             self.snap_len = limit;
             self.longer_snap_len = Some(limit);
         }
-        write_record_header(out, block.time, len, block.wire(), self.resolution);
+        write_record_header(out, block.time, len, block.wire(), resolution);
         out.extend_from_slice(bytes);
         Ok(())
     }

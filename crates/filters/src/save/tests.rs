@@ -60,13 +60,68 @@ fn the_name_decides_the_format() {
         assert_eq!(read(&path).len(), 2, "{name}");
         fs::remove_file(path).unwrap();
     };
-    check("a.pcap", &[], 0xa1b2_3c4d);
-    check("a.CAP", &[("precision", "us")], 0xa1b2_c3d4);
+    check("a.pcap", &[], 0xa1b2_c3d4);
+    check("a.CAP", &[("precision", "ns")], 0xa1b2_3c4d);
     check("a.pcapng", &[], 0x0a0d_0d0a);
     check("a.ntar", &[], 0x0a0d_0d0a);
     check("a", &[], 0x0a0d_0d0a);
-    check("a", &[("format", "pcap")], 0xa1b2_3c4d);
+    check("a", &[("format", "pcap")], 0xa1b2_c3d4);
     check("a.pcap", &[("format", "pcapng")], 0x0a0d_0d0a);
+}
+
+/// Classic pcap has the precision of its input; where the request lowers it, that is said once.
+#[test]
+fn times_are_as_precise_as_they_came() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_string();
+    let classic = |name: &str, resolution: Resolution| {
+        let mut file = Vec::new();
+        write_header(&mut file, LinkType::ETHERNET, 100, resolution);
+        for n in 0..200 {
+            write_record_header(&mut file, 1_700_000_000_123_456_789 + n, 4, 4, resolution);
+            file.extend_from_slice(b"data");
+        }
+        fs::write(path(name), file).unwrap();
+    };
+    classic("us.pcap", Resolution::Microseconds);
+    classic("ns.pcap", Resolution::Nanoseconds);
+    let mut coarse = Vec::new();
+    write_section(&mut coarse, &Section::default());
+    // An interface without if_tsresol has microseconds.
+    coarse.extend_from_slice(&[1, 0, 0, 0, 20, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 20, 0, 0, 0]);
+    let packet = PacketBlock { time_ns: 5, wire_len: 4, data: b"data", ..PacketBlock::default() };
+    write_packet(&mut coarse, &packet);
+    fs::write(path("us.pcapng"), coarse).unwrap();
+    const US: u32 = 0xa1b2_c3d4;
+    const NS: u32 = 0xa1b2_3c4d;
+    let check = |from: &str, params: &[(&str, &str)], magic: u32, told: usize| {
+        let to = path("out.pcap");
+        let params = [&[("file", &to[..]), ("overwrite", "yes")], params].concat();
+        let outcome = Chain::source(&pcap::KIND, &[("file", &path(from))]).then(&KIND, &params).run();
+        assert_eq!(outcome.failure, None);
+        assert_eq!(fs::read(&to).unwrap()[..4], magic.to_le_bytes(), "{from}");
+        assert_eq!(outcome.notices.len(), told, "{from}: {:?}", outcome.notices);
+        assert!(outcome.notices.iter().all(|text| text.contains("are microseconds, and the input has nanoseconds")));
+    };
+    check("us.pcap", &[], US, 0);
+    check("ns.pcap", &[], NS, 0);
+    check("us.pcapng", &[], US, 0);
+    check("us.pcap", &[("precision", "ns")], NS, 0);
+    check("ns.pcap", &[("precision", "us")], US, 1);
+    // pcapng has nanoseconds; read back, it is no less precise.
+    let params = [("file", &path("ns.pcapng")[..])];
+    Chain::source(&pcap::KIND, &[("file", &path("ns.pcap"))]).then(&KIND, &params).run();
+    check("ns.pcapng", &[], NS, 0);
+    // Frames of several captures, the first of which has microseconds.
+    fs::create_dir(path("both")).unwrap();
+    fs::copy(path("us.pcap"), path("both/1")).unwrap();
+    fs::copy(path("ns.pcap"), path("both/2")).unwrap();
+    check("both", &[], US, 1);
+    assert_eq!(read(Path::new(&path("out.pcap"))).len(), 400);
+    // A device is read in nanoseconds, and nobody asked for them.
+    let outcome = Chain::frames(1, &[(1_700_000_000_123_456_789, vec![0; 60])]);
+    assert_eq!(outcome.then(&KIND, &[("file", &path("live.pcap"))]).run().notices.len(), 0);
+    assert_eq!(fs::read(path("live.pcap")).unwrap()[..4], US.to_le_bytes());
 }
 
 /// Two interfaces, a snap length, a direction and times to the nanosecond.

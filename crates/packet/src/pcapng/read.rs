@@ -50,6 +50,14 @@ impl TimeUnit {
         }
     }
 
+    fn is_below_microseconds(self) -> bool {
+        match self {
+            Self::Nanoseconds(each) => each < 1_000,
+            Self::PerNanosecond(_) => true,
+            Self::Binary(shift) => shift >= 20,
+        }
+    }
+
     #[inline]
     fn nanoseconds(self, ticks: u64) -> u64 {
         match self {
@@ -90,6 +98,11 @@ impl Reader {
     /// An interface of the section that the last packet was in.
     pub fn interface(&self, index: u32) -> Option<&Interface> {
         self.interfaces.get(index as usize).map(|described| &described.interface)
+    }
+
+    /// Bytes from the start of the file to where the next window starts.
+    pub fn offset(&self) -> u64 {
+        self.offset
     }
 
     /// Sections begun so far: when it grows, the numbers of interfaces start anew.
@@ -179,7 +192,7 @@ impl Reader {
         let kind = self.order.u32([a, b, c, d]);
         let length = self.order.u32([e, f, g, h]);
         if !(least..=limit).contains(&length) || !length.is_multiple_of(4) {
-            return self.stop(Cause::BlockLength(length));
+            return self.stop(Cause::BlockLength { kind, length, least, most: limit });
         }
         let Some((body, &trailer)) = bytes.get(8..length as usize).and_then(<[u8]>::split_last_chunk) else {
             return Err(Stop::More { consumed: 0, need: length as usize });
@@ -194,13 +207,17 @@ impl Reader {
     /// Interface, timestamp (two words), captured length, wire length, data, options.
     #[inline]
     fn enhanced_packet(&self, body: &[u8]) -> Result<Record, Stop> {
-        let Some((&[a, b, c, d, times @ ..], _)) = body.split_first_chunk::<20>() else { return self.too_short(body) };
+        let Some((&[a, b, c, d, times @ ..], _)) = body.split_first_chunk::<20>() else {
+            return self.too_short(block::ENHANCED_PACKET, body, 20);
+        };
         self.packet(self.order.u32([a, b, c, d]), times, body)
     }
 
     /// As an enhanced packet, with 16 bits of interface and 16 of drop count in front.
     fn obsolete_packet(&self, body: &[u8]) -> Result<Record, Stop> {
-        let Some((&[a, b, _, _, times @ ..], _)) = body.split_first_chunk::<20>() else { return self.too_short(body) };
+        let Some((&[a, b, _, _, times @ ..], _)) = body.split_first_chunk::<20>() else {
+            return self.too_short(block::OBSOLETE_PACKET, body, 20);
+        };
         self.packet(u32::from(self.order.u16([a, b])), times, body)
     }
 
@@ -211,7 +228,7 @@ impl Reader {
         let ticks = u64::from(self.order.u32([a, b, c, d])) << 32 | u64::from(self.order.u32([e, f, g, h]));
         let (captured_len, wire_len) = (self.order.u32([i, j, k, l]), self.order.u32([m, n, o, p]));
         let Some(described) = self.interfaces.get(interface as usize) else {
-            return self.stop(Cause::UnknownInterface(interface));
+            return self.unknown(interface);
         };
         let data_end = DATA_OFFSET + captured_len as usize;
         if data_end > body.len() {
@@ -234,9 +251,11 @@ impl Reader {
 
     /// Wire length and data, of the section's first interface and without a time.
     fn simple_packet(&self, body: &[u8]) -> Result<Record, Stop> {
-        let Some((&wire_len, data)) = body.split_first_chunk() else { return self.too_short(body) };
+        let Some((&wire_len, data)) = body.split_first_chunk() else {
+            return self.too_short(block::SIMPLE_PACKET, body, 4);
+        };
         let wire_len = self.order.u32(wire_len);
-        let Some(described) = self.interfaces.first() else { return self.stop(Cause::UnknownInterface(0)) };
+        let Some(described) = self.interfaces.first() else { return self.unknown(0) };
         let captured_len = match described.interface.snap_len {
             0 => wire_len,
             snap_len => wire_len.min(snap_len),
@@ -256,8 +275,14 @@ impl Reader {
         })
     }
 
-    fn too_short<T>(&self, body: &[u8]) -> Result<T, Stop> {
-        self.stop(Cause::BlockLength(body.len() as u32 + BLOCK_FRAME_BYTES))
+    fn unknown<T>(&self, interface: u32) -> Result<T, Stop> {
+        self.stop(Cause::UnknownInterface { interface, described: self.interfaces.len() as u32 })
+    }
+
+    /// A block is shorter than `fields`, the bytes that every block of its type has.
+    fn too_short<T>(&self, kind: u32, body: &[u8], fields: u32) -> Result<T, Stop> {
+        let [length, least] = [body.len() as u32, fields].map(|bytes| bytes + BLOCK_FRAME_BYTES);
+        self.stop(Cause::BlockLength { kind, length, least, most: self.block_limit })
     }
 
     #[cold]
@@ -265,7 +290,9 @@ impl Reader {
         match kind {
             block::SECTION_HEADER => {
                 // The byte order mark was looked at before the length could be read.
-                let Some(&[_, _, _, _, a, b, c, d]) = body.first_chunk() else { return self.too_short(body) };
+                let Some(&[_, _, _, _, a, b, c, d]) = body.first_chunk() else {
+                    return self.too_short(kind, body, 16);
+                };
                 match (self.order.u16([a, b]), self.order.u16([c, d])) {
                     // 1.2 was written by mistake and is the same.
                     (1, 0 | 2) => {
@@ -291,7 +318,9 @@ impl Reader {
     }
 
     fn interface_description(&self, body: &[u8]) -> Result<Described, Stop> {
-        let Some((&[a, b, _, _, c, d, e, f], options)) = body.split_first_chunk() else { return self.too_short(body) };
+        let Some((&[a, b, _, _, c, d, e, f], options)) = body.split_first_chunk() else {
+            return self.too_short(block::INTERFACE_DESCRIPTION, body, 8);
+        };
         let mut described = Described {
             interface: Interface {
                 link: LinkType(self.order.u16([a, b])),
@@ -299,6 +328,7 @@ impl Reader {
                 fcs_bytes: None,
                 name: None,
                 description: None,
+                nanoseconds: false,
             },
             unit: TimeUnit::Nanoseconds(1_000),
             offset_seconds: 0,
@@ -315,6 +345,7 @@ impl Reader {
                 }
                 (option::INTERFACE_TIME_RESOLUTION, &[value]) => {
                     described.unit = TimeUnit::from_option(value).ok_or_else(bad)?;
+                    described.interface.nanoseconds = described.unit.is_below_microseconds();
                 }
                 (option::INTERFACE_TIME_OFFSET, value) => {
                     let value: [u8; 8] = value.try_into().map_err(|_| bad())?;
@@ -445,7 +476,10 @@ mod tests {
         // The second section's interface 1 does not exist, though the first section's might have.
         let offset = (one.len() + two.len()) as u64;
         let (packets, end) = read(&[&one[..], &two, &packet(ByteOrder::Big, 1)].concat());
-        assert_eq!((packets.len(), end), (2, Err(Damage { offset, cause: Cause::UnknownInterface(1) })));
+        assert_eq!(
+            (packets.len(), end),
+            (2, Err(Damage { offset, cause: Cause::UnknownInterface { interface: 1, described: 1 } }))
+        );
         let mut reader = Reader::new();
         let first = reader.next(&one).unwrap();
         assert_eq!((first.consumed, reader.sections()), (one.len(), 1));
@@ -500,6 +534,7 @@ mod tests {
             fcs_bytes: Some(4),
             name: Some("eth0".into()),
             description: Some("uplink".into()),
+            nanoseconds: false,
         };
         assert_eq!(reader.interface(record.interface), Some(&expected));
         assert_eq!((reader.interface(1), reader.order()), (None, order));
@@ -515,24 +550,25 @@ mod tests {
             assert_eq!((packets.len(), end), (0, Err(Damage { offset: start.len() as u64, cause: expected })));
         };
         let numbers = |numbers: &[u32]| words(order, numbers);
-        check(&numbers(&[6, 8, 0, 0]), Cause::BlockLength(8));
-        check(&numbers(&[6, 34, 0, 0]), Cause::BlockLength(34));
-        check(&numbers(&[6, BLOCK_LIMIT + 4, 0]), Cause::BlockLength(BLOCK_LIMIT + 4));
+        let length = |kind, length, least| Cause::BlockLength { kind, length, least, most: BLOCK_LIMIT };
+        check(&numbers(&[6, 8, 0, 0]), length(6, 8, 12));
+        check(&numbers(&[6, 34, 0, 0]), length(6, 34, 12));
+        check(&numbers(&[6, BLOCK_LIMIT + 4, 0]), length(6, BLOCK_LIMIT + 4, 12));
         check(&numbers(&[9, 12, 16]), Cause::BlockTrailer { start: 12, end: 16 });
         check(&numbers(&[9, 16, 0]), Cause::EndsInRecord { present: 12, expected: 16 });
         check(&numbers(&[9]), Cause::EndsInRecord { present: 4, expected: 12 });
-        check(&block(order, 6, &numbers(&[0, 0, 0, 0])), Cause::BlockLength(28));
-        check(&block(order, 3, &[]), Cause::BlockLength(12));
-        check(&block(order, 2, &[0; 16]), Cause::BlockLength(28));
+        check(&block(order, 6, &numbers(&[0, 0, 0, 0])), length(6, 28, 32));
+        check(&block(order, 3, &[]), length(3, 12, 16));
+        check(&block(order, 2, &[0; 16]), length(2, 28, 32));
         check(&block(order, 6, &numbers(&[0, 0, 0, 5, 5, 0])), Cause::CapturedLength { length: 5, limit: 4 });
         check(&block(order, 3, &numbers(&[5, 0])), Cause::CapturedLength { length: 5, limit: 4 });
-        check(&block(order, 6, &numbers(&[7, 0, 0, 0, 0])), Cause::UnknownInterface(7));
+        check(&block(order, 6, &numbers(&[7, 0, 0, 0, 0])), Cause::UnknownInterface { interface: 7, described: 1 });
         check(&interface(order, 1, 0, &option(order, 9, &[20])), Cause::InterfaceOption(9));
         check(&interface(order, 1, 0, &option(order, 9, &[0xc0])), Cause::InterfaceOption(9));
         check(&interface(order, 1, 0, &option(order, 9, &[6, 6])), Cause::InterfaceOption(9));
         check(&interface(order, 1, 0, &option(order, 14, &[1])), Cause::InterfaceOption(14));
         check(&interface(order, 1, 0, &[2, 0, 5, 0, 1, 1, 1, 1]), Cause::InterfaceOption(2));
-        check(&block(order, 1, &[1, 0, 0, 0]), Cause::BlockLength(16));
+        check(&block(order, 1, &[1, 0, 0, 0]), length(1, 16, 20));
         let sections = [numbers(&[block::SECTION_HEADER, 28]), vec![1, 2, 3, 4]].concat();
         check(&sections, Cause::ByteOrderMark(0x0102_0304));
         let mut version = section(order);
@@ -545,7 +581,9 @@ mod tests {
         assert_eq!(read(b"").1, Err(Damage { offset: 0, cause: Cause::EndsInHeader }));
         assert_eq!(read(&[6; 12]).1, Err(Damage { offset: 0, cause: Cause::NotACapture(None) }));
         let huge = words(ByteOrder::Little, &[block::SECTION_HEADER, SECTION_HEADER_LIMIT + 4, BYTE_ORDER_MARK]);
-        assert_eq!(read(&huge).1, Err(Damage { offset: 0, cause: Cause::BlockLength(SECTION_HEADER_LIMIT + 4) }));
+        let (kind, length) = (block::SECTION_HEADER, SECTION_HEADER_LIMIT + 4);
+        let cause = Cause::BlockLength { kind, length, least: 28, most: SECTION_HEADER_LIMIT };
+        assert_eq!(read(&huge).1, Err(Damage { offset: 0, cause }));
     }
 
     #[test]

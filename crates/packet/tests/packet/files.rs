@@ -70,7 +70,7 @@ fn damage() {
         let agreed = match damage.cause {
             Cause::EndsInRecord { .. } => words.starts_with("truncated record"),
             Cause::BlockTrailer { .. } => words == "trailer mismatch",
-            Cause::BlockLength(_) => words.starts_with("bad block length"),
+            Cause::BlockLength { .. } => words.starts_with("bad block length"),
             _ => false,
         };
         assert!(agreed, "{}: {damage}, expected {words}", capture.name);

@@ -209,7 +209,7 @@ impl Landing {
             return None;
         }
         let name = Some(self.name.clone());
-        let interface = Interface { link_type: Some(link_type), name, description: None, snap_len: 0 };
+        let interface = Interface { link_type: Some(link_type), name, ..Interface::default() };
         let view = cx.rings.add_view(segment, interface)?;
         self.views.insert(link_type, view);
         Some(view)
