@@ -1,4 +1,4 @@
-//! What every room may use: ids, limits and the door to atomics.
+//! What every room may use: ids, limits, the door to atomics and text fit for a terminal.
 //!
 //! Nothing here knows of packets, filters or files, and nothing here depends on another room. A thing belongs here
 //! only when at least three rooms need it.
@@ -8,3 +8,4 @@
 pub mod atomic;
 pub mod id;
 pub mod limits;
+pub mod terminal;

@@ -20,7 +20,7 @@ pub(crate) fn state(path: &Path, purpose: &str) -> Result<Option<DaemonState>, E
         Ok(client) => state_of(&client).map(Some),
         Err(error) if is_absent(&error) => Ok(None),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            tell!("note: the daemon at {} lets this user ask nothing: {error}", path.display());
+            tell!("note: the daemon at {} lets this user ask nothing: {error}", base::terminal::name(path));
             Ok(None)
         }
         Err(error) => Err(unreachable(path, &error)),
@@ -43,8 +43,8 @@ pub(crate) fn is_absent(error: &io::Error) -> bool {
 fn unreachable(path: &Path, error: &io::Error) -> Exit {
     match error.kind() {
         // Its own words.
-        ErrorKind::Other => tell!("error: the daemon at {}: {error}", path.display()),
-        _ => tell!("error: no daemon can be reached at {}: {error}", path.display()),
+        ErrorKind::Other => tell!("error: the daemon at {}: {error}", base::terminal::name(path)),
+        _ => tell!("error: no daemon can be reached at {}: {error}", base::terminal::name(path)),
     }
     if error.kind() == ErrorKind::NotFound {
         tell!("   = help: `streamline daemon` starts one (as root)");

@@ -10,7 +10,8 @@
 macro_rules! tell_part {
     ($($text:tt)*) => {{
         use std::io::Write as _;
-        let _ = write!(std::io::stderr(), $($text)*);
+        // Whoever is quoted: names of files, requests of other users.
+        let _ = std::io::stderr().write_all(base::terminal::text(&format!($($text)*)).as_bytes());
     }};
 }
 
@@ -91,7 +92,16 @@ enum Exit {
 }
 
 fn main() -> ExitCode {
-    let exit = match Cli::parse_from(commands::extcap::arguments(std::env::args_os())).command {
+    let cli = Cli::try_parse_from(commands::extcap::arguments(std::env::args_os())).unwrap_or_else(|error| {
+        let text = error.to_string();
+        if error.use_stderr() && base::terminal::text(&text) != text {
+            // Without colours, for what it quotes is not fit for a terminal.
+            tell_part!("{text}");
+            std::process::exit(error.exit_code());
+        }
+        error.exit()
+    });
+    let exit = match cli.command {
         Command::Run(args) => commands::run::run(&args),
         Command::Sharer(args) => commands::sharer::run(&args),
         Command::Check(args) => commands::check::run(&args),
@@ -117,7 +127,23 @@ fn main() -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
-/// Prints data to standard output. A closed standard output ends quietly.
+/// Prints text for people to standard output. What it quotes is shown and not obeyed.
+fn print_text(text: &str) -> Exit {
+    print_data(&base::terminal::text(text))
+}
+
+/// Prints text as it is for programs, and for people as [`print_text`] does.
+fn print_exact(text: &str) -> Exit {
+    use std::io::IsTerminal;
+    if std::io::stdout().is_terminal() { print_text(text) } else { print_data(text) }
+}
+
+/// Prints a document for programs, which people may look at.
+fn print_json(value: &serde_json::Value) -> Exit {
+    print_data(&base::terminal::json(&format!("{value:#}\n")))
+}
+
+/// Prints bytes as they are to standard output. A closed standard output ends quietly.
 fn print_data(text: &str) -> Exit {
     use std::io::Write;
     let mut stdout = std::io::stdout().lock();

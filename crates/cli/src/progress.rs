@@ -53,7 +53,7 @@ impl Progress {
     /// Takes the line away.
     pub(crate) fn clear(&mut self) {
         if std::mem::take(&mut self.shown) {
-            tell_part!("\r\x1b[K");
+            let _ = std::io::stderr().write_all(b"\r\x1b[K");
         }
     }
 }

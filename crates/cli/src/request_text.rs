@@ -54,7 +54,7 @@ impl RequestArgs {
             let mut source = String::new();
             ("standard input".to_string(), std::io::stdin().read_to_string(&mut source).map(|_| source))
         } else {
-            (file.display().to_string(), std::fs::read_to_string(file))
+            (base::terminal::name(file), std::fs::read_to_string(file))
         };
         match read {
             Ok(source) => Ok(RequestText { source, name, variables }),

@@ -4,7 +4,7 @@
 //! its group; a later one kills, as if nobody had listened.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
-use std::io::{IsTerminal, Read};
+use std::io::{IsTerminal, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -81,8 +81,10 @@ fn arm(mut first: UnixStream, armed: &AtomicBool, finishing: Finishing) {
     armed.store(true, Ordering::Relaxed);
     if finishing == Finishing::Told {
         // A line of progress may stand there.
-        let clear = if std::io::stderr().is_terminal() { "\r\x1b[K" } else { "" };
-        tell!("{clear}finishing what has come; Ctrl-C again to abandon");
+        if std::io::stderr().is_terminal() {
+            let _ = std::io::stderr().write_all(b"\r\x1b[K");
+        }
+        tell!("finishing what has come; Ctrl-C again to abandon");
     }
 }
 

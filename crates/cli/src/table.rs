@@ -62,6 +62,7 @@ pub(crate) fn text(report: &Report, end: Option<End>) -> String {
 /// A label that leaves room for the numbers.
 fn shortened(label: &str) -> String {
     const WIDTH: usize = 44;
+    let label = base::terminal::line(label);
     if label.chars().count() <= WIDTH {
         return label.to_string();
     }
@@ -86,7 +87,7 @@ pub(crate) fn json(report: &Report, end: Option<End>, before: &[Report]) -> Stri
     if !before.is_empty() {
         value["before"] = before.iter().map(nodes).collect();
     }
-    format!("{value}\n")
+    base::terminal::json(&format!("{value}\n")).into_owned()
 }
 
 fn node(node: &engine::NodeReport) -> Value {
@@ -110,13 +111,15 @@ fn node(node: &engine::NodeReport) -> Value {
     })
 }
 
-/// Rows of cells, each column as wide as its widest cell.
+/// Rows of cells, each column as wide as its widest cell. A cell is one line, whatever it quotes.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
+    let fit = |row: &Vec<String>| row.iter().map(|cell| base::terminal::line(cell).into_owned()).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(fit).collect();
     let count = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..count).map(width).collect();
     let mut text = String::new();
-    for row in rows {
+    for row in &rows {
         let line: Vec<String> =
             row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}", width = *width)).collect();
         text.push_str(line.join("  ").trim_end());

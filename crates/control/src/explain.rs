@@ -18,6 +18,9 @@ pub fn tree(design: &Design) -> String {
             branch(design, id, "", "", &mut seen, &mut lines);
         }
     }
+    // A text in a request may have several lines; a filter here has one.
+    let fit = |text: String| base::terminal::line(&text).into_owned();
+    let lines: Vec<_> = lines.into_iter().map(|(left, right)| (fit(left), fit(right))).collect();
     let width = lines.iter().map(|(left, _)| left.chars().count()).max().unwrap_or(0);
     let mut text = String::new();
     for (left, right) in lines {

@@ -149,9 +149,9 @@ impl Policy {
 
     /// Reads a file; the error says where in it something is wrong. Filters are compiled, for which libpcap is loaded.
     pub fn read(path: &Path) -> Result<Policy, String> {
-        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", base::terminal::name(path)))?;
         Policy::parse(&text, &names("/etc/passwd"), &names("/etc/group"), &streamline::compiler())
-            .map_err(|error| format!("{}: {error}", path.display()))
+            .map_err(|error| format!("{}: {error}", base::terminal::name(path)))
     }
 
     fn parse(text: &str, users: &Names, groups: &Names, compiler: &dyn Compile) -> Result<Policy, String> {

@@ -322,7 +322,7 @@ impl Session {
         let send = |answer: Answer| buffer::shared::packets::send(socket, &answer.encode(), &[]);
         match question {
             Question::Hello(_, purpose) => {
-                let purpose: String = purpose.chars().filter(|c| !c.is_control()).take(500).collect();
+                let purpose = base::terminal::line(&purpose.chars().take(500).collect::<String>()).into_owned();
                 if let Some(client) = self.shared.clients().all.get_mut(&self.id) {
                     client.purpose = purpose;
                 }

@@ -174,7 +174,9 @@ fn check_any(files: &Files, names: &[String], follow: bool) -> Result<(), ParamE
         }
     }
     let first = first.or_else(|| files.first_unread().cloned());
-    Err(refused(first.unwrap_or_else(|| Refusal::new(format!("no captures in {}", names.join(", "))))))
+    Err(refused(
+        first.unwrap_or_else(|| Refusal::new(format!("no captures in {}", base::terminal::line(&names.join(", "))))),
+    ))
 }
 
 impl Source for Pcap {

@@ -15,6 +15,7 @@ mod tests;
 
 use crate::parts::room::Room;
 use crate::parts::target::{Existing, Target as FileTarget};
+use base::terminal;
 use encode::{Encoder, Format};
 use file::Open;
 use filter::env::Reader;
@@ -192,7 +193,7 @@ impl Save {
                         Failure::Request(_) => files.discard(),
                         Failure::System(text) => {
                             if let Some(path) = files.rescue(&mut self.encoder, &mut self.buffer) {
-                                text.push_str(&format!("; what was written before is in {}", path.display()));
+                                text.push_str(&format!("; what was written before is in {}", terminal::name(path)));
                             }
                         }
                     }
@@ -242,7 +243,8 @@ impl Save {
         }
         if self.encoder.take_lowered() {
             let name = self.path();
-            cx.notices.push(format!("times in `{}` are microseconds, and the input has nanoseconds", name.display()));
+            cx.notices
+                .push(format!("times in `{}` are microseconds, and the input has nanoseconds", terminal::name(name)));
         }
         match &self.target {
             Target::Stdout(stdout) if stdout.eager() => self.spill(),
@@ -321,7 +323,7 @@ impl Files {
             && let Err(error) = folder.remove(&old)
         {
             let (old, reason) = (folder.path_of(&old), crate::parts::system::reason(&error));
-            notices.push(format!("cannot remove {}: {reason}", old.display()));
+            notices.push(format!("cannot remove {}: {reason}", terminal::name(old)));
         }
         Ok(())
     }

@@ -25,6 +25,8 @@ fn read(path: &Path) -> Vec<Seen> {
 /// Classic pcap has no directions, names and descriptions, and one snap length for all, which is never none.
 fn as_classic(frames: Vec<Seen>) -> Vec<Seen> {
     let first = frames.first().map_or(0, |frame| frame.4.snap_len);
+    // And one unit of time, the first frame's.
+    let nanoseconds = frames.first().is_some_and(|frame| frame.4.nanoseconds);
     let mixed = frames.iter().any(|frame| frame.4.snap_len != first);
     let frame = |(time, bytes, wire, flags, interface): Seen| {
         let limit = LinkType(interface.link_type.unwrap()).maximum_snap_len();
@@ -33,7 +35,7 @@ fn as_classic(frames: Vec<Seen>) -> Vec<Seen> {
             0 => limit,
             given => given.min(limit),
         };
-        let interface = Interface { link_type: interface.link_type, snap_len, ..Interface::default() };
+        let interface = Interface { link_type: interface.link_type, snap_len, nanoseconds, ..Interface::default() };
         (time, bytes, wire, flags.without(Flags::OUTBOUND), interface)
     };
     frames.into_iter().map(frame).collect()
@@ -64,6 +66,9 @@ fn every_shared_capture_comes_back() {
             let (mut before, after) = (read(&capture), read(&path));
             if ending == "pcap" {
                 before = as_classic(before);
+            } else {
+                // It is written in nanoseconds, whatever came.
+                before.iter_mut().for_each(|frame| frame.4.nanoseconds = true);
             }
             assert_eq!(before.len(), after.len(), "{name} as {ending}");
             for (place, (before, after)) in before.iter().zip(&after).enumerate() {

@@ -164,7 +164,7 @@ impl Live {
             Ok(exchange) => (expression, exchange),
             // Too much for whoever captures: it gives all packets, and they are decided on here.
             Err(trouble) if trouble.kind == TroubleKind::Cannot && !expression.pushed.is_empty() => {
-                eprintln!("Warning: Kernel filter failed: {trouble}");
+                eprintln!("Warning: Kernel filter failed: {}", base::terminal::text(&trouble.to_string()));
                 let expression = expression.all_here();
                 let exchange = self.source.exchange(self.tap.id(), &[]).map_err(|trouble| trouble.text)?;
                 (expression, exchange)

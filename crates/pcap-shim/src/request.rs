@@ -193,7 +193,7 @@ fn run(source: &str, frames: Frames, shared: &Shared) -> Result<(), String> {
     shared.lock().prepared = true;
     shared.changed.notify_all();
     let (outcome, report) = job.run_to_end(&shared.stop, &mut |worker: &mut Worker| {
-        worker.take_notices().iter().for_each(|notice| eprintln!("warning: {notice}"));
+        worker.take_notices().iter().for_each(|notice| eprintln!("warning: {}", base::terminal::text(notice)));
         shared.count_losses(&worker.report());
     });
     shared.count_losses(&report);

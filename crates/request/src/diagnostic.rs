@@ -206,14 +206,12 @@ fn push_visible_character(out: &mut String, character: char) {
     }
 }
 
-/// A picture for what would move the cursor or reorder the line: controls, and the direction marks of UAX #9.
+/// A picture of one column for what is unfit for a terminal: an escape would move what stands behind it from its caret.
 fn replacement(character: char) -> Option<char> {
     match character {
         '\0'..='\x1f' => char::from_u32(0x2400 + character as u32),
         '\x7f' => Some('\u{2421}'),
-        '\u{80}'..='\u{9f}' | '\u{2028}' | '\u{2029}' => Some('\u{fffd}'),
-        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => Some('\u{fffd}'),
-        _ => None,
+        _ => base::terminal::is_unfit(character).then_some('\u{fffd}'),
     }
 }
 

@@ -27,12 +27,12 @@ pub(crate) fn run(args: &Args) -> Exit {
     };
     if args.json {
         let all: Vec<_> = devices.iter().map(as_json).collect();
-        return crate::print_data(&format!("{:#}\n", json!(all)));
+        return crate::print_json(&json!(all));
     }
     let mut rows =
         vec![["device", "state", "link type", "mtu", "address", "driver", "captured"].map(String::from).to_vec()];
     rows.extend(devices.iter().map(row));
-    crate::print_data(&crate::table::columns(&rows))
+    crate::print_text(&crate::table::columns(&rows))
 }
 
 fn state(device: &Device) -> &'static str {

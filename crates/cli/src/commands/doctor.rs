@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args) -> Exit {
                 json!({ "what": what, "good": good, "found": found, "cost": if *good { "" } else { cost } })
             })
             .collect();
-        return crate::print_data(&format!("{:#}\n", json!(all)));
+        return crate::print_json(&json!(all));
     }
     let mut text = String::new();
     let width = findings.iter().map(|finding| finding.what.len()).max().unwrap_or(0);
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Exit {
             text.push_str(&format!("    {:width$}  {}\n", "", finding.cost));
         }
     }
-    crate::print_data(&text)
+    crate::print_text(&text)
 }
 
 fn look(args: &Args) -> Vec<Finding> {

@@ -1,7 +1,7 @@
 //! `streamline explain`: shows how a request would be carried out.
 
 use crate::request_text::RequestArgs;
-use crate::{Exit, print_data};
+use crate::{Exit, print_json, print_text};
 use control::Design;
 use control::graph::Origin;
 use engine::{NodeId, Task};
@@ -36,11 +36,11 @@ pub(crate) fn run(args: &Args) -> Exit {
         Err(error) => return request.tell(&error),
     };
     if args.json {
-        print_data(&format!("{:#}\n", json_of(&design)))
+        print_json(&json_of(&design))
     } else if args.dot {
-        print_data(&explain::dot(&design))
+        print_text(&explain::dot(&design))
     } else {
-        print_data(&explain::tree(&design))
+        print_text(&explain::tree(&design))
     }
 }
 

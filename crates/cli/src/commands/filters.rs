@@ -1,6 +1,6 @@
 //! `streamline filters`: what there is, and what each can be told.
 
-use crate::{Exit, print_data};
+use crate::{Exit, print_json, print_text};
 use filter::{ClassUse, Gives, Kind, Mode, Type};
 use std::fmt::Write;
 use streamline::registry;
@@ -26,14 +26,14 @@ pub(crate) fn run(args: &Args) -> Exit {
         let kinds = registry.kinds();
         if args.json {
             let all: Vec<_> = kinds.iter().map(|kind| json(kind)).collect();
-            return print_data(&format!("{:#}\n", serde_json::Value::from(all)));
+            return print_json(&serde_json::Value::from(all));
         }
         let lines = kinds.iter().map(|kind| format!("{:12} {}\n", kind.name, kind.summary));
-        return print_data(&lines.collect::<String>());
+        return print_text(&lines.collect::<String>());
     };
     match registry.find(name) {
-        Some(kind) if args.json => print_data(&format!("{:#}\n", json(kind))),
-        Some(kind) => print_data(&describe(kind, if args.full { Examples::Full } else { Examples::Short })),
+        Some(kind) if args.json => print_json(&json(kind)),
+        Some(kind) => print_text(&describe(kind, if args.full { Examples::Full } else { Examples::Short })),
         None => {
             let guess = registry.nearest(name).map_or(String::new(), |guess| format!("; did you mean `{guess}`?"));
             tell!("error: no filter `{name}`{guess}");

@@ -1,7 +1,7 @@
 //! `streamline fmt`: prints a request in its canonical form.
 
 use crate::request_text::RequestArgs;
-use crate::{Exit, print_data};
+use crate::{Exit, print_exact};
 use streamline::language::{parse, print, print_paper};
 use streamline::{Error, registry};
 
@@ -27,8 +27,8 @@ pub(crate) fn run(args: &Args) -> Exit {
     };
     if args.paper {
         let main_key = |name: &str| Some(registry().find(name)?.main_param()?.key.to_string());
-        print_data(&print_paper(&text, &main_key))
+        print_exact(&print_paper(&text, &main_key))
     } else {
-        print_data(&print(&text))
+        print_exact(&print(&text))
     }
 }

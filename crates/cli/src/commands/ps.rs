@@ -71,9 +71,9 @@ pub(crate) fn run(args: &Args) -> Exit {
     if args.json {
         let mut all = as_json(&state, &requests);
         all["shared"] = shared_as_json(&shared);
-        crate::print_data(&format!("{all:#}\n"))
+        crate::print_json(&all)
     } else {
-        crate::print_data(&format!("{}{}", text(&state, &requests), shared_text(&shared)))
+        crate::print_text(&format!("{}{}", text(&state, &requests), shared_text(&shared)))
     }
 }
 

@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Args) -> Exit {
         None => tell_part!("{stats}"),
         Some(file) => {
             if let Err(error) = std::fs::write(file, stats) {
-                tell!("error: cannot write {}: {error}", file.display());
+                tell!("error: cannot write {}: {error}", base::terminal::name(file));
                 return Exit::Failed;
             }
         }

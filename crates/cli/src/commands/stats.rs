@@ -66,10 +66,10 @@ pub(crate) fn run(args: &Args) -> Exit {
     devices.retain(|device| is_wanted(&device.link.name));
     rings.retain(|ring| is_wanted(&ring.device.name));
     let softnet = SoftnetCounters::read().unwrap_or_default();
-    crate::print_data(&match args.json {
-        true => format!("{:#}\n", as_json(&devices, &softnet, &rings)),
-        false => columns(&rows(args.all, &devices, &softnet, &rings, &clients)),
-    })
+    match args.json {
+        true => crate::print_json(&as_json(&devices, &softnet, &rings)),
+        false => crate::print_text(&columns(&rows(args.all, &devices, &softnet, &rings, &clients))),
+    }
 }
 
 fn means(meaning: Meaning) -> &'static str {

@@ -97,7 +97,7 @@ pub(crate) fn run(args: &Args) -> Exit {
         Ok(_) => unexpected(id),
         Err(exit) => exit,
     };
-    let Some(edge) = edge else { return edges(&|edges| crate::print_data(&list(id, edges))) };
+    let Some(edge) = edge else { return edges(&|edges| crate::print_text(&list(id, edges))) };
     let ring = match ask(&Question::Watch(edge.into())) {
         Ok(Answer::Ring(ring)) => ring,
         Ok(Answer::Wrong(text)) => {

@@ -71,3 +71,30 @@ fn it_ends_quietly_when_nobody_reads_also_between_two_views() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(1) && said.contains("No space left"), "{said}");
 }
+
+/// What another user's request says of itself is shown, and no terminal obeys it.
+#[test]
+fn purposes_are_shown_and_not_obeyed() {
+    if !may_make_networks() {
+        return;
+    }
+    let net = Net::new(None);
+    let readers = net.read(&["ethernet D | count # \u{1b}[2J\u{9b}2J\u{202e}\u{feff}\u{e0041}\n# forged"]);
+    for command in [&["ps"][..], &["top", "--interval", "0.1", "--count", "1"]] {
+        for json in [&[][..], &["--json"]] {
+            if command[0] == "top" && !json.is_empty() {
+                continue;
+            }
+            let mut ask = Command::new(PROGRAM);
+            let output = ask.args(command).args(json).arg("--daemon").arg(net.socket()).output().unwrap();
+            let shown = String::from_utf8(output.stdout).unwrap();
+            assert!(output.status.success() && shown.contains("| count # "), "{command:?}: {shown}");
+            let unfit = shown.chars().find(|one| base::terminal::is_unfit(*one) && *one != '\n');
+            assert_eq!(unfit, None, "{command:?}: {shown:?}");
+            assert!(!shown.lines().any(|line| line.starts_with("# forged")), "{shown}");
+        }
+    }
+    readers.into_iter().for_each(|reader| {
+        reader.interrupt();
+    });
+}

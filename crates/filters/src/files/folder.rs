@@ -3,6 +3,7 @@
 use crate::parts::held_folder::HeldFolder;
 use crate::parts::room::Room;
 use crate::parts::system::reason;
+use base::terminal;
 use filter::{Failure, ParamError};
 use rustix::fs::{FallocateFlags, FileType};
 use rustix::io::Errno;
@@ -45,13 +46,13 @@ enum Index {
 }
 
 pub(super) fn failure(what: &str, path: &Path, error: &io::Error) -> Box<Failure> {
-    Box::new(Failure::System(format!("cannot {what} `{}`: {}", path.display(), reason(error))))
+    Box::new(Failure::System(format!("cannot {what} `{}`: {}", terminal::name(path), reason(error))))
 }
 
 impl Folder {
     /// Opens the folder and makes sure that files can be written there. What it makes goes again unless the run begins.
     pub(super) fn open(dir: &str, overwrite: bool, room: Room) -> Result<Folder, ParamError> {
-        let path = Path::new(dir);
+        let (path, dir) = (Path::new(dir), terminal::name(dir));
         let system = |message: String| ParamError { key: Some("dir"), ..ParamError::system(message) };
         if path.exists() && !path.is_dir() {
             return Err(system(format!("`{dir}` is not a folder")));

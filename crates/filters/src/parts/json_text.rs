@@ -44,12 +44,7 @@ fn escaped(out: &mut Vec<u8>, bytes: &[u8]) {
                 '\n' => out.extend_from_slice(b"\\n"),
                 '\r' => out.extend_from_slice(b"\\r"),
                 '\t' => out.extend_from_slice(b"\\t"),
-                // Controls; line separators; marks that turn the direction of writing. All below U+10000.
-                '\0'..='\x1f'
-                | '\x7f'..='\u{9f}'
-                | '\u{200e}'..='\u{200f}'
-                | '\u{2028}'..='\u{202e}'
-                | '\u{2066}'..='\u{2069}' => unicode_escape(out, character),
+                _ if base::terminal::is_unfit(character) => unicode_escape(out, character),
                 _ => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
             }
         }
@@ -63,8 +58,10 @@ fn byte_escape(out: &mut Vec<u8>, byte: u8) {
 }
 
 fn unicode_escape(out: &mut Vec<u8>, character: char) {
-    out.extend_from_slice(b"\\u");
-    hex(out, &(u32::from(character) as u16).to_be_bytes());
+    for unit in character.encode_utf16(&mut [0; 2]) {
+        out.extend_from_slice(b"\\u");
+        hex(out, &unit.to_be_bytes());
+    }
 }
 
 /// Appends bytes as hexadecimal digits, without quotation marks.
@@ -132,6 +129,7 @@ mod tests {
         check(b"a\r\n\t\x1b[31m\x7f\0", r#""a\r\n\t\u001b[31m\u007f\u0000""#);
         check("Bücher 書 😀".as_bytes(), "\"Bücher 書 😀\"");
         check("\u{9b}31m\u{202e}".as_bytes(), r#""\u009b31m\u202e""#);
+        check("\u{61c}\u{feff}\u{e0041}".as_bytes(), r#""\u061c\ufeff\udb40\udc41""#);
         check(b"caf\xe9 \xff\xfe", r#""caf\\xe9 \\xff\\xfe""#);
         // What looks like an escape is not one.
         check(br"C:\x41\y", r#""C:\\x5cx41\\y""#);

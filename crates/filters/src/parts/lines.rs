@@ -3,6 +3,7 @@
 use crate::parts::room::Room;
 use crate::parts::system::reason;
 use crate::parts::target::{Existing, Target as FileTarget, open_special};
+use base::terminal;
 use filter::env::Reader;
 use filter::{Context, Env, Failure, Made, Output, Param, ParamError, ParamType, Params, Status};
 use std::fs::File;
@@ -139,7 +140,7 @@ fn write_file(
     bytes: &[u8],
 ) -> Result<Reader, Box<Failure>> {
     let fail = |what: &str, error: io::Error| {
-        Box::new(Failure::System(format!("cannot {what} `{}`: {}", target.path().display(), reason(&error))))
+        Box::new(Failure::System(format!("cannot {what} `{}`: {}", terminal::name(target.path()), reason(&error))))
     };
     let open = match open {
         Some(open) => open,

@@ -1,6 +1,7 @@
 //! How much a sink may write: what the request allows it (`max-bytes`), and what must stay free of the file system for others
 //! (`min-free`). Not the writing.
 
+use base::terminal;
 use filter::{Failure, Param, ParamError, ParamType, Params};
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -64,7 +65,7 @@ impl Room {
 
     /// What people are told when nothing is left.
     pub(crate) fn notice(&self, what: &Path) -> String {
-        format!("max-bytes is reached: nothing more is written to `{}`", what.display())
+        format!("max-bytes is reached: nothing more is written to `{}`", terminal::name(what))
     }
 
     /// Says before the run where there is too little room already.
@@ -126,7 +127,7 @@ impl Free {
             format!(
                 "too little room for `{}`: {:.1} MiB of its file system are free, and {:.1} MiB must stay free; make room, \
                  or set another min-free",
-                what.display(),
+                terminal::name(what),
                 mib(free),
                 mib(least),
             )

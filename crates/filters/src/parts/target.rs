@@ -4,6 +4,7 @@
 use crate::parts::held_folder::HeldFolder;
 use crate::parts::room::Room;
 use crate::parts::system::reason;
+use base::terminal;
 use filter::{Failure, ParamError};
 use rustix::fs::{Access, FileType};
 use std::ffi::{OsStr, OsString};
@@ -35,7 +36,7 @@ pub(crate) enum Target {
 impl Target {
     /// Says before the run what would fail at its first write. Makes system calls; leaves nothing behind.
     pub(crate) fn check(key: &'static str, path: &Path, existing: Existing, room: &Room) -> Result<Target, ParamError> {
-        let name = path.display();
+        let name = terminal::name(path);
         let system = |message: String| ParamError { key: Some(key), ..ParamError::system(message) };
         let cannot = |error: io::Error| system(format!("cannot write {name}: {}", reason(&error)));
         match fs::metadata(path) {
@@ -49,7 +50,9 @@ impl Target {
         let Some(file) = path.file_name() else { return Err(system(format!("{name} is not the name of a file"))) };
         let folder = path.parent().unwrap_or(Path::new("."));
         let held = HeldFolder::open(folder).map_err(|error| match error.kind() {
-            io::ErrorKind::NotADirectory => system(format!("cannot write {name}: {} is no folder", folder.display())),
+            io::ErrorKind::NotADirectory => {
+                system(format!("cannot write {name}: {} is no folder", terminal::name(folder)))
+            }
             _ => cannot(error),
         })?;
         let found = held.sort_of(file);

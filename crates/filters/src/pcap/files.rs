@@ -1,6 +1,7 @@
 //! Which files a list of names means: files, folders, patterns, standard input. Looks at folders, opens nothing.
 
 use super::open::Refusal;
+use base::terminal;
 use std::collections::{HashSet, VecDeque};
 use std::fs;
 use std::io;
@@ -31,7 +32,7 @@ impl Candidate {
     pub(super) fn name(&self) -> String {
         match &self.place {
             Place::Stdin => "standard input".into(),
-            Place::Path(path) => path.display().to_string(),
+            Place::Path(path) => terminal::name(path),
         }
     }
 }
@@ -162,7 +163,7 @@ fn meant_by(name: &str) -> Result<Meaning, Refusal> {
                 }
             }
             if meaning.candidates.is_empty() && meaning.unread.is_empty() {
-                return Err(Refusal::new(format!("no file matches {name}")));
+                return Err(Refusal::new(format!("no file matches {}", terminal::name(name))));
             }
             meaning.open_ended = true;
         }
@@ -198,7 +199,7 @@ fn path_of(candidate: &Candidate) -> Option<&Path> {
 fn walk(top: &Path, meaning: &mut Meaning) -> Result<(), Refusal> {
     let mut folders = vec![top.to_path_buf()];
     while let Some(folder) = folders.pop() {
-        let refused = |error: io::Error| Refusal::system(&folder.display().to_string(), &error);
+        let refused = |error: io::Error| Refusal::system(&folder, &error);
         let entries = match fs::read_dir(&folder) {
             Ok(entries) => entries,
             Err(error) if folder == top => return Err(refused(error)),
@@ -244,10 +245,10 @@ fn expand(pattern: &str) -> Result<Vec<PathBuf>, Refusal> {
             let entries = match fs::read_dir(listed) {
                 Ok(entries) => entries,
                 Err(error) if is_no_folder(&error) => continue,
-                Err(error) => return Err(Refusal::system(&listed.display().to_string(), &error)),
+                Err(error) => return Err(Refusal::system(listed, &error)),
             };
             for entry in entries {
-                let entry = entry.map_err(|error| Refusal::system(&listed.display().to_string(), &error))?;
+                let entry = entry.map_err(|error| Refusal::system(listed, &error))?;
                 let name = entry.file_name();
                 let hidden = name.as_bytes().starts_with(b".") && !part.starts_with('.');
                 if !hidden && matches(part.as_bytes(), name.as_bytes()) {

@@ -1,9 +1,11 @@
 //! What a file is, found out before anything of it is given: by its first bytes, never by its name.
 
 use crate::parts::system::reason;
+use base::terminal;
 use packet::capture::{Damage, Reader, Stop};
 use packet::pcap_file::Header;
 use packet::sniff::{FileKind, SNIFF_BYTES, sniff};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -45,8 +47,8 @@ impl Refusal {
     }
 
     /// The file cannot be opened or read.
-    pub(super) fn system(name: &str, error: &io::Error) -> Refusal {
-        Refusal::new(format!("cannot open {name}: {}", reason(error)))
+    pub(super) fn system(name: impl AsRef<OsStr>, error: &io::Error) -> Refusal {
+        Refusal::new(format!("cannot open {}: {}", terminal::name(name), reason(error)))
     }
 }
 
@@ -59,8 +61,8 @@ impl std::fmt::Display for Refusal {
 
 /// Opens a file and looks at its first bytes. `may_grow` lets one pass that does not have them yet.
 pub(super) fn open(path: &Path, may_grow: bool) -> Result<Opened, Refusal> {
-    let name = path.display().to_string();
-    let system = |error: io::Error| Refusal::system(&name, &error);
+    let name = terminal::name(path);
+    let system = |error: io::Error| Refusal::system(path, &error);
     if !fs::metadata(path).map_err(system)?.is_file() {
         return Ok(Opened::Pipe);
     }

@@ -4,6 +4,7 @@
 use crate::parts::held_folder::HeldFolder;
 use crate::parts::system::reason;
 use crate::parts::target::{Target, open_special, part_of};
+use base::terminal;
 use filter::Failure;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -34,14 +35,14 @@ impl Open {
         };
         let path = folder.path_of(name);
         if !overwrite && folder.sort_of(name).is_some() {
-            return Err(failure(format!("{} exists; overwrite=yes replaces it", path.display())));
+            return Err(failure(format!("{} exists; overwrite=yes replaces it", terminal::name(path))));
         }
         let part = part_of(name);
         match if overwrite { folder.create_or_empty(&part) } else { folder.create(&part) } {
             Ok(file) => Ok(Open { file, path, names: Some((name.to_os_string(), part)), bytes: 0 }),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(failure(format!(
                 "{} exists: another program writes it, or was stopped half way; remove it, or let overwrite=yes do so",
-                folder.path_of(&part).display()
+                terminal::name(folder.path_of(&part))
             ))),
             Err(error) => Err(cannot_write(&folder.path_of(&part), &error)),
         }
@@ -87,12 +88,12 @@ impl Open {
     pub(super) fn close(&self, folder: Option<&HeldFolder>, overwrite: bool) -> Result<(), Box<Failure>> {
         let (Some((name, part)), Some(folder)) = (&self.names, folder) else { return Ok(()) };
         folder.rename(part, name, overwrite).map_err(|error| {
-            let (path, part) = (self.path.display(), folder.path_of(part));
+            let (path, part) = (terminal::name(&self.path), folder.path_of(part));
             failure(match error.kind() {
                 io::ErrorKind::AlreadyExists => {
-                    format!("{path} exists by now; what was written is in {}", part.display())
+                    format!("{path} exists by now; what was written is in {}", terminal::name(part))
                 }
-                _ => format!("cannot name {path}: {}; what was written is in {}", reason(&error), part.display()),
+                _ => format!("cannot name {path}: {}; what was written is in {}", reason(&error), terminal::name(part)),
             })
         })
     }
@@ -116,7 +117,7 @@ impl Open {
 
 #[cold]
 fn cannot_write(path: &Path, error: &io::Error) -> Box<Failure> {
-    failure(format!("cannot write {}: {}", path.display(), reason(error)))
+    failure(format!("cannot write {}: {}", terminal::name(path), reason(error)))
 }
 
 fn failure(text: String) -> Box<Failure> {

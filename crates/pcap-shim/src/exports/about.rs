@@ -139,7 +139,7 @@ export! {
     fn pcap_perror(handle: handle, prefix: *const c_char) => |ours| {
         // SAFETY: the caller's text, or null.
         let prefix = if prefix.is_null() { c"" } else { unsafe { CStr::from_ptr(prefix) } };
-        eprintln!("{}: {}", prefix.to_string_lossy(), ours.error_text());
+        eprintln!("{}: {}", prefix.to_string_lossy(), base::terminal::text(&ours.error_text()));
     }
 }
 

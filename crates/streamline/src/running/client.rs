@@ -2,6 +2,7 @@
 
 use super::place::{self, Found};
 use super::protocol::{Answer, EdgeLine, Question, RingPlace, receive};
+use base::terminal;
 use buffer::keeper::client::Named;
 use buffer::shared::{packets, peer};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -168,8 +169,8 @@ fn answer(socket: &OwnedFd) -> io::Result<Answer> {
 
 /// The same without what a terminal obeys: who answers may be another user's process, and root's terminal shows it.
 fn for_people(answer: Answer) -> Answer {
-    let line = |text: String| text.replace(char::is_control, "\u{fffd}");
-    let lines = |text: String| text.replace(|c: char| c.is_control() && c != '\n', "\u{fffd}");
+    let line = |text: String| terminal::line(&text).into_owned();
+    let lines = |text: String| terminal::text(&text).into_owned();
     match answer {
         Answer::Edges(request, edges) => {
             let clean = |edge: EdgeLine| EdgeLine {

@@ -1,6 +1,6 @@
 //! `streamline pipe ls`: the rings there are.
 
-use crate::{Exit, print_data};
+use crate::{Exit, print_json, print_text};
 use buffer::keeper::client::Named;
 use buffer::keeper::message::{ReaderState, RingState};
 use buffer::keeper::place;
@@ -40,9 +40,9 @@ pub(super) fn run(args: &Args) -> Exit {
         .collect();
     let printed = if args.json {
         let all: Vec<_> = states.iter().map(|(name, state)| json(name, state)).collect();
-        print_data(&format!("{:#}\n", serde_json::Value::from(all)))
+        print_json(&serde_json::Value::from(all))
     } else {
-        print_data(&table(&states))
+        print_text(&table(&states))
     };
     let failed = !args.names.is_empty() && states.iter().any(|(_, state)| state.is_err());
     if failed { Exit::Failed } else { printed }
@@ -66,6 +66,7 @@ fn behind(state: &RingState, reader: &ReaderState) -> u64 {
 fn table(states: &[(String, io::Result<RingState>)]) -> String {
     let mut text = String::new();
     for (name, state) in states {
+        let name = base::terminal::line(name);
         let state = match state {
             Ok(state) => state,
             Err(error) => {

@@ -2,7 +2,7 @@
 
 use super::stop::Stop;
 use super::{Trouble, fifo, gone, options, read};
-use crate::{Exit, print_data};
+use crate::{Exit, print_text};
 use buffer::Descriptor;
 use buffer::keeper::client::Named;
 use buffer::pipe::{End, PipeReader};
@@ -143,7 +143,7 @@ fn line(text: &mut String, position: u64, known: &Descriptor, shown: &[u8], inst
 }
 
 fn print(text: &str) -> Result<(), Ended> {
-    if !text.is_empty() && print_data(text) != Exit::Done {
+    if !text.is_empty() && print_text(text) != Exit::Done {
         return Err(Ended::Trouble(Trouble::Told));
     }
     Ok(())
