@@ -39,13 +39,13 @@ pub static KIND: Kind = Kind::new("files", "writes each stream or message to a f
          index.jsonl in the same folder has one line for each file: `file`, `kind`, `ts` (time of the first block), `src`, \
          `src_port`, `dst`, `dst_port` (src sent what is in the file), `size` in bytes, `sha256`, `state` and `gaps`. The \
          state is `complete`, `gap` where bytes inside were not captured, or `truncated` where the end was not seen or \
-         a limit was reached; then `reason` is `limit`. Missing bytes are not filled: the file closes up over each gap, and `gaps` lists them as \
-         [offset in the file, missing bytes], the first 1000 of a file. Files of HTTP have `direction`, `method`, `host`, \
-         `uri`, `status`, `content_type` and `content_encoding` as well; of a longer text the first 16 KiB, \
+         a limit was reached; then `reason` is `limit`. Missing bytes are not filled: the file closes up over each gap, \
+         and `gaps` lists them as [offset in the file, missing bytes], the first 1000 of a file. Files of HTTP have \
+         `direction`, `method`, `host`, `uri`, `status`, `content_type` and `content_encoding` as well; of a longer text the first 16 KiB, \
          and for files under way at the same time as long as 64 MiB hold them.\n\n\
          The folder is made, and tried, before the run begins, and held from then on: what comes into its place meanwhile \
-         gets nothing. An input without any blocks leaves a folder with an empty index. A folder that has an index already is refused, unless overwrite=yes: then the files which that index \
-         lists are removed first, and nothing else. A file that is there and in no index is never touched: the new one \
+         gets nothing. An input without any blocks leaves a folder with an empty index. A folder that has an index already \
+         is refused, unless overwrite=yes: then the files which that index lists are removed first, and nothing else. A file that is there and in no index is never touched: the new one \
          gets a number behind its name.\n\n\
          Where `max-bytes` is reached, what is open ends there (`reason` is `limit`) and nothing more is written. Where \
          less than `min-free` would stay free of the file system, the run ends with an error; files and index are whole up \

@@ -48,7 +48,9 @@ pub static KIND: Kind = Kind::new("http", "takes HTTP/1 messages out of byte str
          its length is known from its head; elsewhere the search for the next message begins, and is counted.\n\n\
          A connection that does not begin like HTTP is rejected from its first bytes on, one that becomes a tunnel \
          (CONNECT, or an upgrade such as to WebSocket) from there. One that goes through a SOCKS proxy is read from \
-         where the proxy is done. One that was joined midway is searched for a message for 64 KiB in each direction.",
+         where the proxy is done. One that was joined midway is searched for a message for 64 KiB in each direction. Where the request of a \
+         response was not seen, and its body would begin with the first line of a response, it has no body (the request \
+         was HEAD): that is the next response.",
     )
     .params(&[
         Param::new("decode", ParamType::Flag, "undo Content-Encoding").default("yes"),

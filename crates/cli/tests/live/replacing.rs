@@ -81,7 +81,8 @@ fn another_filter_goes_on_into_the_same_file() {
         return;
     }
     let net = Net::new(None);
-    let (running, process) = started(&net, "ethernet D | bpf \"udp\" | { save all.pcap + udp | files dir=out }");
+    let (running, process) =
+        started(&net, "ethernet D | bpf \"udp\" | { save all.pcap + sample 20 | udp | files dir=out }");
     let done = AtomicBool::new(false);
     let mut sent = Vec::new();
     std::thread::scope(|scope| {
@@ -99,7 +100,8 @@ fn another_filter_goes_on_into_the_same_file() {
         let outputs: Vec<_> = (0..20)
             .map(|at| {
                 let way = ["udp or tcp", "udp port 53", "ip", "udp"][at % 4];
-                let request = format!("ethernet D | bpf \"{way}\" | {{ save all.pcap + udp | files dir=out }}");
+                let request =
+                    format!("ethernet D | bpf \"{way}\" | {{ save all.pcap + sample 20 | udp | files dir=out }}");
                 replace(&net, process, &request)
             })
             .collect();
@@ -115,8 +117,9 @@ fn another_filter_goes_on_into_the_same_file() {
     assert!(got == sent, "{} of {}", got.len(), sent.len());
     let index = net.text("out/index.jsonl");
     let names: std::collections::BTreeSet<&str> = index.lines().map(|line| line.split('"').nth(3).unwrap()).collect();
-    assert_eq!((names.len(), index.lines().count()), (sent.len(), sent.len()), "a file for each, and no name twice");
-    assert_eq!(net.path("out").read_dir().unwrap().count(), sent.len() + 1);
+    assert_eq!(names.len(), index.lines().count(), "no name twice");
+    assert!(names.len() >= sent.len() / 20, "{} files of {}", names.len(), sent.len());
+    assert_eq!(net.path("out").read_dir().unwrap().count(), names.len() + 1);
 }
 
 #[test]

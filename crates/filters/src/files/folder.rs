@@ -191,8 +191,8 @@ impl Folder {
 fn reserve(index: &File, len: u64) -> io::Result<u64> {
     match rustix::fs::fallocate(index, FallocateFlags::KEEP_SIZE, len, RESERVE_BYTES) {
         Ok(()) => Ok(len + RESERVE_BYTES),
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(u64::MAX),
-        Err(error) => Err(error.into()),
+        Err(error @ (Errno::NOSPC | Errno::DQUOT)) => Err(error.into()),
+        Err(_) => Ok(u64::MAX),
     }
 }
 
