@@ -1,5 +1,6 @@
 //! Readers through a daemon: no rights of one's own are needed but to connect to its socket.
 
+use crate::budget::Budget;
 use crate::handout::{Device, Exchange, Handout};
 use crate::protocol::{Answer, DaemonState, PROTOCOL, Question, receive};
 use crate::wish::Wish;
@@ -106,8 +107,17 @@ impl Client {
 
     /// What is known of a device.
     pub fn device(&self, name: &str) -> Result<Device, Trouble> {
+        self.ask_device(name).map(|(device, _)| device)
+    }
+
+    /// What of a device's budget this client's user may take now; none where expressions may cost any number of instructions.
+    pub fn budget(&self, device: &str) -> Result<Option<Budget>, Trouble> {
+        self.ask_device(device).map(|(_, budget)| budget)
+    }
+
+    fn ask_device(&self, name: &str) -> Result<(Device, Option<Budget>), Trouble> {
         match self.ask(&Question::Device(name.into()))?.0 {
-            Answer::Device(device) => Ok(device),
+            Answer::Device(device, budget) => Ok((device, budget)),
             Answer::Refused(kind, text) => Err(Trouble { kind, text }),
             _ => Err(unexpected()),
         }

@@ -1,6 +1,7 @@
 //! How wishes and hand-outs are written down: little-endian fields one after the other, texts behind their length. What
 //! is read was written by another process: every field is checked, and what does not fit is nothing.
 
+use crate::budget::{Budget, Part};
 use crate::handout::{Device, Exchange};
 use crate::wish::{By, Direction, Mode, PROGRAM_INSTRUCTIONS, Wish};
 use buffer::live::Geometry;
@@ -151,6 +152,13 @@ impl Out {
             .u8(device.copied.into())
     }
 
+    /// A device's budget, if it has one.
+    pub fn budget(&mut self, budget: Option<&Budget>) -> &mut Out {
+        self.u8(budget.is_some().into());
+        let parts = budget.into_iter().flat_map(|budget| [budget.user, budget.all]);
+        parts.fold(self, |out, part| out.u32(part.taken).u32(part.of))
+    }
+
     /// Size of a ring.
     pub fn geometry(&mut self, geometry: &Geometry) -> &mut Out {
         self.u32(geometry.slots).u64(geometry.ring_bytes).u32(geometry.cpus)
@@ -247,6 +255,15 @@ impl In<'_> {
         Some(Device { name, index, link_type, mtu, how: self.text()?, copied: self.bool()? })
     }
 
+    /// A device's budget, if it has one.
+    pub fn budget(&mut self) -> Option<Option<Budget>> {
+        if !self.bool()? {
+            return Some(None);
+        }
+        let mut part = || Some(Part { taken: self.u32()?, of: self.u32()? });
+        Some(Some(Budget { user: part()?, all: part()? }))
+    }
+
     /// Size of a ring, if a ring can have it.
     pub fn geometry(&mut self) -> Option<Geometry> {
         let geometry = Geometry { slots: self.u32()?, ring_bytes: self.u64()?, cpus: self.u32()? };
@@ -288,14 +305,16 @@ mod tests {
             Device { name: "a".into(), index: 3, link_type: 1, mtu: 1500, how: "by the kernel".into(), copied: true };
         let geometry = Geometry::new(1 << 20, 2);
         let exchange = Exchange { bit: 63, matched_before: (1, 2), first: 3 };
+        let budget = Budget { user: Part { taken: 1, of: 2 }, all: Part { taken: 3, of: 4 } };
         let mut out = Out::default();
-        out.wish(&wish).device(&device).geometry(&geometry).exchange(&exchange);
+        out.wish(&wish).device(&device).geometry(&geometry).budget(None).budget(Some(&budget)).exchange(&exchange);
         let read = |bytes| {
             let mut fields = In(bytes);
-            let all = (fields.wish()?, fields.device()?, fields.geometry()?, fields.exchange()?);
+            let what = (fields.wish()?, fields.device()?, fields.geometry()?);
+            let all = (what, fields.budget()?, fields.budget()?, fields.exchange()?);
             fields.is_empty().then_some(all)
         };
-        assert_eq!(read(&out.0), Some((wish, device, geometry, exchange)));
+        assert_eq!(read(&out.0), Some(((wish, device, geometry), None, Some(budget), exchange)));
         assert!((0..out.0.len()).all(|cut| read(&out.0[..cut]).is_none()));
     }
 }

@@ -152,23 +152,23 @@ impl Copying {
 }
 
 /// Whose thread copies: what a [`Writer`] is asked that its ring cannot answer. See there.
-pub trait Copier: Send {
+pub trait Copier: Send + Sync {
     /// The device.
     fn device(&self) -> Device;
 
     /// Packets for others, too, or no more.
-    fn promiscuous(&mut self, wanted: bool) -> Result<(), Trouble>;
+    fn promiscuous(&self, wanted: bool) -> Result<(), Trouble>;
 
     /// From now on all that any of these wants must be published, and nothing else need be; all or nothing.
-    fn sift(&mut self, _expressions: &[&Expression]) -> Result<(), Trouble> {
+    fn sift(&self, _expressions: &[&Expression]) -> Result<(), Trouble> {
         Ok(())
     }
 
     /// Is the device gone?
-    fn gone(&mut self) -> bool;
+    fn gone(&self) -> bool;
 
     /// What else is known of packets that did not arrive: by name.
-    fn statistics(&mut self) -> Vec<(String, u64)> {
+    fn statistics(&self) -> Vec<(String, u64)> {
         Vec::new()
     }
 }
@@ -178,13 +178,14 @@ pub trait Copier: Send {
 pub struct Copied<C> {
     copier: C,
     ring: Ring,
-    expressions: Vec<Expression>,
+    /// In force; held while others take their place.
+    expressions: Mutex<Vec<Expression>>,
 }
 
 impl<C: Copier> Copied<C> {
     /// Of the owner's half of a ring.
     pub fn new(copier: C, ring: Ring) -> Copied<C> {
-        Copied { copier, ring, expressions: Vec::new() }
+        Copied { copier, ring, expressions: Mutex::default() }
     }
 }
 
@@ -201,22 +202,24 @@ impl<C: Copier> Writer for Copied<C> {
         self.ring.areas()
     }
 
-    fn set(&mut self, expressions: &[Expression]) -> Result<(), Trouble> {
+    fn set(&self, expressions: &[Expression]) -> Result<(), Trouble> {
+        // Whoever panicked under it had not changed it yet.
+        let mut before = self.expressions.lock().unwrap_or_else(PoisonError::into_inner);
         // What a new one wants must find it there: of what is taken away from the host nobody else has it. So it is asked
         // before any of that comes, and one that goes until nothing of it comes any more.
         let goes = |old: &&Expression| expressions.iter().all(|new| new.bit != old.bit);
-        let both: Vec<Expression> = expressions.iter().chain(self.expressions.iter().filter(goes)).cloned().collect();
+        let both: Vec<Expression> = expressions.iter().chain(before.iter().filter(goes)).cloned().collect();
         self.ring.set(&both);
         if let Err(trouble) = self.copier.sift(&expressions.iter().collect::<Vec<_>>()) {
-            self.ring.set(&self.expressions);
+            self.ring.set(&before);
             return Err(trouble);
         }
         self.ring.set(expressions);
-        self.expressions = expressions.to_vec();
+        *before = expressions.to_vec();
         Ok(())
     }
 
-    fn promiscuous(&mut self, wanted: bool) -> Result<(), Trouble> {
+    fn promiscuous(&self, wanted: bool) -> Result<(), Trouble> {
         self.copier.promiscuous(wanted)
     }
 
@@ -228,7 +231,7 @@ impl<C: Copier> Writer for Copied<C> {
         self.ring.bell()
     }
 
-    fn rung(&mut self) -> u64 {
+    fn rung(&self) -> u64 {
         self.ring.rung()
     }
 
@@ -236,11 +239,11 @@ impl<C: Copier> Writer for Copied<C> {
         crate::clock::real()
     }
 
-    fn gone(&mut self) -> bool {
+    fn gone(&self) -> bool {
         self.copier.gone()
     }
 
-    fn statistics(&mut self) -> Vec<(String, u64)> {
+    fn statistics(&self) -> Vec<(String, u64)> {
         self.copier.statistics()
     }
 }
@@ -295,11 +298,12 @@ mod tests {
     use super::*;
     use crate::writer::TroubleKind;
     use program::cbpf::Instruction;
+    use std::sync::atomic::AtomicBool;
 
     /// Has packets come that are wanted from when it hears that they are.
     struct Played {
-        copying: Copying,
-        fails: bool,
+        copying: Mutex<Copying>,
+        fails: AtomicBool,
     }
 
     impl Copier for Played {
@@ -307,22 +311,23 @@ mod tests {
             Device { name: "played0".into(), index: 1, link_type: 1, mtu: 1500, how: "by a test".into(), copied: true }
         }
 
-        fn promiscuous(&mut self, _wanted: bool) -> Result<(), Trouble> {
+        fn promiscuous(&self, _wanted: bool) -> Result<(), Trouble> {
             Ok(())
         }
 
-        fn sift(&mut self, expressions: &[&Expression]) -> Result<(), Trouble> {
-            if self.fails {
+        fn sift(&self, expressions: &[&Expression]) -> Result<(), Trouble> {
+            if self.fails.load(Ordering::Relaxed) {
                 return Err(Trouble::new(TroubleKind::System, "as was asked for"));
             }
             for expression in expressions {
                 let bytes = [expression.bit; 60];
-                self.copying.batch(|publisher| publisher.publish(Facts { wire: 60, ..Facts::default() }, &bytes));
+                let mut copying = self.copying.lock().unwrap();
+                copying.batch(|publisher| publisher.publish(Facts { wire: 60, ..Facts::default() }, &bytes));
             }
             Ok(())
         }
 
-        fn gone(&mut self) -> bool {
+        fn gone(&self) -> bool {
             false
         }
     }
@@ -338,7 +343,8 @@ mod tests {
     #[test]
     fn what_comes_as_soon_as_it_is_wanted_finds_who_wants_it() {
         let (ring, copying) = ring("played0", 1 << 20).unwrap();
-        let mut writer = Copied::new(Played { copying, fails: false }, ring);
+        let played = Played { copying: Mutex::new(copying), fails: AtomicBool::new(false) };
+        let writer = Copied::new(played, ring);
         let memory = LiveMemory::map(writer.areas(), writer.geometry(), Access::Read).unwrap();
         let matched = || [0, 1, 2].map(|bit| memory.matched(bit).packets);
         writer.set(&[expression(0)]).unwrap();
@@ -346,10 +352,10 @@ mod tests {
         writer.set(&[expression(0), expression(1)]).unwrap();
         assert_eq!(matched(), [2, 1, 0]);
         // What is refused changes nothing.
-        writer.copier.fails = true;
+        writer.copier.fails.store(true, Ordering::Relaxed);
         assert!(writer.set(&[expression(2)]).is_err());
         let all = [0, 1, 2].map(expression);
-        writer.copier.fails = false;
+        writer.copier.fails.store(false, Ordering::Relaxed);
         writer.copier.sift(&all.each_ref()).unwrap();
         assert_eq!(matched(), [3, 2, 0]);
     }

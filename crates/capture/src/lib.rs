@@ -11,6 +11,7 @@
 //! - [`wish`] — what a reader asks for; [`handout`] — what it gets: plain data and file descriptors, which may travel.
 //! - [`right`] — what it may see.
 //! - [`taps`] — who owns devices' rings: one bit of a packet's set for each reader, set anew whenever one comes or goes.
+//! - [`budget`] — what expressions may cost each packet.
 //! - [`copying`] — a ring that a thread of this process writes.
 //! - [`writer`] — what a device's writer must be able to do; the drivers' are in the facade.
 //! - [`tap`] — the reader's half: look, copy, sleep, count. Start reading here.
@@ -21,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod budget;
 pub mod client;
 pub mod clock;
 pub mod codec;
@@ -33,6 +35,7 @@ pub mod taps;
 pub mod wish;
 pub mod writer;
 
+pub use budget::Budget;
 pub use handout::{Device, ETHERNET, Exchange, Handout, Past, RAW_IP};
 pub use right::{Only, Right};
 pub use tap::{Ledger, Tap};

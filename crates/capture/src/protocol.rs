@@ -2,6 +2,7 @@
 //!
 //! A client says hello, then asks; every question has one answer. What comes from the other side is checked field by field.
 
+use crate::budget::Budget;
 use crate::codec::{In, Out};
 use crate::handout::{Device, Exchange, Handout, Past};
 use crate::taps::{ReaderState, RingState};
@@ -14,7 +15,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// Where a daemon listens if nothing else is said.
 pub const SOCKET: &str = "/run/streamline/control";
@@ -103,8 +104,8 @@ pub struct DaemonState {
 pub enum Answer {
     /// To a hello: the version it speaks.
     Hello(u32),
-    /// Of a device.
-    Device(Device),
+    /// Of a device: what it is, and what the client's user may take of its budget, where it has one.
+    Device(Device, Option<Budget>),
     /// A reader's place (5 fds: words, slots, data, line, progress).
     Granted(Granted),
     /// Another expression is in force.
@@ -158,7 +159,7 @@ impl Answer {
         let mut out = Out::default();
         match self {
             Answer::Hello(version) => out.u8(1).u32(*version),
-            Answer::Device(device) => out.u8(2).device(device),
+            Answer::Device(device, budget) => out.u8(2).device(device).budget(budget.as_ref()),
             Answer::Granted(granted) => {
                 let (packets, bytes) = granted.matched_before;
                 out.u8(3).u64(granted.id).device(&granted.device).geometry(&granted.geometry).u8(granted.bit);
@@ -182,7 +183,7 @@ impl Answer {
         let mut fields = In(packet);
         let answer = match fields.u8()? {
             1 => Answer::Hello(fields.u32()?),
-            2 => Answer::Device(fields.device()?),
+            2 => Answer::Device(fields.device()?, fields.budget()?),
             3 => Answer::Granted(Granted {
                 id: fields.u64()?,
                 device: fields.device()?,
@@ -389,7 +390,8 @@ mod tests {
         };
         let answers = [
             Answer::Hello(1),
-            Answer::Device(device),
+            Answer::Device(device.clone(), None),
+            Answer::Device(device, Some(Budget::new(100, 7))),
             Answer::Granted(granted),
             Answer::Exchanged(Exchange { bit: 1, matched_before: (2, 3), first: 4 }),
             Answer::Done,

@@ -1,29 +1,36 @@
 //! Who owns the rings of devices: makes them when a first reader comes, gives each reader a bit, has the writer's
 //! expressions set anew whenever one comes, goes or asks for something else, and wakes who sleeps.
 //!
-//! One thread for all devices tends bells and lines, another takes down what it finds given up; the first holds the lock for
-//! microseconds, and for as long as the kernel takes to load a program while expressions are set. Readers never wait for it,
-//! and nothing a reader sends makes it do more than one message's work at a turn. One ring is in `ring`.
+//! One thread for all devices tends bells and lines. What it finds to be done that takes long it leaves to two others: one
+//! takes rings down, one has writers stop doing what nobody wants any more. The lock is held for microseconds: programs are
+//! made, verified and loaded without it, and devices opened. Readers never wait for it, and nothing a reader sends makes the
+//! thread do more than one message's work at a turn.
+//!
+//! - `ring` — one ring and its readers; `change` — how its expressions change; `turn` — whose turn it is to do that.
 
+mod change;
 mod ring;
+mod turn;
 
+use crate::budget::Budget;
 use crate::codec::Farewell;
 use crate::handout::{Exchange, Handout};
 use crate::right::Right;
 use crate::wish::{By, Direction, Mode, PROGRAM_INSTRUCTIONS, Wish};
 use crate::writer::{Opened, Trouble, TroubleKind};
 use buffer::live::EXPRESSIONS;
+use change::Change;
 use program::cbpf::Instruction;
 use program::ir::Program;
-use ring::{Reader, Ring};
+use ring::{New, Reader, Ring};
 pub use ring::{ReaderState, RingState};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+use turn::Turns;
 
 /// Bytes of a ring, where nobody wishes more.
 pub const RING_BYTES: u64 = 32 << 20;
@@ -48,6 +55,13 @@ const _: () = assert!(READERS_OF_USER < READERS_OF_USERS && READERS_OF_USERS < E
 /// How long a ring may take to be taken down, and how often that is looked for.
 const TAKING_DOWN: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(5);
+
+/// The thread that tends bells and lines rests so long between two looks. A reader may say that it sleeps as often as it likes:
+/// no more packets than one in this time ring for it, which costs their senders a microsecond each.
+const REST: Duration = Duration::from_micros(100);
+
+/// The user of what the owner of the rings does by itself.
+const OWNER: u32 = 0;
 
 /// Which ring: readers with different groups never share one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -78,6 +92,8 @@ struct Shared {
     state: Mutex<State>,
     /// Makes the thread look at the state anew.
     stir: OwnedFd,
+    /// What all expressions of a device may cost a packet together; any number where none was set.
+    instructions: OnceLock<u32>,
 }
 
 #[derive(Default)]
@@ -85,6 +101,12 @@ struct State {
     rings: BTreeMap<Key, Ring>,
     /// Rings without readers, to be taken down.
     given_up: Vec<Ring>,
+    /// Rings that are being changed: they stay.
+    changing: BTreeSet<Key>,
+    /// Who waits to change them.
+    turns: BTreeMap<Key, Arc<Turns>>,
+    /// Rings whose readers went, and whose writers are to hear of it.
+    settling: BTreeSet<Key>,
     last_id: u64,
     ended: bool,
     /// Devices, by index, whose packets are taken away, or were until a moment ago.
@@ -109,13 +131,16 @@ impl Taps {
     pub fn new(opener: Box<dyn Opened>) -> Result<Taps, Trouble> {
         let stir = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| Trouble::system("no event can be made", &error.into()))?;
-        let shared = Arc::new(Shared { opener, state: Mutex::default(), stir });
+        let shared = Arc::new(Shared { opener, state: Mutex::default(), stir, instructions: OnceLock::new() });
         // From here on dropping it ends the threads that were started.
         let mut taps = Taps { shared, threads: Vec::new() };
         let (give_up, given_up) = channel::<Vec<Ring>>();
         taps.start("streamline-down", move || given_up.into_iter().for_each(drop))?;
+        let (settle, settled) = channel::<Key>();
+        let settling = Arc::clone(&taps.shared);
+        taps.start("streamline-set", move || settled.into_iter().for_each(|key| settling.settle(&key)))?;
         let tended = Arc::clone(&taps.shared);
-        taps.start("streamline-bell", move || tended.tend(&give_up))?;
+        taps.start("streamline-bell", move || tended.tend(&give_up, &settle))?;
         Ok(taps)
     }
 
@@ -125,22 +150,35 @@ impl Taps {
         Ok(())
     }
 
-    /// Lets a reader in, who may see so much. A number stands for the group of that number, which is shown everything.
+    /// From now on all expressions of a device may cost each packet so many instructions together. Set once: a second number
+    /// changes nothing.
+    pub fn limit(&self, instructions: u32) {
+        let _ = self.shared.instructions.set(instructions);
+    }
+
+    /// What a user's readers and all readers of the device of this index take of its budget; none where there is none.
+    pub fn budget(&self, index: u32, user: u32) -> Option<Budget> {
+        self.shared.budget(&self.shared.lock(), index, user, None)
+    }
+
+    /// Lets a reader in, who may see so much. A number stands for the group of that number, which is shown everything. Takes
+    /// as long as it takes to open a device, or to load programs: up to seconds.
     pub fn open(&self, wish: &Wish, right: impl Into<Right>) -> Result<Handout, Trouble> {
-        self.shared.open(wish, &right.into(), EXPRESSIONS)
+        self.open_for(OWNER, wish, right)
     }
 
-    /// The same for a reader that is not root's: it leaves root some places of the ring ([`READERS_OF_USERS`]).
-    pub fn open_for_user(&self, wish: &Wish, right: impl Into<Right>) -> Result<Handout, Trouble> {
-        self.shared.open(wish, &right.into(), READERS_OF_USERS)
+    /// The same for a user. Users take turns where each of them wants something of one ring, and leave root some places of it
+    /// ([`READERS_OF_USERS`]).
+    pub fn open_for(&self, user: u32, wish: &Wish, right: impl Into<Right>) -> Result<Handout, Trouble> {
+        self.shared.open(user, wish, &right.into())
     }
 
-    /// Gives a reader another expression.
+    /// Gives a reader another expression. Takes as long as [`open`](Self::open).
     pub fn exchange(&self, id: u64, program: &[Instruction]) -> Result<Exchange, Trouble> {
         self.shared.exchange(id, program)
     }
 
-    /// Lets readers go; so does closing their lines.
+    /// Lets readers go; so does closing their lines. Their expressions are taken out of force a moment later.
     pub fn close(&self, ids: &[u64]) {
         if !ids.is_empty() {
             self.shared.close(ids, None);
@@ -169,25 +207,19 @@ impl Taps {
     /// Those of these readers that are there no more.
     pub fn gone(&self, ids: &[u64]) -> BTreeSet<u64> {
         let mut gone: BTreeSet<u64> = ids.iter().copied().collect();
-        let mut state = self.shared.lock();
         // Some may have gone, and the thread not have come to it.
-        let went = state.turn();
-        for reader in state.rings.values().flat_map(|ring| &ring.readers) {
+        self.shared.look();
+        for reader in self.shared.lock().rings.values().flat_map(|ring| &ring.readers) {
             gone.remove(&reader.id);
-        }
-        self.shared.release(state);
-        if went {
-            // The thread would find their lines hung up again and again.
-            self.shared.stir();
         }
         gone
     }
 
-    /// Rings there are.
+    /// Rings there are, and their readers: those that went, too, for as long as what they wanted is in force.
     pub fn states(&self) -> Vec<RingState> {
-        let mut state = self.shared.lock();
+        let state = self.shared.lock();
         let taking: Vec<(Key, bool)> = state.rings.iter().map(|(key, ring)| (key.clone(), ring.takes_all())).collect();
-        let describe = |(key, ring): (&Key, &mut Ring)| {
+        let describe = |(key, ring): (&Key, &Ring)| {
             let mut state = ring.state(key.group);
             if key.mode == Mode::Tap
                 && let Some((_, all)) = taking.iter().find(|(other, _)| other.meets(key))
@@ -197,7 +229,7 @@ impl Taps {
             }
             (state, ring.reads())
         };
-        let described: Vec<_> = state.rings.iter_mut().map(describe).collect();
+        let described: Vec<_> = state.rings.iter().map(describe).collect();
         // Looking through rings is nothing to be done under the lock.
         drop(state);
         let add_lost = |(mut state, reads): (RingState, Vec<Option<ring::Reads>>)| {
@@ -258,14 +290,42 @@ impl Shared {
         let _ = rustix::io::write(&self.stir, &1u64.to_ne_bytes());
     }
 
-    /// Waits, without the lock, until the next bit of a ring may be given away: only where all others are in use, or were a
-    /// moment ago.
-    fn await_bit(&self, ring: impl Fn(&State) -> Option<&Ring>) {
-        let rest = {
-            let state = self.lock();
-            ring(&state).and_then(|ring| ring.next_bit().map(|bit| ring.rest_of(bit)))
-        };
-        std::thread::sleep(rest.unwrap_or_default());
+    /// One look at bells and lines, in the place of the thread that tends them.
+    fn look(&self) {
+        let mut state = self.lock();
+        let went = state.turn(|_| true);
+        self.release(state);
+        if went {
+            // The thread would find their lines hung up again and again.
+            self.stir();
+        }
+    }
+
+    /// The budget of a device, as a user may take of it. What this reader of the user's takes is not counted.
+    fn budget(&self, state: &State, index: u32, user: u32, but: Option<u64>) -> Option<Budget> {
+        let mut budget = Budget::new(*self.instructions.get()?, user);
+        let rings = state.rings.iter().filter(|(key, _)| key.index == index);
+        let readers = rings.flat_map(|(_, ring)| &ring.readers).filter(|reader| but != Some(reader.id));
+        for reader in readers {
+            // What came before there was a budget may cost any number.
+            budget.all.taken = budget.all.taken.saturating_add(reader.cost);
+            let mine = if reader.user == user { reader.cost } else { 0 };
+            budget.user.taken = budget.user.taken.saturating_add(mine);
+        }
+        Some(budget)
+    }
+
+    /// Is there room in a device's budget for an expression of this user's, or for one that takes the place of this reader's?
+    fn afford(&self, state: &State, key: &Key, (user, but): (u32, Option<u64>), cost: u32) -> Result<(), Trouble> {
+        let Some(mut budget) = self.budget(state, key.index, user, but) else { return Ok(()) };
+        budget.take(&key.device, cost).map_err(|trouble| match key.mode {
+            Mode::Tap => trouble,
+            // A reader that decides by itself would have everything taken.
+            Mode::Consume => {
+                let text = format!("the kernel cannot choose what is taken away from the host: {}", trouble.text);
+                Trouble::new(TroubleKind::System, text)
+            }
+        })
     }
 
     fn key(&self, wish: &Wish, group: u32) -> Result<Key, Trouble> {
@@ -278,94 +338,70 @@ impl Shared {
         let key = self.key(&wish, right.group)?;
         // A device that has another name now has a ring by that one from now on.
         self.forget(|other| (other.index, other.group) == (key.index, key.group) && other.device != key.device);
-        self.await_bit(|state| state.rings.get(&key));
-        let mut state = self.lock();
-        let made = !state.rings.contains_key(&key);
-        let kept = state.ring(&key, self.opener.as_ref(), &wish, right).and_then(Ring::keep);
-        if kept.is_err() && made {
-            let unused = state.rings.remove(&key);
-            state.given_up.extend(unused);
-        }
-        self.release(state);
-        self.stir();
-        kept
+        let change = self.change(&key, OWNER);
+        change.make(&wish, right, None).and_then(|_| change.keep())
     }
 
     fn forget(&self, is_meant: impl Fn(&Key) -> bool) -> bool {
-        let mut state = self.lock();
-        let kept = state.rings.iter_mut().filter(|(key, ring)| ring.standing.is_some() && is_meant(key));
-        let forgotten = kept.map(|(_, ring)| ring.forget()).count() > 0;
-        // Those without readers go, as if their last had gone now.
-        state.dismiss(|_| false);
-        self.release(state);
-        self.stir();
-        forgotten
+        let state = self.lock();
+        let kept = state.rings.iter().filter(|(key, ring)| ring.standing.is_some() && is_meant(key));
+        let kept: Vec<Key> = kept.map(|(key, _)| key.clone()).collect();
+        drop(state);
+        kept.iter().filter(|key| self.change(key, OWNER).forget()).count() > 0
     }
 
-    /// `places` is how many the ring may have with this one.
-    fn open(&self, wish: &Wish, right: &Right, places: usize) -> Result<Handout, Trouble> {
+    fn open(&self, user: u32, wish: &Wish, right: &Right) -> Result<Handout, Trouble> {
         let program = lower(&wish.program)?;
         if wish.mode == Mode::Consume {
             may_be_consumed(wish)?;
         }
         let key = self.key(wish, right.group)?;
-        let (mut guard, consumed) = loop {
-            let consumed = if wish.mode == Mode::Consume { self.await_consumable(&key)? } else { None };
-            self.await_bit(|state| state.rings.get(&key));
-            let guard = self.lock();
-            // Those to be joined may have gone meanwhile: then the device is to be taken anew.
-            if wish.mode == Mode::Tap || consumed.is_some() || guard.rings.contains_key(&key) {
-                break (guard, consumed);
-            }
-        };
-        let state = &mut *guard;
-        if state.rings.get(&key).is_some_and(|ring| ring.place_within(places).is_err()) {
-            // Some may have gone, and the thread not have come to it.
-            state.turn();
+        let cost = self.opener.cost(program.as_deref(), wish.sample);
+        // Before anything is opened for it, and for sure when its turn has come.
+        self.afford(&self.lock(), &key, (user, None), cost)?;
+        let change = self.change(&key, user);
+        let opened = self.open_in(&change, &key, New { id: self.next_id(), user, wish, program, cost }, right);
+        // Without a reader the ring goes with it.
+        let past = change.end();
+        let mut handout = opened?;
+        if handout.decided > handout.first {
+            // Who looks back decides itself on everything the earlier expressions decided on.
+            handout.decided = past?.await_end();
         }
-        let made = !state.rings.contains_key(&key);
-        state.last_id += 1;
-        let id = state.last_id;
-        let of_others = state.note(&key);
-        let ring = match state.ring(&key, self.opener.as_ref(), wish, right) {
-            Ok(ring) => ring,
-            Err(trouble) => {
-                // What was found gone is no more to be looked at.
-                self.release(guard);
-                self.stir();
-                return Err(trouble);
-            }
+        Ok(handout)
+    }
+
+    fn open_in(&self, change: &Change<'_>, key: &Key, new: New<'_>, right: &Right) -> Result<Handout, Trouble> {
+        let wish = new.wish;
+        let consumed = if wish.mode == Mode::Consume { self.await_consumable(key)? } else { None };
+        let made = change.make(wish, right, consumed)?;
+        let of_others = self.lock().note(key);
+        let described = |ring: &mut Ring| {
+            let writer = &ring.written.writer;
+            let note = ring.shown.as_ref().map(|shown| shown.note(&key.device));
+            (note, writer.geometry().ring_bytes, ring.standing.is_some())
         };
-        let mut notes: Vec<String> = ring.shown.iter().map(|shown| shown.note(&key.device)).collect();
+        let (shown, holds, stood) = change.ring(described)?;
+        let mut notes: Vec<String> = shown.into_iter().collect();
         notes.extend(Some(of_others).filter(|note| !note.is_empty()));
-        let holds = ring.writer.geometry().ring_bytes;
         if wish.keep && holds < wish.ring_bytes {
             let why = if made { "can hold" } else { "was there already, and holds" };
             let kibibytes = holds >> 10;
             notes.push(format!("the ring of `{}` {why} {kibibytes} KiB: no more than that is kept", key.device));
         }
-        if consumed.is_some() {
-            ring._consumed = consumed;
-        }
-        let stood = ring.standing.is_some();
-        let kept = if wish.keep { ring.keep() } else { Ok(()) };
-        let admitted = kept.and_then(|()| ring.place_within(places)).and_then(|()| ring.admit(id, wish, program));
-        if admitted.is_err() && !stood {
-            ring.forget();
-        }
-        let (grace, memory) = (ring.writer.grace(), ring.memory.clone());
-        if admitted.is_err() && made {
-            state.given_up.extend(state.rings.remove(&key));
-        }
-        self.release(guard);
-        self.stir();
-        let mut handout = Handout { note: notes.join("; "), ..admitted? };
-        if handout.decided > handout.first {
-            // Who looks back decides itself on everything the earlier expressions decided on.
-            grace();
-            handout.decided = memory.next();
-        }
-        Ok(handout)
+        let kept = if wish.keep { change.keep() } else { Ok(()) };
+        let admitted = kept.and_then(|()| change.admit(new)).inspect_err(|_| {
+            if !stood {
+                change.forget();
+            }
+        });
+        Ok(Handout { note: notes.join("; "), ..admitted? })
+    }
+
+    fn next_id(&self) -> u64 {
+        let mut state = self.lock();
+        state.last_id += 1;
+        state.last_id
     }
 
     /// Takes a device for a ring that is to have its packets alone; none where that ring is there, and can be joined. Where
@@ -375,11 +411,15 @@ impl Shared {
         loop {
             let mut state = self.lock();
             // Some may have gone, and the thread not have come to it.
-            if state.turn() {
+            if state.turn(|_| true) {
                 self.stir();
             }
             let is_joined = state.rings.contains_key(key);
-            let is_consumed = state.rings.keys().any(|other| other.mode == Mode::Consume && other.index == key.index);
+            // One that is about to be given up does not count: it is waited for as for those that are.
+            let takes = |(other, ring): (&Key, &Ring)| {
+                other.mode == Mode::Consume && other.index == key.index && !ring.is_unused()
+            };
+            let is_consumed = state.rings.iter().any(takes);
             let all = Arc::clone(&state.consumed);
             self.release(state);
             if is_joined {
@@ -403,16 +443,16 @@ impl Shared {
 
     fn exchange(&self, id: u64, program: &[Instruction]) -> Result<Exchange, Trouble> {
         let program = lower(program)?;
-        let is_read = |ring: &Ring| ring.readers.iter().any(|reader| reader.id == id);
-        self.await_bit(|state| state.rings.values().find(|ring| is_read(ring)));
-        let mut state = self.lock();
-        let ring = state.rings.values_mut().find(|ring| is_read(ring));
-        let ring = ring.ok_or_else(|| Trouble::new(TroubleKind::Wish, "there is no such reader"))?;
-        let exchange = ring.exchange(id, program)?;
-        let (grace, memory) = (ring.writer.grace(), ring.memory.clone());
-        drop(state);
-        grace();
-        Ok(Exchange { first: memory.next(), ..exchange })
+        let no_reader = || Trouble::new(TroubleKind::Wish, "there is no such reader");
+        let (key, user, sample) = self.lock().whose(id).ok_or_else(no_reader)?;
+        let cost = self.opener.cost(program.as_deref(), sample);
+        // As when it came.
+        self.afford(&self.lock(), &key, (user, Some(id)), cost)?;
+        let change = self.change(&key, user);
+        let exchanged = change.exchange(id, program, cost);
+        let past = change.end();
+        let exchange = exchanged?;
+        Ok(Exchange { first: past?.await_end(), ..exchange })
     }
 
     fn close(&self, ids: &[u64], farewell: Option<Farewell>) {
@@ -426,6 +466,12 @@ impl Shared {
         self.stir();
     }
 
+    /// Has the writer of a ring stop doing what nobody wants any more.
+    fn settle(&self, key: &Key) {
+        self.lock().settling.remove(key);
+        self.change(key, OWNER).settle();
+    }
+
     /// Gives the lock back, and then takes rings down that were given up: that takes time, a tenth of a second where a
     /// thread has to end.
     fn release(&self, mut state: MutexGuard<'_, State>) {
@@ -435,8 +481,9 @@ impl Shared {
     }
 
     /// The thread: sleeps until a bell rings, a reader says something or goes, or something changed.
-    /// What it finds given up it gives to somebody else: nobody is woken meanwhile.
-    fn tend(&self, give_up: &Sender<Vec<Ring>>) {
+    /// What takes long it gives to others: nobody is woken meanwhile.
+    fn tend(&self, give_up: &Sender<Vec<Ring>>, settle: &Sender<Key>) {
+        let mut looked = Instant::now();
         loop {
             let mut state = self.lock();
             if state.ended {
@@ -455,18 +502,27 @@ impl Shared {
                 // Interrupted or out of memory for a moment: look, and sleep again.
                 let _ = rustix::event::poll(&mut fds, None);
                 let stirred = !fds[0].revents().is_empty();
+                let ready = fds.iter().skip(1).zip(&sleepers).filter(|(fd, _)| !fd.revents().is_empty());
+                let ready: BTreeSet<RawFd> = ready.map(|(_, sleeper)| sleeper.as_raw_fd()).collect();
                 drop(fds);
                 if stirred {
                     let _ = rustix::io::read(&self.stir, &mut [0u8; 8]);
                 }
+                std::thread::sleep(REST.saturating_sub(looked.elapsed()));
+                looked = Instant::now();
                 state = self.lock();
-                let gone = state.turn();
+                let gone = state.turn(|fd| ready.contains(&fd.as_raw_fd()));
                 let ended = state.ended;
                 let given_up = std::mem::take(&mut state.given_up);
+                let stale = state.take_stale();
                 drop(state);
                 if !given_up.is_empty() {
                     // It listens for as long as this thread is there; else they are taken down here.
                     let _ = give_up.send(given_up);
+                }
+                for key in stale {
+                    // As above; what is not settled is settled with the next change.
+                    let _ = settle.send(key);
                 }
                 if stirred || gone || ended {
                     break;
@@ -477,41 +533,28 @@ impl Shared {
 }
 
 impl State {
-    /// A device's ring; made, if there is none.
-    fn ring(&mut self, key: &Key, opener: &dyn Opened, wish: &Wish, right: &Right) -> Result<&mut Ring, Trouble> {
-        match self.rings.entry(key.clone()) {
-            Entry::Occupied(ring) => {
-                assert!(ring.get().right == *right, "two rights of one group differ");
-                Ok(ring.into_mut())
-            }
-            Entry::Vacant(place) => {
-                let mut ring = Ring::open(opener, wish)?;
-                let shown = match ring.device.index == key.index {
-                    true => right.shown(&ring.device),
-                    false => {
-                        let text = format!("`{}` was another device a moment ago", wish.device);
-                        Err(Trouble::new(TroubleKind::System, text))
-                    }
-                };
-                match shown {
-                    Ok(shown) => {
-                        // Before it has any expression: nothing is in it yet.
-                        (ring.right, ring.shown) = (right.clone(), shown);
-                        Ok(place.insert(ring))
-                    }
-                    Err(trouble) => {
-                        self.given_up.push(ring);
-                        Err(trouble)
-                    }
-                }
-            }
-        }
+    /// Which ring a reader reads, whose it is, and which of the packets that pass it takes.
+    fn whose(&self, id: u64) -> Option<(Key, u32, u32)> {
+        self.rings.iter().find_map(|(key, ring)| {
+            let reader = ring.readers.iter().find(|reader| reader.id == id)?;
+            Some((key.clone(), reader.user, reader.expression.sample))
+        })
+    }
+
+    /// Rings whose writers do what nobody wants any more, and that nobody was told of yet.
+    fn take_stale(&mut self) -> Vec<Key> {
+        let State { rings, changing, settling, .. } = self;
+        // Who changes a ring puts in force what is wanted then; or else it is stale afterwards, and is looked at again.
+        let stale = rings.iter().filter(|(key, ring)| ring.is_stale() && !ring.is_stuck && !changing.contains(key));
+        let stale: Vec<Key> = stale.map(|(key, _)| key.clone()).filter(|key| !settling.contains(key)).collect();
+        settling.extend(stale.iter().cloned());
+        stale
     }
 
     /// What a reader of this ring should know of other rings of its device.
     fn note(&self, key: &Key) -> String {
         let met = || self.rings.iter().filter(|(other, _)| other.meets(key)).map(|(_, ring)| ring);
-        let readers: usize = met().map(|ring| ring.readers.len()).sum();
+        let readers: usize = met().map(|ring| ring.known().count()).sum();
         let device = &key.device;
         match key.mode {
             Mode::Tap if met().any(Ring::takes_all) => {
@@ -529,21 +572,22 @@ impl State {
         }
     }
 
-    /// One look at every bell and every line; were there readers that went?
-    fn turn(&mut self) -> bool {
+    /// One look at every bell and every line that may have something to say; were there readers that went?
+    fn turn(&mut self, may_say: impl Fn(&OwnedFd) -> bool) -> bool {
         let mut gone = Vec::new();
+        let rings = |ring: &Ring| ring.bells.iter().any(|bell| may_say(bell));
         for ring in self.rings.values_mut() {
-            let rung = ring.writer.rung();
+            let rung = if rings(ring) { ring.written.writer.rung() } else { 0 };
             for reader in &mut ring.readers {
                 // Who was found awake when it said that it sleeps has its bit armed all the same.
                 if reader.asleep && rung & 1 << reader.expression.bit != 0 {
                     reader.wake();
                 }
             }
-            ring.hear(&mut gone);
+            ring.hear(&may_say, &mut gone);
         }
         let before = self.given_up.len();
-        for (_, ring) in self.rings.extract_if(.., |_, ring| ring.writer.gone()) {
+        for (_, ring) in self.rings.extract_if(.., |_, ring| rings(ring) && ring.written.writer.gone()) {
             ring.readers.iter().for_each(|reader| reader.bid(Farewell::DeviceGone));
             // Closing their lines is what ends them.
             self.given_up.push(ring);
@@ -554,31 +598,12 @@ impl State {
         !gone.is_empty() || self.given_up.len() > before
     }
 
+    /// Lets readers go, and gives rings up that nobody needs any more. The writers of the others are to hear of it.
     fn dismiss(&mut self, is_gone: impl Fn(&Reader) -> bool) {
-        let now = Instant::now();
-        let given_up = self.rings.extract_if(.., |_, ring| {
-            let before = ring.readers.len();
-            let Ring { readers, freed, .. } = ring;
-            readers.retain(|reader| {
-                let gone = is_gone(reader);
-                if gone {
-                    freed[usize::from(reader.expression.bit)] = Some(now);
-                }
-                !gone
-            });
-            if ring.readers.is_empty() && ring.standing.is_none() {
-                return true;
-            }
-            if ring.readers.len() < before {
-                // Fewer expressions are never refused for their own sake; should the system fail, bits are set that nobody
-                // looks at, until the next change.
-                let _ = ring.writer.set(&ring.expressions());
-                // Nor is giving up what nobody wants any more; and a device that hears too much loses nothing.
-                let _ = ring.set_promiscuous();
-            }
-            false
-        });
-        self.given_up.extend(given_up.map(|(_, ring)| ring));
+        let State { rings, changing, given_up, .. } = self;
+        rings.values_mut().for_each(|ring| ring.dismiss(&is_gone));
+        let unused = rings.extract_if(.., |key, ring| ring.is_unused() && !changing.contains(key));
+        given_up.extend(unused.map(|(_, ring)| ring));
     }
 }
 

@@ -35,7 +35,7 @@ pub struct Trouble {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum TroubleKind {
-    /// The wish is wrong: no such device, an expression that is none.
+    /// The wish is wrong: an expression that is none, say.
     Wish = 1,
     /// Not allowed.
     Denied = 2,
@@ -45,13 +45,15 @@ pub enum TroubleKind {
     System = 4,
     /// There are as many readers as there can be.
     Full = 5,
+    /// What is asked for is not there: a device, a client, a reader.
+    Absent = 6,
 }
 
 impl TroubleKind {
     /// From its number.
     pub fn from_code(code: u8) -> Option<TroubleKind> {
         use TroubleKind::*;
-        [Wish, Denied, Cannot, System, Full].into_iter().find(|kind| *kind as u8 == code)
+        [Wish, Denied, Cannot, System, Full, Absent].into_iter().find(|kind| *kind as u8 == code)
     }
 }
 
@@ -80,7 +82,10 @@ impl std::fmt::Display for Trouble {
 impl std::error::Error for Trouble {}
 
 /// The writer of one device's ring. Dropping it takes it off the device.
-pub trait Writer: Send {
+///
+/// [`set`](Writer::set) and [`promiscuous`](Writer::promiscuous) may take seconds, and are called by one thread at a time.
+/// Everything else is called meanwhile, and does not wait for them.
+pub trait Writer: Send + Sync {
     /// The device.
     fn device(&self) -> Device;
 
@@ -92,7 +97,7 @@ pub trait Writer: Send {
 
     /// From now on these expressions set bits, and no others; all or nothing. Packets that are under way may still be decided
     /// on by the earlier ones, until [`grace`](Writer::grace) is over.
-    fn set(&mut self, expressions: &[Expression]) -> Result<(), Trouble>;
+    fn set(&self, expressions: &[Expression]) -> Result<(), Trouble>;
 
     /// To be called after [`set`](Writer::set), by who must know where the earlier expressions' last packet is, and without a
     /// lock, for it may take some ten milliseconds: when it returns, none is under way.
@@ -101,7 +106,7 @@ pub trait Writer: Send {
     }
 
     /// Packets for others, too, or no more.
-    fn promiscuous(&mut self, wanted: bool) -> Result<(), Trouble>;
+    fn promiscuous(&self, wanted: bool) -> Result<(), Trouble>;
 
     /// The next packet that has one of these bits set makes [`bell`](Writer::bell) readable, once for each bit.
     fn arm(&self, bits: u64);
@@ -110,7 +115,7 @@ pub trait Writer: Send {
     fn bell(&self) -> BorrowedFd<'_>;
 
     /// The armed bits that were set since the last call.
-    fn rung(&mut self) -> u64;
+    fn rung(&self) -> u64;
 
     /// The clock by which its packets are stamped.
     fn now(&self) -> u64 {
@@ -123,12 +128,12 @@ pub trait Writer: Send {
     }
 
     /// Is the device gone? Nothing will come from it any more.
-    fn gone(&mut self) -> bool {
+    fn gone(&self) -> bool {
         false
     }
 
     /// What else is known of packets that did not arrive: by name.
-    fn statistics(&mut self) -> Vec<(String, u64)>;
+    fn statistics(&self) -> Vec<(String, u64)>;
 }
 
 /// Opens devices: makes their rings and writers.
@@ -138,6 +143,12 @@ pub trait Opened: Send + Sync {
 
     /// The writer for a device, with a ring of about so many bytes, before any expression.
     fn open(&self, device: &str, ring_bytes: u64, mode: Mode, by: By) -> Result<Box<dyn Writer>, Trouble>;
+
+    /// What an expression costs each packet of a device at most, in instructions; `u32::MAX` where it cannot run there. No
+    /// program passes all packets; `sample` takes one in so many of them.
+    fn cost(&self, _program: Option<&Program>, _sample: u32) -> u32 {
+        0
+    }
 }
 
 /// A file descriptor of one's own.

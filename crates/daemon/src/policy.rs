@@ -4,6 +4,7 @@
 //! [limits]
 //! ring = "64M"        # bytes of one device's ring at most
 //! readers = 48        # readers one user may have at a time; a device's ring has places for 64
+//! instructions = 4096 # what all expressions of a device may cost each packet; one user's, three quarters of it
 //!
 //! [[allow]]           # the first that fits decides; its readers share rings, and see all of each other's packets
 //! groups = ["streamline"]
@@ -21,6 +22,7 @@
 //! stands behind a VLAN tag is other packets to it: `not port 22` lets port 22 through behind a tag. Better to say what is to
 //! be seen.
 
+use capture::budget::INSTRUCTIONS;
 use capture::{Mode, Only, Right};
 use program::Compile;
 use serde::Deserialize;
@@ -55,6 +57,8 @@ pub struct Policy {
     pub ring_bytes: u64,
     /// Readers one user may have at a time.
     pub readers: usize,
+    /// Instructions that all expressions of a device may cost each packet; none where they may cost any number.
+    pub instructions: Option<u32>,
     from_file: bool,
     /// The only client is the process that made the daemon: there is no other reader.
     is_for_one: bool,
@@ -95,6 +99,7 @@ struct File {
 struct Limits {
     ring: Option<String>,
     readers: Option<usize>,
+    instructions: Option<u32>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -133,18 +138,18 @@ impl Policy {
         let groups = group().into_iter().collect();
         let entry =
             Entry { users: vec![], groups, devices: vec!["*".into()], modes: vec![Allowed::Tap], ..Entry::default() };
-        Policy::of(RING_BYTES, READERS, vec![entry])
+        Policy::of(RING_BYTES, READERS, Some(INSTRUCTIONS), vec![entry])
     }
 
-    fn of(ring_bytes: u64, readers: usize, entries: Vec<Entry>) -> Policy {
-        Policy { ring_bytes, readers, from_file: false, is_for_one: false, entries }
+    fn of(ring_bytes: u64, readers: usize, instructions: Option<u32>, entries: Vec<Entry>) -> Policy {
+        Policy { ring_bytes, readers, instructions, from_file: false, is_for_one: false, entries }
     }
 
     /// Whoever is let in may tap everything: for a daemon that only the process it was made by can speak to, and that has
-    /// no more rights than that one.
+    /// no more rights than that one. Its expressions may cost any number of instructions, as when that one captures by itself.
     pub fn for_one() -> Policy {
         let entry = Entry { everybody: true, devices: vec!["*".into()], modes: vec![Allowed::Tap], ..Entry::default() };
-        Policy { is_for_one: true, ..Policy::of(RING_BYTES, READERS, vec![entry]) }
+        Policy { is_for_one: true, ..Policy::of(RING_BYTES, READERS, None, vec![entry]) }
     }
 
     /// Reads a file; the error says where in it something is wrong. Filters are compiled, for which libpcap is loaded.
@@ -196,7 +201,8 @@ impl Policy {
         };
         let located = |(at, allow)| entry(allow).map_err(|text| format!("[[allow]] number {}: {text}", at + 1));
         let entries = file.allow.into_iter().enumerate().map(located).collect::<Result<_, _>>()?;
-        Ok(Policy { from_file: true, ..Policy::of(ring_bytes, readers, entries) })
+        let instructions = Some(file.limits.instructions.unwrap_or(INSTRUCTIONS));
+        Ok(Policy { from_file: true, ..Policy::of(ring_bytes, readers, instructions, entries) })
     }
 
     /// May this peer read this device in this mode? Gives its trust group and what that sees; else why not.
@@ -300,8 +306,21 @@ fn size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
+/// Names of users by their numbers, as `/etc/passwd` has them; of several names of one number the first.
+pub fn user_names() -> BTreeMap<u32, String> {
+    let mut names = BTreeMap::new();
+    for (name, number) in entries("/etc/passwd") {
+        names.entry(number).or_insert(name);
+    }
+    names
+}
+
 /// Names and numbers in `/etc/passwd` or `/etc/group`.
 fn names(path: &str) -> Names {
+    entries(path).into_iter().collect()
+}
+
+fn entries(path: &str) -> Vec<(String, u32)> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let entry = |line: &str| {
         let mut fields = line.split(':');
@@ -365,6 +384,9 @@ mod tests {
         )
         .unwrap();
         assert_eq!((policy.ring_bytes, policy.readers, policy.keeps()), (1 << 20, READERS, false));
+        assert_eq!(policy.instructions, Some(INSTRUCTIONS));
+        assert_eq!(parse("[limits]\ninstructions = 99").map(|policy| policy.instructions), Ok(Some(99)));
+        assert_eq!((Policy::without_file().instructions, Policy::for_one().instructions), (Some(INSTRUCTIONS), None));
         let (anna, both, stranger) = (peer(1000, &[1000]), peer(1000, &[50]), peer(1, &[1]));
         assert_eq!(policy.allows(&anna, "eth0", Mode::Tap), group(1));
         assert_eq!(policy.allows(&both, "wlan0", Mode::Tap), group(2));
@@ -456,6 +478,62 @@ mod tests {
         }
     }
 
+    /// Expressions as people give them to tcpdump.
+    const USUAL: [&str; 32] = [
+        "tcp",
+        "udp",
+        "icmp",
+        "arp",
+        "icmp6",
+        "not arp and not stp",
+        "broadcast or multicast",
+        "greater 1000",
+        "port 53",
+        "tcp port 80",
+        "udp port 53 or icmp",
+        "port 67 or port 68",
+        "tcp port 80 or tcp port 443",
+        "tcp port 80 or tcp port 443 or tcp port 8080",
+        "portrange 1-1024",
+        "udp portrange 5000-6000",
+        "host 10.0.0.1",
+        "host 10.1.2.3 and port 443",
+        "tcp port 22 and host 10.0.0.1",
+        "src host 192.168.1.1 and dst port 80",
+        "(host 10.0.0.1 or host 10.0.0.2) and (port 80 or port 443)",
+        "net 10.0.0.0/8",
+        "net 10.0.0.0/8 and not port 22",
+        "src net 192.168.0.0/16 and dst net 10.0.0.0/8",
+        "dst portrange 1-1023 and not src net 10.0.0.0/8",
+        "not port 22 and not port 53 and not port 123",
+        "ip6 host 2001:db8::1",
+        "net 2001:db8::/32 and tcp",
+        "ether host 00:00:5e:00:53:01",
+        "vlan and tcp port 80",
+        "tcp[tcpflags] & (tcp-syn|tcp-fin) != 0",
+        "ip proto 47 or esp",
+    ];
+
+    #[test]
+    fn the_default_budget_is_what_64_usual_expressions_cost() {
+        use capture::Opened;
+        let compiler = streamline::compiler();
+        let cost = |expression: &str| -> Result<u32, String> {
+            let code = compiler.compile(expression, capture::ETHERNET, 262_144).map_err(|error| error.message)?;
+            let program = program::from_cbpf(&code).map_err(|error| error.to_string())?;
+            Ok(streamline::devices::opener::Opener.cost(Some(&program), 1))
+        };
+        match cost("udp") {
+            Ok(_) => {}
+            Err(why) if why.contains("libpcap0.8") => return eprintln!("skipped: libpcap is not installed"),
+            Err(why) => panic!("{why}"),
+        }
+        let costs = USUAL.map(|expression| cost(expression).unwrap_or_else(|why| panic!("{expression}: {why}")));
+        let twice = 2 * costs.iter().sum::<u32>();
+        assert!(twice <= INSTRUCTIONS && twice > INSTRUCTIONS / 2, "64 expressions cost {twice}");
+        assert!(costs.iter().all(|cost| (6..77).contains(cost)), "{costs:?}");
+    }
+
     #[test]
     fn mistakes_are_told() {
         for (text, told) in [
@@ -463,6 +541,7 @@ mod tests {
             ("[[allow]]\ndevices=[]\nmodes=[]", "allows nobody"),
             ("[[allow]]\nusers=[\"anna\"]\ndevices=[]\nmodes=[\"tab\"]", "unknown variant `tab`"),
             ("[limits]\nring=\"big\"", "`big` is no size"),
+            ("[limits]\ninstructions=-1", "expected u32"),
             ("[[allow]]\neverybody=true\ndevices=[]\nmodes=[\"tap\"]\nkeep=\"all\"", "`all` is no size"),
             ("[[allow]]\neverybody=true\ndevices=[]\nmodes=[\"tap\"]\nkeep=\"9G\"", "limits.ring"),
             ("[[allow]]\neverybody=true\ndevices=[]\nmodes=[\"consume\"]\nkeep=\"9M\"", "no readers that look back"),

@@ -157,6 +157,7 @@ impl Server {
         device: fn(&str) -> Result<capture::Device, Trouble>,
     ) -> io::Result<Server> {
         let (stop, stopper) = UnixStream::pair()?;
+        policy.instructions.inspect(|instructions| taps.limit(*instructions));
         let shared = Shared { taps, policy, confined, device, clients: Mutex::default(), stop, stopper };
         Ok(Server { shared: Arc::new(shared) })
     }
@@ -333,16 +334,15 @@ impl Session {
                 let allows = |mode| self.shared.policy.allows(&self.peer, &name, mode);
                 let allowed = allows(Mode::Tap).or_else(|denied| allows(Mode::Consume).map_err(|_| denied));
                 let allowed = allowed.map_err(|text| Trouble::new(TroubleKind::Denied, text));
-                send(
-                    match allowed.and_then(|right| Ok(((self.shared.device)(&name)?, self.why_no_maps(socket, &right))))
-                    {
-                        Ok((device, Some(why))) if !device.copied => {
-                            Answer::Device(Device { how: copied_from_socket(&why), copied: true, ..device })
-                        }
-                        Ok((device, _)) => Answer::Device(device),
-                        Err(trouble) => trouble.into(),
-                    },
-                )
+                let answer = || {
+                    let (right, mut device) = (allowed?, (self.shared.device)(&name)?);
+                    let budget = self.shared.taps.budget(device.index, self.peer.user);
+                    if let Some(why) = self.why_no_maps(socket, &right).filter(|_| !device.copied) {
+                        device = Device { how: copied_from_socket(&why), copied: true, ..device };
+                    }
+                    Ok(Answer::Device(device, budget))
+                };
+                send(answer().unwrap_or_else(Trouble::into))
             }
             Question::Open(wish) => match self.open(socket, wish) {
                 Ok(handout) => {
@@ -417,10 +417,7 @@ impl Session {
             None => {}
         }
         self.book(readers)?;
-        let mut opened = match self.peer.user {
-            0 => self.shared.taps.open(&wish, right),
-            _ => self.shared.taps.open_for_user(&wish, right),
-        };
+        let mut opened = self.shared.taps.open_for(self.peer.user, &wish, right);
         if let (Ok(handout), Some(why)) = (&mut opened, why.filter(|_| by != By::PacketSocket)) {
             let separator = if handout.note.is_empty() { "" } else { "; " };
             let how = copied_from_socket(&why);
@@ -505,7 +502,7 @@ impl Session {
         }
         match self.shared.taps.forget(device) {
             true => Answer::Done,
-            false => Answer::Refused(TroubleKind::Wish, format!("no packets of `{device}` are kept")),
+            false => Answer::Refused(TroubleKind::Absent, format!("no packets of `{device}` are kept")),
         }
     }
 
@@ -515,7 +512,7 @@ impl Session {
         let (readers, socket): (Vec<u64>, _) = {
             let clients = self.shared.clients();
             let Some(client) = clients.all.get(&id).filter(|client| may_end(client)) else {
-                return Answer::Refused(TroubleKind::Wish, format!("there is no client {id} of yours"));
+                return Answer::Refused(TroubleKind::Absent, format!("there is no client {id} of yours"));
             };
             (client.readers.iter().map(|(reader, _)| *reader).collect(), Arc::clone(&client.socket))
         };

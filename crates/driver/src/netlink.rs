@@ -126,7 +126,16 @@ pub struct Netlink {
 impl Netlink {
     /// A socket to `rtnetlink` that is told what `groups` (`RTMGRP_...`) say.
     pub fn route(groups: u32) -> io::Result<Netlink> {
-        let fd = socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
+        Netlink::open(libc::NETLINK_ROUTE, groups)
+    }
+
+    /// A socket to what the kernel knows under names (`genetlink`).
+    pub fn generic() -> io::Result<Netlink> {
+        Netlink::open(libc::NETLINK_GENERIC, 0)
+    }
+
+    fn open(protocol: libc::c_int, groups: u32) -> io::Result<Netlink> {
+        let fd = socket(libc::AF_NETLINK, libc::SOCK_RAW, protocol)?;
         // SAFETY: integers; zeroes are a value.
         let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
         address.nl_family = libc::AF_NETLINK as u16;

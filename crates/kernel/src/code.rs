@@ -17,6 +17,19 @@ pub struct Instruction {
     pub immediate: i32,
 }
 
+impl Instruction {
+    /// Does it call a helper?
+    pub fn is_call(&self) -> bool {
+        self.code == CALL
+    }
+
+    /// Does it multiply, divide, or take what a division leaves?
+    pub fn is_product(&self) -> bool {
+        let products = [Alu::Multiply, Alu::Divide, Alu::Modulo].map(|operation| operation as u8);
+        [ALU32, ALU64].contains(&(self.code & 0x07)) && products.contains(&(self.code & 0xf0))
+    }
+}
+
 /// A register. `R0` is what a call gives, `R1` to `R5` are its arguments and lost by it, `R6` to `R9` are kept. There is
 /// one more, the end of the stack, on which nothing lies here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,11 +2,14 @@
 //! left. Nothing here makes or changes anything, and the product does not ask: tests do, here and in other crates, and they may not
 //! call the kernel by themselves (`unsafe`). Takes CAP_SYS_ADMIN; what hangs on a device, CAP_NET_ADMIN.
 
-use crate::sys::{Hook, call};
+use crate::sys::{Hook, call, fd, raw};
 use std::io;
+use std::os::fd::AsFd;
 
 const PROG_GET_NEXT_ID: libc::c_int = 11;
 const MAP_GET_NEXT_ID: libc::c_int = 12;
+const PROG_GET_FD_BY_ID: libc::c_int = 13;
+const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const PROG_QUERY: libc::c_int = 16;
 const LINK_GET_NEXT_ID: libc::c_int = 31;
 
@@ -42,6 +45,41 @@ pub fn exists(object: Object, id: u32) -> io::Result<bool> {
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Instructions of a program, as the verifier has left them: some it adds, those that nothing leads to it takes out.
+pub fn instructions(program: u32) -> io::Result<u32> {
+    #[repr(C)]
+    struct ById {
+        id: u32,
+        next_id: u32,
+        open_flags: u32,
+    }
+    // The beginning of `struct bpf_prog_info`; the kernel fills in as much as it is told there is.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Info {
+        kind: u32,
+        id: u32,
+        tag: [u8; 8],
+        machine_bytes: u32,
+        translated_bytes: u32,
+    }
+    #[repr(C)]
+    struct Attr {
+        fd: u32,
+        info_len: u32,
+        info: u64,
+    }
+    let program = fd(call(PROG_GET_FD_BY_ID, &mut ById { id: program, next_id: 0, open_flags: 0 })?);
+    let mut info = Info::default();
+    let mut attr = Attr {
+        fd: raw(program.as_fd()),
+        info_len: size_of::<Info>() as u32,
+        info: std::ptr::from_mut(&mut info) as u64,
+    };
+    call(OBJ_GET_INFO_BY_FD, &mut attr)?;
+    Ok(info.translated_bytes / size_of::<crate::code::Instruction>() as u32)
 }
 
 /// Most programs on one hook that are told of.

@@ -10,6 +10,7 @@
 //! - [`sys`] — the calls, and errors that say which instruction the verifier did not like.
 //! - [`code`] — instructions with labels.
 //! - [`lower`] — one filter program, over a copy of the packet's first bytes as they are on the wire.
+//! - `cost` — what an expression costs a packet at most.
 //! - `wire` — what every program begins with; `decide` — all expressions, asked about one packet.
 //! - [`flow`] — a packet's flow: its hash, and its ports where they are sure.
 //! - `probe` — frames to try a program with; `trial` — expressions, tried together.
@@ -22,6 +23,7 @@
 //! Everything hangs off file descriptors: dropping a [`Tap`] takes it off its device, whatever happened before.
 
 pub mod code;
+mod cost;
 mod decide;
 #[cfg(feature = "faults")]
 pub mod faults;
@@ -36,6 +38,7 @@ pub mod tap;
 mod trial;
 mod wire;
 
+pub use cost::cost;
 pub use sieve::Sieve;
-pub use steer::{Steer, Wanted};
+pub use steer::{Steer, To, Wanted};
 pub use tap::{Expression, Tap, Way};

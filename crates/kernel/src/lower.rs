@@ -302,12 +302,14 @@ fn fetch_indexed(code: &mut Code, size: Size, offset: u32, looks: Looks, reject:
         // that might be speculated, finds no sense in it, and before Linux 6.17 refuses the program.
         return fetch(code, size, R8, reject);
     }
-    code.jump_if(Compare::Greater, R2, (HEAD_BYTES - size.bytes()) as i32, behind);
+    let last = (HEAD_BYTES - size.bytes()) as i32;
+    // It never jumps where the program looks near: then there is nothing to fetch.
+    code.jump_if(Compare::Greater, R2, last, if looks == Looks::Near { reject } else { behind });
     if looks == Looks::Anywhere {
         // What is loaded has the same bounds whichever way it came here.
         code.store(Width::Eight, R7, facts::SCRATCH, R2);
         code.load(Width::One, R2, R7, facts::SCRATCH);
-        code.jump_if(Compare::Greater, R2, (HEAD_BYTES - size.bytes()) as i32, reject);
+        code.jump_if(Compare::Greater, R2, last, reject);
     }
     // What the copy ought to hold and does not is not in the packet.
     code.copy(R3, R2);

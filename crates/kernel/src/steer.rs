@@ -1,5 +1,6 @@
-//! The program on a device's receiving side (XDP) that takes what an expression wants away from the host, to AF_XDP sockets,
-//! and leaves it everything else. Not the sockets, nor the device: crate `driver` has those, and attaches it.
+//! The program on a device's receiving side (XDP) that takes what an expression wants away from the host, to AF_XDP sockets or
+//! out by another device, and leaves it everything else. Not the sockets, nor the device: crate `driver` has those, and attaches
+//! it.
 //!
 //! There may be several expressions: what any of them wants is taken, and whoever reads decides for whom. They see the frame
 //! as the sockets get it: tags that the device takes off are not there. Where a queue has no socket, what comes by it stays
@@ -8,7 +9,7 @@
 //! Before it is given away, the program is run on frames of every common sort (`probe.rs`) and must say what the
 //! interpreter says.
 
-use crate::code::{Code, Helper, Instruction, Register, Width};
+use crate::code::{Code, Compare, Helper, Instruction, Label, Register, Width};
 use crate::lower::{Entry, facts, lower};
 use crate::sys::{self, MMAPABLE, MapKind};
 use crate::tap::TapError;
@@ -21,8 +22,10 @@ use program::{Interpreter, Program};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// On to the host.
+/// What a program says of a frame (linux/bpf.h): it is dropped; on to the host; it goes where a map says.
+const DROP: i32 = 1;
 const PASS: i32 = 2;
+const REDIRECT: i32 = 4;
 
 /// Offset in `struct xdp_md` (linux/bpf.h).
 const QUEUE: i16 = 16;
@@ -36,6 +39,8 @@ struct CpuCounts {
     wanted_bytes: AtomicU64,
     left: AtomicU64,
     left_bytes: AtomicU64,
+    too_long: AtomicU64,
+    nowhere: AtomicU64,
 }
 
 // SAFETY: repr(C), atomics only, and all bytes zero is a value.
@@ -56,6 +61,27 @@ pub struct Steered {
     pub left: u64,
     /// Their bytes.
     pub left_bytes: u64,
+    /// Of the wanted, dropped because they were longer than the device takes that they were to go out by.
+    pub too_long: u64,
+    /// Of the wanted, dropped because that device was gone.
+    pub nowhere: u64,
+}
+
+/// Where wanted frames go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    /// To AF_XDP sockets, one for each of so many queues.
+    Sockets {
+        /// Queues of the device.
+        queues: u32,
+    },
+    /// Out by another device of the same network namespace.
+    Device {
+        /// Its number.
+        index: u32,
+        /// The longest frame that it takes, in bytes.
+        longest: u32,
+    },
 }
 
 /// Which frames are taken.
@@ -96,7 +122,9 @@ impl Counting {
 struct Maps {
     head: OwnedFd,
     counts: OwnedFd,
-    sockets: OwnedFd,
+    to: To,
+    /// What wanted frames are redirected by: sockets, or the device.
+    targets: OwnedFd,
     cpus: Vec<Shared<CpuCounts>>,
 }
 
@@ -115,8 +143,13 @@ impl std::fmt::Debug for Steer {
 impl Steer {
     /// A program for a device with so many queues, and no socket yet.
     pub fn new(queues: u32, wanted: Wanted<'_>) -> Result<Steer, TapError> {
+        Steer::to(To::Sockets { queues }, wanted)
+    }
+
+    /// A program that has frames go there; sockets are still to be put into the map.
+    pub fn to(to: To, wanted: Wanted<'_>) -> Result<Steer, TapError> {
         check(wanted)?;
-        Steer::load(Arc::new(Maps::new(queues)?), wanted)
+        Steer::load(Arc::new(Maps::new(to)?), wanted)
     }
 
     /// Another program for the same sockets, which counts on where this one counts: to be put in its place.
@@ -132,7 +165,7 @@ impl Steer {
 
     /// The map of sockets: a key for each queue.
     pub fn sockets(&self) -> BorrowedFd<'_> {
-        self.maps.sockets.as_fd()
+        self.maps.targets.as_fd()
     }
 
     /// What was counted up to now, by this program and those it took the place of.
@@ -167,7 +200,7 @@ fn check(wanted: Wanted<'_>) -> Result<(), TapError> {
     if programs.is_empty() {
         return Ok(());
     }
-    let trial = Steer::load(Arc::new(Maps::new(1)?), wanted)?;
+    let trial = Steer::load(Arc::new(Maps::new(To::Sockets { queues: 1 })?), wanted)?;
     let interpreters: Vec<Interpreter> = programs.iter().map(|program| Interpreter::new(program)).collect();
     for frame in programs.iter().flat_map(|program| crate::probe::frames(program)) {
         // Not every kernel runs every frame.
@@ -180,7 +213,7 @@ fn check(wanted: Wanted<'_>) -> Result<(), TapError> {
 }
 
 impl Maps {
-    fn new(queues: u32) -> Result<Maps, TapError> {
+    fn new(to: To) -> Result<Maps, TapError> {
         let system = |what| move |error| TapError::System(what, error);
         let make = |kind, name, bytes, entries, flags| {
             sys::create_map(kind, name, bytes, entries, flags).map_err(system("the kernel gave no map"))
@@ -195,7 +228,15 @@ impl Maps {
             head: wire::create_heads(cpus)?,
             cpus: (0..cpus).filter_map(page).collect(),
             counts,
-            sockets: make(MapKind::Sockets, "sl_sockets", 4, queues.max(1), 0)?,
+            targets: match to {
+                To::Sockets { queues } => make(MapKind::Sockets, "sl_sockets", 4, queues.max(1), 0)?,
+                To::Device { index, .. } => {
+                    let device = make(MapKind::Devices, "sl_device", 4, 1, 0)?;
+                    sys::update(device.as_fd(), &index.to_ne_bytes()).map_err(system("the kernel took no device"))?;
+                    device
+                }
+            },
+            to,
         })
     }
 
@@ -209,6 +250,8 @@ impl Maps {
                 wanted_bytes: sum.wanted_bytes.wrapping_add(load(&cpu.wanted_bytes)),
                 left: sum.left.wrapping_add(load(&cpu.left)),
                 left_bytes: sum.left_bytes.wrapping_add(load(&cpu.left_bytes)),
+                too_long: sum.too_long.wrapping_add(load(&cpu.too_long)),
+                nowhere: sum.nowhere.wrapping_add(load(&cpu.nowhere)),
             }
         })
     }
@@ -220,17 +263,16 @@ impl Maps {
         let cpus = self.cpus.len() as u32;
         let counts = PerCpu { map: self.counts.as_fd(), at: 0, bytes: size_of::<CpuCounts>() as u32, cpus };
         code.copy(R6, R1);
-        wire::heads(self.head.as_fd(), cpus).this(&mut code, R7, pass);
-        code.copy(R1, R6);
         code.call(Helper::XdpBufferLength);
         code.copy(R8, R0);
-        code.store(Width::Eight, R7, facts::WIRE, R8);
-        code.store_constant(Width::Eight, R7, facts::SHIFT, 0);
         counts.this(&mut code, R1, pass);
         add_constant(&mut code, R1, count::SEEN, 1);
         add_register(&mut code, R1, count::SEEN_BYTES, R8);
-        copy_first(&mut code, leave);
         if let Wanted::Any(programs) = wanted {
+            wire::heads(self.head.as_fd(), cpus).this(&mut code, R7, pass);
+            code.store(Width::Eight, R7, facts::WIRE, R8);
+            code.store_constant(Width::Eight, R7, facts::SHIFT, 0);
+            copy_first(&mut code, leave);
             for program in programs {
                 let next = code.label();
                 lower(&mut code, program, Entry::START, accept, next)
@@ -239,25 +281,61 @@ impl Maps {
             }
             code.jump(leave);
         }
+        let of_wanted = |code: &mut Code| match wanted {
+            Wanted::All => code.copy(R2, R8),
+            // Expressions use the register.
+            Wanted::Any(_) => code.load(Width::Eight, R2, R7, facts::WIRE),
+        };
         code.place(accept);
         counts.this(&mut code, R1, pass);
         add_constant(&mut code, R1, count::WANTED, 1);
-        code.load(Width::Eight, R2, R7, facts::WIRE);
+        of_wanted(&mut code);
         add_register(&mut code, R1, count::WANTED_BYTES, R2);
-        code.load(Width::Four, R2, R6, QUEUE);
-        code.set_map(R1, self.sockets.as_fd());
-        code.set(R3, PASS);
-        code.call(Helper::RedirectMap);
-        code.exit();
-        code.place(leave);
-        counts.this(&mut code, R1, pass);
-        add_constant(&mut code, R1, count::LEFT, 1);
-        code.load(Width::Eight, R2, R7, facts::WIRE);
-        add_register(&mut code, R1, count::LEFT_BYTES, R2);
+        match self.to {
+            To::Sockets { .. } => {
+                code.load(Width::Four, R2, R6, QUEUE);
+                code.set_map(R1, self.targets.as_fd());
+                code.set(R3, PASS);
+                code.call(Helper::RedirectMap);
+                code.exit();
+            }
+            To::Device { longest, .. } => self.to_device(&mut code, counts, longest, pass),
+        }
+        if let Wanted::Any(_) = wanted {
+            code.place(leave);
+            counts.this(&mut code, R1, pass);
+            add_constant(&mut code, R1, count::LEFT, 1);
+            code.load(Width::Eight, R2, R7, facts::WIRE);
+            add_register(&mut code, R1, count::LEFT_BYTES, R2);
+        }
         code.place(pass);
         code.set(R0, PASS);
         code.exit();
         code.finish().map_err(TapError::Code)
+    }
+}
+
+impl Maps {
+    /// Has a wanted frame, whose length is in R2, go out by the device.
+    fn to_device(&self, code: &mut Code, counts: PerCpu<'_>, longest: u32, pass: Label) {
+        let (fits, dropped) = (code.label(), code.label());
+        code.jump_if(Compare::AtMost, R2, i32::try_from(longest).unwrap_or(i32::MAX), fits);
+        counts.this(code, R1, pass);
+        add_constant(code, R1, count::TOO_LONG, 1);
+        code.jump(dropped);
+        code.place(fits);
+        code.set(R2, 0);
+        code.set_map(R1, self.targets.as_fd());
+        code.set(R3, DROP);
+        code.call(Helper::RedirectMap);
+        let there = code.label();
+        code.jump_if(Compare::Equal, R0, REDIRECT, there);
+        counts.this(code, R1, pass);
+        add_constant(code, R1, count::NOWHERE, 1);
+        code.place(dropped);
+        code.set(R0, DROP);
+        code.place(there);
+        code.exit();
     }
 }
 
@@ -270,4 +348,6 @@ mod count {
     pub const WANTED_BYTES: i16 = std::mem::offset_of!(CpuCounts, wanted_bytes) as i16;
     pub const LEFT: i16 = std::mem::offset_of!(CpuCounts, left) as i16;
     pub const LEFT_BYTES: i16 = std::mem::offset_of!(CpuCounts, left_bytes) as i16;
+    pub const TOO_LONG: i16 = std::mem::offset_of!(CpuCounts, too_long) as i16;
+    pub const NOWHERE: i16 = std::mem::offset_of!(CpuCounts, nowhere) as i16;
 }

@@ -29,6 +29,8 @@ const LOG_BYTES: usize = 1 << 20;
 pub enum MapKind {
     /// One value for all processors.
     Array = 2,
+    /// Devices that frames are redirected to.
+    Devices = 14,
     /// AF_XDP sockets, by queue.
     Sockets = 17,
     /// Records from programs to a process.
@@ -87,12 +89,12 @@ pub(crate) fn call<T>(command: libc::c_int, attr: &mut T) -> io::Result<libc::c_
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as libc::c_int) }
 }
 
-fn fd(result: libc::c_int) -> OwnedFd {
+pub(crate) fn fd(result: libc::c_int) -> OwnedFd {
     // SAFETY: the kernel just made it for us; bpf(2) gives file descriptors that close on exec.
     unsafe { OwnedFd::from_raw_fd(result) }
 }
 
-fn raw(fd: BorrowedFd<'_>) -> u32 {
+pub(crate) fn raw(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd() as u32
 }
 
@@ -247,6 +249,16 @@ pub struct TestRun {
 
 /// Runs a program on a frame, `repeat` times. Nothing is sent; maps are written as by any run.
 pub fn test_run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> io::Result<TestRun> {
+    run(program, frame, repeat, 0)
+}
+
+/// Runs an XDP program on a frame, `repeat` times, as if it had come in: what it redirects goes out.
+pub fn live_run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> io::Result<()> {
+    const LIVE_FRAMES: u32 = 1 << 1;
+    run(program, frame, repeat, LIVE_FRAMES).map(drop)
+}
+
+fn run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32, flags: u32) -> io::Result<TestRun> {
     #[repr(C)]
     struct Attr {
         prog_fd: u32,
@@ -279,7 +291,7 @@ pub fn test_run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> io::Resul
         ctx_size_out: 0,
         ctx_in: 0,
         ctx_out: 0,
-        flags: 0,
+        flags,
         cpu: 0,
         batch_size: 0,
         pad: 0,

@@ -25,7 +25,7 @@ use buffer::shared::words::{Shared, Words};
 use program::ir::Program;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Which way packets go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,17 +115,23 @@ struct Maps {
     rings: OwnedFd,
 }
 
-/// A ring that the kernel writes, and the programs that do.
+/// A ring that the kernel writes, and the programs that do. Loading programs holds up nothing but other changes of them.
 pub struct Tap {
     geometry: Geometry,
     maps: Maps,
     bell: Shared<BellWords>,
-    bells: Bells,
-    ways: Vec<Attached>,
+    bells: Mutex<Bells>,
     tags: bool,
-    /// By bit: one in so many, of the expressions in force; 0 where there is none.
+    /// Held while programs are made and loaded.
+    in_force: Mutex<InForce>,
+}
+
+/// The programs that decide.
+struct InForce {
+    ways: Vec<Attached>,
+    /// By bit: one in so many; 0 where there is no expression.
     samples: [u32; EXPRESSIONS],
-    /// Programs in force.
+    /// Those of the expressions.
     tried: Vec<Arc<Program>>,
 }
 
@@ -173,7 +179,8 @@ impl Tap {
             Mapping::of(maps.bell.as_fd(), PAGE_BYTES, Access::Write).map_err(system("the bell was not mapped"))?;
         let bell = Shared::in_mapping(&mapping, 0).expect("a page holds one word");
         let bells = Bells::map(maps.rings.as_fd()).map_err(system("the bell's ring was not mapped"))?;
-        Ok(Tap { geometry, maps, bell, bells, ways: Vec::new(), tags, samples: [0; EXPRESSIONS], tried: Vec::new() })
+        let in_force = InForce { ways: Vec::new(), samples: [0; EXPRESSIONS], tried: Vec::new() };
+        Ok(Tap { geometry, maps, bell, bells: Mutex::new(bells), tags, in_force: Mutex::new(in_force) })
     }
 
     /// Size of the ring.
@@ -195,15 +202,20 @@ impl Tap {
         };
         let link = Link::attach(program.as_fd(), interface, hook)
             .map_err(|error| TapError::System("the program could not be attached", error))?;
-        self.ways.push(Attached { interface, way, link: Some(link), program });
+        self.in_force().ways.push(Attached { interface, way, link: Some(link), program });
         Ok(())
     }
 
     /// Makes a program for test runs, attached to nothing.
     pub fn prepare(&mut self, way: Way) -> Result<(), TapError> {
         let program = self.load(0, way, &[])?;
-        self.ways.push(Attached { interface: 0, way, link: None, program });
+        self.in_force().ways.push(Attached { interface: 0, way, link: None, program });
         Ok(())
+    }
+
+    fn in_force(&self) -> MutexGuard<'_, InForce> {
+        // A change that panicked left the programs that it had not exchanged yet, and what is known of them.
+        self.in_force.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on these expressions are asked, and no others; all or nothing. Packets may still be under way in the earlier
@@ -211,52 +223,58 @@ impl Tap {
     ///
     /// Where there are new ones, all together are tried before: what the kernel's program says of frames of every common sort
     /// must be what the interpreter says.
-    pub fn set(&mut self, expressions: &[Expression]) -> Result<(), TapError> {
+    pub fn set(&self, expressions: &[Expression]) -> Result<(), TapError> {
+        let mut in_force = self.in_force();
         let programs: Vec<Arc<Program>> =
             expressions.iter().filter_map(|expression| expression.program.clone()).collect();
-        let is_new = |program: &&Arc<Program>| !self.tried.iter().any(|known| Arc::ptr_eq(known, program));
+        let is_new = |program: &&Arc<Program>| !in_force.tried.iter().any(|known| Arc::ptr_eq(known, program));
         let new: Vec<&Program> = programs.iter().filter(is_new).map(|program| &**program).collect();
         if !new.is_empty() {
             crate::trial::check(self.tags, expressions, &new)?;
         }
-        self.put(expressions)?;
-        self.tried = programs;
+        self.put_in(&mut in_force, expressions)?;
+        in_force.tried = programs;
         Ok(())
     }
 
     /// The same, untried.
-    pub(crate) fn put(&mut self, expressions: &[Expression]) -> Result<(), TapError> {
+    pub(crate) fn put(&self, expressions: &[Expression]) -> Result<(), TapError> {
+        self.put_in(&mut self.in_force(), expressions)
+    }
+
+    fn put_in(&self, in_force: &mut InForce, expressions: &[Expression]) -> Result<(), TapError> {
         let mut samples = [0; EXPRESSIONS];
         for expression in expressions {
             let bit = usize::from(expression.bit) % EXPRESSIONS;
             samples[bit] = expression.sample.max(1);
-            if samples[bit] != self.samples[bit] {
+            if samples[bit] != in_force.samples[bit] {
                 // New: what others have counted on this bit is over. Those that stay count on.
                 self.bell.sampled[bit].store(0, Ordering::Relaxed);
             }
         }
-        let programs = self.ways.iter().map(|attached| self.load(attached.interface, attached.way, expressions));
+        let programs = in_force.ways.iter().map(|attached| self.load(attached.interface, attached.way, expressions));
         let programs = programs.collect::<Result<Vec<_>, _>>()?;
-        for (index, (attached, program)) in self.ways.iter().zip(&programs).enumerate() {
+        for (index, (attached, program)) in in_force.ways.iter().zip(&programs).enumerate() {
             let updated = attached.link.as_ref().map_or(Ok(()), |link| link.update(program.as_fd()));
             if let Err(error) = updated {
                 // Those before go back to what they were; that this fails as well would need the device to be gone.
-                for attached in &self.ways[..index] {
+                for attached in &in_force.ways[..index] {
                     let _ = attached.link.as_ref().map_or(Ok(()), |link| link.update(attached.program.as_fd()));
                 }
                 return Err(TapError::System("the program could not be exchanged", error));
             }
         }
-        for (attached, program) in self.ways.iter_mut().zip(programs) {
+        for (attached, program) in in_force.ways.iter_mut().zip(programs) {
             attached.program = program;
         }
-        self.samples = samples;
+        in_force.samples = samples;
         Ok(())
     }
 
     /// Runs the program for one way on a frame; nothing is sent, the ring is written.
     pub fn test_run(&self, way: Way, frame: &[u8], repeat: u32) -> Result<sys::TestRun, TapError> {
-        let attached = self.ways.iter().find(|attached| attached.way == way);
+        let in_force = self.in_force();
+        let attached = in_force.ways.iter().find(|attached| attached.way == way);
         let program = attached.ok_or(TapError::System("no program", io::ErrorKind::NotFound.into()))?;
         sys::test_run(program.program.as_fd(), frame, repeat)
             .map_err(|error| TapError::System("the program could not be run", error))
@@ -273,8 +291,8 @@ impl Tap {
     }
 
     /// The armed bits that were set since the last call.
-    pub fn rung(&mut self) -> u64 {
-        self.bells.take()
+    pub fn rung(&self) -> u64 {
+        self.bells.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     fn load(&self, interface: u32, way: Way, expressions: &[Expression]) -> Result<OwnedFd, TapError> {

@@ -100,7 +100,7 @@ fn load_any() {
     let mut expressions = Expressions::about(&frames);
     let mut loaded = 0;
     while loaded < MADE_UP {
-        let Some((text, program)) = expressions.make(&mut random, 2) else { return };
+        let Some((text, program)) = expressions.any(&mut random, 2) else { return };
         match Steer::new(1, Wanted::Any(&[&program])) {
             Err(TapError::System(what, error)) => return println!("skipped: {what}: {error}"),
             Err(TapError::Expression(..)) => continue,

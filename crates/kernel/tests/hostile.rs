@@ -39,7 +39,7 @@ fn expressions(programs: &[Vec<Instruction>]) -> Vec<Expression> {
 
 /// Sets programs on a tap that has one for all packets. True where they are in force.
 fn set(name: &str, programs: &[Vec<Instruction>]) -> Option<bool> {
-    let mut tap = tap()?;
+    let tap = tap()?;
     let all = Expression::new(63, None);
     tap.set(std::slice::from_ref(&all)).expect("one that asks nothing");
     let mut wanted = expressions(programs);

@@ -89,7 +89,7 @@ fn what_any_wants_is_let_in_and_nothing_else() {
         let mut programs: Vec<Program> = Vec::new();
         let at_once = 1 + random.below(AT_ONCE);
         while programs.len() < at_once {
-            let Some((text, program)) = expressions.make(&mut random, 1) else { return };
+            let Some((text, program)) = expressions.any(&mut random, 1) else { return };
             programs.push(program);
             texts.push(text);
         }

@@ -28,7 +28,7 @@ fn verdicts_are_the_interpreters() {
     let mut expressions = Expressions::about(&frames);
     let (mut asked, mut counted, mut not_run) = (0, Steered::default(), 0);
     while asked < ASKED {
-        let Some((text, program)) = expressions.make(&mut random, 2) else { return };
+        let Some((text, program)) = expressions.any(&mut random, 2) else { return };
         asked += 1;
         // All of them count on.
         let steer = first.with(Wanted::Any(&[&program])).unwrap_or_else(|error| panic!("{error}: {text}"));

@@ -64,7 +64,7 @@ fn tcp_frame(source: u16, destination: u16, len: usize) -> Vec<u8> {
 
 #[test]
 fn what_is_wanted_is_written_whole() {
-    let Some(mut tap) = tap(1 << 20) else { return };
+    let Some(tap) = tap(1 << 20) else { return };
     let at = |code, jt, jf, k| Instruction { code, jt, jf, k };
     // ether[36:2] = 80
     let port_80 = [at(0x28, 0, 0, 36), at(0x15, 0, 1, 80), at(0x06, 0, 0, 0x40000), at(0x06, 0, 0, 0)];
@@ -99,7 +99,7 @@ fn what_is_wanted_is_written_whole() {
 
 #[test]
 fn a_small_ring_goes_round() {
-    let Some(mut tap) = tap(1) else { return };
+    let Some(tap) = tap(1) else { return };
     tap.set(&[expression(63, None)]).unwrap();
     let (mut quick, mut slow) = (reader(&tap, 1 << 63), reader(&tap, 1 << 63));
     for number in 0..3000u16 {
@@ -151,7 +151,7 @@ fn one_in_so_many_is_counted_over_all_processors_and_both_ways() {
 
 #[test]
 fn the_bell_rings_once_for_each_bit_that_is_armed() {
-    let Some(mut tap) = tap(1) else { return };
+    let Some(tap) = tap(1) else { return };
     tap.set(&[expression(2, None), expression(3, None)]).unwrap();
     let frame = tcp_frame(1, 2, 60);
     tap.test_run(Way::In, &frame, 1).unwrap();
@@ -216,7 +216,7 @@ const EXPRESSIONS: &[&str] = &[
 
 #[test]
 fn verdicts_are_the_interpreters() {
-    let Some(mut tap) = tap(8 << 20) else { return };
+    let Some(tap) = tap(8 << 20) else { return };
     let compiler = testkit::Compiler::new();
     let mut programs = Vec::new();
     for expression in EXPRESSIONS {
@@ -286,7 +286,7 @@ fn flow(facts: &buffer::live::Facts) -> Flow {
 #[test]
 fn a_flow_is_what_it_is_in_rust() {
     for ethernet in [true, false] {
-        let Ok(mut tap) = Tap::new(1 << 20, ethernet).and_then(|mut tap| tap.prepare(Way::Out).map(|()| tap)) else {
+        let Ok(tap) = Tap::new(1 << 20, ethernet).and_then(|mut tap| tap.prepare(Way::Out).map(|()| tap)) else {
             return println!("skipped: programs cannot be loaded");
         };
         tap.set(&[expression(0, None)]).unwrap();

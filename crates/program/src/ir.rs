@@ -320,14 +320,42 @@ impl Program {
         Program { blocks: vec![Block { steps: Vec::new(), end: End::Return(length) }] }
     }
 
-    /// Passes all that this one may pass, and never goes back: where this one would, it passes.
+    /// Passes all that this one may pass, and runs no further than its first `blocks`: where this one would go on, it passes.
+    /// Where that refuses nothing, it is a program that passes everything.
     #[must_use]
-    pub fn without_repeats(&self) -> Program {
-        let once = |block: &Block| match block.end {
-            End::Repeat(_) => Block { steps: block.steps.clone(), end: End::Return(crate::any::WHOLE) },
-            _ => block.clone(),
+    pub fn beginning(&self, blocks: usize) -> Program {
+        let pass = blocks.min(self.blocks.len());
+        let refuse = pass + 1;
+        let mut refuses = false;
+        let mut moved = |mut to: BlockId| {
+            loop {
+                match &self.blocks[to.index()] {
+                    _ if to.index() < pass => return to,
+                    Block { steps, end: End::Jump(on) } if steps.is_empty() => to = *on,
+                    Block { steps, end: End::Return(0) } if steps.is_empty() => {
+                        refuses = true;
+                        return BlockId(refuse as u16);
+                    }
+                    _ => return BlockId(pass as u16),
+                }
+            }
         };
-        Program { blocks: self.blocks.iter().map(once).collect() }
+        let mut begins: Vec<Block> = Vec::with_capacity(refuse + 1);
+        for Block { steps, end } in &self.blocks[..pass] {
+            let end = match *end {
+                End::Jump(to) => End::Jump(moved(to)),
+                End::Branch { test, operand, yes, no } => End::Branch { test, operand, yes: moved(yes), no: moved(no) },
+                End::Repeat(_) => End::Return(crate::expression::WHOLE),
+                end @ (End::Return(_) | End::ReturnA) => end,
+            };
+            begins.push(Block { steps: steps.clone(), end });
+        }
+        if !refuses && begins.iter().all(|block| block.end != End::Return(0)) {
+            return Program::constant(crate::expression::WHOLE);
+        }
+        begins
+            .extend([crate::expression::WHOLE, 0].map(|length| Block { steps: Vec::new(), end: End::Return(length) }));
+        Program { blocks: begins }
     }
 
     /// Passes what both pass, with the verdict of `other`, which is asked only about what this one passes.
@@ -478,30 +506,31 @@ mod tests {
     }
 
     #[test]
-    fn without_repeats_all_passes_that_passed_and_what_would_go_back() {
+    fn what_a_programs_beginning_refuses_the_whole_program_refuses() {
         use crate::Interpreter;
-        // Adds the byte at X to X until that is one of 9 or more: passes where the byte there is 9.
-        let load = |size| Step::LoadA(Value::Indexed { size, offset: 0 });
-        let (yes, no) = (BlockId(1), BlockId(3));
-        let program = Program::new(vec![
-            block(&[load(Size::Byte)], End::Branch { test: Test::AtLeast, operand: Operand::Constant(9), yes, no }),
-            block(
-                &[],
-                End::Branch { test: Test::Equal, operand: Operand::Constant(9), yes: BlockId(2), no: BlockId(4) },
-            ),
-            block(&[], End::Return(1)),
-            block(&[Step::Arithmetic(Operation::Add, Operand::X), Step::CopyAToX], End::Repeat(BlockId(0))),
-            block(&[], End::Return(0)),
-        ]);
-        let program = program.unwrap();
-        let once = program.without_repeats();
-        assert!(program.repeats() && !once.repeats());
-        for (packet, passes, may_pass) in
-            [([9, 0, 0], true, true), ([10, 0, 0], false, false), ([2, 0, 9], true, true), ([2, 0, 10], false, true)]
-        {
-            let run = |program| Interpreter::new(program).run(&packet, 3) != 0;
-            assert_eq!((run(&program), run(&once)), (passes, may_pass), "{packet:?}");
+        use crate::cbpf::Instruction;
+        // The first byte is 1, the second is none of 1 to 8.
+        let line = |code, jt, jf, k| Instruction { code, jt, jf, k };
+        let mut lines = vec![line(0x30, 0, 0, 0), line(0x15, 0, 10, 1), line(0x30, 0, 0, 1)];
+        lines.extend((1..9).map(|value| line(0x15, 8 - value as u8 + 1, 0, value)));
+        lines.extend([line(0x06, 0, 0, 7), line(0x06, 0, 0, 0)]);
+        let program = crate::from_cbpf(&lines).unwrap();
+        let run = |program: &Program, packet: &[u8]| Interpreter::new(program).run(packet, packet.len() as u32) != 0;
+        for blocks in 0..program.blocks().len() + 3 {
+            let beginning = Program::new(program.beginning(blocks).blocks().to_vec()).expect("it is a program");
+            for first in 0..3u8 {
+                for second in 0..10u8 {
+                    let (whole, begins) = (run(&program, &[first, second]), run(&beginning, &[first, second]));
+                    assert!(begins || !whole, "{blocks} of {first} {second}");
+                    assert_eq!(
+                        begins,
+                        whole || blocks == 0 || first == 1 && usize::from(second) >= blocks,
+                        "{blocks}: {first} {second}"
+                    );
+                }
+            }
         }
+        assert_eq!(program.beginning(0).always(), Some(crate::expression::WHOLE));
     }
 
     #[test]

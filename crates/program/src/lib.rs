@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! tcpdump text -- compile::Compile --> cbpf::Instruction* -- lower --> ir::Program -- interpreter --> verdict
-//! typed filters -------------------------------------------------> ir::Program -- emit ---------> cbpf::Instruction*
+//! typed selectors, and, or, not -- expression::Expression ---------> ir::Program -- emit ---------> cbpf::Instruction*
 //! ```
 //!
 //! [`ir::Program`] is the one form all programs take; everything that runs a program, here or in the kernel, is made from
@@ -33,23 +33,25 @@
 
 #![forbid(unsafe_code)]
 
-pub mod any;
 pub mod cbpf;
 pub mod compile;
+mod draft;
 pub mod emit;
+pub mod expression;
 pub mod interpreter;
 pub mod ir;
 pub mod joint;
 pub mod lower;
-pub mod narrow;
 mod node;
 mod op;
 mod pair;
+pub mod predicate;
 mod walk;
 
-pub use any::any_of;
 pub use compile::{Compile, CompileError, CompileErrorKind};
 pub use emit::to_cbpf;
+pub use expression::{Expression, Passes, any_of};
 pub use interpreter::{Frame, Interpreter};
 pub use ir::Program;
 pub use lower::{LowerError, from_cbpf};
+pub use predicate::Predicate;

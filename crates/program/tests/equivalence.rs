@@ -5,7 +5,7 @@
 mod plain;
 
 use program::cbpf::{Instruction, disassemble, validate};
-use program::{Frame, Interpreter, any_of, from_cbpf, to_cbpf};
+use program::{Expression, Frame, Interpreter, Passes, any_of, from_cbpf, to_cbpf};
 use proptest::prelude::*;
 
 /// Opcodes that do not jump, those that libpcap uses most given more often.
@@ -133,6 +133,52 @@ proptest! {
             let expected = codes.iter().any(|code| plain::run(code, packet, len) != 0);
             let texts: Vec<String> = codes.iter().map(|code| disassemble(code)).collect();
             prop_assert_eq!(plain::run(&code, packet, len) != 0, expected, "{} {:?}", texts.join("or\n"), packet);
+        }
+    }
+
+    /// The programs of an expression say what its parts say, of packets that are all there; a part that jumps back may leave
+    /// it open.
+    #[test]
+    fn expressions_of_several(
+        choices in prop::collection::vec((prop::collection::vec(raw(), 0..20), any::<bool>(), 0u8..8), 1..5),
+        back in any::<bool>(),
+        packets in packets(),
+    ) {
+        let mut whole: Option<(Expression, Vec<bool>)> = None;
+        for (choices, tests_only, join) in &choices {
+            let code = bend(choices, *tests_only, back);
+            let mut part = Expression::Program(from_cbpf(&code).unwrap());
+            let mut passes: Vec<bool> =
+                packets.iter().map(|(packet, _)| plain::run(&code, packet, packet.len() as u32) != 0).collect();
+            if join & 1 == 1 {
+                part = Expression::Not(Box::new(part));
+                passes.iter_mut().for_each(|passes| *passes = !*passes);
+            }
+            whole = Some(match whole {
+                None => (part, passes),
+                Some((before, passed)) => {
+                    let both = passed.into_iter().zip(passes);
+                    let (one, passes): (Expression, Vec<bool>) = match join & 2 {
+                        0 => (Expression::All(vec![before, part]), both.map(|(a, b)| a && b).collect()),
+                        _ => (Expression::Any(vec![before, part]), both.map(|(a, b)| a || b).collect()),
+                    };
+                    match join & 4 {
+                        0 => (one, passes),
+                        _ => (Expression::Not(Box::new(one)), passes.into_iter().map(|passes| !passes).collect()),
+                    }
+                }
+            });
+        }
+        let Some((expression, passes)) = whole else { return Ok(()) };
+        let program = |passes| expression.program(passes).map(|program| Interpreter::new(&program));
+        let programs = [Passes::Perhaps, Passes::Surely, Passes::Unsure].map(program);
+        let [Some(perhaps), Some(surely), Some(unsure)] = &programs else { return Ok(()) };
+        for ((packet, _), passes) in packets.iter().zip(passes) {
+            let [perhaps, surely, unsure] =
+                [perhaps, surely, unsure].map(|program| program.run(packet, packet.len() as u32) != 0);
+            let expected = (passes, passes, false);
+            let is_open = (perhaps, surely, unsure) == (true, false, true) && !expression.is_exact();
+            prop_assert!((perhaps, surely, unsure) == expected || is_open, "{:?} of {:?}", expression, packet);
         }
     }
 

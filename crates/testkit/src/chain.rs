@@ -148,6 +148,7 @@ impl Chain {
             compiler: Arc::clone(&self.compiler),
             devices: Arc::new(filter::NoDevices),
             schemas: self.schemas.clone().into(),
+            wait: filter::Wait::default(),
         }
     }
 
@@ -162,7 +163,7 @@ impl Chain {
         let mut instances = Vec::new();
         let label = |kind: &'static Kind, params: Params| Task::Filter { kind, params };
         let mut add = |task: Task, label: &str, input: Types, instance: Instance| {
-            let next = Edge { to: NodeId(plan.nodes.len() as u32 + 1), select: None, cut: false };
+            let next = Edge::plain(NodeId(plan.nodes.len() as u32 + 1));
             plan.nodes.push(Node { label: label.into(), task, space: "app".into(), input, edges: vec![next] });
             instances.push(Some(instance));
         };

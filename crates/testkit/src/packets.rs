@@ -1,5 +1,5 @@
-//! Frames made by hand: Ethernet, IPv4, TCP and UDP, with lengths that agree and checksums left 0; and a program that tells
-//! them apart.
+//! Frames made by hand: Ethernet, IPv4, TCP and UDP, with lengths that agree and checksums left 0; a program that tells
+//! them apart; and a judge of checksums, which shares no code with what writes them.
 
 use filter::{StreamFacts, StreamState};
 use packet::flow::Flow;
@@ -38,6 +38,70 @@ pub const REJECTING: [&str; 9] = [
 pub fn to_port(port: u16) -> Vec<Instruction> {
     let at = |code, jt, jf, k| Instruction { code, jt, jf, k };
     vec![at(0x28, 0, 0, 36), at(0x15, 0, 1, port.into()), at(0x06, 0, 0, 0x40000), at(0x06, 0, 0, 0)]
+}
+
+/// The same of packets that are long enough for so many loads of bytes far behind, which come first: as dear as may be.
+pub fn dear_to_port(port: u16, loads: u32) -> Vec<Instruction> {
+    let at = |code, jt, jf, k| Instruction { code, jt, jf, k };
+    let far = (0..loads).map(|load| at(0x30, 0, 0, 200 + load % 40));
+    far.chain(to_port(port)).collect()
+}
+
+/// Which of a frame's checksums are wrong, of the IPv4 header and of TCP, UDP, ICMP and ICMPv6; those that are not there (a
+/// frame that was cut, a fragment, UDP over IPv4 without one), and those behind a routing header, are not wrong. `None`: there is no IP packet.
+pub fn wrong_checksums(link: packet::LinkType, frame: &[u8], wire_len: u32) -> Option<Vec<&'static str>> {
+    let read = packet::frame::parse(link, frame, wire_len).ok()?;
+    let mut wrong = Vec::new();
+    let network = read.network_offset as usize;
+    if read.version == 4 && sum(&[&frame[network..network + usize::from(frame[network] & 0xf) * 4]]) != 0xffff {
+        wrong.push("IPv4");
+    }
+    if read.fragment.is_some() || read.is_cut() || read.version == 6 && is_routed(frame, &read) {
+        return Some(wrong);
+    }
+    let payload = read.payload_of(frame);
+    let addresses = if read.version == 4 { network + 12..network + 20 } else { network + 8..network + 40 };
+    let length = (payload.len() as u32).to_be_bytes();
+    let pseudo = [&frame[addresses], &length, &[0, 0, 0, read.protocol]].concat();
+    let is_right = |parts: &[&[u8]]| sum(parts) == 0xffff;
+    match read.protocol {
+        6 if payload.len() >= 20 && !is_right(&[&pseudo, payload]) => wrong.push("TCP"),
+        17 if payload.len() >= 8 => {
+            let of_udp = usize::from(u16::from_be_bytes([payload[4], payload[5]]));
+            let pseudo = [&pseudo[..pseudo.len() - 8], &(of_udp as u32).to_be_bytes(), &[0, 0, 0, 17]].concat();
+            let none = payload[6..8] == [0, 0];
+            if none && read.version == 6 || !none && payload.get(..of_udp).is_none_or(|all| !is_right(&[&pseudo, all]))
+            {
+                wrong.push("UDP");
+            }
+        }
+        1 if payload.len() >= 8 && !is_right(&[payload]) => wrong.push("ICMP"),
+        58 if payload.len() >= 8 && !is_right(&[&pseudo, payload]) => wrong.push("ICMPv6"),
+        _ => {}
+    }
+    Some(wrong)
+}
+
+/// Has a packet of IPv6 a routing header? Its checksum may be about another target than the header's.
+fn is_routed(frame: &[u8], read: &packet::Frame) -> bool {
+    let (mut next, mut at) = (frame[read.network_offset as usize + 6], read.network_offset as usize + 40);
+    while at < read.transport_offset as usize && next != 43 {
+        let length = usize::from(frame[at + 1]);
+        (next, at) = (frame[at], at + if next == 51 { (length + 2) * 4 } else { (length + 1) * 8 });
+    }
+    at < read.transport_offset as usize
+}
+
+/// The sum of parts in ones' complement (RFC 1071), byte by byte.
+fn sum(parts: &[&[u8]]) -> u16 {
+    let mut sum = 0u32;
+    for part in parts {
+        for (at, byte) in part.iter().enumerate() {
+            sum += u32::from(*byte) << if at % 2 == 0 { 8 } else { 0 };
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+    }
+    sum as u16
 }
 
 /// Address and port.

@@ -110,7 +110,7 @@ impl Space for FussySpace {
         let say = |nodes: Vec<(NodeId, &Node)>, what: &str| -> Vec<(NodeId, String)> {
             nodes.into_iter().map(|(id, node)| (id, format!("{} {what} {}", self.name, node.label))).collect()
         };
-        Verdict { refused: say(here, "judges against"), notes: say(elsewhere, "prepares") }
+        Verdict { refused: say(here, "judges against"), notes: say(elsewhere, "prepares"), wrong: None }
     }
 
     fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError> {

@@ -1,35 +1,42 @@
 //! One device's ring for one group: its writer, its readers, the bit that each of them has.
 //!
-//! Everything here is done under the lock of [`super::Taps`]; nothing here waits, but for the kernel while it sets
-//! expressions, and for a bit that somebody else took meanwhile.
+//! Everything here is done under the lock of [`super::Taps`], and nothing here waits. What the writer is given to do that
+//! takes long, [`super::change`] gives it without the lock.
 
-use super::{Consumed, ring_bytes};
+use super::{Consumed, READERS_OF_USERS, ring_bytes};
 use crate::codec::{Farewell, LINE_BYTES, Line, Word};
-use crate::handout::{Device, Exchange, Handout, Past};
+use crate::handout::{Device, Handout, Past};
 use crate::right::{Right, Shown};
 use crate::wish::{Direction, Wish};
 use crate::writer::{Expression, Opened, Trouble, TroubleKind, Writer, own};
-use buffer::live::{Areas, EXPRESSIONS, LiveMemory, LiveReader, Progress};
+use buffer::live::{Areas, EXPRESSIONS, LiveMemory, Progress};
 use buffer::shared::segment::Access;
 use program::ir::Program;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-/// A bit that was freed is not given to the next before this long: packets under way may still have it set.
-const BIT_REST: Duration = Duration::from_millis(200);
+/// Who writes a ring. A change of its expressions holds on to it while the ring is being taken down.
+pub(super) struct Written {
+    pub(super) writer: Box<dyn Writer>,
+    /// Where it takes packets away. Dropped behind the writer.
+    _consumed: Option<Consumed>,
+}
 
 /// One ring of a device, and who reads it.
 pub(super) struct Ring {
-    pub(super) writer: Box<dyn Writer>,
+    pub(super) written: Arc<Written>,
     /// The writer's bell and events, to sleep by without the lock.
     pub(super) bells: Vec<Arc<OwnedFd>>,
     pub(super) device: Device,
     pub(super) memory: LiveMemory,
     pub(super) readers: Vec<Reader>,
-    /// When each bit was given back.
-    pub(super) freed: [Option<Instant>; EXPRESSIONS],
+    /// Readers that went, whose bits the writer still sets.
+    leaving: Vec<Leaving>,
+    /// Bits that the writer sets.
+    in_force: u64,
+    /// Bits that it sets no more, and that packets under way may still have.
+    resting: u64,
     /// What its readers may see, and what that is of this device; none: everything.
     pub(super) right: Right,
     pub(super) shown: Option<Shown>,
@@ -39,14 +46,22 @@ pub(super) struct Ring {
     pub(super) since: u64,
     /// The device hears everything.
     pub(super) promiscuous: bool,
-    /// Where it takes packets away. Dropped behind the writer.
-    pub(super) _consumed: Option<Consumed>,
+    /// The writer could not stop setting bits that nobody wants any more: it is asked again with the next change.
+    pub(super) is_stuck: bool,
 }
 
 /// One reader of a ring.
 pub(super) struct Reader {
     pub(super) id: u64,
+    /// Whose it is.
+    pub(super) user: u32,
     pub(super) expression: Expression,
+    /// The expression that takes its place, until that is in force.
+    pub(super) next: Option<Expression>,
+    /// What its expression costs a packet, in instructions, without what the policy adds; of both, the dearer.
+    pub(super) cost: u32,
+    /// Is its first expression in force, so that it is there for others?
+    pub(super) is_in: bool,
     pub(super) promiscuous: bool,
     pub(super) line: Arc<OwnedFd>,
     pub(super) asleep: bool,
@@ -54,6 +69,24 @@ pub(super) struct Reader {
     /// The first packet it may look at.
     first: u64,
     progress: Progress,
+}
+
+/// A reader that went.
+struct Leaving {
+    id: u64,
+    bit: u8,
+    matched_before: u64,
+}
+
+/// A reader that is to be let in.
+pub(super) struct New<'a> {
+    pub(super) id: u64,
+    pub(super) user: u32,
+    pub(super) wish: &'a Wish,
+    /// That of the wish.
+    pub(super) program: Option<Arc<Program>>,
+    /// What it costs a packet, in instructions.
+    pub(super) cost: u32,
 }
 
 /// What is needed to say what a reader has lost, without the lock: that takes time for each packet of the ring.
@@ -109,7 +142,8 @@ pub struct RingState {
 }
 
 impl Ring {
-    pub(super) fn open(opener: &dyn Opened, wish: &Wish) -> Result<Ring, Trouble> {
+    /// Opens a device, which takes some 50 ms. Nobody reads it yet.
+    pub(super) fn open(opener: &dyn Opened, wish: &Wish, consumed: Option<Consumed>) -> Result<Ring, Trouble> {
         let writer = opener.open(&wish.device, ring_bytes(wish.ring_bytes, u64::MAX), wish.mode, wish.by)?;
         let memory = LiveMemory::map(writer.areas(), writer.geometry(), Access::Read)
             .map_err(|error| Trouble::system("the ring cannot be mapped", &error))?;
@@ -118,29 +152,109 @@ impl Ring {
         let fds = [Some(writer.bell()), writer.events()].into_iter().flatten();
         let bells = fds.map(|fd| own(fd).map(Arc::new)).collect::<Result<_, _>>()?;
         Ok(Ring {
-            writer,
+            written: Arc::new(Written { writer, _consumed: consumed }),
             bells,
             device,
             memory,
             readers: Vec::new(),
-            freed: [None; EXPRESSIONS],
+            leaving: Vec::new(),
+            in_force: 0,
+            resting: 0,
             right: Right::default(),
             shown: None,
             standing: None,
             since,
             promiscuous: false,
-            _consumed: None,
+            is_stuck: false,
         })
     }
 
+    /// What its readers want from now on.
     pub(super) fn expressions(&self) -> Vec<Expression> {
         let program = self.shown.as_ref().map(Shown::program);
         let all = |bit| Expression { bit, program, direction: Direction::Both, sample: 1, counts: None };
-        self.readers.iter().map(|reader| reader.expression.clone()).chain(self.standing.map(all)).collect()
+        let wanted = self.readers.iter().map(|reader| reader.next.as_ref().unwrap_or(&reader.expression));
+        wanted.cloned().chain(self.standing.map(all)).collect()
+    }
+
+    /// The writer sets the bits of these expressions, and no others.
+    pub(super) fn put_in_force(&mut self, expressions: &[Expression]) {
+        let bits = expressions.iter().fold(0, |bits, expression| bits | 1u64 << expression.bit);
+        self.resting |= self.in_force & !bits;
+        self.in_force = bits;
+        self.leaving.retain(|reader| bits & 1 << reader.bit != 0);
+        self.is_stuck = false;
+    }
+
+    /// The writer could not hear of those that went: they are no readers any more all the same.
+    pub(super) fn be_stuck(&mut self) {
+        self.is_stuck = true;
+        self.leaving.clear();
+    }
+
+    /// Lets readers go. What they wanted is in force until the writer has heard of it.
+    pub(super) fn dismiss(&mut self, is_gone: impl Fn(&Reader) -> bool) {
+        let gone = self.readers.extract_if(.., |reader| is_gone(reader)).filter(|reader| reader.is_in);
+        let leaving =
+            |Reader { id, expression, matched_before, .. }| Leaving { id, bit: expression.bit, matched_before };
+        self.leaving.extend(gone.map(leaving));
+        // With fewer readers the writer may be able to hear of it.
+        self.is_stuck &= self.leaving.is_empty();
+    }
+
+    /// Bits that are somebody's.
+    fn taken(&self) -> u64 {
+        let of = |reader: &Reader| 1u64 << reader.expression.bit | reader.next.as_ref().map_or(0, |next| 1 << next.bit);
+        let standing = self.standing.map_or(0, |bit| 1u64 << bit);
+        self.readers.iter().fold(standing, |taken, reader| taken | of(reader))
+    }
+
+    /// Does its writer do for readers that went what need not be done any more?
+    pub(super) fn is_stale(&self) -> bool {
+        self.in_force & !self.taken() != 0 || self.promiscuous != self.wants_promiscuous()
+    }
+
+    /// Neither read, nor to stay without readers.
+    pub(super) fn is_unused(&self) -> bool {
+        self.readers.is_empty() && self.standing.is_none()
+    }
+
+    /// Is there a place for one more reader of this user's? Users who fill a ring together leave places there to root.
+    pub(super) fn place_for(&self, user: u32) -> Result<(), Trouble> {
+        let places = if user == 0 { EXPRESSIONS } else { READERS_OF_USERS };
+        let taken = self.readers.len() + usize::from(self.standing.is_some());
+        if taken < places { Ok(()) } else { Err(self.full(places)) }
+    }
+
+    /// That it has so many readers already.
+    pub(super) fn full(&self, places: usize) -> Trouble {
+        let left = if places < EXPRESSIONS { ", and the last places are root's" } else { "" };
+        let text = format!(
+            "the ring of `{}` has {places} readers already, as many as it may have{left}: a place is free when one of them \
+             ends (`streamline ps`, `streamline stop`)",
+            self.device.name
+        );
+        Trouble::new(TroubleKind::Full, text)
+    }
+
+    /// A bit that nobody has, and that no packet under way can have.
+    pub(super) fn free_bit(&self) -> Option<u8> {
+        let used = self.taken() | self.in_force | self.resting;
+        (0..EXPRESSIONS as u8).find(|bit| used & 1 << bit == 0)
+    }
+
+    /// Bits that nobody has, and that packets under way may have.
+    pub(super) fn has_resting(&self) -> bool {
+        self.resting != 0
+    }
+
+    /// All packets that were under way when the last expressions were put in force have come to their end.
+    pub(super) fn end_rest(&mut self) {
+        self.resting = 0;
     }
 
     /// What passes a reader's own expression, of what it may see.
-    fn of_shown(&self, own: Option<Arc<Program>>) -> Result<Option<Arc<Program>>, Trouble> {
+    pub(super) fn of_shown(&self, own: Option<Arc<Program>>) -> Result<Option<Arc<Program>>, Trouble> {
         match &self.shown {
             None => Ok(own),
             Some(shown) => shown.also(own).map(Some),
@@ -153,107 +267,33 @@ impl Ring {
         self.shown.is_none() && (self.standing.is_some() || self.readers.iter().any(wants_all))
     }
 
-    /// Takes every packet that its readers may see from now on; all or nothing.
-    pub(super) fn keep(&mut self) -> Result<(), Trouble> {
-        if self.standing.is_some() {
-            return Ok(());
-        }
-        let bit = self.free_bit()?;
-        self.standing = Some(bit);
-        let set = self.writer.set(&self.expressions()).and_then(|()| self.set_promiscuous());
-        if set.is_err() {
-            self.forget();
-        }
-        self.since = self.writer.now();
-        set
-    }
-
-    /// Takes what its readers want, and no more.
-    pub(super) fn forget(&mut self) {
-        if let Some(bit) = self.standing.take() {
-            self.freed[usize::from(bit)] = Some(Instant::now());
-            // As when a reader goes.
-            let _ = self.writer.set(&self.expressions());
-            let _ = self.set_promiscuous();
-            self.since = self.writer.now();
-        }
-    }
-
-    /// How far back it reaches.
-    pub(super) fn past(&self) -> Past {
-        let now = self.writer.now();
-        let oldest = LiveReader::new(self.memory.clone(), 0).oldest_time().unwrap_or(0);
-        Past { reaches_ns: now.saturating_sub(oldest.max(self.since)), whole: self.standing.is_some() }
-    }
-
-    /// The bit that is free for longest.
-    pub(super) fn next_bit(&self) -> Option<u8> {
-        let taken = self.readers.iter().map(|reader| reader.expression.bit).chain(self.standing);
-        let taken = taken.fold(0u64, |taken, bit| taken | 1 << bit);
-        let free = (0..EXPRESSIONS as u8).filter(|bit| taken & 1 << bit == 0);
-        free.min_by_key(|bit| self.freed[usize::from(*bit)])
-    }
-
-    /// Is there a place for one more, where there are to be so many at most?
-    pub(super) fn place_within(&self, places: usize) -> Result<(), Trouble> {
-        let taken = self.readers.len() + usize::from(self.standing.is_some());
-        if taken < places { Ok(()) } else { Err(self.full(places)) }
-    }
-
-    fn full(&self, places: usize) -> Trouble {
-        let left = if places < EXPRESSIONS { ", and the last places are root's" } else { "" };
-        let text = format!(
-            "the ring of `{}` has {places} readers already, as many as it may have{left}: a place is free when one of them \
-             ends (`streamline ps`, `streamline stop`)",
-            self.device.name
-        );
-        Trouble::new(TroubleKind::Full, text)
-    }
-
-    /// A bit nobody has had for a while.
-    pub(super) fn free_bit(&self) -> Result<u8, Trouble> {
-        let bit = self.next_bit().ok_or_else(|| self.full(EXPRESSIONS))?;
-        // Slept for before the lock was taken; not all, where somebody else took the bit that was slept for.
-        std::thread::sleep(self.rest_of(bit));
-        Ok(bit)
-    }
-
-    /// How long until a bit may be given away: the writer's last packets with its old meaning get their time.
-    pub(super) fn rest_of(&self, bit: u8) -> Duration {
-        self.freed[usize::from(bit)].map_or(Duration::ZERO, |freed| BIT_REST.saturating_sub(freed.elapsed()))
-    }
-
     pub(super) fn before(&self, bit: u8) -> (u64, u64) {
         let count = self.memory.matched(usize::from(bit));
         (count.packets, count.wire_bytes)
     }
 
-    pub(super) fn admit(&mut self, id: u64, wish: &Wish, program: Option<Arc<Program>>) -> Result<Handout, Trouble> {
+    /// A place for a reader, which nobody knows of before its expression is in force. `first` is the first packet it may look
+    /// at.
+    pub(super) fn let_in(&mut self, new: New<'_>, bit: u8, first: u64) -> Result<Handout, Trouble> {
+        let New { id, user, wish, program, cost } = new;
         let program = self.of_shown(program)?;
-        let bit = self.free_bit()?;
         let trouble = |error: rustix::io::Errno| Trouble::system("no line to the reader can be made", &error.into());
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (line, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(trouble)?;
         let no_page = |error| Trouble::system("there is no page for the reader", &error);
         let (progress, its_progress) = Progress::create().map_err(no_page)?;
-        let areas = self.writer.areas();
+        let areas = self.written.writer.areas();
         let areas = Areas { words: own(areas.words)?, slots: own(areas.slots)?, data: own(areas.data)? };
         let (matched_before, seen_before) = (self.before(bit), self.memory.seen().packets);
         let kept_before = self.memory.kept_bytes(usize::from(bit));
-        let first = match wish.last_ns {
-            0 => self.memory.next(),
-            last => {
-                let mut reader = LiveReader::new(self.memory.clone(), 0);
-                reader.seek_time(self.writer.now().saturating_sub(last), 0);
-                reader.position()
-            }
-        };
-        let past = if wish.last_ns > 0 { self.past() } else { Past::default() };
         let (sample, counts) = (wish.sample.max(1), wish.counts);
-        let expression = Expression { bit, program, direction: wish.direction, sample, counts };
         self.readers.push(Reader {
             id,
-            expression,
+            user,
+            expression: Expression { bit, program, direction: wish.direction, sample, counts },
+            next: None,
+            cost,
+            is_in: false,
             promiscuous: wish.promiscuous,
             line: Arc::new(line),
             asleep: false,
@@ -261,24 +301,10 @@ impl Ring {
             first,
             progress,
         });
-        if let Err(trouble) = self.writer.set(&self.expressions()) {
-            self.readers.pop();
-            return Err(trouble);
-        }
-        if let Err(trouble) = self.set_promiscuous() {
-            self.readers.pop();
-            self.freed[usize::from(bit)] = Some(Instant::now());
-            // As when a reader goes.
-            let _ = self.writer.set(&self.expressions());
-            return Err(trouble);
-        }
-        // Who looks back takes what was written for others, too; who does not begins before its expression was set, so that
-        // it misses nothing.
-        let decided = if wish.last_ns > 0 { self.memory.next() } else { first };
         Ok(Handout {
             id,
             device: self.device.clone(),
-            geometry: self.writer.geometry(),
+            geometry: self.written.writer.geometry(),
             progress: its_progress,
             areas,
             bit,
@@ -286,46 +312,29 @@ impl Ring {
             kept_before,
             seen_before,
             first,
-            decided,
-            past,
+            decided: first,
+            past: Past::default(),
             note: String::new(),
             line: theirs,
         })
     }
 
-    pub(super) fn exchange(&mut self, id: u64, program: Option<Arc<Program>>) -> Result<Exchange, Trouble> {
-        let program = self.of_shown(program)?;
-        let bit = self.free_bit()?;
-        let matched_before = self.before(bit);
-        let Some(at) = self.readers.iter().position(|reader| reader.id == id) else {
-            return Err(Trouble::new(TroubleKind::Wish, "there is no such reader"));
-        };
-        let old = self.readers[at].expression.clone();
-        self.readers[at].expression = Expression { bit, program, ..old.clone() };
-        if let Err(trouble) = self.writer.set(&self.expressions()) {
-            self.readers[at].expression = old;
-            return Err(trouble);
-        }
-        self.freed[usize::from(old.bit)] = Some(Instant::now());
-        self.readers[at].matched_before = matched_before.0;
-        // It may sleep on a bit that is set no more.
-        self.readers[at].wake();
-        Ok(Exchange { bit, matched_before, first: self.memory.next() })
+    /// Its reader of this number.
+    pub(super) fn reader(&mut self, id: u64) -> Result<&mut Reader, Trouble> {
+        let reader = self.readers.iter_mut().find(|reader| reader.id == id);
+        reader.ok_or_else(|| Trouble::new(TroubleKind::Wish, "there is no such reader"))
     }
 
-    pub(super) fn set_promiscuous(&mut self) -> Result<(), Trouble> {
-        let wanted = self.standing.is_some() || self.readers.iter().any(|reader| reader.promiscuous);
-        if wanted != self.promiscuous {
-            self.writer.promiscuous(wanted)?;
-            self.promiscuous = wanted;
-        }
-        Ok(())
+    /// Must the device hear packets for others, too?
+    pub(super) fn wants_promiscuous(&self) -> bool {
+        self.standing.is_some() || self.readers.iter().any(|reader| reader.promiscuous)
     }
 
-    /// What readers say: that they sleep, and where they are. One message each, so that none can keep others waiting.
-    pub(super) fn hear(&mut self, gone: &mut Vec<u64>) {
-        let Ring { writer, memory, readers, .. } = self;
-        for reader in readers {
+    /// What those readers say whose lines may have something: that they sleep, and where they are. One message each, so that
+    /// none can keep others waiting.
+    pub(super) fn hear(&mut self, may_say: impl Fn(&OwnedFd) -> bool, gone: &mut Vec<u64>) {
+        let Ring { written, memory, readers, .. } = self;
+        for reader in readers.iter_mut().filter(|reader| may_say(&reader.line)) {
             let mut message = [0; LINE_BYTES + 1];
             match rustix::net::recv(&reader.line, &mut message, RecvFlags::DONTWAIT) {
                 Ok((LINE_BYTES, _)) => {
@@ -333,7 +342,7 @@ impl Ring {
                     bytes.copy_from_slice(&message[..LINE_BYTES]);
                     let Line::Asleep(position) = Line::from_bytes(bytes);
                     reader.asleep = true;
-                    writer.arm(1 << reader.expression.bit);
+                    written.writer.arm(1 << reader.expression.bit);
                     // What came before the bit was armed rings no bell.
                     if memory.next() != position {
                         reader.wake();
@@ -353,30 +362,41 @@ impl Ring {
             let (memory, progress) = (self.memory.clone(), reader.progress.clone());
             counts.is_none().then_some(Reads { memory, bit, first: reader.first, progress })
         };
-        self.readers.iter().map(reads).collect()
+        self.known().map(reads).collect()
+    }
+
+    /// Readers that others may know of.
+    pub(super) fn known(&self) -> impl Iterator<Item = &Reader> {
+        self.readers.iter().filter(|reader| reader.is_in)
     }
 
     /// Without what readers have lost.
-    pub(super) fn state(&mut self, group: u32) -> RingState {
+    pub(super) fn state(&self, group: u32) -> RingState {
         let seen = self.memory.seen();
-        let readers = self.readers.iter().map(|reader| ReaderState {
-            id: reader.id,
-            bit: reader.expression.bit,
-            matched: self.memory.matched(usize::from(reader.expression.bit)).packets - reader.matched_before,
-            lost: 0,
-            asleep: reader.asleep,
-        });
+        let writer = &self.written.writer;
+        let state = |id, bit: u8, matched_before, asleep| {
+            let matched = self.memory.matched(usize::from(bit)).packets - matched_before;
+            ReaderState { id, bit, matched, lost: 0, asleep }
+        };
+        let readers = self.known().map(|one| state(one.id, one.expression.bit, one.matched_before, one.asleep));
+        // Of these it is not known what they lost.
+        let readers = readers.chain(self.leaving.iter().map(|one| state(one.id, one.bit, one.matched_before, false)));
+        let mut statistics = writer.statistics();
+        let cost: u64 = self.readers.iter().map(|reader| u64::from(reader.cost)).sum();
+        if cost > 0 {
+            statistics.push(("expressions.instructions".into(), cost));
+        }
         let mut device = self.device.clone();
         device.how.extend(self.shown.as_ref().map(Shown::how));
         RingState {
             device,
             group,
-            ring_bytes: self.writer.geometry().ring_bytes,
+            ring_bytes: writer.geometry().ring_bytes,
             seen: (seen.packets, seen.wire_bytes),
             written: self.memory.next(),
             kept: self.standing.is_some(),
             readers: readers.collect(),
-            statistics: self.writer.statistics(),
+            statistics,
         }
     }
 }

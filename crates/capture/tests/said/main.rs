@@ -8,7 +8,7 @@ use capture::handout::Exchange;
 use capture::protocol::{Answer, ClientState, DaemonState, Granted, Question};
 use capture::taps::{ReaderState, RingState};
 use capture::writer::TroubleKind;
-use capture::{By, Device, Direction, Mode, Past, Wish};
+use capture::{Budget, By, Device, Direction, Mode, Past, Wish};
 use check::check;
 use program::cbpf::Instruction;
 use proptest::collection::vec;
@@ -129,7 +129,10 @@ fn answer() -> impl Strategy<Value = Answer> {
     let state = (text(), vec(client(), 0..4), vec(ring(), 0..3));
     prop_oneof![
         any::<u32>().prop_map(Answer::Hello),
-        device().prop_map(Answer::Device),
+        (device(), any::<Option<(u32, u32)>>()).prop_map(|(device, budget)| {
+            let budget = budget.map(|(instructions, user)| Budget::new(instructions, user));
+            Answer::Device(device, budget)
+        }),
         granted.prop_map(Answer::Granted),
         exchanged.prop_map(Answer::Exchanged),
         Just(Answer::Done),

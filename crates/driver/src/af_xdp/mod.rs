@@ -18,7 +18,7 @@ mod rings;
 mod sender;
 
 pub use receiver::Receiver;
-pub use redirect::Program;
+pub use redirect::{Program, check_free};
 pub use sender::Sender;
 
 use crate::af_packet::PacketSocket;
@@ -38,6 +38,9 @@ use std::time::{Duration, Instant};
 
 /// Chunks of one direction of a queue at most.
 const CHUNKS_MAX: u32 = 1 << 20;
+
+/// Entries of a ring that nothing goes through.
+const UNUSED_ENTRIES: u32 = 64;
 
 /// How long the kernel may take to set a queue free after its last socket was closed, which it does on the side.
 const RELEASE: Duration = Duration::from_millis(500);
@@ -163,6 +166,38 @@ impl Device {
     }
 }
 
+impl Sender {
+    /// Sends by one queue of a device and receives nothing: what the device receives stays the host's, and no program is attached.
+    /// Frames are copied. `chunks` is a power of two: as many frames may be under way.
+    pub fn open(namespace: &Namespace, name: &str, queue: u32, chunks: u32) -> Result<Sender, Error> {
+        let opened = namespace.enter(|| {
+            let link = link::find(name).map_err(Error::doing(format!("look for `{name}`")))?;
+            let link = link.ok_or_else(|| Error::Absent(name.into()))?;
+            Sender::open_here(namespace, link, queue, chunks)
+        });
+        opened.map_err(Error::doing(format!("enter the network namespace of `{name}`")))?
+    }
+
+    fn open_here(namespace: &Namespace, device: Link, number: u32, chunks: u32) -> Result<Sender, Error> {
+        let options = Options { receive_chunks: UNUSED_ENTRIES, transmit_chunks: chunks, ..Options::default() };
+        options.check()?;
+        let doing = |what: &str| Error::doing(format!("{what} for queue {number} of `{}`", device.name));
+        let (fd, memory) = register(chunks, options.chunk_bytes, &device.name, number)?;
+        // The kernel wants a ring for chunks to receive into even where nothing is received.
+        let sizes = [(Which::Fill, UNUSED_ENTRIES), (Which::Completion, chunks), (Which::Transmit, chunks)];
+        for (which, entries) in sizes {
+            rings::ask_for(fd.as_fd(), which, entries).map_err(doing("have rings"))?;
+        }
+        let completion = map_ring(&fd, Which::Completion, chunks).map_err(doing("map rings"))?;
+        let transmit = map_ring(&fd, Which::Transmit, chunks).map_err(doing("map rings"))?;
+        bind(fd.as_fd(), device.index, number, Copying::Always).map_err(doing("bind a socket"))?;
+        let lookout = PacketSocket::new(device.index)?;
+        let lookout = Lookout::new(lookout).map_err(doing("look out for what happens"))?;
+        let socket = Socket { fd, memory, device, namespace: namespace.clone(), queue: number };
+        Ok(Sender::new(Arc::new(socket), lookout, completion, transmit, 0))
+    }
+}
+
 /// Queues by which the device receives now; it may have been made with more.
 fn receiving_queues(link: &Link) -> u32 {
     let [receiving, _, both] = Ethtool::new().and_then(|tool| tool.channels(&link.name)).unwrap_or_default().in_use;
@@ -215,19 +250,8 @@ impl Queue {
         redirect: &Arc<Redirect>,
     ) -> Result<Queue, Error> {
         let doing = |what: &str| Error::doing(format!("{what} for queue {number} of `{}`", device.name));
-        let fd = sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(doing("open an AF_XDP socket"))?;
         let chunks = options.receive_chunks + options.transmit_chunks;
-        let memory = Memory::create("streamline-frames", chunks, options.chunk_bytes);
-        let memory = memory.map_err(doing("have memory for frames"))?;
-        sys::set_option(fd.as_fd(), libc::SOL_XDP, libc::XDP_UMEM_REG, &memory.registration()).map_err(|error| {
-            match error.raw_os_error() {
-                Some(libc::ENOBUFS) => Error::NotPermitted {
-                    doing: format!("lock {} KiB of memory", (chunks as usize * options.chunk_bytes as usize) >> 10),
-                    help: "it takes CAP_IPC_LOCK, a larger limit of locked memory (`ulimit -l`), or fewer chunks",
-                },
-                _ => doing("show memory for frames to the kernel")(error),
-            }
-        })?;
+        let (fd, memory) = register(chunks, options.chunk_bytes, &device.name, number)?;
         let sizes = [
             (Which::Fill, options.receive_chunks),
             (Which::Receive, options.receive_chunks),
@@ -237,18 +261,11 @@ impl Queue {
         for (which, entries) in sizes {
             rings::ask_for(fd.as_fd(), which, entries).map_err(doing("have rings"))?;
         }
-        let map_rings = || {
-            let offsets = rings::offsets(fd.as_fd())?;
-            let (fill, receive) = (options.receive_chunks, options.receive_chunks);
-            let (completion, transmit) = (options.transmit_chunks, options.transmit_chunks);
-            Ok((
-                Ring::map(fd.as_fd(), Which::Fill, fill, &offsets)?,
-                Ring::map(fd.as_fd(), Which::Receive, receive, &offsets)?,
-                Ring::map(fd.as_fd(), Which::Completion, completion, &offsets)?,
-                Ring::map(fd.as_fd(), Which::Transmit, transmit, &offsets)?,
-            ))
-        };
-        let (fill, receive, completion, transmit) = map_rings().map_err(doing("map rings"))?;
+        let (receiving, sending) = (options.receive_chunks, options.transmit_chunks);
+        let fill = map_ring(&fd, Which::Fill, receiving).map_err(doing("map rings"))?;
+        let receive = map_ring(&fd, Which::Receive, receiving).map_err(doing("map rings"))?;
+        let completion = map_ring(&fd, Which::Completion, sending).map_err(doing("map rings"))?;
+        let transmit = map_ring(&fd, Which::Transmit, sending).map_err(doing("map rings"))?;
         let zero_copy = bind(fd.as_fd(), device.index, number, options.copying)
             .map_err(doing(if options.copying == Copying::None { "do without copying" } else { "bind a socket" }))?;
         let lookout = |socket| Lookout::new(socket).map_err(doing("look out for what happens"));
@@ -263,6 +280,27 @@ impl Queue {
         let sender = Sender::new(socket, of_sender, completion, transmit, options.receive_chunks);
         Ok(Queue { number, zero_copy, receiver, sender })
     }
+}
+
+/// A socket, and memory for its frames that the kernel knows.
+fn register(chunks: u32, chunk_bytes: u32, device: &str, queue: u32) -> Result<(OwnedFd, Memory), Error> {
+    let doing = |what: &str| Error::doing(format!("{what} for queue {queue} of `{device}`"));
+    let fd = sys::socket(libc::AF_XDP, libc::SOCK_RAW, 0).map_err(doing("open an AF_XDP socket"))?;
+    let memory = Memory::create("streamline-frames", chunks, chunk_bytes);
+    let memory = memory.map_err(doing("have memory for frames"))?;
+    let registered = sys::set_option(fd.as_fd(), libc::SOL_XDP, libc::XDP_UMEM_REG, &memory.registration());
+    registered.map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOBUFS) => Error::NotPermitted {
+            doing: format!("lock {} KiB of memory", (chunks as usize * chunk_bytes as usize) >> 10),
+            help: "it takes CAP_IPC_LOCK, a larger limit of locked memory (`ulimit -l`), or fewer chunks",
+        },
+        _ => doing("show memory for frames to the kernel")(error),
+    })?;
+    Ok((fd, memory))
+}
+
+fn map_ring<E: rings::Entry>(fd: &OwnedFd, which: Which, entries: u32) -> io::Result<Ring<E>> {
+    Ring::map(fd.as_fd(), which, entries, &rings::offsets(fd.as_fd())?)
 }
 
 #[repr(C)]

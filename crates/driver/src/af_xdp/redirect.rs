@@ -49,9 +49,7 @@ impl Redirect {
     /// Attaches a program to a device that has none, in the first of `modes` that it can.
     pub(super) fn attach(device: &Link, program: Option<Program>, modes: &[XdpMode]) -> Result<Redirect, Error> {
         let name = &device.name;
-        if let Some(foreign) = device.xdp {
-            return Err(occupied(name, Some(foreign.program)));
-        }
+        check_free(device)?;
         let doing = |what: &str| Error::doing(format!("{what} for `{name}`"));
         let Program { program, sockets } = match program {
             Some(program) => program,
@@ -111,6 +109,11 @@ impl Redirect {
             _ => Ok(()),
         }
     }
+}
+
+/// Has a device no XDP program as yet? An error says whose it is.
+pub fn check_free(device: &Link) -> Result<(), Error> {
+    device.xdp.map_or(Ok(()), |foreign| Err(occupied(&device.name, Some(foreign.program))))
 }
 
 fn occupied(name: &str, program: Option<u32>) -> Error {

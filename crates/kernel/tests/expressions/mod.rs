@@ -1,6 +1,7 @@
-//! Random expressions of tcpdump's language, of every sort that libpcap makes code for.
+//! Random expressions of tcpdump's language, of every sort that libpcap makes code for; and of typed selectors.
 
-use program::{Compile, CompileErrorKind, Program, from_cbpf};
+use program::predicate::{Addresses, Ports};
+use program::{Compile, CompileErrorKind, Passes, Predicate, Program, from_cbpf};
 use testkit::Compiler;
 use testkit::random::Random;
 
@@ -18,8 +19,20 @@ impl Expressions {
         Expressions { seen: seen(frames), compiler: Compiler::new(), made: 0, refused: 0 }
     }
 
+    /// One that libpcap compiles, with primitives joined so deep at most, or one of typed selectors and such. None where
+    /// there is no libpcap, which is told.
+    pub fn any(&mut self, random: &mut Random, depth: usize) -> Option<(String, Program)> {
+        let one = self.make(random, 0)?.1;
+        if random.below(3) > 0 {
+            return self.make(random, depth);
+        }
+        let expression = typed(random, depth, &one);
+        let passes = [Passes::Perhaps, Passes::Surely, Passes::Unsure][random.below(3)];
+        Some((format!("{expression:?} {passes:?}"), expression.program(passes).expect("it is small")))
+    }
+
     /// One that libpcap compiles, with primitives joined so deep at most. None where there is no libpcap, which is told.
-    pub fn make(&mut self, random: &mut Random, depth: usize) -> Option<(String, Program)> {
+    fn make(&mut self, random: &mut Random, depth: usize) -> Option<(String, Program)> {
         loop {
             let text = expression(random, &self.seen, depth);
             match self.compiler.compile(&text, 1, 262_144) {
@@ -82,6 +95,40 @@ fn primitive(random: &mut Random, seen: &Seen) -> String {
             let end = [2, 300, 70_000][random.below(3)];
             format!("{base}[{offset}:{size}]{operation} {compare} {}", random.below(end))
         }
+    }
+}
+
+/// Typed selectors and a program joined by `and`, `or` and `not`, so deep at most.
+fn typed(random: &mut Random, depth: usize, program: &Program) -> program::Expression {
+    use program::Expression;
+    let parts = |random: &mut Random| (0..1 + random.below(3)).map(|_| typed(random, depth - 1, program)).collect();
+    match random.below(if depth == 0 { 2 } else { 6 }) {
+        0 if random.below(4) == 0 => Expression::Program(program.clone()),
+        0 | 1 => Expression::Packet(predicate(random)),
+        2 => Expression::Not(Box::new(typed(random, depth - 1, program))),
+        3 | 4 => Expression::All(parts(random)),
+        _ => Expression::Any(parts(random)),
+    }
+}
+
+fn predicate(random: &mut Random) -> Predicate {
+    let byte = |random: &mut Random| [(0, 0x7f), (6, 17), (58, 58)][random.below(3)];
+    match random.below(8) {
+        0 => Predicate::Version([4, 6][random.below(2)]),
+        1 => Predicate::Protocol([None, Some(vec![byte(random)])][random.below(2)].clone()),
+        2 => {
+            let ranges = vec![(53, 53), (80, 443), (1024, [9000, 65_535][random.below(2)])];
+            Predicate::Ports(Ports { source: random.below(2) == 0, destination: true, ranges })
+        }
+        3 => Predicate::Icmp([None, Some(vec![byte(random), (128, 129)])][random.below(2)].clone()),
+        4 => {
+            let (ten, link) = (0x0a00_0000, 0xfe80_u128 << 112);
+            let v4 = vec![(ten, ten | 0xff_ffff), (0x8000_0000, u32::MAX)];
+            Predicate::Addresses(Addresses { v4, v6: vec![(link, link | u128::MAX >> 10)] })
+        }
+        5 => Predicate::Vlan([None, Some(vec![(0, 3), (7, 7)])][random.below(2)].clone()),
+        6 => Predicate::EtherType([None, Some(vec![(0x800, 0x806), (0x8100, 0x8100)])][random.below(2)].clone()),
+        _ => Predicate::EtherAddress([2, 0, 0, 0, 0, random.below(3) as u8]),
     }
 }
 

@@ -1,0 +1,99 @@
+//! What the expressions of a device's readers may cost each of its packets, in instructions of the kernel's.
+//!
+//! All expressions of a device run for every packet, whoever sent it: without a limit the readers of one user would slow
+//! everybody's traffic. An expression that the budget has no room for is refused ([`TroubleKind::Cannot`]). Its reader then
+//! asks for all packets that it may see, and decides by itself.
+
+use crate::writer::{Trouble, TroubleKind};
+
+/// Instructions of all readers of a device, unless the daemon's policy says another number: 64 for each of the 64 readers
+/// that a ring has. Expressions as people give them to tcpdump cost 46 on average, from 6 (`greater 1000`) to 76 (`net
+/// 10.0.0.0/8 and not port 22`); `tcp port 80` costs 65. A test of the daemon's policy compiles 32 of them.
+pub const INSTRUCTIONS: u32 = 64 * 64;
+
+/// The share of a budget that one user may take; root may take all of it. The rest is kept for others.
+const OF_USER: (u32, u32) = (3, 4);
+
+/// Instructions that are taken, and how many there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Taken.
+    pub taken: u32,
+    /// There are so many.
+    pub of: u32,
+}
+
+impl Part {
+    fn has_room(&self, cost: u32) -> bool {
+        self.taken.checked_add(cost).is_some_and(|taken| taken <= self.of)
+    }
+}
+
+/// A device's budget, as one user may take of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Budget {
+    /// What this user's readers take, of what one user may.
+    pub user: Part,
+    /// What all readers take.
+    pub all: Part,
+}
+
+impl Budget {
+    /// Of so many instructions, for this user. Nothing is taken of it.
+    pub fn new(instructions: u32, user: u32) -> Budget {
+        let (share, whole) = OF_USER;
+        let of_user = if user == 0 { instructions } else { instructions / whole * share };
+        Budget { user: Part { taken: 0, of: of_user }, all: Part { taken: 0, of: instructions } }
+    }
+
+    /// Takes what an expression on this device costs; else says why it cannot. An expression that costs nothing always fits.
+    pub fn take(&mut self, device: &str, cost: u32) -> Result<(), Trouble> {
+        let (short, whose, for_whom) = match (self.user.has_room(cost), self.all.has_room(cost)) {
+            _ if cost == 0 => return Ok(()),
+            (true, true) => {
+                self.user.taken += cost;
+                self.all.taken += cost;
+                return Ok(());
+            }
+            (false, _) => (self.user, "your expressions", "you"),
+            (true, false) => (self.all, "the expressions of all readers", "all readers"),
+        };
+        let Part { taken, of } = short;
+        let this = if cost == u32::MAX { "it cannot run there".into() } else { format!("it costs {cost} more") };
+        let text = format!(
+            "{whose} on `{device}` cost each packet {taken} of the {of} instructions that the daemon's policy gives \
+             {for_whom}, and {this}"
+        );
+        Err(Trouble::new(TroubleKind::Cannot, text))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_takes_three_quarters_and_leaves_the_rest_to_others() {
+        let mut budget = Budget::new(1000, 7);
+        assert_eq!(budget.take("eth0", 700), Ok(()));
+        let refused = budget.take("eth0", 51).unwrap_err();
+        assert_eq!(refused.kind, TroubleKind::Cannot);
+        assert_eq!(
+            refused.text,
+            "your expressions on `eth0` cost each packet 700 of the 750 instructions that the daemon's policy gives \
+             you, and it costs 51 more"
+        );
+        assert_eq!(budget.take("eth0", 50), Ok(()));
+        assert_eq!(budget, Budget { user: Part { taken: 750, of: 750 }, all: Part { taken: 750, of: 1000 } });
+        for cost in [1, u32::MAX] {
+            assert!(budget.take("eth0", cost).is_err());
+        }
+        assert_eq!(budget.take("eth0", 0), Ok(()), "who takes all packets takes nothing");
+        // Another one finds what is left.
+        let mut other = Budget { user: Part { taken: 0, ..budget.user }, ..budget };
+        let refused = other.take("eth0", 251).unwrap_err();
+        assert!(refused.text.starts_with("the expressions of all readers on `eth0` cost each packet 750 of the 1000"));
+        assert_eq!(other.take("eth0", 250), Ok(()));
+        assert_eq!(Budget::new(1000, 0).take("eth0", 1000), Ok(()), "root may take all of it");
+    }
+}

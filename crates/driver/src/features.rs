@@ -1,0 +1,84 @@
+//! What a device's driver does for XDP programs, as the kernel says it (`genetlink`, family `netdev`, from Linux 6.3 on).
+
+use crate::netlink::{Message, Netlink, attributes};
+use std::io;
+
+// `linux/genetlink.h`
+const CONTROL: u16 = 16;
+const GET_FAMILY: u8 = 3;
+const FAMILY_NUMBER: u16 = 1;
+const FAMILY_NAME: u16 = 2;
+// `linux/netdev.h`
+const GET_DEVICE: u8 = 1;
+const DEVICE_INDEX: u16 = 1;
+const DEVICE_FEATURES: u16 = 3;
+
+/// What a driver does for XDP programs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct XdpFeatures(u64);
+
+impl XdpFeatures {
+    /// Programs run in it, and can redirect what it receives.
+    pub fn redirects(self) -> bool {
+        self.0 & 0b10 != 0
+    }
+
+    /// It sends what programs of other devices redirect to it.
+    pub fn takes_redirected(self) -> bool {
+        self.0 & 0b100 != 0
+    }
+}
+
+/// Bytes of the header of a `genetlink` message.
+const HEADER_BYTES: usize = 4;
+
+fn asking(kind: u16, command: u8) -> Message {
+    let mut message = Message::new(kind, 0);
+    // Command and version, and two bytes for later.
+    message.put(&u32::from_ne_bytes([command, 1, 0, 0]));
+    message
+}
+
+/// An attribute of an answer.
+fn find(body: &[u8], wanted: u16) -> Option<&[u8]> {
+    attributes(body.get(HEADER_BYTES..)?).find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
+}
+
+/// What the driver of a device of this thread's network namespace does; `None` where the kernel does not say.
+pub fn xdp(index: u32) -> io::Result<Option<XdpFeatures>> {
+    let mut netlink = Netlink::generic()?;
+    let family = netlink.dump(
+        &asking(CONTROL, GET_FAMILY),
+        |found: &mut Option<u16>, _, body| {
+            if find(body, FAMILY_NAME) == Some(b"netdev\0") {
+                *found = find(body, FAMILY_NUMBER).and_then(|number| number.try_into().ok()).map(u16::from_ne_bytes);
+            }
+        },
+        || None,
+    )?;
+    let Some(family) = family else { return Ok(None) };
+    netlink.dump(
+        &asking(family, GET_DEVICE),
+        |found: &mut Option<XdpFeatures>, _, body| {
+            if find(body, DEVICE_INDEX) == Some(&index.to_ne_bytes()) {
+                let features = find(body, DEVICE_FEATURES).and_then(|features| features.try_into().ok());
+                *found = features.map(u64::from_ne_bytes).map(XdpFeatures);
+            }
+        },
+        || None,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loopback_device_does_nothing_for_programs() {
+        let index = crate::link::find("lo").unwrap().expect("there is one everywhere").index;
+        // An old kernel says nothing.
+        let features = xdp(index).unwrap().unwrap_or_default();
+        assert!(!features.redirects() && !features.takes_redirected());
+        assert_eq!(xdp(u32::MAX).unwrap(), None);
+    }
+}
