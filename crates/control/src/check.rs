@@ -10,16 +10,50 @@ use request::{Diagnostic, Span};
 
 /// Checks and completes a graph.
 pub fn check(graph: &mut Graph, registry: &Registry) -> Result<(), Diagnostic> {
-    while let Some((arrow, chain, origin)) = find_misfit(graph)? {
+    find_rejected(graph)?;
+    while let Some((arrow, chain, origin)) = find_misfit(graph, registry)? {
         splice(graph, registry, arrow, chain, &origin)?;
     }
     add_endings(graph, registry)?;
     bind_selectors(graph)
 }
 
+/// Finds out which arrows carry what their nodes reject: those with `|!` that have no other beside them which selects by
+/// number. What else such an arrow selects, it selects of that.
+fn find_rejected(graph: &mut Graph) -> Result<(), Diagnostic> {
+    let numbered = |arrow: &&Arrow| arrow.select.as_ref().is_some_and(|select| !has_otherwise(select));
+    let by_number: Vec<NodeId> = graph.arrows.iter().filter(numbered).map(|arrow| arrow.from).collect();
+    for index in 0..graph.arrows.len() {
+        let Arrow { from, select: Some(select), span, .. } = &graph.arrows[index] else { continue };
+        if by_number.contains(from) || !has_otherwise(select) {
+            continue;
+        }
+        let vertex = graph.node(*from);
+        if let Some(kind) = vertex.kind().filter(|kind| !kind.may_reject()) {
+            let why = if kind.is_source() { "it is a source" } else { "it takes everything" };
+            return Err(Diagnostic::new(format!("`{}` rejects nothing: {why}", kind.name), *span)
+                .with_label("gets what the filter before it rejects")
+                .with_help("`|!` gets what no edge beside it selects by number, or else what the filter rejects"));
+        }
+        let rest = without_otherwise(select);
+        let arrow = &mut graph.arrows[index];
+        (arrow.rejected, arrow.select) = (true, rest);
+    }
+    Ok(())
+}
+
+/// What a selector takes besides the first `|!` in it; `None` for everything.
+fn without_otherwise(select: &Select) -> Option<Select> {
+    let Select::All(parts) = select else { return None };
+    let mut parts = parts.clone();
+    let first = parts.iter().position(has_otherwise)?;
+    parts.remove(first);
+    if parts.len() > 1 { Some(Select::All(parts)) } else { parts.pop() }
+}
+
 /// Sets every node's input from the sources down. Gives the first arrow whose blocks its target does not take, with the
 /// chain to put in.
-fn find_misfit(graph: &mut Graph) -> Result<Option<(usize, &'static str, Origin)>, Diagnostic> {
+fn find_misfit(graph: &mut Graph, registry: &Registry) -> Result<Option<(usize, &'static str, Origin)>, Diagnostic> {
     let Ok(sorted) = graph.sorted() else { return Ok(None) };
     for id in sorted {
         let mut input = Types::NONE;
@@ -28,11 +62,11 @@ fn find_misfit(graph: &mut Graph) -> Result<Option<(usize, &'static str, Origin)
             if to != id {
                 continue;
             }
-            let comes = graph.node(from).output();
+            let comes = graph.node(from).along(&graph.arrows[index]);
             if comes.is_none() {
                 return Err(nothing_comes(graph, from, id));
             }
-            if let Some(chain) = misfit(graph, from, id, comes)? {
+            if let Some(chain) = misfit(graph, registry, &graph.arrows[index], comes)? {
                 let name = graph.node(id).label();
                 let name = name.split(' ').next().unwrap_or_default();
                 return Ok(Some((index, chain, Origin::Inserted(format!("`{name}` wants it before {comes}")))));
@@ -52,8 +86,8 @@ fn nothing_comes(graph: &Graph, from: NodeId, to: NodeId) -> Diagnostic {
 }
 
 /// `None` where the target takes what comes; the chain it wants where it does not; an error where there is none.
-fn misfit(graph: &Graph, from: NodeId, to: NodeId, comes: Types) -> Result<Option<&'static str>, Diagnostic> {
-    let vertex = graph.node(to);
+fn misfit(graph: &Graph, registry: &Registry, arrow: &Arrow, comes: Types) -> Result<Option<&'static str>, Diagnostic> {
+    let vertex = graph.node(arrow.to);
     match &vertex.task {
         Task::Filter(Call { kind, .. }) => {
             let strange = comes.without(kind.takes);
@@ -66,7 +100,7 @@ fn misfit(graph: &Graph, from: NodeId, to: NodeId, comes: Types) -> Result<Optio
             if strange == comes && chain.is_some() && chains.all(|other| other == chain) {
                 return Ok(chain);
             }
-            Err(mismatch(kind, graph.node(from), comes, vertex.span))
+            Err(mismatch(graph, registry, arrow, kind, comes))
         }
         Task::Choose(choice) => {
             let mut wrong = None;
@@ -75,15 +109,22 @@ fn misfit(graph: &Graph, from: NodeId, to: NodeId, comes: Types) -> Result<Optio
                     wrong = Some(call.kind);
                 }
             });
-            wrong.map_or(Ok(None), |kind| Err(mismatch(kind, graph.node(from), comes, vertex.span)))
+            wrong.map_or(Ok(None), |kind| Err(mismatch(graph, registry, arrow, kind, comes)))
         }
     }
 }
 
-fn mismatch(kind: &Kind, from: &Vertex, comes: Types, span: Span) -> Diagnostic {
-    let before = from.kind().map_or("the selection", |kind| kind.name);
-    Diagnostic::new(format!("`{}` takes {}, but `{before}` gives {comes}", kind.name, kind.takes), span)
-        .with_label(format!("cannot take {comes}"))
+fn mismatch(graph: &Graph, registry: &Registry, arrow: &Arrow, kind: &Kind, comes: Types) -> Diagnostic {
+    let before = graph.node(arrow.from).kind().map_or("the selection", |kind| kind.name);
+    let does = if arrow.rejected { "rejects" } else { "gives" };
+    let message = format!("`{}` takes {}, but `{before}` {does} {comes}", kind.name, kind.takes);
+    let error = Diagnostic::new(message, graph.node(arrow.to).span).with_label(format!("cannot take {comes}"));
+    match registry.between(comes, kind.takes)[..] {
+        [] => error,
+        ref names => {
+            error.with_help(format!("put one between that makes {} of {comes}: {}", kind.takes, names.join(", ")))
+        }
+    }
 }
 
 /// A path that ends in something gets `json` for records and `inspect` for the rest.
@@ -105,7 +146,7 @@ fn add_endings(graph: &mut Graph, registry: &Registry) -> Result<(), Diagnostic>
         let task = Task::Filter(Call { kind, params, param_spans: Vec::new() });
         let vertex = Vertex { input: comes, origin: Origin::Ending(why.into()), ..Vertex::written(task, span) };
         let to = graph.add(vertex)?;
-        graph.arrows.push(Arrow { from: id, to, select: None, cut: false, span });
+        graph.arrows.push(Arrow::plain(id, to, span));
     }
     Ok(())
 }
@@ -118,17 +159,33 @@ enum Setter {
     Several,
 }
 
-/// The setter for every node, from the sources down.
-fn setters(graph: &Graph) -> Vec<Setter> {
-    let mut setters = vec![Setter::Nobody; graph.nodes.len()];
-    for id in graph.sorted().unwrap_or_default() {
-        let vertex = graph.node(id);
-        setters[id.index()] = match vertex.kind() {
-            Some(kind) if sets_class(kind, vertex.input) => Setter::One(kind.name, kind.class),
-            _ => joined(graph.arrows_to(id).map(|arrow| setters[arrow.from.index()])),
-        };
+/// The setter before and behind every node.
+struct Setters {
+    before: Vec<Setter>,
+    behind: Vec<Setter>,
+}
+
+impl Setters {
+    /// From the sources down.
+    fn of(graph: &Graph) -> Setters {
+        let nobody = || vec![Setter::Nobody; graph.nodes.len()];
+        let mut setters = Setters { before: nobody(), behind: nobody() };
+        for id in graph.sorted().unwrap_or_default() {
+            let vertex = graph.node(id);
+            let before = joined(graph.arrows_to(id).map(|arrow| setters.along(arrow.from, arrow.rejected)));
+            setters.before[id.index()] = before;
+            setters.behind[id.index()] = match vertex.kind() {
+                Some(kind) if sets_class(kind, vertex.input) => Setter::One(kind.name, kind.class),
+                _ => before,
+            };
+        }
+        setters
     }
-    setters
+
+    /// Of what a node gives, or of what it rejects.
+    fn along(&self, from: NodeId, rejected: bool) -> Setter {
+        if rejected { self.before[from.index()] } else { self.behind[from.index()] }
+    }
 }
 
 /// What holds where paths meet.
@@ -154,8 +211,8 @@ fn sets_class(kind: &Kind, input: Types) -> bool {
 
 /// Finds out for every selector on an edge whether the class before it is of two halves, and what `|!` leaves out.
 fn bind_selectors(graph: &mut Graph) -> Result<(), Diagnostic> {
-    let setters = setters(graph);
-    let bound = |from: NodeId, span: Span| match setters[from.index()] {
+    let setters = Setters::of(graph);
+    let bound = |from: NodeId, rejected: bool, span: Span| match setters.along(from, rejected) {
         Setter::One(_, class) => Ok(is_halves(class)),
         Setter::Nobody => Err(Diagnostic::new("nothing before this edge sets a class", span)
             .with_label("selects by class")
@@ -166,16 +223,18 @@ fn bind_selectors(graph: &mut Graph) -> Result<(), Diagnostic> {
     for arrow in &mut graph.arrows {
         let span = arrow.span;
         if let Some(select) = &mut arrow.select {
-            set_halves(select, bound(arrow.from, span)?);
+            set_halves(select, bound(arrow.from, arrow.rejected, span)?);
         }
     }
-    let numbered: Vec<(NodeId, Select)> = graph
+    let numbered: Vec<((NodeId, bool), Select)> = graph
         .arrows
         .iter()
-        .filter_map(|arrow| Some((arrow.from, arrow.select.clone().filter(|one| !has_otherwise(one))?)))
+        .filter_map(|arrow| {
+            Some(((arrow.from, arrow.rejected), arrow.select.clone().filter(|one| !has_otherwise(one))?))
+        })
         .collect();
     for arrow in &mut graph.arrows {
-        let (from, span) = (arrow.from, arrow.span);
+        let (from, span) = ((arrow.from, arrow.rejected), arrow.span);
         if let Some(select) = arrow.select.as_mut().filter(|one| has_otherwise(one)) {
             let others: Vec<Select> =
                 numbered.iter().filter(|(of, _)| *of == from).map(|(_, one)| one.clone()).collect();
@@ -190,8 +249,7 @@ fn bind_selectors(graph: &mut Graph) -> Result<(), Diagnostic> {
         let id = NodeId(index as u32);
         let Some(Vertex { task: Task::Choose(choice), span, .. }) = &graph.nodes[index] else { continue };
         let (mut choice, span) = (choice.clone(), *span);
-        let before = joined(graph.arrows_to(id).map(|arrow| setters[arrow.from.index()]));
-        bind_choice(&mut choice, before, span)?;
+        bind_choice(&mut choice, setters.before[index], span)?;
         graph.node_mut(id).task = Task::Choose(choice);
     }
     Ok(())

@@ -5,7 +5,7 @@
 //! new, for its state would be that of other blocks. Except for sinks that restart: their output goes on, their state does not.
 
 use crate::place::Design;
-use engine::{Choice, Node, NodeId, Select, Task};
+use engine::{Choice, Edge, Node, NodeId, Task};
 
 /// By node of the wanted plan: the node of the running plan that it is.
 pub type Kept = Vec<Option<NodeId>>;
@@ -22,7 +22,7 @@ pub fn kept(wanted: &Design, running: &Design) -> Kept {
             continue;
         }
         let above: Option<Vec<Arrow>> =
-            edges[index].iter().map(|(from, select, cut)| Some((kept[from.index()]?, select.clone(), *cut))).collect();
+            edges[index].iter().map(|(from, edge)| Some((kept[from.index()]?, edge.clone()))).collect();
         let Some(above) = above else { continue };
         let found = running.plan.nodes.iter().enumerate().position(|(at, other)| {
             !taken[at]
@@ -60,7 +60,7 @@ pub fn kept(wanted: &Design, running: &Design) -> Kept {
 pub fn restarts(wanted: &Design, running: &Design, kept: &Kept) -> Vec<bool> {
     let (edges, before) = (edges_to(wanted), edges_to(running));
     let is_other = |(index, node): (usize, &Option<NodeId>)| {
-        let above = edges[index].iter().map(|(from, select, cut)| Some((kept[from.index()]?, select.clone(), *cut)));
+        let above = edges[index].iter().map(|(from, edge)| Some((kept[from.index()]?, edge.clone())));
         node.is_some_and(|node| {
             above.collect::<Option<Vec<Arrow>>>().is_none_or(|above| !same_arrows(&above, &before[node.index()]))
         })
@@ -72,14 +72,14 @@ fn may_restart(node: &Node) -> bool {
     matches!(&node.task, Task::Filter { kind, .. } if kind.restarts)
 }
 
-/// Where an edge comes from, and what goes along it.
-type Arrow = (NodeId, Option<Select>, bool);
+/// Where an edge comes from, and what goes along it, wherever it leads.
+type Arrow = (NodeId, Edge);
 
 fn edges_to(design: &Design) -> Vec<Vec<Arrow>> {
     let mut edges = vec![Vec::new(); design.plan.nodes.len()];
     for (index, node) in design.plan.nodes.iter().enumerate() {
         for edge in &node.edges {
-            edges[edge.to.index()].push((NodeId(index as u32), edge.select.clone(), edge.cut));
+            edges[edge.to.index()].push((NodeId(index as u32), Edge { to: NodeId(0), ..edge.clone() }));
         }
     }
     edges
@@ -119,7 +119,8 @@ fn same_choice(wanted: &Design, choice: &Choice, running: &Design, other: &Choic
     }
 }
 
-fn operands(design: &Design) -> Vec<bool> {
+/// By node: a selection asks it, and no edge leads to it.
+pub(crate) fn operands(design: &Design) -> Vec<bool> {
     let mut operands = vec![false; design.plan.nodes.len()];
     for node in &design.plan.nodes {
         if let Task::Choose(choice) = &node.task {

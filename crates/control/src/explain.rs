@@ -57,10 +57,12 @@ fn branch(
 
 fn arrow(edge: &Edge) -> String {
     let bar = if edge.cut { "||" } else { "|" };
-    match &edge.select {
-        Some(select) => format!("{bar}{select}"),
-        None if edge.cut => bar.to_string(),
-        None => String::new(),
+    match (&edge.select, edge.rejected) {
+        (Some(select), false) => format!("{bar}{select}"),
+        (Some(select), true) => format!("{bar}! {bar}{select}"),
+        (None, true) => format!("{bar}!"),
+        (None, false) if edge.cut => bar.to_string(),
+        (None, false) => String::new(),
     }
 }
 

@@ -95,6 +95,8 @@ pub struct Arrow {
     pub select: Option<Select>,
     /// It cuts between workers.
     pub cut: bool,
+    /// What its node rejects goes along it, as it came; else what the node gives.
+    pub rejected: bool,
     /// Where it stands in the request.
     pub span: Span,
 }
@@ -124,6 +126,13 @@ impl Call {
             }
         }
         label
+    }
+}
+
+impl Arrow {
+    /// An arrow along which all goes that its node gives.
+    pub fn plain(from: NodeId, to: NodeId, span: Span) -> Arrow {
+        Arrow { from, to, select: None, cut: false, rejected: false, span }
     }
 }
 
@@ -179,16 +188,26 @@ impl Vertex {
         Vertex { task, name: None, span, origin: Origin::Written, notes: Vec::new(), input: Types::NONE, uses: 1 }
     }
 
-    /// Canonical request text.
-    pub fn label(&self) -> String {
-        let label = match &self.task {
+    /// Canonical request text, without its name.
+    pub fn task_label(&self) -> String {
+        match &self.task {
             Task::Filter(call) => call.label(),
             Task::Choose(choice) => choice.label(),
-        };
+        }
+    }
+
+    /// Canonical request text.
+    pub fn label(&self) -> String {
+        let label = self.task_label();
         match &self.name {
             Some(name) => format!("{label} name={name}"),
             None => label,
         }
+    }
+
+    /// What goes along an arrow from here.
+    pub fn along(&self, arrow: &Arrow) -> Types {
+        if arrow.rejected { self.input } else { self.output() }
     }
 
     /// What it gives for its input.

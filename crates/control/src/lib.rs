@@ -6,7 +6,7 @@
 //! 3. [`check`] — types and classes; what a kind wants is inserted, ends without a sink get one;
 //!    [`outputs`] — no two filters write to one place, and none to what another reads;
 //! 4. [`rewrite`] — booleans and `bpf` expressions in their simplest form;
-//! 5. [`merge`] — what begins alike runs once;
+//! 5. [`merge`] — what begins alike runs once; selectors whose rejects alone are wanted are turned round ([`rewrite`]);
 //! 6. [`place`] — each node in the lowest [`space`] that may and can run it: graph to plan;
 //! 7. [`transaction`] — prepare, connect, activate; all of it or nothing. Where another plan runs, only what
 //!    [`difference`] leaves.
@@ -49,5 +49,6 @@ pub fn checked(text: &Text, registry: &Registry) -> Result<Graph, Diagnostic> {
     outputs::check(&graph)?;
     rewrite::rewrite(&mut graph);
     merge::merge(&mut graph);
+    rewrite::turn_round(&mut graph);
     Ok(graph)
 }

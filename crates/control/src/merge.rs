@@ -1,7 +1,7 @@
 //! What begins alike runs once: nodes of the same kind with the same parameters and the same input become one, from the
 //! sources down. A kind that touches the world is never shared.
 
-use crate::graph::{Graph, Task};
+use crate::graph::{Arrow, Graph, Task};
 use engine::NodeId;
 use std::collections::HashMap;
 
@@ -33,7 +33,8 @@ fn key(graph: &Graph, id: NodeId) -> Option<String> {
         Task::Filter(_) => return None,
         Task::Choose(choice) => format!("choose {}", choice.label()),
     };
-    let mut input: Vec<_> = graph.arrows_to(id).map(|a| format!("{} {:?} {}", a.from.0, a.select, a.cut)).collect();
+    let input = |a: &Arrow| format!("{} {:?} {} {}", a.from.0, a.select, a.cut, a.rejected);
+    let mut input: Vec<_> = graph.arrows_to(id).map(input).collect();
     input.sort();
     Some(format!("{what} < {}", input.join(", ")))
 }

@@ -4,10 +4,11 @@
 //!
 //! In: a checked [`Graph`] and the spaces present. Out: a [`Design`]: the plan, and where each node of it came from.
 
-use crate::graph::{Call, Choice, Graph, Origin, Task};
+use crate::graph::{Arrow, Call, Choice, Graph, Origin, Task};
 use crate::space::{Before, Offer, Space, Verdict, level};
+use crate::transaction::wrong;
 use engine::{Edge, Node, NodeId, Plan};
-use filter::{ClassUse, Spaces};
+use filter::{ClassUse, Spaces, Wait};
 use request::{Diagnostic, Span};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -59,10 +60,14 @@ pub fn place(graph: Graph, spaces: &[Box<dyn Space + '_>], refused: &Refused) ->
         if refused.0.len() > known {
             continue;
         }
-        for (id, note) in verdicts.into_iter().flat_map(|verdict| verdict.notes) {
-            sites[id.index()].notes.push(note);
+        for (id, note) in verdicts.iter().flat_map(|verdict| &verdict.notes) {
+            sites[id.index()].notes.push(note.clone());
         }
-        return Ok(Design { plan, sites, graph });
+        let design = Design { plan, sites, graph };
+        return match verdicts.into_iter().find_map(|verdict| verdict.wrong) {
+            Some((id, error)) => Err(wrong(&design, id, error)),
+            None => Ok(design),
+        };
     }
 }
 
@@ -75,7 +80,8 @@ fn place_one_by_one(
     let sorted =
         graph.sorted().map_err(|id| Diagnostic::new("the request leads back to itself", graph.node(id).span))?;
     let mut levels: HashMap<NodeId, u8> = HashMap::new();
-    let mut plan = Plan::default();
+    let wait = graph.settings.text("wait").and_then(Wait::of).unwrap_or_default();
+    let mut plan = Plan { wait, ..Plan::default() };
     let mut sites = Vec::new();
     let mut places: HashMap<NodeId, NodeId> = HashMap::new();
     // By node: the space it is in, it, and what stands before it there.
@@ -128,7 +134,8 @@ fn place_one_by_one(
         places.insert(id, at);
     }
     for arrow in &graph.arrows {
-        let edge = Edge { to: places[&arrow.to], select: arrow.select.clone(), cut: arrow.cut };
+        let Arrow { ref select, cut, rejected, .. } = *arrow;
+        let edge = Edge { to: places[&arrow.to], select: select.clone(), cut, rejected };
         plan.nodes[places[&arrow.from].index()].edges.push(edge);
     }
     Ok((plan, sites))

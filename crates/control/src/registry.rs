@@ -1,6 +1,6 @@
 //! Which filters there are, by name. The control plane is given the list; it names no filter itself.
 
-use filter::Kind;
+use filter::{Gives, Kind, Types};
 use request::nearest;
 
 /// The kinds a request may name.
@@ -20,9 +20,24 @@ impl Registry {
         self.kinds.iter().copied().find(|kind| kind.name == name)
     }
 
-    /// The name most like this one.
+    /// The name that most likely is meant by this one: that of a filter which other programs call so, or the one most like it.
     pub fn nearest(&self, name: &str) -> Option<&'static str> {
-        nearest(name, self.kinds.iter().map(|kind| kind.name))
+        let lower = name.to_lowercase();
+        let called = self.kinds.iter().find(|kind| kind.also.contains(&lower.as_str())).map(|kind| kind.name);
+        // `tcp.port`: other programs' names for fields.
+        let field = |part| self.find(part).filter(|kind| !kind.is_source()).map(|kind| kind.name);
+        let part = || lower.rsplit('.').find_map(field);
+        called.or_else(part).or_else(|| nearest(name, self.kinds.iter().map(|kind| kind.name)))
+    }
+
+    /// Filters that take one of these types and give one of those.
+    pub fn between(&self, comes: Types, wanted: Types) -> Vec<&'static str> {
+        let takes = |kind: &Kind| {
+            kind.takes.has_all(comes) || comes.iter().all(|one| kind.wants.iter().any(|(of, _)| *of == one))
+        };
+        let gives = |kind: &Kind| matches!(kind.gives, Gives::Only(one) if wanted.has(one));
+        let between = self.kinds.iter().filter(|kind| !kind.is_source() && takes(kind) && gives(kind));
+        between.map(|kind| kind.name).collect()
     }
 
     /// All kinds.

@@ -11,7 +11,7 @@ use request::{Chain, Diagnostic, Edge, FilterCall, Item, Name, Par, Selector, Sp
 use std::collections::BTreeMap;
 
 /// Settings of a request as a whole.
-pub static SETTINGS: [Param; 3] = [
+pub static SETTINGS: [Param; 4] = [
     Param::new("workers", ParamType::Number, "threads that may run filters, at most; plans run on one as yet")
         .default("1"),
     Param::new(
@@ -24,6 +24,12 @@ pub static SETTINGS: [Param; 3] = [
         ParamType::Flag,
         "what parses payload may run once for several requests of this user that begin alike on a device",
     ),
+    Param::new(
+        "wait",
+        ParamType::Choice(&filter::Wait::WORDS),
+        "what the request does while nothing comes: sleep, or look again for a moment first, or for ever, which takes a processor",
+    )
+    .default("sleep"),
 ];
 
 /// Resolves a whole text.
@@ -59,6 +65,10 @@ pub fn resolve(text: &Text, registry: &Registry) -> Result<Graph, Diagnostic> {
     }
     Ok(resolver.graph)
 }
+
+/// What is said of a path that begins with something else.
+const BEGINS_WITH: &str = "a path begins with a source: `pcap FILE | ...`, `ethernet DEVICE | ...`; or name it beside the request: \
+                           -r FILE, -i DEVICE";
 
 struct Resolver<'a> {
     registry: &'a Registry,
@@ -146,7 +156,9 @@ impl Resolver<'_> {
                 let span = term.span();
                 if tails.is_none() {
                     let message = "a selection needs blocks to choose from";
-                    return Err(Diagnostic::new(message, span).with_label("nothing stands before it"));
+                    return Err(Diagnostic::new(message, span)
+                        .with_label("nothing stands before it")
+                        .with_help(BEGINS_WITH));
                 }
                 let choice = self.choice(term)?;
                 let id = self.graph.add(Vertex::written(Task::Choose(choice), span))?;
@@ -161,7 +173,8 @@ impl Resolver<'_> {
         let name = call.kind.name;
         match tails {
             None if !call.kind.is_source() => Err(Diagnostic::new(format!("`{name}` has no source"), span)
-                .with_label(format!("takes {}, but nothing stands before it", call.kind.takes))),
+                .with_label(format!("takes {}, but nothing stands before it", call.kind.takes))
+                .with_help(BEGINS_WITH)),
             Some(tails) if call.kind.is_source() => {
                 let _ = tails;
                 Err(Diagnostic::new(format!("`{name}` is a source and takes no input"), span)
@@ -178,7 +191,7 @@ impl Resolver<'_> {
             // Whether the class is of two halves is known only when types are checked.
             let mut selects: Vec<Select> = selects.iter().map(select).collect();
             let select = if selects.len() > 1 { Some(Select::All(selects)) } else { selects.pop() };
-            self.graph.arrows.push(Arrow { from, to, select, cut, span });
+            self.graph.arrows.push(Arrow { select, cut, ..Arrow::plain(from, to, span) });
         }
     }
 
@@ -280,8 +293,18 @@ impl Resolver<'_> {
         let mut given = Given { params: Params::new(), spans: Vec::new(), owner: name, declared: kind.params };
         for (index, value) in call.main.iter().enumerate() {
             let Some(main) = kind.main_param() else {
-                return Err(Diagnostic::new(format!("`{name}` takes no plain value"), value.span)
-                    .with_help(known_keys(kind.params)));
+                let words: Vec<&str> = call.main.iter().map(|value| value.text.as_str()).collect();
+                let help = match self.registry.kinds().iter().find(|kind| kind.expression.is_some()) {
+                    Some(bpf) => {
+                        let (bpf, words) = (bpf.name, words.join(" "));
+                        format!(
+                            "{}; a tcpdump expression goes into `{bpf} \"{name} {words}\"`",
+                            known_keys(kind.params)
+                        )
+                    }
+                    None => known_keys(kind.params),
+                };
+                return Err(Diagnostic::new(format!("`{name}` takes no plain value"), value.span).with_help(help));
             };
             if index > 0 && main.kind != ParamType::List && !call.main[0].text.starts_with('\'') {
                 return Err(too_many_values(call, value));
@@ -289,7 +312,13 @@ impl Resolver<'_> {
             given.set(main, value)?;
         }
         for param in &call.params {
-            given.set_named(&param.key, &param.value)?;
+            given.set_named(&param.key, &param.value).map_err(|error| match self.registry.find(&param.key.text) {
+                Some(other) if kind.params.iter().all(|known| known.key != other.name) => {
+                    let value = &param.value.text;
+                    error.with_help(format!("`{0}` is a filter of its own: {name} | {0} {value}", other.name))
+                }
+                _ => error,
+            })?;
         }
         let Given { mut params, spans, .. } = given;
         params.fill_defaults(kind.params).map_err(|missing| {
@@ -331,7 +360,15 @@ impl Given<'_> {
                 .with_help("in a shell, put the whole request in single quotes: 'bpf \"tcp port 80\"'"));
         }
         let checked = param.kind.parse(&value.text).map_err(|message| {
-            Diagnostic::new(message, value.span).with_label(format!("{}: {}", param.key, param.kind))
+            let error = Diagnostic::new(message, value.span).with_label(format!("{}: {}", param.key, param.kind));
+            match value.text.strip_prefix('-') {
+                Some(rest) if !rest.is_empty() => error.with_help(format!(
+                    "there are no options with `-`: write `{} {}`, other parameters as key=value",
+                    self.owner,
+                    example(param)
+                )),
+                _ => error,
+            }
         })?;
         self.params.set(param.key, checked);
         self.spans.push((param.key, value.span));
@@ -358,16 +395,15 @@ fn known_keys(declared: &[Param]) -> String {
     format!("it knows: {}", declared.iter().map(|param| param.key).collect::<Vec<_>>().join(", "))
 }
 
-/// Something a parameter of this type could be.
-fn example(param: &Param) -> &'static str {
+/// Something a parameter could be: of this type, or what it is called.
+fn example(param: &Param) -> String {
     match param.kind {
-        ParamType::Text => "TEXT",
-        ParamType::Path | ParamType::List => "PATH",
-        ParamType::Number => "N",
-        ParamType::Size => "10M",
-        ParamType::Duration => "10s",
-        ParamType::Flag => "yes",
-        ParamType::Choice(words) => words.first().copied().unwrap_or("WORD"),
+        ParamType::Text | ParamType::Path | ParamType::List => param.key.to_uppercase(),
+        ParamType::Number => "N".into(),
+        ParamType::Size => "10M".into(),
+        ParamType::Duration => "10s".into(),
+        ParamType::Flag => "yes".into(),
+        ParamType::Choice(words) => words.first().copied().unwrap_or("WORD").into(),
     }
 }
 
@@ -458,7 +494,7 @@ pub(crate) fn splice(
     for new in &mut graph.arrows[first_arrow..] {
         new.span = arrow.span;
         if new.from == arrow.from {
-            (new.select, new.cut) = (arrow.select.clone(), arrow.cut);
+            (new.select, new.cut, new.rejected) = (arrow.select.clone(), arrow.cut, arrow.rejected);
         }
     }
     for vertex in graph.nodes[first_node..].iter_mut().flatten() {

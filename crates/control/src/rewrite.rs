@@ -5,7 +5,8 @@
 //!   `bpf "(x) and (y)"`. Not so `or` and `not`: a program that looks behind a frame's end rejects as a whole, so
 //!   `bpf "not (x)"` would reject short frames that `not bpf x` passes;
 //! - `a and b` over selectors that keep the class is the chain `a | b`: no selection is needed;
-//! - a selection of one filter that keeps the class is that filter.
+//! - a selection of one filter that keeps the class is that filter;
+//! - a selector of which only what it rejects is wanted (`a |! x`) is its opposite (`not a | x`).
 
 use crate::graph::{Arrow, Call, Choice, Graph, Task, Vertex};
 use engine::NodeId;
@@ -28,6 +29,32 @@ pub fn rewrite(graph: &mut Graph) {
             vertex.notes.push(format!("written as: {before}"));
         }
         split_into_chain(graph, NodeId(index as u32));
+    }
+}
+
+/// What a selector rejects is what its opposite passes: one of which nobody wants anything else is turned round, and its
+/// arrows are as others. After merging: where somebody wants what the same selector passes, it runs once for both.
+pub fn turn_round(graph: &mut Graph) {
+    for index in 0..graph.nodes.len() {
+        let id = NodeId(index as u32);
+        let Some(vertex) = &graph.nodes[index] else { continue };
+        let is_rejected: Vec<bool> = graph.arrows_from(id).map(|arrow| arrow.rejected).collect();
+        if is_rejected.is_empty() || is_rejected.contains(&false) {
+            continue;
+        }
+        let choice = match &vertex.task {
+            Task::Filter(call) if call.kind.selector => Choice::Filter(call.clone()),
+            Task::Filter(_) => continue,
+            Task::Choose(choice) => choice.clone(),
+        };
+        let note = format!("written as: {} |!", vertex.task_label());
+        let vertex = graph.node_mut(id);
+        vertex.notes.push(note);
+        vertex.task = match simplify(Choice::Not(Box::new(choice))) {
+            Choice::Filter(call) if call.kind.class == ClassUse::Keeps => Task::Filter(call),
+            choice => Task::Choose(choice),
+        };
+        graph.arrows.iter_mut().filter(|arrow| arrow.from == id).for_each(|arrow| arrow.rejected = false);
     }
 }
 
@@ -111,6 +138,10 @@ fn partner<'a>(known: &'a mut Choice, part: &Choice) -> Option<&'a mut Call> {
 fn split_into_chain(graph: &mut Graph, id: NodeId) {
     let vertex = graph.node(id);
     let Task::Choose(Choice::All(parts)) = &vertex.task else { return };
+    if graph.arrows_from(id).any(|arrow| arrow.rejected) {
+        // What the whole rejects some part of it rejects, but not one alone.
+        return;
+    }
     let plain = |part: &Choice| match part {
         Choice::Filter(call) if call.kind.class == ClassUse::Keeps => Some(call.clone()),
         _ => None,
@@ -129,7 +160,7 @@ fn split_into_chain(graph: &mut Graph, id: NodeId) {
         graph.nodes.push(Some(node(call)));
         let next = NodeId((graph.nodes.len() - 1) as u32);
         graph.arrows.iter_mut().filter(|arrow| arrow.from == last).for_each(|arrow| arrow.from = next);
-        graph.arrows.push(Arrow { from: last, to: next, select: None, cut: false, span: vertex.span });
+        graph.arrows.push(Arrow::plain(last, next, vertex.span));
         last = next;
     }
 }

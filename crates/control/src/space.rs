@@ -29,6 +29,8 @@ pub struct Verdict {
     pub refused: Vec<(NodeId, String)>,
     /// What it does for nodes that run elsewhere, for people. Of a plan of which it refuses something they say nothing.
     pub notes: Vec<(NodeId, String)>,
+    /// A node that the request must not have as it stands, and why.
+    pub wrong: Option<(NodeId, ParamError)>,
 }
 
 /// A place filters run. Steps come in this order for every node: prepare, connect, activate; their undoing in the opposite

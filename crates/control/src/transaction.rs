@@ -7,7 +7,7 @@
 //! them touches what runs. What only the running plan has is retired after the last of them, by whoever switches between the
 //! two; from there on nothing can fail.
 
-use crate::difference::{self, Kept};
+use crate::difference::{self, Kept, operands};
 use crate::outputs;
 use crate::place::{Design, Refused, place};
 use crate::space::{Space, StepError};
@@ -23,6 +23,9 @@ pub enum Trouble {
     /// The world is.
     System(String),
 }
+
+/// What the reason begins with for which a space has not run a node that it had offered to run.
+pub const REFUSED: &str = "refused when asked to prepare it: ";
 
 /// One step of a transaction.
 #[derive(Clone, Debug)]
@@ -84,7 +87,7 @@ fn carry_out_beside(
             }
             Err((node, space, StepError { refused: true, error })) => {
                 // Each turn leaves out one more (node, space), so this ends.
-                let why = format!("refused when asked to prepare it: {}", error.message);
+                let why = format!("{REFUSED}{}", error.message);
                 refused.0.insert((design.sites[node.index()].vertex, space), why);
                 design = place(design.graph, spaces, &refused).map_err(Trouble::Request)?;
             }
@@ -101,7 +104,8 @@ fn steps(design: &Design, goes_on: &[bool]) -> Vec<Step> {
     let edges = edges.filter(|(from, edge)| begins(from) || begins(&edge.to));
     let connect = edges.map(|(from, edge)| Step::Connect(from, edge));
     // What is wrong with the request is said before what is wrong with a place that it writes to.
-    let is_end = |id: &NodeId| design.plan.nodes[id.index()].edges.is_empty();
+    let operands = operands(design);
+    let is_end = |id: &NodeId| design.plan.nodes[id.index()].edges.is_empty() && !operands[id.index()];
     let ordered = nodes().filter(|id| !is_end(id)).chain(nodes().filter(is_end));
     let prepare = ordered.filter(begins).map(Step::Prepare);
     // Nodes stand in topological order: backwards, sinks come first.
@@ -212,13 +216,19 @@ fn span_of(design: &Design, node: NodeId, key: &str) -> Option<Span> {
     None
 }
 
-fn trouble(design: &Design, node: NodeId, error: ParamError) -> Trouble {
+/// Whose fault it is that a node could not be prepared, and where the request says so.
+pub fn trouble(design: &Design, node: NodeId, error: ParamError) -> Trouble {
     if error.system {
         let help = error.help.map_or(String::new(), |help| format!(" ({help})"));
         return Trouble::System(format!("{}{help}", error.message));
     }
+    Trouble::Request(wrong(design, node, error))
+}
+
+/// What is wrong with a node, and where the request says so.
+pub(crate) fn wrong(design: &Design, node: NodeId, error: ParamError) -> Diagnostic {
     let span = error.key.and_then(|key| span_of(design, node, key));
     let mut diagnostic = Diagnostic::new(error.message, span.unwrap_or(design.sites[node.index()].span));
     diagnostic.help = error.help;
-    Trouble::Request(diagnostic)
+    diagnostic
 }

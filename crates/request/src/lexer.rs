@@ -104,6 +104,11 @@ impl<'a> Lexer<'a> {
         &self.source[span.start..span.end]
     }
 
+    /// The source behind a token.
+    pub(crate) fn rest(&self, token: Token) -> &'a str {
+        &self.source[token.span.end..]
+    }
+
     /// Whether `=` follows a token.
     pub(crate) fn equals_follows(&self, token: Token) -> bool {
         self.source[token.span.end..].trim_start().starts_with('=')

@@ -10,6 +10,7 @@
 //! the parser most texts go through.
 #![forbid(unsafe_code)]
 
+mod begin;
 mod diagnostic;
 mod expand;
 mod flat;
@@ -26,6 +27,7 @@ mod selector;
 pub mod tree;
 mod value;
 
+pub use begin::begin_with;
 pub use diagnostic::{Diagnostic, Span};
 pub use expand::expand;
 pub use nearest::nearest;

@@ -17,6 +17,11 @@ pub(crate) struct Params<'a> {
 }
 
 impl<'a> Params<'a> {
+    /// Was nothing added?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.main.is_empty() && self.keys.is_empty()
+    }
+
     /// Adds a plain value; plain values stand first or nowhere.
     pub(crate) fn add_main(&mut self, value: Value, raw: &str) -> Result<(), Diagnostic> {
         if !self.keys.is_empty() {

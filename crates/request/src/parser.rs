@@ -8,6 +8,7 @@ use crate::diagnostic::{Diagnostic, Span};
 use crate::lexer::{Kind, Lexer, Token};
 use crate::limits::{NESTING_MAX, SOURCE_BYTES_MAX, TERM_COUNT_MAX};
 use crate::params::twice;
+use crate::pipe::AFTER_EDGE;
 use crate::tree::{Item, Layout, Name, Notation, Par, Param, Term, Text, Value};
 use crate::value::{LABEL_KEY, RESERVED, decode_bare, decode_quoted, is_name, starts_name};
 
@@ -244,14 +245,26 @@ impl<'a> Parser<'a> {
             } else {
                 let error = Diagnostic::new(format!("{} is not a name", quote(text)), token.span)
                     .with_label(format!("expected {expected}"));
-                if text.starts_with(starts_name) {
-                    error.with_help("names are made of letters, digits, `_`, `-` and `.`")
-                } else {
-                    error.with_help("a name starts with a letter or `_`")
-                }
+                error.with_help(self.instead_of_name(text, expected))
             });
         }
         Ok(Name { text: text.to_owned(), span: token.span })
+    }
+
+    /// What was probably meant by a word that is no name.
+    fn instead_of_name(&self, text: &str, expected: &str) -> String {
+        let rest = text.trim_start_matches(['!', '-']);
+        let is_selector = text.trim_start_matches('!').starts_with(|c: char| c.is_ascii_digit());
+        if expected == AFTER_EDGE && self.notation == Notation::Pipe && is_selector {
+            return format!("a class selector is glued to its edge: `|{text} x`");
+        }
+        if rest != text && is_name(rest) {
+            return format!("`not` inverts a selector: `not {rest}`");
+        }
+        if text.starts_with(starts_name) {
+            return "names are made of letters, digits, `_`, `-` and `.`".into();
+        }
+        "a name starts with a letter or `_`".into()
     }
 
     /// Takes a word as a key.
@@ -319,7 +332,13 @@ impl<'a> Parser<'a> {
                 _ => "unexpected",
             });
         let help = match (token.kind, self.notation) {
-            (Kind::Comma, Notation::Pipe) => "a value that holds `,` needs quotes",
+            (Kind::Comma, Notation::Pipe) => {
+                "several values are separated by blanks; a value that holds `,` needs quotes"
+            }
+            (Kind::Bar | Kind::BarBar, Notation::Pipe) if expected == AFTER_EDGE => {
+                "one edge is enough, and a class selector is glued to it: `|22 x`; branches stand in braces: \
+                 `{ |22 a + |80 b }`"
+            }
             (Kind::Equals, _) => "a value that holds `=` needs quotes; a key is a bare word right before its `=`",
             (Kind::At, Notation::Pipe) => "a value that starts with `@` needs quotes; `@x` refers to the node named x",
             (Kind::At, Notation::Paper) => {

@@ -4,9 +4,9 @@
 //! `parser.rs`.
 
 use crate::diagnostic::Diagnostic;
-use crate::lexer::Kind;
+use crate::lexer::{Kind, Token};
 use crate::params::Params;
-use crate::parser::Parser;
+use crate::parser::{Parser, quote};
 use crate::selector;
 use crate::tree::{Chain, Edge, Link, Name, Par, Term};
 use crate::value::{RESERVED, is_arrow};
@@ -127,6 +127,7 @@ impl Parser<'_> {
             let token = self.lexer.peek()?;
             let raw = self.lexer.text(token.span);
             match token.kind {
+                Kind::Equals if params.is_empty() => return Err(self.equals_after_name(&name.text, token)),
                 Kind::Quoted if self.lexer.equals_follows(token) => {
                     return Err(
                         Diagnostic::new("a key stands without quotes", token.span).with_label("expected a bare word")
@@ -141,7 +142,12 @@ impl Parser<'_> {
                 Kind::Word if is_arrow(raw) => {
                     return Err(self
                         .unexpected("`|`", token)
-                        .with_help("in pipe notation write `a | b`; a value `>` needs quotes"));
+                        .with_help("in pipe notation write `a | b`; to write a file, end in `| save FILE`; a value `>` needs quotes"));
+                }
+                Kind::Word if raw == "&&" => {
+                    return Err(self
+                        .unexpected("`|`", token)
+                        .with_help("`|` stands between filters, `and` between selectors; a value `&&` needs quotes"));
                 }
                 Kind::Word | Kind::Quoted => {
                     // Always a value: the kinds were looked at.
@@ -157,12 +163,27 @@ impl Parser<'_> {
     }
 }
 
+impl Parser<'_> {
+    /// `port=80`, or a condition in the manner of other programs.
+    fn equals_after_name(&mut self, name: &str, token: Token) -> Diagnostic {
+        let error = self.unexpected("a value", token);
+        let rest = self.lexer.rest(token);
+        if rest.starts_with('=') {
+            return error.with_help(
+                "conditions are selectors: `port 80`, `host 10.0.0.1`, or what tcpdump takes: `bpf \"port 80\"`",
+            );
+        }
+        let value = rest.split([' ', '|', ';', '}', '+']).find(|word| !word.is_empty()).unwrap_or("VALUE");
+        error.with_help(format!("the first value needs no key: {}", quote(&format!("{name} {value}"))))
+    }
+}
+
 /// What is missing after an edge.
 pub(crate) const AFTER_EDGE: &str = "a filter after the edge";
 
 /// The error for an edge at the start of a chain that is in no group.
 pub(crate) fn leading_edge(edge: Edge, example: &str) -> Diagnostic {
-    Diagnostic::new("an edge cannot start a request", edge.span)
-        .with_label("nothing stands before it")
-        .with_help(format!("a leading edge stands only in a group: `{example}`"))
+    Diagnostic::new("an edge cannot start a request", edge.span).with_label("nothing stands before it").with_help(
+        format!("begin with a source: `pcap FILE | ...`; a leading edge stands only in a group: `{example}`"),
+    )
 }

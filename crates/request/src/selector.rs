@@ -23,7 +23,7 @@ pub(crate) fn parse(text: &str, span: Span) -> Result<Selector, Diagnostic> {
     if !is_number(low_text) || !is_number(high_text) {
         return Err(Diagnostic::new(format!("`{text}` is no class selector"), span)
             .with_label("expected a number or a range")
-            .with_help("a selector is `22`, `!80`, `22:23`, `!1:1023`, or `!` for what no other edge selects"));
+            .with_help("a selector is `22`, `!80`, `22:23`, `!1:1023`, or `!` for what no other edge selects, else what is rejected"));
     }
     let number = |text: &str, start: usize| {
         // The digits were checked: all that is left to fail is the size.

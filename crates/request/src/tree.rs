@@ -122,7 +122,7 @@ pub struct Edge {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Selector {
     /// `|!`: what no other edge out of the same place selects by number. Out of `{ |22 a + |80 b + |! c }` c gets
-    /// the rest.
+    /// the rest. Where no other edge does so: what the filter before it rejects.
     Otherwise,
     /// `|22`, `|22:23`, `|!80`, `|!1:1023`.
     Classes {
@@ -229,6 +229,14 @@ impl Name {
     /// A name that stands nowhere.
     pub fn new(text: impl Into<String>) -> Name {
         Name { text: text.into(), span: Span::NONE }
+    }
+}
+
+impl FilterCall {
+    /// A filter with these plain values that stands nowhere. Values are taken as they are, whatever their characters.
+    pub fn new(name: &str, main: impl IntoIterator<Item = String>) -> FilterCall {
+        let main = main.into_iter().map(|text| Value { quoted: true, ..Value::new(text) }).collect();
+        FilterCall { name: Name::new(name), main, params: Vec::new(), label: None, span: Span::NONE }
     }
 }
 

@@ -47,7 +47,7 @@ const RENDERED: &str = r#"error: `80x` is no class selector
    |
  1 | pcap trace.pcap | tcp |80x http
    |                        ^^^ expected a number or a range
-   = help: a selector is `22`, `!80`, `22:23`, `!1:1023`, or `!` for what no other edge selects
+   = help: a selector is `22`, `!80`, `22:23`, `!1:1023`, or `!` for what no other edge selects, else what is rejected
 
 error: this quote is never closed
   --> request:1:23

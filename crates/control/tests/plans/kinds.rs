@@ -45,18 +45,21 @@ static IP: Kind =
 static HEAD: Kind = Kind::new("head", "no selector", nothing).mode(Mode::Serial).runs_in(IN_DAEMON);
 static TCP: Kind = Kind::new("tcp", "makes streams", nothing)
     .takes(&[Type::Frame, Type::Packet])
+    .rejects()
     .gives(Type::Bytes)
     .class(ClassUse::Sets("stream"))
     .mode(Mode::Serial)
     .parses_payload();
 static UDP: Kind = Kind::new("udp", "makes flows", nothing)
     .takes(&[Type::Frame])
+    .rejects()
     .gives(Type::Message)
     .class(ClassUse::Sets("stream"))
     .mode(Mode::Serial)
     .parses_payload();
 static HTTP: Kind = Kind::new("http", "wants tcp", nothing)
     .takes(&[Type::Bytes])
+    .rejects()
     .gives_messages(&ROWS)
     .wants(&[(Type::Frame, "tcp")])
     .mode(Mode::Session(SessionKey::Connection))

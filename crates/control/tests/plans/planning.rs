@@ -24,8 +24,9 @@ fn plan_in(request: &str, spaces: &[Box<dyn Space>]) -> Result<Design, String> {
 fn shape(design: &Design) -> Vec<String> {
     let node = |node: &engine::Node| {
         let edges = node.edges.iter().map(|edge| {
+            let rejected = if edge.rejected { "|! " } else { "" };
             let select = edge.select.as_ref().map_or(String::new(), |select| format!("|{select} "));
-            format!("{select}{}", design.plan.nodes[edge.to.index()].label)
+            format!("{rejected}{select}{}", design.plan.nodes[edge.to.index()].label)
         });
         let edges = edges.collect::<Vec<_>>().join(", ");
         if edges.is_empty() { node.label.clone() } else { format!("{} -> {edges}", node.label) }
@@ -81,6 +82,76 @@ fn selectors_on_edges_and_branches() {
     let rest = design.plan.nodes[1].edges[2].select.clone().unwrap();
     let accepts = [0, 1, 4, 5, 9, 10].map(|class| rest.accepts(base::id::Class(class)));
     assert_eq!(accepts, [true, false, true, false, false, true]);
+}
+
+#[test]
+fn what_is_rejected_goes_along_edges_of_its_own() {
+    // A class selector where an edge beside it selects by number, as ever.
+    check(
+        "pcap x | port | { |22 count + |! inspect }",
+        &["pcap x -> port", "port -> |22 count, |! inspect", "count -> json", "inspect", "json"],
+    );
+    let design = plan("pcap x | port | { |22 count + |! inspect }").unwrap();
+    assert!(design.plan.nodes.iter().all(|node| node.edges.iter().all(|edge| !edge.rejected)));
+    // Else what the filter rejects: of the type that it takes, with what that needs, selected by the class before it.
+    check("pcap x | tcp |! files rest", &["pcap x -> tcp", "tcp -> |! files rest", "files rest"]);
+    check(
+        "pcap x | tcp name=t | count; @t |! http | files out",
+        &[
+            "pcap x -> tcp name=t",
+            "tcp name=t -> count, |! tcp",
+            "count -> json",
+            "tcp -> http",
+            "http -> files out",
+            "files out",
+            "json",
+        ],
+    );
+    check(
+        "pcap x | vlan | tcp |! { |1 count + |! inspect }",
+        &["pcap x -> vlan", "vlan -> tcp", "tcp -> |! |1 count, |! |! inspect", "count -> json", "inspect", "json"],
+    );
+    let design = plan("pcap x | vlan | tcp |! { |1 count + |! inspect }").unwrap();
+    assert_eq!(design.plan.nodes[2].input, design.plan.nodes[4].input, "{:?}", shape(&design));
+    let rest = design.plan.nodes[2].edges[1].select.clone().unwrap();
+    assert!(!rest.accepts(base::id::Class(1)) && rest.accepts(base::id::Class(2)));
+    assert!(explain::tree(&design).contains("├─|! |1 count") && explain::tree(&design).contains("└─|! |! inspect"));
+    // What begins alike runs once, whatever of it is wanted.
+    check(
+        "pcap x | ip | count; pcap x | ip |! inspect",
+        &["pcap x -> ip", "ip -> count, |! inspect", "count -> json", "inspect", "json"],
+    );
+    // A selection stays one: what it rejects no part of it rejects alone.
+    check(
+        "pcap x | ip and bpf a | { count + |! inspect }",
+        &[
+            "pcap x -> ip and bpf a",
+            "ip",
+            "bpf a",
+            "ip and bpf a -> count, |! inspect",
+            "count -> json",
+            "inspect",
+            "json",
+        ],
+    );
+}
+
+#[test]
+fn a_selector_that_only_rejects_is_turned_round() {
+    let not = |request: &str| plan(request).map(|design| shape(&design)).unwrap();
+    for (rejects, opposite) in [
+        ("pcap x | ip |! count", "pcap x | not ip | count"),
+        ("(pcap,file=x) > (ip) !> (count)", "(pcap,file=x) > not (ip) > (count)"),
+        ("pcap x | not port 80 |! count", "pcap x | not not port 80 | count"),
+        ("pcap x | ip or port 80 |! { count + inspect }", "pcap x | not { ip or port 80 } | { count + inspect }"),
+        ("pcap x | vlan | port |! { |1 count + |2 inspect }", "pcap x | vlan | not port | { |1 count + |2 inspect }"),
+    ] {
+        assert_eq!(not(rejects), not(opposite), "{rejects}");
+    }
+    let design = plan("pcap x | bpf a |! count").unwrap();
+    assert!(explain::tree(&design).contains("written as: bpf a |!"), "{}", explain::tree(&design));
+    // Not where what it passes is wanted, too, nor a filter that is no selector.
+    check("pcap x | head |! count", &["pcap x -> head", "head -> |! count", "count -> json", "json"]);
 }
 
 #[test]
@@ -181,7 +252,12 @@ fn errors_point_at_the_place() {
         ("pcap x | head or ip | count", "`head` is not a selector", 9, 13),
         ("pcap x | ip |22 count", "nothing before this edge sets a class", 12, 15),
         ("pcap x | {port + vlan} | head |22 count", "the paths before this edge set different classes", 30, 33),
-        ("pcap x | vlan |! count", "`|!` takes what no other edge takes, and there is none", 14, 16),
+        ("pcap x | vlan |! { |1 count }", "nothing before this edge sets a class", 19, 21),
+        ("pcap x | vlan | tcp |! { |! count }", "`|!` takes what no other edge takes, and there is none", 25, 27),
+        ("pcap x |! count", "`pcap` rejects nothing: it is a source", 7, 9),
+        ("pcap x | count |! json", "`count` rejects nothing: it takes everything", 15, 17),
+        ("pcap x | tcp |! json", "`json` takes message or record, but `tcp` rejects frame", 16, 20),
+        ("pcap x | http |! ip", "`ip` takes frame, but `http` rejects bytes", 17, 19),
         ("pcap x | port nmber=5", "`port` has no parameter `nmber`; did you mean `number`?", 14, 19),
         ("pcap x | port http", "`http` is not a number such as 12, 5k or 2M", 14, 18),
         ("pcap x follow=maybe", "`maybe` is neither yes nor no", 14, 19),
