@@ -170,6 +170,17 @@ impl AppendRing {
         Some(unsafe { std::slice::from_raw_parts_mut(region.bytes.as_ptr().add(offset), len as usize) })
     }
 
+    /// Gives what the last region holds at new positions, for changing: the position of the first byte, and the bytes. Old
+    /// positions find nothing from then on. `None` where there is nothing, or where some of it is held.
+    pub fn reissue(&mut self) -> Option<(u64, &mut [u8])> {
+        let region = self.regions.get_mut().back_mut().filter(|region| region.used > 0 && region.holds == 0)?;
+        region.start += region.used as u64;
+        // SAFETY: all of it is initialised and was published; it is exclusively borrowed.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(region.bytes.as_ptr(), region.used) };
+        self.made.set(self.made.get() + bytes.len() as u64);
+        Some((region.start, bytes))
+    }
+
     /// Makes the block that ends at the ring's end `more` bytes longer, where there is room behind it.
     pub fn extend(&mut self, pos: u64, len: u32, more: u32) -> bool {
         let regions = self.regions.get_mut();
@@ -285,6 +296,24 @@ mod tests {
         assert!(ring.extend(b, b_len, 3));
         assert_eq!(ring.bytes(b, b_len + 3).map(<[u8]>::len), Some(5));
         assert!(!ring.extend(b, b_len, 1), "it is longer now");
+    }
+
+    #[test]
+    fn what_is_issued_again_has_new_positions_and_what_is_held_stays() {
+        let mut ring = AppendRing::new();
+        assert!(ring.reissue().is_none());
+        let (first, len) = append(&ring, b"template");
+        let (again, bytes) = ring.reissue().unwrap();
+        assert_eq!((again, &*bytes), (first + u64::from(len), &b"template"[..]));
+        bytes[0] = b'T';
+        assert_eq!((ring.bytes(first, len), ring.bytes(again, len)), (None, Some(&b"Template"[..])));
+        assert!(ring.hold(again + 1, 1));
+        assert!(ring.reissue().is_none(), "somebody holds a byte of it");
+        assert_eq!(ring.bytes(again, len), Some(&b"Template"[..]));
+        ring.release(again + 1, 1);
+        assert_eq!(ring.reissue().unwrap().0, again + u64::from(len));
+        let (next, _) = append(&ring, b"x");
+        assert_eq!(next, again + 2 * u64::from(len), "positions go on");
     }
 
     #[test]

@@ -105,6 +105,12 @@ impl MappedFile {
         }
     }
 
+    /// Keeps the mapped pages in memory until they are unmapped, where the limit of locked memory lets it; says whether it does.
+    pub fn lock(&self) -> bool {
+        // SAFETY: the range is the map; locking changes none of it. An empty map is dangling, and nothing of it is touched.
+        self.len == 0 || unsafe { libc::mlock(self.base.as_ptr().cast(), self.len) } == 0
+    }
+
     /// Tells the kernel that `len` bytes from `pos` will be read soon: it begins to read them and does not wait.
     pub fn will_need(&self, pos: usize, len: usize) {
         const PAGE: usize = 4096;

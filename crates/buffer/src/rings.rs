@@ -14,6 +14,7 @@ use crate::mapped_file::MappedFile;
 use base::id::{Generation, RingId};
 use base::limits::{BLOCK_BYTES, RINGS};
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Where frames of a view came from. All of it goes into a pcapng file's interface description.
@@ -97,6 +98,8 @@ struct Segment {
     /// Held descriptors of a mapped file (the others count their own).
     holds: Cell<u32>,
     retired: bool,
+    /// Of an append ring that edited blocks are copied to: the view that the last one came from, and where it went.
+    last_edited: Option<(ViewId, ViewId)>,
 }
 
 /// How many blocks took which way, for people and for tests that assert that nothing is copied.
@@ -125,6 +128,8 @@ pub struct Rings {
     views: Vec<View>,
     free_views: Vec<RingId>,
     segments: Vec<Option<Segment>>,
+    /// Link types of all views there ever were.
+    link_types: BTreeSet<u16>,
     /// Where held blocks are copied to. There from the start, so that a source that takes every view leaves it.
     held: ViewId,
     traffic: Cell<Traffic>,
@@ -146,6 +151,7 @@ impl Rings {
             views: Vec::new(),
             free_views: Vec::new(),
             segments: Vec::new(),
+            link_types: BTreeSet::new(),
             held: ViewId::default(),
             traffic: Cell::default(),
         };
@@ -168,7 +174,8 @@ impl Rings {
     }
 
     fn add_segment(&mut self, memory: Memory) -> SegmentId {
-        let segment = Segment { memory, views: Vec::new(), holds: Cell::new(0), retired: false };
+        let (views, holds) = (Vec::new(), Cell::new(0));
+        let segment = Segment { memory, views, holds, retired: false, last_edited: None };
         let index = match self.segments.iter().position(Option::is_none) {
             Some(index) => {
                 self.segments[index] = Some(segment);
@@ -188,6 +195,7 @@ impl Rings {
             Memory::File(file) => (file.bytes().as_ptr(), file.len() as u64),
             Memory::Append(_) | Memory::Held(_) => (std::ptr::null(), 0),
         };
+        self.link_types.extend(interface.link_type);
         let view = View { base, len, segment, generation: Generation(0), live: true, interface: Arc::new(interface) };
         let ring = match self.free_views.pop() {
             Some(ring) => {
@@ -204,6 +212,11 @@ impl Rings {
         };
         self.segments[segment.0 as usize].as_mut()?.views.push(ring);
         Some(ViewId { ring, generation: self.views[usize::from(ring.0)].generation })
+    }
+
+    /// Link types of all frames that have come so far.
+    pub fn link_types(&self) -> &BTreeSet<u16> {
+        &self.link_types
     }
 
     fn segment(&self, id: SegmentId) -> Option<&Segment> {
@@ -364,6 +377,16 @@ impl Rings {
         Some((block, result))
     }
 
+    /// Gives the bytes that an append ring holds in its last region once more, for changing: under new positions, of which
+    /// this is the first. Blocks described before are gone. `None` where some of it is held, or there is nothing: append
+    /// anew then. Call when no batch that could name its blocks is under way.
+    pub fn reissue(&mut self, segment: SegmentId) -> Option<(u64, &mut [u8])> {
+        match &mut self.segment_mut(segment)?.memory {
+            Memory::Append(ring) => ring.reissue(),
+            Memory::File(_) | Memory::Held(_) => None,
+        }
+    }
+
     // --- holding ----------------------------------------------------------------------------------------------------
 
     /// Keeps a block readable beyond the batch it came in, until [`release`](Rings::release). Gives the descriptor to
@@ -421,7 +444,10 @@ impl Rings {
     /// 1. *in place*, when the plan says that nobody else sees the block (`exclusive`), its ring is ours to write, and
     ///    nothing near it is held;
     /// 2. *longer in place*, when also room is wanted only behind it and it is the last in its ring;
-    /// 3. *copy* into the append ring `own` otherwise, counted. The room in front and behind is zeroed.
+    /// 3. *copy* into the append ring that `own` is of otherwise, counted. The room in front and behind is zeroed. The copy lies
+    ///    in a view of that ring that says of frames what the block's says.
+    ///
+    /// Who overwrites all of a block crops it to nothing first and wants room for what it writes: then nothing is copied.
     pub fn edit(
         &mut self,
         block: &mut Descriptor,
@@ -435,6 +461,7 @@ impl Rings {
         if in_place {
             self.count(|traffic| traffic.edits_in_place += 1);
         } else {
+            let own = self.view_like(block, own).ok_or(EditError::Gone)?;
             let copy = self.edit_copy(block, room, len, own)?;
             (block.ring, block.generation, block.pos) = (copy.ring, copy.generation, copy.pos);
             self.count(|traffic| traffic.edit_copies += 1);
@@ -447,6 +474,25 @@ impl Rings {
             Memory::Append(ring) => ring.bytes_mut(block.pos, block.len).ok_or(EditError::Gone),
             Memory::File(_) | Memory::Held(_) => Err(EditError::Gone),
         }
+    }
+
+    /// A view of the segment that `own` is of, which says of its frames what the block's view says.
+    fn view_like(&mut self, block: &Descriptor, own: ViewId) -> Option<ViewId> {
+        let from = ViewId { ring: block.ring, generation: block.generation };
+        let id = self.view(&own.block(0, 0))?.segment;
+        if let Some((known, view)) = self.segment(id)?.last_edited
+            && known == from
+        {
+            return Some(view);
+        }
+        let interface = Arc::clone(self.interface(block)?);
+        let is_alike = |ring: &&RingId| self.views[usize::from(ring.0)].interface == interface;
+        let view = match self.segment(id)?.views.iter().find(is_alike) {
+            Some(ring) => ViewId { ring: *ring, generation: self.views[usize::from(ring.0)].generation },
+            None => self.add_view(id, Interface::clone(&interface))?,
+        };
+        self.segment_mut(id)?.last_edited = Some((from, view));
+        Some(view)
     }
 
     fn extend_in_place(&mut self, block: &Descriptor, more: u32) -> bool {
@@ -720,6 +766,44 @@ mod tests {
         assert_eq!(rings.bytes(&held), b"Yello!", "somebody holds it");
         let traffic = rings.traffic();
         assert_eq!((traffic.edits_in_place, traffic.edit_copies), (2, 3));
+    }
+
+    #[test]
+    fn an_edited_copy_is_a_frame_of_the_same_interface() {
+        let mut rings = Rings::new();
+        let own = rings.add_append_ring();
+        let own = rings.add_view(own, Interface::default()).unwrap();
+        let segment = rings.add_file(file(b"abc"));
+        let interface =
+            |link, name: &str| Interface { link_type: Some(link), name: Some(name.into()), ..Interface::default() };
+        let interfaces = [interface(1, "a"), interface(101, "b"), interface(1, "a"), Interface::default()];
+        let views = interfaces.clone().map(|interface| rings.add_view(segment, interface).unwrap());
+        let mut edited = Vec::new();
+        for _ in 0..3 {
+            for (view, interface) in views.iter().zip(&interfaces) {
+                let mut block = view.block(0, 3);
+                rings.edit(&mut block, Room::default(), true, own).unwrap();
+                assert_eq!(rings.interface(&block).unwrap().as_ref(), interface);
+                edited.push((block.ring, block.generation));
+            }
+        }
+        edited.sort_unstable_by_key(|(ring, _)| ring.0);
+        edited.dedup();
+        assert_eq!(edited.len(), 3, "one view for each interface, however many views say the same");
+        assert!(edited.contains(&(own.ring, own.generation)), "what says nothing stays in the view of its own");
+    }
+
+    #[test]
+    fn who_overwrites_everything_copies_nothing() {
+        let mut rings = Rings::new();
+        let own = rings.add_append_ring();
+        let own = rings.add_view(own, Interface::default()).unwrap();
+        // A block whose bytes are gone: to copy them is an error.
+        let gone = own.block(1000, 50);
+        assert_eq!(rings.edit(&mut gone.clone(), Room::default(), false, own), Err(EditError::Gone));
+        let mut nothing = gone.part(0, 0);
+        let bytes = rings.edit(&mut nothing, Room { front: 0, back: 50 }, false, own).unwrap();
+        assert_eq!(bytes, [0; 50]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! - `walk` — one batch on its way through the graph, depth first.
 //! - `session` — which sessions a filter has, their cap and idle timeout.
 //! - [`replace`] — another plan in place of the one that runs.
+//! - `witness` — whether filters change what they say, in debug builds.
 //! - [`watch`] — copies of what goes along an edge, for who watches it.
 //! - [`report`] — what was counted, and that it adds up.
 
@@ -16,6 +17,7 @@ pub mod report;
 mod session;
 mod walk;
 pub mod watch;
+mod witness;
 pub mod worker;
 
 pub use base::limits::REPLACED_REPORTS;

@@ -1,7 +1,7 @@
 //! A plan: a checked graph with every filter placed. Data only; the control plane makes it, spaces carry it out.
 
 use base::id::Class;
-use filter::{Kind, Params, Types};
+use filter::{Kind, ParamType, Params, Types, Wait};
 use std::fmt;
 
 /// A node's place in its plan.
@@ -20,6 +20,8 @@ impl NodeId {
 pub struct Plan {
     /// The nodes.
     pub nodes: Vec<Node>,
+    /// What its worker does while nothing comes.
+    pub wait: Wait,
 }
 
 /// One step of a plan.
@@ -35,6 +37,15 @@ pub struct Node {
     pub input: Types,
     /// Where its blocks go next.
     pub edges: Vec<Edge>,
+}
+
+impl Node {
+    /// The file or folder that it writes to, as the request names it.
+    pub fn writes_to(&self) -> Option<&str> {
+        let Task::Filter { kind, params } = &self.task else { return None };
+        let path = kind.params.iter().find(|param| param.kind == ParamType::Path)?;
+        params.text(path.key).filter(|text| *text != "-")
+    }
 }
 
 /// What a node does.
@@ -89,6 +100,15 @@ pub struct Edge {
     pub select: Option<Select>,
     /// The request asks for a cut between workers here.
     pub cut: bool,
+    /// Blocks go along it that its node rejects, as they came; else those that it gives.
+    pub rejected: bool,
+}
+
+impl Edge {
+    /// An edge along which all goes that its node gives.
+    pub fn plain(to: NodeId) -> Edge {
+        Edge { to, select: None, cut: false, rejected: false }
+    }
 }
 
 /// A class selector: `|22`, `|22:80`, `|!80`, `|!`.

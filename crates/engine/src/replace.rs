@@ -159,7 +159,7 @@ impl Worker {
         let shape = Shape::of(&plan);
         let mut running: Vec<Option<Node>> = std::mem::take(&mut self.nodes).into_iter().map(Some).collect();
         let mut clocks = vec![SourceClock::default(); parts.len()];
-        let edges_before: Vec<Vec<Arrow>> = running.iter_mut().map(|node| edges_of(node.as_mut())).collect();
+        let edges_before: Vec<Vec<(bool, Arrow)>> = running.iter_mut().map(|node| edges_of(node.as_mut())).collect();
         // By node of the running plan and edge there: which edge it has become.
         let mut edges_moved: Vec<Vec<Option<usize>>> =
             edges_before.iter().map(|edges| vec![None; edges.len()]).collect();
@@ -184,25 +184,20 @@ impl Worker {
             if let Some(old) = old {
                 clocks[new] = self.clocks[old];
                 node.rename(planned);
-                let given = node.counters.blocks_out();
-                let edges = planned.edges.iter().enumerate();
-                node.edges = edges
-                    .map(|(index, edge)| {
-                        let is_same = |arrow: &Arrow| {
-                            moved[arrow.to] == Some(edge.to.index())
-                                && arrow.select == edge.select
-                                && !restarts[arrow.to]
-                        };
-                        let mut arrow = Arrow::new(edge, given);
-                        if let Some(at) = edges_before[old].iter().position(is_same) {
-                            let before = &edges_before[old][at];
-                            (arrow.blocks, arrow.refused, arrow.before) =
-                                (before.blocks, before.refused, before.before);
-                            edges_moved[old][at] = Some(index);
-                        }
-                        arrow
-                    })
-                    .collect();
+                (node.edges, node.rejects) = (Vec::new(), Vec::new());
+                for (place, edge) in planned.edges.iter().enumerate() {
+                    let is_same = |(rejected, arrow): &&(bool, Arrow)| {
+                        let goes_there = moved[arrow.to] == Some(edge.to.index());
+                        goes_there && !restarts[arrow.to] && arrow.select == edge.select && *rejected == edge.rejected
+                    };
+                    let given = if edge.rejected { node.counters.blocks_rejected } else { node.counters.blocks_out() };
+                    let mut arrow = Arrow::new(edge, place, given);
+                    if let Some((_, before)) = edges_before[old].iter().find(is_same) {
+                        (arrow.blocks, arrow.refused, arrow.before) = (before.blocks, before.refused, before.before);
+                        edges_moved[old][before.place] = Some(place);
+                    }
+                    node.lay(edge.rejected, arrow);
+                }
             }
             self.nodes.push(node);
         }
@@ -214,6 +209,7 @@ impl Worker {
         self.shared.rings.recycle_held();
         self.clocks = clocks;
         self.sources = self.source_nodes();
+        self.wait = plan.wait;
         self.reckon_wanted();
         self.next_wake = self.nodes.iter().map(|node| node.wake).min().unwrap_or(u64::MAX);
         self.move_watches(&moved, &edges_moved);
@@ -223,6 +219,9 @@ impl Worker {
     }
 }
 
-fn edges_of(node: Option<&mut Node>) -> Vec<Arrow> {
-    node.map_or_else(Vec::new, |node| std::mem::take(&mut node.edges))
+/// A node's edges, and whether what it rejects goes along them.
+fn edges_of(node: Option<&mut Node>) -> Vec<(bool, Arrow)> {
+    let Some(node) = node else { return Vec::new() };
+    let (edges, rejects) = (std::mem::take(&mut node.edges), std::mem::take(&mut node.rejects));
+    edges.into_iter().map(|arrow| (false, arrow)).chain(rejects.into_iter().map(|arrow| (true, arrow))).collect()
 }

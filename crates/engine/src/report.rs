@@ -1,6 +1,7 @@
 //! What was counted, in a form to print, and the rule that it adds up.
 
-use filter::Counters;
+use filter::{Counters, Types};
+use std::collections::BTreeSet;
 
 /// Counters of one node.
 #[derive(Clone, Debug)]
@@ -13,6 +14,10 @@ pub struct NodeReport {
     pub operand: bool,
     /// It began blocks.
     pub source: bool,
+    /// What came on its input.
+    pub input: Types,
+    /// The file or folder that it writes to, as the request names it.
+    pub writes_to: Option<String>,
     /// What it counted.
     pub counters: Counters,
     /// What went along its edges.
@@ -28,8 +33,10 @@ pub struct EdgeReport {
     pub blocks: u64,
     /// Blocks whose class the edge does not take.
     pub refused: u64,
-    /// Blocks its filter had given before there was this edge.
+    /// Blocks its filter had given, or rejected, before there was this edge.
     pub before: u64,
+    /// What its filter rejects goes along it.
+    pub rejected: bool,
 }
 
 /// Counters of a whole run.
@@ -39,6 +46,8 @@ pub struct Report {
     pub nodes: Vec<NodeReport>,
     /// What the rings counted.
     pub traffic: buffer::rings::Traffic,
+    /// Link types of the frames that came.
+    pub link_types: BTreeSet<u16>,
 }
 
 impl Report {
@@ -49,12 +58,12 @@ impl Report {
         for node in &self.nodes {
             for edge in &node.edges {
                 arrived[edge.to] += edge.blocks;
-                if edge.before + edge.blocks + edge.refused != node.counters.blocks_out() {
-                    return Err(format!(
-                        "`{}` gave {} blocks, its edge had {edge:?}",
-                        node.label,
-                        node.counters.blocks_out()
-                    ));
+                let (gave, blocks) = match edge.rejected {
+                    false => ("gave", node.counters.blocks_out()),
+                    true => ("rejected", node.counters.blocks_rejected),
+                };
+                if edge.before + edge.blocks + edge.refused != blocks {
+                    return Err(format!("`{}` {gave} {blocks} blocks, its edge had {edge:?}", node.label));
                 }
             }
         }

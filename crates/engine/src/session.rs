@@ -63,6 +63,7 @@ impl Sessions {
     /// The session of this block, opened if there is none. A block that is FIRST of a class whose session is still
     /// open ends that one, and so does a block of another connection that got the same number: the end of the one before
     /// may have been left out above.
+    #[inline]
     pub(crate) fn enter(
         &mut self,
         block: &Descriptor,

@@ -5,19 +5,21 @@
 //!    word of live bits for each filter and batch; blocks are not touched by the engine;
 //! 2. *filters that give new blocks* — what they gave is cut into batches and walked from their edges before they are
 //!    called again (recursion, one level for each such filter);
-//! 3. *several edges, choices, sessions* — the batch's descriptors are copied for all edges but the last.
+//! 3. *several edges, choices, sessions* — the batch's descriptors are copied for all edges but the last;
+//! 4. *filters whose rejects somebody wants* — the batch's descriptors are copied before the filter sees them.
 //!
 //! In: `worker` hands over what a source gave. Out: sinks.
 
 use crate::plan::{Choice, Edge, Select};
 use crate::session::Sessions;
+use crate::witness::Witness;
 use crate::worker::{Node, Runner, Worker};
 use base::id::Class;
 use base::limits::BATCH_BLOCKS;
 use buffer::{Descriptor, Flags};
 use filter::batch::places;
 use filter::run::AnySessionFilter;
-use filter::{Batch, Closed, Context, Failure, Status};
+use filter::{Batch, Closed, Context, Failure, Marks, Status};
 use std::sync::Arc;
 
 /// Why blocks end at a filter that cannot go on.
@@ -34,6 +36,7 @@ macro_rules! context {
             streams: &mut $shared.streams,
             out: &mut $node.out,
             counters: &mut $node.counters,
+            marks: &mut $node.marks,
             own: $node.own,
             now: $shared.now,
             exclusive: $node.exclusive,
@@ -53,16 +56,15 @@ impl Worker {
             let count = u64::from(batch.count());
             node.counters.blocks_in += count;
             node.counters.bytes_in += batch.bytes();
-            if !node.wanted {
-                node.counters.blocks_rejected += count;
-                return;
+            if !node.simple {
+                return self.walk_sorting(at, batch);
             }
             if !node.in_place {
                 return self.run_maker(at, batch);
             }
             self.run_in_place(at, batch);
             if self.nodes[at].watches != 0 {
-                self.show(at, batch);
+                self.show(at, batch, false);
             }
             let node = &mut self.nodes[at];
             match &mut node.edges[..] {
@@ -76,6 +78,62 @@ impl Worker {
                 }
                 _ => return self.pass_on(at, batch),
             }
+        }
+    }
+
+    /// The same for a node that wants no blocks, or whose rejects somebody wants.
+    #[cold]
+    #[inline(never)]
+    fn walk_sorting(&mut self, at: usize, batch: &mut Batch<'_>) {
+        let before = batch.live();
+        if self.nodes[at].rejects.is_empty() {
+            self.nodes[at].counters.blocks_rejected += u64::from(batch.count());
+            return;
+        }
+        // As they came, whatever the filter makes of them.
+        let mut spare = self.spares.pop().unwrap_or_else(|| Box::new([Descriptor::default(); BATCH_BLOCKS]));
+        let mut came = batch.copied_to(&mut spare);
+        let node = &mut self.nodes[at];
+        node.marks = Marks::default();
+        let rejected = if node.finished || !node.wanted {
+            node.counters.blocks_rejected += u64::from(batch.count());
+            before
+        } else if node.in_place {
+            self.run_in_place(at, batch);
+            if self.nodes[at].watches != 0 {
+                self.show(at, batch, false);
+            }
+            let rejected = before & !batch.live() & !self.nodes[at].marks.dropped;
+            self.pass_on(at, batch);
+            rejected
+        } else {
+            self.run_maker(at, batch);
+            before & self.nodes[at].marks.rejected
+        };
+        came.keep(rejected);
+        self.reject_on(at, &mut came);
+        self.spares.push(spare);
+    }
+
+    /// Sends blocks along every edge of a node for what it rejects.
+    fn reject_on(&mut self, from: usize, batch: &mut Batch<'_>) {
+        if batch.is_empty() {
+            return;
+        }
+        if self.nodes[from].watches != 0 {
+            self.show(from, batch, true);
+        }
+        for index in 0..self.nodes[from].rejects.len() {
+            let edge = &mut self.nodes[from].rejects[index];
+            let mut part = batch.narrowed(u64::MAX);
+            edge.admit(&mut part);
+            let to = edge.to;
+            if part.is_empty() {
+                continue;
+            }
+            let mut spare = self.spares.pop().unwrap_or_else(|| Box::new([Descriptor::default(); BATCH_BLOCKS]));
+            self.walk(to, &mut part.copied_to(&mut spare));
+            self.spares.push(spare);
         }
     }
 
@@ -112,7 +170,7 @@ impl Worker {
             let mut batch = Batch::of_first(blocks.len().min(BATCH_BLOCKS), blocks);
             self.nodes[from].counters.bytes_made += batch.bytes();
             if self.nodes[from].watches != 0 {
-                self.show(from, &batch);
+                self.show(from, &batch, false);
             }
             self.pass_on(from, &mut batch);
         }
@@ -126,7 +184,8 @@ impl Worker {
         }
     }
 
-    /// Runs a filter that gives new blocks, or a sink, for as long as it has more to give.
+    /// Runs a filter that gives new blocks, or a sink, for as long as it has more to give. Inlined: its second caller is cold.
+    #[inline(always)]
     fn run_maker(&mut self, at: usize, batch: &mut Batch<'_>) {
         let count = u64::from(batch.count());
         let before = self.nodes[at].ended_otherwise();
@@ -134,6 +193,7 @@ impl Worker {
         let status = loop {
             let Worker { nodes, shared, .. } = self;
             let node = &mut nodes[at];
+            let witness = Witness::of(batch, shared);
             let status = match &mut node.runner {
                 Runner::Filter(filter) => filter.run(batch, &mut context!(node, shared)),
                 Runner::Session(filter, sessions) => {
@@ -141,6 +201,7 @@ impl Worker {
                 }
                 Runner::Source(_) | Runner::Choice(_) => Ok(Status::Done),
             };
+            self.nodes[at].check(witness, batch, &self.shared);
             self.note_wake(at);
             // What was given before a failure still goes down.
             self.drain(at);
@@ -159,11 +220,13 @@ impl Worker {
     }
 
     /// Runs a filter that works on the batch itself.
+    #[inline]
     fn run_in_place(&mut self, at: usize, batch: &mut Batch<'_>) {
         let count = u64::from(batch.count());
         let Worker { nodes, shared, .. } = self;
         let node = &mut nodes[at];
         let before = node.counters.drops.total();
+        let witness = Witness::of(batch, shared);
         let status = match &mut node.runner {
             Runner::Filter(filter) => filter.run(batch, &mut context!(node, shared)),
             Runner::Session(filter, sessions) => {
@@ -186,6 +249,7 @@ impl Worker {
             Runner::Source(_) => Ok(Status::Done),
         };
         self.note_wake(at);
+        self.nodes[at].check(witness, batch, &self.shared);
         let node = &mut self.nodes[at];
         let passed = u64::from(batch.count());
         let dropped = node.counters.drops.total() - before;
@@ -195,6 +259,7 @@ impl Worker {
             node.counters.bytes_passed += batch.bytes();
         } else {
             node.counters.drops.add(FAILED, passed);
+            node.marks.dropped |= batch.live();
             batch.keep(0);
         }
         self.settle(at, status);
@@ -287,17 +352,19 @@ impl Node {
 #[derive(Debug)]
 pub(crate) struct Arrow {
     pub(crate) to: usize,
+    /// Which of its node's edges it is, as the plan counts them.
+    pub(crate) place: usize,
     pub(crate) select: Option<Select>,
     pub(crate) blocks: u64,
     pub(crate) refused: u64,
-    /// Blocks its filter had given before it was laid.
+    /// Blocks its filter had given, or rejected, before it was laid.
     pub(crate) before: u64,
 }
 
 impl Arrow {
-    /// An edge of a filter that has given so many blocks already.
-    pub(crate) fn new(edge: &Edge, before: u64) -> Arrow {
-        Arrow { to: edge.to.index(), select: edge.select.clone(), blocks: 0, refused: 0, before }
+    /// An edge at this place, of a filter that has given, or rejected, so many blocks already.
+    pub(crate) fn new(edge: &Edge, place: usize, before: u64) -> Arrow {
+        Arrow { to: edge.to.index(), place, select: edge.select.clone(), blocks: 0, refused: 0, before }
     }
 
     /// Keeps what goes along this edge, and counts.
@@ -345,7 +412,7 @@ impl SessionPlace {
             let run = self.run_of_one_session(sessions, batch);
             let first = *batch.block(run.trailing_zeros() as usize);
             if !sessions.is_stream(first.class) {
-                cx.drop(u64::from(run.count_ones()), "no stream class");
+                cx.drop_of(&mut batch.narrowed(run), u64::MAX, "no stream class");
                 self.left &= !run;
                 continue;
             }

@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 pub struct Edges {
     /// The node that gives, as the worker's plan counts them.
     pub from: usize,
-    /// Which of its edges; none for all that it gives.
+    /// Which of its edges, as the plan counts them; none for all that it gives.
     pub edge: Option<usize>,
 }
 
@@ -146,7 +146,7 @@ impl Worker {
     pub fn watch(&mut self, watch: Watch) -> bool {
         let has = |edges: &Edges| {
             let node = self.nodes.get(edges.from);
-            node.is_some_and(|node| edges.edge.is_none_or(|edge| edge < node.edges.len()))
+            node.is_some_and(|node| edges.edge.is_none_or(|edge| node.arrows().any(|(arrow, _)| arrow.place == edge)))
         };
         if !watch.edges.iter().all(has) {
             return false;
@@ -166,14 +166,19 @@ impl Worker {
         true
     }
 
-    /// Node `from` gives these blocks, and somebody watches it.
+    /// Node `from` gives these blocks, or rejects them, and somebody watches it.
     #[cold]
     #[inline(never)]
-    pub(crate) fn show(&mut self, from: usize, batch: &Batch<'_>) {
+    pub(crate) fn show(&mut self, from: usize, batch: &Batch<'_>, rejected: bool) {
         for slot in places(self.nodes[from].watches) {
             let Some(watch) = self.watches[slot].as_mut() else { continue };
             let edge = watch.edges.iter().find(|edges| edges.from == from).and_then(|edges| edges.edge);
-            let select = edge.and_then(|edge| self.nodes[from].edges[edge].select.as_ref());
+            let arrow = edge.and_then(|edge| self.nodes[from].arrows().find(|(arrow, _)| arrow.place == edge));
+            // All that a node gives is what it does not reject.
+            if arrow.is_some_and(|(_, rejected)| rejected) != rejected {
+                continue;
+            }
+            let select = arrow.and_then(|(arrow, _)| arrow.select.as_ref());
             let shared = (&self.shared.rings, &self.shared.streams);
             let accepts = |block: &Descriptor| select.is_none_or(|select| select.accepts(block.class));
             if !watch.show(accepts, batch, shared) {

@@ -9,14 +9,17 @@ use crate::report::{EdgeReport, NodeReport, Report};
 use crate::session::Sessions;
 use crate::walk::{Arrow, Spare, context};
 use crate::watch::Watch;
+use crate::witness::Witness;
 use base::atomic::StopFlag;
 use base::limits::{CLOCK_STEP_NS, NOTICES, SECOND_NS};
 use buffer::{Descriptor, Interface, Rings, SegmentId, ViewId};
 use filter::run::{AnySessionFilter, Instance};
-use filter::{Context, Counters, Failure, Filter, Gives, Pull, Source, Status, StreamTable};
+use filter::{
+    Batch, Context, Counters, Failure, Filter, Gives, Marks, Parts, Pull, Source, Status, StreamTable, Types, Wait,
+};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A node of a running plan.
 pub(crate) struct Node {
@@ -27,15 +30,27 @@ pub(crate) struct Node {
     pub(crate) in_place: bool,
     /// Somebody below, or the filter itself, still wants blocks.
     pub(crate) wanted: bool,
-    finished: bool,
+    /// It is wanted, and nobody wants what it rejects.
+    pub(crate) simple: bool,
+    pub(crate) finished: bool,
     /// Of a source: it will give nothing any more.
     pub(crate) ended: bool,
     pub(crate) operand: bool,
     pub(crate) exclusive: bool,
+    /// What it may change of what it gets.
+    writes: Parts,
+    /// What comes on its input.
+    input: Types,
+    /// See [`NodeReport::writes_to`].
+    writes_to: Option<String>,
+    /// Along which goes what it gives.
     pub(crate) edges: Vec<Arrow>,
+    /// Along which goes what it rejects.
+    pub(crate) rejects: Vec<Arrow>,
     /// Who watches what it gives: a bit each, by place in the worker's list.
     pub(crate) watches: u64,
     pub(crate) counters: Counters,
+    pub(crate) marks: Marks,
     pub(crate) out: Vec<Descriptor>,
     pub(crate) own: ViewId,
     /// Rings whose blocks are through when what this node gave has gone all the way down: its own, and those of the
@@ -81,6 +96,9 @@ pub struct Worker {
     /// By node; only those of sources go on.
     pub(crate) clocks: Vec<SourceClock>,
     pulls: u32,
+    pub(crate) wait: Wait,
+    /// Since when nothing comes, where it looks again before it sleeps.
+    idle_since: Option<Instant>,
     pub(crate) shared: Shared,
     pub(crate) watches: Vec<Option<Watch>>,
     /// Descriptors to copy batches into, kept from use to use.
@@ -100,6 +118,9 @@ pub struct Worker {
 
 /// Sleep at most this long at a time while the input pauses, so that a wish to stop is heard.
 const NAP: Duration = Duration::from_millis(50);
+
+/// `set wait=adaptive` looks again and again for so long before it sleeps: some times what it costs to sleep and to be woken.
+const LOOKING: Duration = Duration::from_micros(50);
 
 /// Batches between two looks for held blocks whose memory can go.
 const HELD_PULLS: u32 = 64;
@@ -130,6 +151,8 @@ impl Worker {
             sources: Vec::new(),
             clocks,
             pulls: 0,
+            wait: plan.wait,
+            idle_since: None,
             shared,
             watches: Vec::new(),
             spares: Vec::new(),
@@ -142,6 +165,7 @@ impl Worker {
             replaced: 0,
         };
         worker.sources = worker.source_nodes();
+        worker.reckon_wanted();
         worker
     }
 
@@ -209,12 +233,18 @@ impl Worker {
             batches += 1;
             // Those that were told to end where nothing more is to be had of them.
             left.retain(|at| !self.nodes[*at].ended);
-            if batches % LOOK_BATCHES == 0 || idle.is_some() {
+            let begins_to_idle = idle.is_some() && self.idle_since.is_none();
+            if batches % LOOK_BATCHES == 0 || begins_to_idle {
                 look(self);
             }
-            if let Some(nap) = idle.filter(|_| !left.is_empty() && !self.can_switch()) {
-                self.flush();
-                self.sleep(&left, nap);
+            match idle.filter(|_| !left.is_empty() && !self.can_switch()) {
+                None => self.idle_since = None,
+                Some(nap) => {
+                    if begins_to_idle {
+                        self.flush();
+                    }
+                    self.rest(&left, nap);
+                }
             }
         }
         if stopping {
@@ -222,6 +252,21 @@ impl Worker {
         }
         let wanted = self.sources.iter().all(|source| self.nodes[*source].wanted);
         if wanted { End::Input } else { End::Enough }
+    }
+
+    /// There is nothing to do: looks again, or sleeps, as the request wants it.
+    fn rest(&mut self, sources: &[usize], nap: Duration) {
+        let looking = match self.wait {
+            Wait::Sleep => Duration::ZERO,
+            Wait::Adaptive => LOOKING,
+            Wait::Busy => Duration::MAX,
+        };
+        let since = *self.idle_since.get_or_insert_with(Instant::now);
+        if since.elapsed() < looking {
+            return std::hint::spin_loop();
+        }
+        self.idle_since = None;
+        self.sleep(sources, nap);
     }
 
     /// Sleeps until one of these sources rings; where not all of them can, for `nap` at most.
@@ -395,8 +440,12 @@ impl Worker {
     pub(crate) fn reckon_wanted(&mut self) {
         for index in (0..self.nodes.len()).rev() {
             let node = &self.nodes[index];
-            let below = node.edges.is_empty() || node.edges.iter().any(|edge| self.nodes[edge.to].wanted);
-            self.nodes[index].wanted = !self.nodes[index].finished && below;
+            let any_wanted = |edges: &[Arrow]| edges.iter().any(|edge| self.nodes[edge.to].wanted);
+            let is_end = node.edges.is_empty() && node.rejects.is_empty();
+            let gives = !node.finished && (is_end || any_wanted(&node.edges));
+            let wanted = gives || any_wanted(&node.rejects);
+            let node = &mut self.nodes[index];
+            (node.wanted, node.simple) = (wanted, wanted && node.rejects.is_empty());
         }
     }
 
@@ -418,20 +467,14 @@ impl Worker {
         notices
     }
 
-    /// (bytes read, bytes there are) over all sources that know, and blocks read.
+    /// (bytes read, bytes there are) of all sources, where every one of them knows, and blocks read.
     pub fn progress(&self) -> (Option<(u64, u64)>, u64) {
-        let mut known = None;
-        let mut blocks = 0;
-        for &source in &self.sources {
-            let node = &self.nodes[source];
-            blocks += node.counters.blocks_made;
-            let Runner::Source(source) = &node.runner else { continue };
-            if let Some((done, all)) = source.progress() {
-                let (sum_done, sum_all) = known.unwrap_or((0, 0));
-                known = Some((sum_done + done, sum_all + all));
-            }
-        }
-        (known, blocks)
+        let nodes = self.sources.iter().map(|source| &self.nodes[*source]);
+        let bytes = nodes.clone().try_fold((0, 0), |(done, all), node| match &node.runner {
+            Runner::Source(source) => source.progress().map(|(more, of)| (done + more, all + of)),
+            _ => Some((done, all)),
+        });
+        (bytes, nodes.map(|node| node.counters.blocks_made).sum())
     }
 
     /// Bytes of memory its rings use now; mapped files are page cache and not counted.
@@ -441,17 +484,35 @@ impl Worker {
 
     /// What was counted so far.
     pub fn report(&self) -> Report {
-        let edge =
-            |edge: &Arrow| EdgeReport { to: edge.to, blocks: edge.blocks, refused: edge.refused, before: edge.before };
+        let edge = |edge: &Arrow, rejected: bool| EdgeReport {
+            to: edge.to,
+            blocks: edge.blocks,
+            refused: edge.refused,
+            before: edge.before,
+            rejected,
+        };
+        let edges = |node: &Node| {
+            let all = node.arrows().map(|(arrow, rejected)| (arrow.place, edge(arrow, rejected)));
+            let mut all: Vec<(usize, EdgeReport)> = all.collect();
+            all.sort_by_key(|(place, _)| *place);
+            all.into_iter().map(|(_, edge)| edge).collect()
+        };
         let node = |node: &Node| NodeReport {
             label: node.label.clone(),
             space: node.space.clone(),
             operand: node.operand,
             source: matches!(node.runner, Runner::Source(_)),
+            input: node.input,
+            writes_to: node.writes_to.clone(),
             counters: node.counters.clone(),
-            edges: node.edges.iter().map(edge).collect(),
+            edges: edges(node),
         };
-        Report { nodes: self.nodes.iter().map(node).collect(), traffic: self.shared.rings.traffic() }
+        let rings = &self.shared.rings;
+        Report {
+            nodes: self.nodes.iter().map(node).collect(),
+            traffic: rings.traffic(),
+            link_types: rings.link_types().clone(),
+        }
     }
 }
 
@@ -486,33 +547,62 @@ impl Node {
     /// # Panics
     /// When a filter has no instance.
     pub(crate) fn new(planned: &crate::plan::Node, instance: Option<Instance>, rings: &mut Rings) -> Node {
-        let (runner, in_place) = match (&planned.task, instance) {
-            (Task::Choose(choice), _) => (Runner::Choice(Arc::new(choice.clone())), true),
+        let (runner, in_place, writes) = match (&planned.task, instance) {
+            // Its operands answer for themselves.
+            (Task::Choose(choice), _) => (Runner::Choice(Arc::new(choice.clone())), true, Parts::METADATA),
             (Task::Filter { kind, .. }, Some(instance)) => {
                 let in_place = kind.gives == Gives::Same && !instance.gives_anew();
-                (Runner::new(instance), in_place)
+                (Runner::new(instance), in_place, kind.writes)
             }
             (Task::Filter { kind, .. }, None) => panic!("no instance of {}", kind.name),
         };
         let own_segment = rings.add_append_ring();
         let own = rings.add_view(own_segment, Interface::default()).expect("a plan has fewer nodes than rings");
-        Node {
+        let mut node = Node {
             label: planned.label.clone(),
             space: planned.space.clone(),
             runner,
             in_place,
             wanted: true,
+            simple: true,
             finished: false,
             ended: false,
             operand: false,
             exclusive: true,
-            edges: planned.edges.iter().map(|edge| Arrow::new(edge, 0)).collect(),
+            writes,
+            input: planned.input,
+            writes_to: planned.writes_to().map(String::from),
+            edges: Vec::new(),
+            rejects: Vec::new(),
             watches: 0,
             counters: Counters::default(),
+            marks: Marks::default(),
             out: Vec::new(),
             own,
             recycles: vec![own_segment],
             wake: u64::MAX,
+        };
+        for (place, edge) in planned.edges.iter().enumerate() {
+            node.lay(edge.rejected, Arrow::new(edge, place, 0));
+        }
+        node
+    }
+
+    /// Adds an edge, along which goes what the node gives or what it rejects.
+    pub(crate) fn lay(&mut self, rejected: bool, arrow: Arrow) {
+        if rejected { &mut self.rejects } else { &mut self.edges }.push(arrow);
+    }
+
+    /// All edges, and whether what the node rejects goes along them.
+    pub(crate) fn arrows(&self) -> impl Iterator<Item = (&Arrow, bool)> {
+        self.edges.iter().map(|arrow| (arrow, false)).chain(self.rejects.iter().map(|arrow| (arrow, true)))
+    }
+
+    /// In debug builds: did its filter change more than it says?
+    #[inline]
+    pub(crate) fn check(&self, before: Option<Witness>, batch: &Batch<'_>, shared: &Shared) {
+        if let Some(before) = before {
+            before.check(batch, shared, self.writes, &self.label);
         }
     }
 
@@ -558,7 +648,8 @@ impl SourceClock {
     }
 }
 
-/// For each node that gives blocks, its own ring first, the rings of the filters in place that lie between it and the next such nodes.
+/// For each node that gives blocks, its own ring first, the rings of the filters in place that its blocks come through before
+/// others are made of them.
 pub(crate) fn add_recycles(nodes: &mut [Node]) {
     nodes.iter_mut().for_each(|node| node.recycles.truncate(1));
     for index in 0..nodes.len() {
@@ -568,7 +659,12 @@ pub(crate) fn add_recycles(nodes: &mut [Node]) {
         let mut seen = vec![false; nodes.len()];
         let mut next: Vec<usize> = nodes[index].edges.iter().map(|edge| edge.to).collect();
         while let Some(at) = next.pop() {
-            if nodes[at].in_place && !std::mem::replace(&mut seen[at], true) {
+            if std::mem::replace(&mut seen[at], true) {
+                continue;
+            }
+            // What it rejects are blocks of the same node still.
+            next.extend(nodes[at].rejects.iter().map(|edge| edge.to));
+            if nodes[at].in_place {
                 next.extend(nodes[at].edges.iter().map(|edge| edge.to));
                 let own = nodes[at].recycles.clone();
                 nodes[index].recycles.extend(own);

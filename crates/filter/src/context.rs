@@ -6,6 +6,16 @@ use crate::counter::Counters;
 use crate::stream::StreamTable;
 use buffer::{Descriptor, EditError, Rings, Room, ViewId};
 
+/// Which blocks of a batch did not go on, and why: a bit for each place. For whoever wants what a filter rejects; where nobody
+/// does, bits of earlier batches stay.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// They were rejected by a filter that gives new blocks. (One in place rejects what it neither keeps nor drops.)
+    pub rejected: u64,
+    /// They were dropped by a filter in place.
+    pub dropped: u64,
+}
+
 /// Handed to every call of a filter; made anew for each, and cheap to make.
 #[derive(Debug)]
 pub struct Context<'a> {
@@ -17,6 +27,8 @@ pub struct Context<'a> {
     pub out: &'a mut Vec<Descriptor>,
     /// What this filter counted.
     pub counters: &'a mut Counters,
+    /// What became of the blocks of the batch.
+    pub marks: &'a mut Marks,
     /// The append ring of this filter: `cx.rings.append_copy(cx.own, &[...])`.
     pub own: ViewId,
     /// The clock, in ns: begins at the first block's time and follows the blocks' times, but never goes back and never
@@ -48,13 +60,21 @@ impl Context<'_> {
     pub fn drop_of(&mut self, batch: &mut Batch<'_>, which: u64, reason: &'static str) {
         let which = which & batch.live();
         batch.keep(!which);
+        self.marks.dropped |= which;
         self.counters.drops.add(reason, u64::from(which.count_ones()));
     }
 
-    /// Says that blocks were not for this filter, where it gives new ones: no loss.
+    /// Says that the block at this place of the batch was not for this filter, where it gives new ones: no loss.
     #[inline]
-    pub fn reject(&mut self, blocks: u64) {
-        self.counters.blocks_rejected += blocks;
+    pub fn reject(&mut self, place: usize) {
+        self.counters.reject(self.marks, place);
+    }
+
+    /// The same of a block that was not for this filter for want of being read, for this reason.
+    #[inline]
+    pub fn reject_unread(&mut self, place: usize, reason: &'static str) {
+        self.reject(place);
+        self.counters.unread.add(reason, 1);
     }
 
     /// Counts something worth a number that is not a block's end.

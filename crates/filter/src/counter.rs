@@ -5,6 +5,14 @@
 //! for every filter, and what leaves a filter is `blocks_passed` for one that hands on what it got and `blocks_made` for
 //! one that makes new blocks.
 
+use crate::context::Marks;
+
+/// The event of a sink: files that it has written.
+pub const FILES: &str = "files";
+
+/// The event of a sink: bytes in those files.
+pub const FILE_BYTES: &str = "bytes in files";
+
 /// Counters of one filter in one plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -26,11 +34,20 @@ pub struct Counters {
     pub bytes_made: u64,
     /// Blocks that ended here as they should not, by reason.
     pub drops: Tally,
+    /// Of the rejected blocks, those that the filter could not read, by reason: of a link type it does not know, say.
+    pub unread: Tally,
     /// Other things worth a number, by name: they are not part of the sum.
     pub events: Tally,
 }
 
 impl Counters {
+    /// Says that the block at this place of the batch was rejected; see [`Context::reject`](crate::Context::reject).
+    #[inline]
+    pub fn reject(&mut self, marks: &mut Marks, place: usize) {
+        self.blocks_rejected += 1;
+        marks.rejected |= 1 << place;
+    }
+
     /// Does everything that came in have an end?
     pub fn adds_up(&self) -> bool {
         self.blocks_in == self.blocks_passed + self.blocks_rejected + self.blocks_taken + self.drops.total()

@@ -1,7 +1,7 @@
 //! Live devices, by trait: who may open them, and how, is known to the facade, which hands this in.
 
 use base::id::Class;
-use capture::{Device, Share, Tap, Trouble, Wish, writer::TroubleKind};
+use capture::{Budget, Device, Share, Tap, Trouble, Wish, writer::TroubleKind};
 use packet::malformed::Malformed;
 
 /// Opens devices for reading.
@@ -16,6 +16,12 @@ pub trait Devices: Send + Sync {
     /// nothing that it wants passes it by.
     fn open_sure(&self, wish: &Wish, share: Option<Share>) -> Result<(Tap, u64), Trouble>;
 
+    /// What of a device's budget this user's expressions may take now; none where they may cost any number of instructions, or
+    /// where the device is not there.
+    fn budget(&self, _device: &str) -> Option<Budget> {
+        None
+    }
+
     /// Does another process, a daemon, open them?
     fn is_elsewhere(&self) -> bool {
         false
@@ -25,13 +31,21 @@ pub trait Devices: Send + Sync {
     fn set_purpose(&self, _purpose: &str) {}
 }
 
-/// What a selector by ports makes of packets of a device; none where it does not want one.
-pub trait ByPorts: Send {
-    /// Of one whose ports (source << 16 | destination) are known.
-    fn known(&self, ports: u32) -> Option<Class>;
+/// A selector behind a device, as the reader of the device asks it: it decides about every packet that the device's program
+/// let through, because the program cannot tell about all of them.
+pub trait Decides: Send {
+    /// Decides by a packet's ports (source << 16 | destination), without its bytes: the class with which it passes, or `None`
+    /// within where it does not pass. `None` where ports do not tell.
+    fn by_ports(&self, _ports: u32) -> Option<Option<Class>> {
+        None
+    }
 
-    /// Of any other: a frame of this link type, so long on the wire. As the filter itself decides.
-    fn read(&self, link_type: u16, bytes: &[u8], wire_len: u32) -> Result<Option<Class>, Malformed>;
+    /// Decides by a frame of this link type, which had so many bytes on the wire, as the filter itself does. `class` is what
+    /// the selectors before this one gave it; gives the class with which it passes, `None` where it does not.
+    ///
+    /// # Errors
+    /// Why the frame could not be read: it does not pass.
+    fn read(&self, link_type: u16, bytes: &[u8], wire_len: u32, class: Class) -> Result<Option<Class>, Malformed>;
 }
 
 /// Has no devices: for tests, and where only files are wanted.

@@ -6,6 +6,7 @@ use crate::record::Schema;
 use crate::run::Failure;
 use program::compile::Compile;
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What an instance is given when it is made. Cheap to clone.
@@ -21,6 +22,31 @@ pub struct Env {
     pub devices: Arc<dyn Devices>,
     /// Every schema that may come on an edge of this plan.
     pub schemas: Arc<[&'static Schema]>,
+    /// What the request does while there is nothing to do.
+    pub wait: Wait,
+}
+
+/// What a request does while there is nothing to do (`set wait=`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wait {
+    /// Sleeps.
+    #[default]
+    Sleep,
+    /// Looks again for a moment before it sleeps.
+    Adaptive,
+    /// Looks again at once: what comes is met soonest, and a processor is never free.
+    Busy,
+}
+
+impl Wait {
+    /// The words of `set wait=`, in the order of the variants.
+    pub const WORDS: [&'static str; 3] = ["sleep", "adaptive", "busy"];
+
+    /// What a word says.
+    pub fn of(word: &str) -> Option<Wait> {
+        let at = Wait::WORDS.iter().position(|known| *known == word)?;
+        Some([Wait::Sleep, Wait::Adaptive, Wait::Busy][at])
+    }
 }
 
 impl Env {
@@ -35,12 +61,28 @@ impl Env {
 pub struct Output {
     writer: Arc<Mutex<Box<dyn Write + Send>>>,
     eager: bool,
+    sinks: Arc<AtomicUsize>,
 }
+
+/// A sink's way to an [`Output`], which knows that somebody writes there as long as this lives.
+pub struct OutputSink(Output);
 
 impl Output {
     /// Writes to `writer`; `eager` where somebody is looking, so that each batch should appear at once.
     pub fn new(writer: Box<dyn Write + Send>, eager: bool) -> Output {
-        Output { writer: Arc::new(Mutex::new(writer)), eager }
+        Output { writer: Arc::new(Mutex::new(writer)), eager, sinks: Arc::default() }
+    }
+
+    /// For a sink that is going to write.
+    pub fn open(&self) -> OutputSink {
+        // Relaxed, here and below: a number for people, by which nothing is ordered.
+        self.sinks.fetch_add(1, Ordering::Relaxed);
+        OutputSink(self.clone())
+    }
+
+    /// Is there a sink that writes here?
+    pub fn is_open(&self) -> bool {
+        self.sinks.load(Ordering::Relaxed) > 0
     }
 
     /// The same for so many lines: with the last of them whoever reads has gone, and what comes after is not written.
@@ -62,6 +104,20 @@ impl Output {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
             Err(error) => Err(Box::new(Failure::System(format!("cannot write to standard output: {error}")))),
         }
+    }
+}
+
+impl std::ops::Deref for OutputSink {
+    type Target = Output;
+
+    fn deref(&self) -> &Output {
+        &self.0
+    }
+}
+
+impl Drop for OutputSink {
+    fn drop(&mut self) {
+        self.0.sinks.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

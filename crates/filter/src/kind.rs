@@ -3,14 +3,13 @@
 //! The control plane reads it to check, complete and place a request; help, manual and completion are made from it;
 //! its examples are run as tests. What a filter *does* is in [`run`](crate::run).
 
-use crate::device::ByPorts;
+use crate::device::Decides;
 use crate::env::Env;
 use crate::param::{Param, ParamError, Params};
 use crate::record::Schema;
 use crate::run::{Instance, SessionKey};
-use program::Compile;
 use program::cbpf::Instruction;
-use program::narrow::Narrow;
+use program::{Compile, Predicate};
 
 /// What travels on an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -136,6 +135,48 @@ pub enum ClassUse {
     SetsHalves(&'static str),
 }
 
+/// Parts of what a filter can look at or change, as a set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parts(u8);
+
+impl Parts {
+    /// Nothing.
+    pub const NONE: Parts = Parts(0);
+    /// The bytes of blocks.
+    pub const DATA: Parts = Parts(1);
+    /// What descriptors say of blocks: where they lie, their lengths, times, flags and classes.
+    pub const METADATA: Parts = Parts(2);
+    /// Facts of streams.
+    pub const STREAMS: Parts = Parts(4);
+    /// What others see as well: files, devices, standard output.
+    pub const SHARED: Parts = Parts(8);
+
+    /// These and those.
+    #[must_use]
+    pub const fn with(self, other: Parts) -> Parts {
+        Parts(self.0 | other.0)
+    }
+
+    /// Are all of `other` among them?
+    pub const fn has(self, other: Parts) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl std::fmt::Display for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = [
+            (Parts::DATA, "bytes"),
+            (Parts::METADATA, "what is known of blocks"),
+            (Parts::STREAMS, "facts of streams"),
+            (Parts::SHARED, "what others see as well"),
+        ];
+        let names: Vec<_> = names.iter().filter(|(part, _)| self.has(*part)).map(|(_, name)| *name).collect();
+        f.write_str(if names.is_empty() { "nothing" } else { "" })?;
+        f.write_str(&names.join(", "))
+    }
+}
+
 /// How a filter keeps state, which is also how it may run in parallel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -208,14 +249,17 @@ pub enum Lower {
     OneIn(fn(&Params) -> Result<u32, String>),
     /// It gives numbers of packets and bytes, and nothing else of them is wanted: what `count` is.
     Counts,
-    /// A selector by ports, whose class they are. Whoever writes a device's ring says of a packet which ports it has, where
-    /// that is sure; its reader goes by that, and by the bytes where nothing is said.
-    Ports(fn(&Params) -> Result<Box<dyn ByPorts>, ParamError>),
+    /// A selector whose [`Kind::narrow`] holds for exactly the packets it passes. The program cannot tell about all packets:
+    /// this decides, in the reader, about those it lets through.
+    Selects(fn(&Params) -> Result<Box<dyn Decides>, ParamError>),
+    /// A sink that sends frames on a device, whose name this is: what comes straight from another device goes there without
+    /// leaving the kernel. Else why it cannot there.
+    Forwards(fn(&Params) -> Result<String, String>),
 }
 
-/// What packets must be for a filter to want them; none if that cannot be said. Parameters may be wrong: making an instance
+/// What packets must be for a filter to want them; `None` if that cannot be said. Parameters may be wrong: making an instance
 /// says so.
-pub type Narrows = fn(&Params) -> Option<Narrow>;
+pub type Narrows = fn(&Params) -> Option<Predicate>;
 
 /// Makes an instance from checked parameters.
 pub type Make = fn(&Params, &Env) -> Result<Instance, ParamError>;
@@ -229,6 +273,8 @@ pub struct Kind {
     pub summary: &'static str,
     /// More for the manual, in full sentences; may be empty.
     pub help: &'static str,
+    /// What people who come from other programs call it: a request that does is told the name.
+    pub also: &'static [&'static str],
     /// What it can be told. The first, where it is marked main, needs no key.
     pub params: &'static [Param],
     /// What it takes; nothing makes it a source.
@@ -241,6 +287,11 @@ pub struct Kind {
     pub class: ClassUse,
     /// How it keeps state.
     pub mode: Mode,
+    /// What it looks at: everything of a block, where its kind does not say less.
+    pub reads: Parts,
+    /// What it changes of what it gets. What a filter makes anew is nobody else's, and not said here. Debug builds watch it:
+    /// a filter that changes more ends in a panic.
+    pub writes: Parts,
     /// Changes no block and only passes or rejects: may stand in `and`, `or`, `not`.
     pub selector: bool,
     /// For input types that are not its own: the chain it wants before it, as request text.
@@ -250,10 +301,12 @@ pub struct Kind {
     pub expression: Option<&'static str>,
     /// It may run where there are only programs: in the kernel, or in the daemon where that copies.
     pub lower: Option<Lower>,
-    /// What it cannot want may be left out before it; see [`program::narrow`].
+    /// What it cannot want may be left out before it; see [`program::predicate`].
     pub narrow: Option<Narrows>,
     /// Where it may run.
     pub spaces: Spaces,
+    /// It gives new blocks, and may reject what comes: see [`Kind::may_reject`].
+    pub rejects: bool,
     /// It looks into payload.
     pub parses: bool,
     /// It is a sink that can go on where other filters lead to it.
@@ -274,18 +327,22 @@ impl Kind {
             name,
             summary,
             help: "",
+            also: &[],
             params: &[],
             takes: Types::ANY,
             gives: Gives::Same,
             schema: None,
             class: ClassUse::Keeps,
             mode: Mode::Stateless,
+            reads: Parts::DATA.with(Parts::METADATA).with(Parts::STREAMS),
+            writes: Parts::NONE,
             selector: false,
             wants: &[],
             expression: None,
             lower: None,
             narrow: None,
             spaces: Spaces::UNPRIVILEGED,
+            rejects: false,
             parses: false,
             restarts: false,
             shared: true,
@@ -297,6 +354,12 @@ impl Kind {
     /// More for the manual.
     pub const fn help(mut self, help: &'static str) -> Kind {
         self.help = help;
+        self
+    }
+
+    /// What people who come from other programs call it.
+    pub const fn also(mut self, names: &'static [&'static str]) -> Kind {
+        self.also = names;
         self
     }
 
@@ -344,8 +407,16 @@ impl Kind {
     pub const fn sink(mut self) -> Kind {
         self.gives = Gives::Nothing;
         self.mode = Mode::Serial;
+        self.writes = self.writes.with(Parts::SHARED);
         self.spaces = Spaces::APP;
         self.shared = false;
+        self
+    }
+
+    /// What it looks at, and what it changes of what it gets; setting classes is among that already.
+    pub const fn touches(mut self, reads: Parts, writes: Parts) -> Kind {
+        self.reads = reads;
+        self.writes = self.writes.with(writes);
         self
     }
 
@@ -377,6 +448,9 @@ impl Kind {
     /// What it does to classes.
     pub const fn class(mut self, class: ClassUse) -> Kind {
         self.class = class;
+        if !matches!(class, ClassUse::Keeps) {
+            self.writes = self.writes.with(Parts::METADATA);
+        }
         self
     }
 
@@ -396,6 +470,12 @@ impl Kind {
     /// [`Filter::restart`](crate::Filter::restart).
     pub const fn restarts(mut self) -> Kind {
         self.restarts = true;
+        self
+    }
+
+    /// It gives new blocks, and rejects what is not for it ([`Context::reject`](crate::Context::reject)).
+    pub const fn rejects(mut self) -> Kind {
+        self.rejects = true;
         self
     }
 
@@ -425,6 +505,11 @@ impl Kind {
     /// Is it where blocks end?
     pub const fn is_sink(&self) -> bool {
         matches!(self.gives, Gives::Nothing)
+    }
+
+    /// May it reject blocks, so that somebody can want those? Every filter in place may.
+    pub fn may_reject(&self) -> bool {
+        self.rejects || (!self.is_source() && self.gives == Gives::Same)
     }
 
     /// The parameter that needs no key.

@@ -31,11 +31,12 @@ pub mod stream;
 
 pub use batch::Batch;
 pub use caption::Caption;
-pub use context::Context;
+pub use context::{Context, Marks};
 pub use counter::Counters;
-pub use device::{ByPorts, Devices, NoDevices};
-pub use env::{Env, Output};
-pub use kind::{ClassUse, Example, Gives, Kind, Lower, Mode, Narrows, Spaces, Type, Types};
+pub use device::{Decides, Devices, NoDevices};
+pub use env::{Env, Output, OutputSink, Wait};
+pub use kind::{ClassUse, Example, Gives, Kind, Lower, Mode, Narrows, Parts, Spaces, Type, Types};
+pub use packet::malformed::Malformed;
 pub use param::{Param, ParamError, ParamType, Params};
 pub use record::{Field, FieldType, Row, RowWriter, Schema};
 pub use run::{
@@ -46,9 +47,9 @@ pub use stream::{StreamFacts, StreamState, StreamTable};
 /// What a filter's file needs, in one line: `use filter::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        Batch, ByPorts, ClassUse, Closed, Context, Env, Example, Failure, Field, FieldType, Filter, Gives, Instance,
-        Kind, Lower, Made, Mode, Output, Param, ParamError, ParamType, Params, Pull, Row, RowWriter, Schema,
-        SessionFilter, SessionKey, Source, Spaces, Status, StreamFacts, StreamState, StreamTable, Type, Types,
+        Batch, ClassUse, Closed, Context, Decides, Env, Example, Failure, Field, FieldType, Filter, Gives, Instance,
+        Kind, Lower, Made, Mode, Output, OutputSink, Param, ParamError, ParamType, Params, Parts, Pull, Row, RowWriter,
+        Schema, SessionFilter, SessionKey, Source, Spaces, Status, StreamFacts, StreamState, StreamTable, Type, Types,
     };
     pub use base::id::Class;
     pub use buffer::{Descriptor, Flags};

@@ -72,6 +72,7 @@ pub struct StreamTable {
     /// Ended, but blocks that name them may still be on their way down.
     ending: Vec<u32>,
     open: usize,
+    changes: u64,
 }
 
 /// Freed numbers wait until this many are free, so that they do not come back at once.
@@ -85,6 +86,7 @@ impl StreamTable {
 
     /// A number for a new connection, or `None` when all [`STREAMS`] are in use: end an old one first.
     pub fn open(&mut self, facts: StreamFacts) -> Option<u32> {
+        self.changes += 1;
         let number = if self.free.len() > REUSE_DELAY || self.slots.len() >= STREAMS {
             self.free.pop_front()?
         } else {
@@ -101,6 +103,7 @@ impl StreamTable {
     /// Says of a class what another table knows of it: for who sees copies of blocks that were described there. Numbers
     /// are that table's, so nothing is to be [opened](StreamTable::open) in this one.
     pub fn mirror(&mut self, class: Class, facts: StreamFacts, epoch: u32) {
+        self.changes += 1;
         let number = class.connection() as usize;
         if number >= STREAMS {
             return;
@@ -113,8 +116,14 @@ impl StreamTable {
         (self.slots[number], self.epochs[number]) = (Some(facts), epoch);
     }
 
+    /// How often a filter has changed anything here.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
     /// The last block of this connection was given. Its facts stay until the next [`sweep`](StreamTable::sweep).
     pub fn close(&mut self, connection: u32) {
+        self.changes += 1;
         self.ending.push(connection);
     }
 
@@ -144,6 +153,7 @@ impl StreamTable {
     /// What is known of the stream this class names, for its maker to change.
     #[inline]
     pub fn get_mut(&mut self, class: Class) -> Option<&mut StreamFacts> {
+        self.changes += 1;
         self.slots.get_mut(class.connection() as usize)?.as_mut()
     }
 

@@ -30,6 +30,7 @@ pub static KIND: Kind = Kind::new("af_xdp", "takes frames from a device before t
             .default("best"),
         Param::new("promisc", ParamType::Flag, "packets for others, too").default("no"),
         Param::new("snaplen", ParamType::Size, "bytes kept of each packet; 0 = all").default("0"),
+        Param::new("buffer", ParamType::Size, "bytes for frames that wait, for each queue").default("16M"),
     ])
     .source(Type::Frame)
     .runs_in(Spaces::APP.with(Spaces::KERNEL));
@@ -48,6 +49,18 @@ pub type Chosen = (Program, Left);
 pub fn look_up(params: &Params) -> Result<(u32, u16), ParamError> {
     let link = received::look_up(params)?;
     Ok((link.receive_queues, received::link_type(&link)?))
+}
+
+/// Room for as many frames as a request wants: in small chunks where no frame is longer.
+fn sized(options: Options, params: &Params, mtu: u32) -> Result<Options, ParamError> {
+    /// Bytes in front of a frame in its chunk, and of its own headers with two tags.
+    const BESIDE: u32 = 256 + 14 + 2 * 4;
+    let chunk_bytes = if mtu + BESIDE <= 2048 { 2048 } else { options.chunk_bytes };
+    let chunks = params.number("buffer").unwrap_or(0) / u64::from(chunk_bytes);
+    match u32::try_from(chunks).ok().and_then(u32::checked_ilog2) {
+        Some(log @ 6..=20) => Ok(Options { receive_chunks: 1 << log, chunk_bytes, ..options }),
+        _ => Err(ParamError::new("buffer", "there is to be room for 64 frames at least, and for a million at most")),
+    }
 }
 
 /// A source of what a device receives: all of it, or what a program chooses.
@@ -72,6 +85,7 @@ pub fn open(params: &Params, chosen: Option<Chosen>) -> Result<Instance, ParamEr
         ..Options::default()
     };
     let name = params.text("device").unwrap_or_default();
+    let options = sized(options, params, received::look_up(params)?.mtu)?;
     let device = Device::open(&received::namespace()?, name, options).map_err(received::refusal)?;
     let receivers = device.queues.into_iter().map(|queue| Box::new(queue.receiver) as Box<dyn Receive>).collect();
     received::source(&device.link, receivers, landing::snap_len(params), left)

@@ -9,6 +9,7 @@ use base::limits::BATCH_BLOCKS;
 use filter::batch::places;
 use filter::prelude::*;
 use packet::link::LinkType;
+use packet::malformed::Malformed;
 use program::Interpreter;
 use program::cbpf::Instruction;
 use program::compile::{Compile, CompileError, CompileErrorKind};
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 /// What `bpf` is.
 pub static KIND: Kind = Kind::new("bpf", "passes packets that a tcpdump expression matches", make)
+    .also(&["filter", "expr", "expression"])
     .help(
         "The expression is what tcpdump and libpcap take, and means the same: see pcap-filter(7). So `port 80` does \
          not see behind VLAN tags unless `vlan` stands before it in the expression; the filter `port` does. An empty \
@@ -105,7 +107,7 @@ impl Filter for Bpf {
         while left != 0 {
             let first = *batch.block(left.trailing_zeros() as usize);
             let Some(link) = rings.link_type(&first) else {
-                cx.counters.events.add("unsupported link type", 1);
+                cx.counters.unread.add(Malformed::UnsupportedLink.reason(), 1);
                 left &= left - 1;
                 continue;
             };
@@ -263,6 +265,7 @@ mod tests {
             compiler: Arc::<Compiler>::default(),
             devices: Arc::new(filter::NoDevices),
             schemas: Arc::new([]),
+            wait: filter::Wait::default(),
         };
         let Ok(Instance::Filter(mut bpf)) = make(&testkit::chain::params(&KIND, &[("expr", "ip")]), &env) else {
             panic!("a filter")
@@ -274,6 +277,7 @@ mod tests {
             streams: &mut StreamTable::new(),
             out: &mut Vec::new(),
             counters: &mut counters,
+            marks: &mut filter::Marks::default(),
             own: views[0],
             now: 0,
             exclusive: true,
@@ -282,7 +286,7 @@ mod tests {
         };
         assert_eq!(bpf.run(&mut batch, &mut context), Ok(Status::Done));
         let expected = rows.iter().enumerate().fold(0, |live, (at, row)| live | u64::from(row.2) << at);
-        assert_eq!((batch.live(), counters.events.get("unsupported link type")), (expected, 1));
+        assert_eq!((batch.live(), counters.unread.get("unsupported link type")), (expected, 1));
     }
 
     #[test]

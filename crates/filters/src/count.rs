@@ -1,7 +1,11 @@
 //! Counts blocks and bytes, and says how many there were when the input ends.
 
+use crate::parts::select::refused;
 use crate::parts::{landing, live};
-use capture::Tap;
+use buffer::live::words::PACKET_BYTES;
+use capture::tap::Found;
+use capture::{Ledger, Tap};
+use filter::Counters;
 use filter::prelude::*;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -17,6 +21,7 @@ static SCHEMA: Schema = Schema::new(
 
 /// What `count` is.
 pub static KIND: Kind = Kind::new("count", "counts blocks and bytes, one record at the end", make)
+    .also(&["wc", "sum"])
     .help(
         "Gives one record when the input ends: `blocks`, `bytes` (those present) and `wire_bytes` (those that were on the \
          wire; of a stream: with the missing ones). Metadata blocks of messages are not counted. Behind a live device, and \
@@ -25,6 +30,7 @@ pub static KIND: Kind = Kind::new("count", "counts blocks and bytes, one record 
     )
     .gives_records(&SCHEMA)
     .mode(Mode::Serial)
+    .touches(Parts::METADATA, Parts::NONE)
     .lowers(Lower::Counts)
     .examples(&[Example { request: "pcap web.pcap | count", output: "{\"blocks\":207,\"bytes\":18287,\"wire_bytes\":18287}" }]);
 
@@ -42,10 +48,9 @@ fn make(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
 impl Filter for Count {
     fn run(&mut self, batch: &mut Batch<'_>, _cx: &mut Context<'_>) -> Made {
         for (_, block) in batch.iter() {
-            let counts = u64::from(!block.has(Flags::META));
-            self.blocks += counts;
-            self.bytes += counts * u64::from(block.len);
-            self.wire_bytes += counts * u64::from(block.wire());
+            if !block.has(Flags::META) {
+                self.add(block.len.into(), block.wire());
+            }
         }
         Ok(Status::Done)
     }
@@ -57,6 +62,12 @@ impl Filter for Count {
 }
 
 impl Count {
+    fn add(&mut self, bytes: u64, wire: u32) {
+        self.blocks += 1;
+        self.bytes += bytes;
+        self.wire_bytes += u64::from(wire);
+    }
+
     fn give(&self, cx: &mut Context<'_>, time: u64) {
         let mut row = RowWriter::new(&SCHEMA);
         row.number("blocks", self.blocks).number("bytes", self.bytes).number("wire_bytes", self.wire_bytes);
@@ -67,15 +78,54 @@ impl Count {
     }
 }
 
-/// A source of the record alone, where packets are counted by whoever captures them. Several taps are counted together.
-pub fn source(taps: Vec<Tap>) -> Instance {
+/// A source of the record alone, where packets are counted by whoever captures them. Several readers are counted together,
+/// and with them packets that the programs of these cannot tell about.
+pub fn source(taps: Vec<Tap>, undecided: Vec<Undecided>) -> Instance {
     let notices = taps.iter().filter_map(live::note).collect();
-    Instance::source(Elsewhere { taps, notices, stopped: None })
+    Instance::source(Elsewhere { taps, undecided, notices, stopped: None })
+}
+
+/// Packets that a program cannot tell about: they are copied, and counted here where they pass.
+pub struct Undecided {
+    tap: Tap,
+    decides: Box<dyn Decides>,
+    /// The packet that is looked at.
+    bytes: Vec<u8>,
+    count: Count,
+}
+
+/// How often packets are looked for that are decided here.
+const LOOK_AFTER: Duration = Duration::from_millis(20);
+
+/// Packets looked at before others get their turn.
+const LOOKS: usize = 256;
+
+impl Undecided {
+    /// Those that this reader finds.
+    pub fn new(tap: Tap, decides: Box<dyn Decides>) -> Undecided {
+        Undecided { tap, decides, bytes: vec![0; PACKET_BYTES], count: Count::default() }
+    }
+
+    /// Decides about packets that are there; says whether there may be more.
+    fn look(&mut self, counters: &mut Counters) -> bool {
+        for _ in 0..LOOKS {
+            let Found::Packet(packet) = self.tap.look() else { return false };
+            let Some(len) = self.tap.take_copy(&packet, &mut self.bytes) else { continue };
+            let (wire, link_type) = (packet.facts.wire, self.tap.device().link_type);
+            match self.decides.read(link_type, &self.bytes[..len], wire, Class(0)) {
+                Ok(Some(_)) => self.count.add(len as u64, wire),
+                Ok(None) => {}
+                Err(why) => _ = refused(counters, why),
+            }
+        }
+        true
+    }
 }
 
 /// What whoever captures has counted.
 struct Elsewhere {
     taps: Vec<Tap>,
+    undecided: Vec<Undecided>,
     /// What has to be said when it begins.
     notices: Vec<String>,
     /// What it was when the run was to end, and how many packets had been seen.
@@ -83,6 +133,7 @@ struct Elsewhere {
 }
 
 impl Elsewhere {
+    /// What was counted by programs, and how many packets were seen.
     fn now(&self) -> (Count, u64) {
         let mut sum = (Count::default(), 0);
         for tap in &self.taps {
@@ -99,6 +150,10 @@ impl Elsewhere {
 impl Source for Elsewhere {
     fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
         self.notices.drain(..).for_each(|notice| cx.notice(notice));
+        let looks = self.undecided.iter_mut().map(|undecided| undecided.look(cx.counters));
+        if looks.fold(false, |more, one| more | one) {
+            return Ok(Pull::Ready);
+        }
         if self.stopped.is_some() {
             return Ok(Pull::End);
         }
@@ -108,12 +163,13 @@ impl Source for Elsewhere {
         }
         match self.taps.iter().find(|tap| tap.is_hung_up()) {
             Some(tap) => Err(live::has_ended(tap)),
-            None => Ok(Pull::Idle(Duration::MAX)),
+            None if self.undecided.is_empty() => Ok(Pull::Idle(Duration::MAX)),
+            None => Ok(Pull::Idle(LOOK_AFTER)),
         }
     }
 
     fn bell(&mut self) -> Option<BorrowedFd<'_>> {
-        self.taps.first().filter(|tap| tap.announced()).map(Tap::line)
+        self.taps.first().filter(|tap| tap.announced() && self.undecided.is_empty()).map(Tap::line)
     }
 
     fn clock(&self) -> Option<u64> {
@@ -121,12 +177,24 @@ impl Source for Elsewhere {
     }
 
     fn stop(&mut self) -> bool {
+        self.undecided.iter_mut().for_each(|undecided| undecided.tap.stop());
         self.stopped = Some(self.now());
         true
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) {
-        let (count, seen) = self.stopped.take().unwrap_or_else(|| self.now());
+        let (mut count, seen) = self.stopped.take().unwrap_or_else(|| self.now());
+        for undecided in &self.undecided {
+            let Ledger { delivered, lost, .. } = undecided.tap.ledger();
+            cx.counters.blocks_in += delivered - undecided.count.blocks + lost;
+            cx.counters.blocks_rejected += delivered - undecided.count.blocks;
+            if lost > 0 {
+                cx.counters.drops.add("overwritten before they were read", lost);
+            }
+            count.blocks += undecided.count.blocks;
+            count.bytes += undecided.count.bytes;
+            count.wire_bytes += undecided.count.wire_bytes;
+        }
         cx.counters.blocks_in += count.blocks;
         cx.counters.blocks_taken += count.blocks;
         cx.count("seen on the device", seen);

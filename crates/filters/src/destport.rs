@@ -13,7 +13,7 @@ pub static KIND: Kind = Kind::new("destport", "passes packets by destination por
     .takes(&[Type::Frame, Type::Packet, Type::Bytes, Type::Message])
     .class(ClassUse::Sets("destination port"))
     .selects()
-    .lowers(Lower::Ports(|params| ports::on_device(Which::Destination, params)))
+    .lowers(Lower::Selects(|params| ports::on_device(Which::Destination, params)))
     .narrows(|params| ports::narrow(Which::Destination, params))
     .examples(&[Example {
         request: "pcap browse.pcap | destport 53 | count",

@@ -10,8 +10,8 @@ mod tests;
 use crate::parts::numbers::{Meaning, Numbers};
 use base::limits::{DNS_BUFFERED_BYTES, DNS_ROWS};
 use buffer::{Rings, ViewId};
-use filter::Counters;
 use filter::prelude::*;
+use filter::{Counters, Marks};
 use packet::dns::{is_plausible, split_tcp};
 use packet::frame::protocol;
 use row::{MessageRow, SCHEMA};
@@ -32,6 +32,7 @@ pub static KIND: Kind = Kind::new("dns", "reads DNS messages and gives a record 
     )
     .params(&[Param::new("ports", ParamType::Text, "a port, a range, or a list in quotes").default("53,5353")])
     .takes(&[Type::Bytes, Type::Message])
+    .rejects()
     .gives_records(&SCHEMA)
     .mode(Mode::Session(SessionKey::Class))
     .wants(&[(Type::Frame, "{ udp + tcp }"), (Type::Packet, "{ udp + tcp }")])
@@ -97,8 +98,8 @@ impl SessionFilter for Dns {
     }
 
     fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
-        for (_, block) in batch.iter() {
-            self.block(session, block, cx);
+        for (place, block) in batch.iter() {
+            self.block(session, place, block, cx);
         }
         Ok(Status::Done)
     }
@@ -118,30 +119,37 @@ struct Outlet<'a> {
     own: ViewId,
     out: &'a mut Vec<Descriptor>,
     counters: &'a mut Counters,
+    marks: &'a mut Marks,
+    /// Where in its batch the block under way is.
+    place: usize,
 }
 
 impl Outlet<'_> {
     fn drop_block(&mut self, reason: &'static str) {
         self.counters.drops.add(reason, 1);
     }
+
+    fn reject_block(&mut self) {
+        self.counters.reject(self.marks, self.place);
+    }
 }
 
 impl Dns {
-    fn block(&mut self, session: &mut Session, block: &Descriptor, cx: &mut Context<'_>) {
+    fn block(&mut self, session: &mut Session, place: usize, block: &Descriptor, cx: &mut Context<'_>) {
         if let Session::Stream(stream) = session
             && block.gap() > 0
         {
             self.forget(stream, cx);
             stream.lost = true;
         }
-        let Context { rings, streams, out, counters, own, .. } = cx;
+        let Context { rings, streams, out, counters, marks, own, .. } = cx;
         let facts = streams.get(block.class);
-        let mut outlet = Outlet { rings, facts, own: *own, out, counters };
+        let mut outlet = Outlet { rings, facts, own: *own, out, counters, marks, place };
         let bytes = outlet.rings.bytes(block);
         match session {
             Session::Datagrams if is_plausible(bytes, block.wire()) => self.give(bytes, block, &mut outlet),
             Session::Stream(stream) => self.segment(stream, block, bytes, &mut outlet),
-            Session::Datagrams | Session::Unwanted => outlet.counters.blocks_rejected += 1,
+            Session::Datagrams | Session::Unwanted => outlet.reject_block(),
         }
     }
 
@@ -200,7 +208,7 @@ impl Dns {
                 }
                 _ => {
                     stream.lost = true;
-                    outlet.counters.blocks_rejected += 1;
+                    outlet.reject_block();
                     return;
                 }
             }

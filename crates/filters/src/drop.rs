@@ -4,6 +4,7 @@ use filter::prelude::*;
 
 /// What `drop` is.
 pub static KIND: Kind = Kind::new("drop", "drops every block", make)
+    .also(&["null", "discard"])
     .help(
         "A sink that keeps nothing: for timing what stands before it, and for branches wanted for their counters only.",
     )

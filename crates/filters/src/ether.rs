@@ -1,11 +1,13 @@
 //! Classifies frames by their ether type, and passes those with a wanted type or Ethernet address.
 
+use crate::parts::mac;
 use crate::parts::numbers::{Meaning, Numbers};
-use crate::parts::select::{FrameTest, View, of_frames};
+use crate::parts::select::{FrameTest, View, of_frames, on_device};
 use filter::prelude::*;
 use packet::link::LinkType;
 use packet::malformed::Malformed;
 use packet::{encapsulation, ethernet};
+use program::Predicate;
 
 /// What `ether` is.
 pub static KIND: Kind = Kind::new("ether", "passes frames by ether type or address; class = ether type", make)
@@ -21,6 +23,8 @@ pub static KIND: Kind = Kind::new("ether", "passes frames by ether type or addre
     .takes(&[Type::Frame, Type::Packet])
     .class(ClassUse::Sets("ether type"))
     .selects()
+    .lowers(Lower::Selects(|params| Ok(on_device(test(params)?))))
+    .narrows(narrow)
     .examples(&[Example {
         request: "pcap browse.pcap | ether fe:ff:20:00:01:00 | count",
         output: "{\"blocks\":43,\"bytes\":25091,\"wire_bytes\":25091}\n",
@@ -41,7 +45,18 @@ const TYPE: Meaning = Meaning {
 };
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
-    let wanted = match params.text("value").map(|text| (text, address(text))) {
+    Ok(of_frames(test(params)?))
+}
+
+fn narrow(params: &Params) -> Option<Predicate> {
+    Some(match test(params).ok()?.wanted {
+        Wanted::Address(address) => Predicate::EtherAddress(address),
+        Wanted::All | Wanted::Types(_) => Predicate::EtherType(Numbers::ranges_of(params, "value", TYPE)?),
+    })
+}
+
+fn test(params: &Params) -> Result<EtherTest, ParamError> {
+    let wanted = match params.text("value").map(|text| (text, mac::parse(text))) {
         None => Wanted::All,
         Some((_, Some(address))) => Wanted::Address(address),
         Some((text, None)) if text.matches([':', '-']).count() > 1 && !text.contains(',') => {
@@ -50,18 +65,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
         }
         Some(_) => Numbers::from_param(params, "value", TYPE)?.map_or(Wanted::All, Wanted::Types),
     };
-    Ok(of_frames(EtherTest { wanted }))
-}
-
-/// Six bytes in hexadecimal, as `02:00:00:00:00:01`.
-fn address(text: &str) -> Option<[u8; 6]> {
-    let mut address = [0; 6];
-    let mut parts = text.split([':', '-']);
-    for byte in &mut address {
-        let part = parts.next().filter(|part| matches!(part.len(), 1 | 2) && !part.starts_with('+'))?;
-        *byte = u8::from_str_radix(part, 16).ok()?;
-    }
-    parts.next().is_none().then_some(address)
+    Ok(EtherTest { wanted })
 }
 
 const LENGTH_LIMIT: u32 = ethernet::LENGTH_LIMIT as u32;

@@ -8,14 +8,16 @@ use filter::prelude::*;
 
 /// What `ethernet` is.
 pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network device", make)
+    .also(&["capture", "sniff", "interface", "device", "live", "eth", "listen"])
     .help(
         "The device is captured once for everybody who asks for it: each reader gets what its own request wants, and a \
-         slow one loses only its own. What follows runs where the packets are, if it can (`bpf`, then `sample`, then `count`; `port` and its kin), so that what nobody wants \
-         is never copied. `eth0@1/4` is the second of four parts of the traffic by flow.\n\
+         slow one loses only its own. What follows runs where the packets are, if it can: `bpf`, `host`, `port` and the other selectors, \
+         also joined by `and`, `or` and `not`; then `sample`; then `count`. So what nobody wants is never copied. `eth0@1/4` is the second of four parts of the traffic by flow.\n\
          \n\
          mode=tap takes a copy; the host sees every packet as before. mode=consume takes packets away that the device \
-         receives: neither the host nor who copies sees them. With `bpf` right behind it, or on each of its branches, that is \
-         what those pass, decided in the kernel, and the host keeps the rest (`explain` says so); else it is everything. \
+         receives: neither the host nor who copies sees them. With selectors right behind it, or on each of its branches, that is \
+         what those pass, decided in the kernel, and the host keeps the rest (`explain` says so); without one it is everything, and that wants everything=yes. Packets \
+         that a selector's program cannot tell about (MPLS, PPPoE, two VLAN tags, IP options) are taken away as well. \
          Through a daemon it is for whom its policy lets, and those whom one entry of it lets take together, each what it \
          wants; everybody else is refused while they do. Stripped VLAN tags are put back (of what is taken away, where the \
          device leaves them in). The run ends with Ctrl-C.\n\
@@ -28,6 +30,8 @@ pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network dev
     .params(&[
         Param::new("device", ParamType::Text, "the device, as `streamline devices` lists it").required().main(),
         Param::new("mode", ParamType::Choice(&["tap", "consume"]), "a copy, or take the packets away").default("tap"),
+        Param::new("everything", ParamType::Flag, "with mode=consume: take away all packets, where no `bpf` stands behind it")
+            .default("no"),
         Param::new("direction", ParamType::Choice(&["both", "in", "out"]), "which packets, by where they go")
             .default("both"),
         Param::new(
@@ -86,6 +90,20 @@ pub fn wish(params: &Params) -> Result<(Wish, Option<Share>), ParamError> {
     Ok((wish, share))
 }
 
+/// Why a request that takes every packet of a device away from the host is refused, unless it says that it means that.
+pub fn takes_everything(wish: &Wish, params: &Params) -> Result<(), ParamError> {
+    let chooses =
+        || program::from_cbpf(&wish.program).is_ok_and(|program| program.always().is_none_or(|length| length == 0));
+    if wish.mode != CaptureMode::Consume || params.flag("everything") || (!wish.program.is_empty() && chooses()) {
+        return Ok(());
+    }
+    let name = &wish.device;
+    let text = format!("this takes away everything `{name}` receives: this host loses its network there");
+    let help = "to take a part, put a selector right behind it: mode=consume | bpf \"udp port 53\"; to take everything, \
+                say mode=consume everything=yes";
+    Err(ParamError::new("mode", text).with_help(help))
+}
+
 /// Bytes kept of each packet; 0 for all.
 pub fn snap_len(params: &Params) -> u32 {
     landing::snap_len(params)
@@ -97,14 +115,18 @@ fn share(text: &str) -> Result<Share, ParamError> {
     })
 }
 
-/// A source of what a tap gives; where a selector by ports is part of it, of what that wants.
-pub fn source(tap: Tap, params: &Params, by_ports: Option<Box<dyn ByPorts>>) -> Instance {
+/// A source of what a tap gives; where the reader decides about its packets, of those that pass.
+pub fn source(tap: Tap, params: &Params, decides: Option<Box<dyn Decides>>) -> Instance {
     let live = Live::new(tap, landing::snap_len(params), params.number("last").unwrap_or(0));
-    Instance::source(live.by_ports(by_ports))
+    Instance::source(live.deciding(decides))
 }
 
 /// Whose fault it is that a device could not be opened.
 pub fn refusal(trouble: capture::Trouble) -> ParamError {
     let system = trouble.kind != TroubleKind::Wish;
-    ParamError { system, ..ParamError::new("device", trouble.text) }
+    let error = ParamError { system, ..ParamError::new("device", trouble.text) };
+    match trouble.kind {
+        TroubleKind::Absent => error.with_help("`streamline devices` lists them"),
+        _ => error,
+    }
 }

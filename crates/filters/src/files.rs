@@ -28,6 +28,7 @@ use title::{MetaFields, Title};
 
 /// What `files` is.
 pub static KIND: Kind = Kind::new("files", "writes each stream or message to a file of its own", make)
+    .also(&["extract", "export", "tcpflow"])
     .help(
         "Each direction of a connection becomes one file, named as tcpflow does: sender, then receiver, as in \
          192.168.101.102.02345-010.011.012.013.45103. IPv6 addresses are written with dots in place of colons. `--6` behind \
@@ -230,7 +231,7 @@ impl Filter for Streams {
     fn finish(&mut self, cx: &mut Context<'_>) -> Made {
         let outcome = self.end_all(cx);
         cx.notices.extend(self.disk.take_limit_notice());
-        outcome.and(self.disk.finish())?;
+        outcome.and(self.disk.finish(cx.counters))?;
         Ok(Status::Done)
     }
 
@@ -279,8 +280,8 @@ impl Filter for Blocks {
         self.disk.flush_index()
     }
 
-    fn finish(&mut self, _cx: &mut Context<'_>) -> Made {
-        self.disk.finish()?;
+    fn finish(&mut self, cx: &mut Context<'_>) -> Made {
+        self.disk.finish(cx.counters)?;
         Ok(Status::Done)
     }
 }

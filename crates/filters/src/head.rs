@@ -4,6 +4,7 @@ use filter::prelude::*;
 
 /// What `head` is.
 pub static KIND: Kind = Kind::new("head", "passes the first blocks and stops", make)
+    .also(&["first", "limit", "take"])
     .help(
         "Passes the first `count` blocks in the order they come, whatever they are: frames, pieces of streams, \
          records. Then it wants no more, and a source whose blocks go nowhere else is not read any further. Streams \

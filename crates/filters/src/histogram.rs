@@ -17,6 +17,7 @@ static SCHEMA: Schema = Schema::new(
 
 /// What `histogram` is.
 pub static KIND: Kind = Kind::new("histogram", "counts blocks by size or by time between them", make)
+    .also(&["hist", "uniq", "top"])
     .help(
         "`of=size` counts blocks by their length on the wire in bytes, `of=gap` by the time since the block before \
          in nanoseconds. Buckets are powers of two (0, 1, 2 to 3, 4 to 7 and so on) or, with `width`, equally wide. \
@@ -31,6 +32,7 @@ pub static KIND: Kind = Kind::new("histogram", "counts blocks by size or by time
     ])
     .gives_records(&SCHEMA)
     .mode(Mode::Serial)
+    .touches(Parts::METADATA, Parts::NONE)
     .examples(&[Example { request: "pcap browse.pcap | histogram width=1000", output: BROWSE_SIZES }]);
 
 const BROWSE_SIZES: &str = "\

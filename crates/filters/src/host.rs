@@ -2,11 +2,12 @@
 
 use crate::parts::addresses::AddressTest;
 use crate::parts::networks::Networks;
-use crate::parts::select::of_frames_or_streams;
+use crate::parts::select::{of_frames_or_streams, on_device};
 use filter::prelude::*;
 
 /// What `host` is.
 pub static KIND: Kind = Kind::new("host", "passes packets from or to an address", make)
+    .also(&["addr", "address", "ip.addr", "ip.src", "ip.dst", "src", "dst"])
     .help(
         "Either address of the packet must be wanted: `host 192.0.2.1`, `host 2001:db8::1`, or one of a list: `host \
          \"192.0.2.1,192.0.2.7\"`. ARP packets pass by the IPv4 addresses they speak of. Addresses of tunnels' inner \
@@ -18,6 +19,7 @@ pub static KIND: Kind = Kind::new("host", "passes packets from or to an address"
         .main()])
     .takes(&[Type::Frame, Type::Packet, Type::Bytes, Type::Message])
     .selects()
+    .lowers(Lower::Selects(|params| Ok(on_device(test(params)?))))
     .narrows(|params| Some(Networks::of_addresses(params.text("address")?).ok()?.narrow()))
     .examples(&[Example {
         request: "pcap browse.pcap | host 65.208.228.223 | count",
@@ -25,7 +27,11 @@ pub static KIND: Kind = Kind::new("host", "passes packets from or to an address"
     }]);
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
+    of_frames_or_streams(test(params)?, env)
+}
+
+fn test(params: &Params) -> Result<AddressTest, ParamError> {
     let wanted = Networks::of_addresses(params.text("address").unwrap_or_default())
         .map_err(|wrong| ParamError { key: Some("address"), ..wrong })?;
-    of_frames_or_streams(AddressTest { wanted }, env)
+    Ok(AddressTest { wanted })
 }

@@ -66,6 +66,7 @@ pub static KIND: Kind = Kind::new("http", "takes HTTP/1 messages out of byte str
         .default("1G"),
     ])
     .takes(&[Type::Bytes])
+    .rejects()
     .gives_messages(&SCHEMA)
     .mode(Mode::Session(SessionKey::Connection))
     .wants(&[(Type::Frame, "tcp"), (Type::Packet, "tcp")])

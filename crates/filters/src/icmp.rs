@@ -1,12 +1,12 @@
 //! Passes ICMP and ICMPv6 packets and classifies them by their type.
 
 use crate::parts::numbers::{Meaning, Numbers};
-use crate::parts::select::{FrameTest, View, of_frames};
+use crate::parts::select::{FrameTest, View, of_frames, on_device};
 use filter::prelude::*;
 use packet::frame::protocol;
 use packet::icmp::Packet;
 use packet::malformed::Malformed;
-use program::narrow::Narrow;
+use program::Predicate;
 
 /// What `icmp` is.
 pub static KIND: Kind = Kind::new("icmp", "passes ICMP and ICMPv6 packets, or those of a type; class = type", make)
@@ -18,6 +18,7 @@ pub static KIND: Kind = Kind::new("icmp", "passes ICMP and ICMPv6 packets, or th
     .takes(&[Type::Frame, Type::Packet])
     .class(ClassUse::Sets("ICMP type"))
     .selects()
+    .lowers(Lower::Selects(|params| Ok(on_device(test(params)?))))
     .narrows(narrow)
     .examples(&[Example {
         request: "pcap browse.pcap | not icmp | count",
@@ -27,12 +28,15 @@ pub static KIND: Kind = Kind::new("icmp", "passes ICMP and ICMPv6 packets, or th
 const TYPE: Meaning = Meaning { what: "an ICMP type", max: 255, names: &[] };
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
-    Ok(of_frames(IcmpTest { wanted: Numbers::from_param(params, "type", TYPE)? }))
+    Ok(of_frames(test(params)?))
 }
 
-fn narrow(_params: &Params) -> Option<Narrow> {
-    let protocols = [protocol::ICMP, protocol::ICMPV6].map(|number| (number, number));
-    Some(Narrow { protocols: Some(protocols.to_vec()), ..Narrow::default() })
+fn test(params: &Params) -> Result<IcmpTest, ParamError> {
+    Ok(IcmpTest { wanted: Numbers::from_param(params, "type", TYPE)? })
+}
+
+fn narrow(params: &Params) -> Option<Predicate> {
+    Some(Predicate::Icmp(Numbers::ranges_of(params, "type", TYPE)?))
 }
 
 struct IcmpTest {

@@ -15,6 +15,7 @@ use std::io::Write;
 
 /// What `inspect` is.
 pub static KIND: Kind = Kind::new("inspect", "prints one line for each block, for people to read", make)
+    .also(&["print", "show", "cat", "less", "dump", "tcpdump", "display", "stdout"])
     .help(
         "A frame or packet is shown with its time (UTC), VLANs, addresses, ports, what its transport header says, its length \
          on the wire, and how its payload begins. A piece of a stream or message has the number of its connection and \

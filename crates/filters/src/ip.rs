@@ -1,9 +1,9 @@
 //! Passes IPv4 packets and classifies them by the protocol they carry.
 
-use crate::parts::select::of_frames;
+use crate::parts::select::{of_frames, on_device};
 use crate::parts::version::VersionTest;
 use filter::prelude::*;
-use program::narrow::Narrow;
+use program::Predicate;
 
 /// What `ip` is.
 pub static KIND: Kind = Kind::new("ip", "passes IPv4 packets; class = protocol number", make)
@@ -14,7 +14,8 @@ pub static KIND: Kind = Kind::new("ip", "passes IPv4 packets; class = protocol n
     .takes(&[Type::Frame, Type::Packet])
     .class(ClassUse::Sets("protocol number"))
     .selects()
-    .narrows(|_| Some(Narrow { version: Some(4), ..Narrow::default() }))
+    .lowers(Lower::Selects(|_| Ok(on_device(VersionTest(4)))))
+    .narrows(|_| Some(Predicate::Version(4)))
     .examples(&[Example {
         request: "pcap browse.pcap | ip |17 count",
         output: "{\"blocks\":2,\"bytes\":277,\"wire_bytes\":277}\n",

@@ -1,9 +1,9 @@
 //! Passes IPv6 packets and classifies them by the protocol they carry.
 
-use crate::parts::select::of_frames;
+use crate::parts::select::{of_frames, on_device};
 use crate::parts::version::VersionTest;
 use filter::prelude::*;
-use program::narrow::Narrow;
+use program::Predicate;
 
 /// What `ip6` is.
 pub static KIND: Kind = Kind::new("ip6", "passes IPv6 packets; class = protocol number", make)
@@ -14,7 +14,8 @@ pub static KIND: Kind = Kind::new("ip6", "passes IPv6 packets; class = protocol 
     .takes(&[Type::Frame, Type::Packet])
     .class(ClassUse::Sets("protocol number"))
     .selects()
-    .narrows(|_| Some(Narrow { version: Some(6), ..Narrow::default() }))
+    .lowers(Lower::Selects(|_| Ok(on_device(VersionTest(6)))))
+    .narrows(|_| Some(Predicate::Version(6)))
     .examples(&[Example {
         request: "pcap browse.pcap | not ip6 | count",
         output: "{\"blocks\":43,\"bytes\":25091,\"wire_bytes\":25091}\n",

@@ -14,6 +14,7 @@ use filter::prelude::*;
 
 /// What `json` is.
 pub static KIND: Kind = Kind::new("json", "writes records and messages as JSON, one object a line", make)
+    .also(&["jq", "jsonl"])
     .help(
         "Each record becomes one line, written to standard output or to `file`. A file that exists is \
          refused unless overwrite=yes; devices and pipes with a name are written to as they are. Names, and \
@@ -406,6 +407,7 @@ mod tests {
             compiler: Arc::new(NoCompiler),
             devices: Arc::new(filter::NoDevices),
             schemas: [].into(),
+            wait: filter::Wait::default(),
         };
         let params = testkit::chain::params(&KIND, &[("file", path.to_str().unwrap())]);
         let mut lines = Lines::new(&params, &env).unwrap();
@@ -450,6 +452,7 @@ mod tests {
                 compiler,
                 devices: Arc::new(filter::NoDevices),
                 schemas: [].into(),
+                wait: filter::Wait::default(),
             };
             let mut lines = Lines::new(&Params::new(), &env).unwrap();
             lines.buffer().extend_from_slice(&[b'x'; 100]);
@@ -492,6 +495,7 @@ mod tests {
             compiler: Arc::new(NoCompiler),
             devices: Arc::new(filter::NoDevices),
             schemas: [].into(),
+            wait: filter::Wait::default(),
         };
         let error = make(&Params::new(), &env).unwrap_err();
         assert!(error.help.unwrap().contains("its own json"));

@@ -18,6 +18,7 @@ use filter::prelude::*;
 
 /// What `match` is.
 pub static KIND: Kind = Kind::new("match", "passes what contains a text or matches a regular expression", make)
+    .also(&["grep", "ngrep", "search", "find", "contains"])
     .help(
         "`match TEXT` looks for these bytes, `match regex=EXPRESSION` for a regular expression in the syntax of \
          Rust's regex crate, on bytes: classes such as `\\w` are ASCII, `.` is any byte but a line feed, `\\x00` is \
@@ -44,6 +45,8 @@ pub static KIND: Kind = Kind::new("match", "passes what contains a text or match
     ])
     .takes(&[Type::Frame, Type::Packet, Type::Bytes, Type::Message])
     .mode(Mode::Session(SessionKey::Class))
+    // What is left out of a stream is a gap before what comes next.
+    .touches(Parts::DATA.with(Parts::METADATA), Parts::METADATA)
     .parses_payload()
     .examples(&[
         Example {
@@ -281,7 +284,7 @@ impl<M: Matcher<Place: 'static>> SessionFilter for Messages<M> {
             }
             let begins = !state.stream.passed;
             if !self.streams.passes(&mut state.stream, block, cx) {
-                cx.reject(1);
+                cx.reject(place);
                 continue;
             }
             if begins && let Some(head) = self.take(&mut state.head, cx.rings) {

@@ -2,7 +2,7 @@
 
 use crate::parts::addresses::AddressTest;
 use crate::parts::networks::Networks;
-use crate::parts::select::of_frames_or_streams;
+use crate::parts::select::{of_frames_or_streams, on_device};
 use filter::prelude::*;
 
 /// What `net` is.
@@ -14,6 +14,7 @@ pub static KIND: Kind = Kind::new("net", "passes packets from or to a network", 
     .params(&[Param::new("network", ParamType::Text, "ADDRESS/BITS, or a list as \"a/8,b/16\"").required().main()])
     .takes(&[Type::Frame, Type::Packet, Type::Bytes, Type::Message])
     .selects()
+    .lowers(Lower::Selects(|params| Ok(on_device(test(params)?))))
     .narrows(|params| Some(Networks::of_networks(params.text("network")?).ok()?.narrow()))
     .examples(&[Example {
         request: "pcap browse.pcap | net 216.0.0.0/8 | count",
@@ -21,7 +22,11 @@ pub static KIND: Kind = Kind::new("net", "passes packets from or to a network", 
     }]);
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
+    of_frames_or_streams(test(params)?, env)
+}
+
+fn test(params: &Params) -> Result<AddressTest, ParamError> {
     let wanted = Networks::of_networks(params.text("network").unwrap_or_default())
         .map_err(|wrong| ParamError { key: Some("network"), ..wrong })?;
-    of_frames_or_streams(AddressTest { wanted }, env)
+    Ok(AddressTest { wanted })
 }

@@ -3,12 +3,14 @@
 //! - `pcap/files.rs` — which files a list of names means. `pcap/open.rs` — what a file is.
 //! - `pcap/mapped.rs`, `pcap/streamed.rs` — the two ways to a capture's bytes; `pcap/input.rs` below the second.
 //! - `pcap/scan.rs` — from bytes to descriptors: the hot loop.
+//! - `pcap/memory.rs` — everything in memory first, then described as often as is wanted.
 //!
 //! This file goes from one capture to the next and sorts out how they end.
 
 mod files;
 mod input;
 mod mapped;
+pub(crate) mod memory;
 mod open;
 mod scan;
 mod streamed;
@@ -21,6 +23,7 @@ use files::{Candidate, Files, Place};
 use filter::prelude::*;
 use input::{Input, Pipe};
 use mapped::Mapped;
+use memory::Replay;
 use open::{Opened, Refusal};
 use packet::capture::{Cause, Damage};
 use std::time::Duration;
@@ -28,6 +31,7 @@ use streamed::Streamed;
 
 /// What `pcap` is.
 pub static KIND: Kind = Kind::new("pcap", "reads captures from files", make)
+    .also(&["read", "open", "file", "load", "pcapng"])
     .help(
         "Reads pcap and pcapng files, also gzipped ones, in the order given. What a gzipped file may expand to has no \
          limit. A folder stands for the captures in it and below it, sorted by path and recognised by their first bytes, \
@@ -42,6 +46,10 @@ pub static KIND: Kind = Kind::new("pcap", "reads captures from files", make)
          files are read to their end. It ends with Ctrl-C. Let `save` write its series outside the folder that is \
          followed: each of its files would be read and saved again.\n\
          \n\
+         memory=yes reads everything into memory first and gives it then, so that no file is in the way of what is \
+         measured. loop=3 gives it three times, loop=0 until the run is stopped. Times go on from round to round; the \
+         frames stay what they are, so that `tcp` takes later rounds for packets sent again.\n\
+         \n\
          A record cut at the end of a file is a warning. Damage inside a file, a file that is no capture and a file \
          that was cut while it was read, a folder that cannot be looked into, and a folder without a capture make the run fail with status 1, after everything readable in all files was \
          given. A file that does not exist ends the run before it begins.",
@@ -54,6 +62,9 @@ pub static KIND: Kind = Kind::new("pcap", "reads captures from files", make)
             .default("no"),
         Param::new("map", ParamType::Flag, "map files; no reads them, as for files that others cut or that lie far away")
             .default("yes"),
+        Param::new("memory", ParamType::Flag, "read everything into memory before the first frame is given").default("no"),
+        Param::new("loop", ParamType::Number, "how often everything is given, with memory=yes; 0 = until it is stopped")
+            .default("1"),
     ])
     .source(Type::Frame)
     .runs_in(Spaces::APP)
@@ -119,7 +130,15 @@ struct Pcap {
 }
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
-    Pcap::new(params).map(Instance::source)
+    let (pcap, rounds) = (Pcap::new(params)?, params.number("loop").unwrap_or(1));
+    match (params.flag("memory"), params.flag("follow")) {
+        (true, true) => {
+            Err(ParamError::new("memory", "a file that is followed has no end, and all of it is to be read first"))
+        }
+        (true, false) => Ok(Instance::source(Replay::new(pcap, rounds)?)),
+        (false, _) if rounds != 1 => Err(ParamError::new("loop", "files are read once").with_help("write: memory=yes")),
+        (false, _) => Ok(Instance::source(pcap)),
+    }
 }
 
 impl Pcap {
@@ -215,8 +234,12 @@ impl Source for Pcap {
 
     fn progress(&self) -> Option<(u64, u64)> {
         let all = self.bytes_all?;
-        let here = self.current.as_ref().map_or(0, |current| current.reading.position());
-        Some(((self.bytes_done + here).min(all), all))
+        // A file that has grown since is no more than it was when all of them were added up.
+        let here = self
+            .current
+            .as_ref()
+            .map_or(0, |current| current.reading.position().min(current.candidate.bytes.unwrap_or(0)));
+        Some((self.bytes_done + here, all))
     }
 }
 

@@ -17,7 +17,7 @@ pub static KIND: Kind = Kind::new("port", "passes packets with ports, or with a 
     .takes(&[Type::Frame, Type::Packet, Type::Bytes, Type::Message])
     .class(ClassUse::SetsHalves("source port, destination port"))
     .selects()
-    .lowers(Lower::Ports(|params| ports::on_device(Which::Either, params)))
+    .lowers(Lower::Selects(|params| ports::on_device(Which::Either, params)))
     .narrows(|params| ports::narrow(Which::Either, params))
     .examples(&[
         Example {

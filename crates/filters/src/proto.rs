@@ -1,11 +1,11 @@
 //! Classifies packets by the protocol that IP carries, and passes those with a wanted one.
 
 use crate::parts::numbers::{Meaning, Numbers};
-use crate::parts::select::{FrameTest, StreamTest, View, of_frames_or_streams};
+use crate::parts::select::{FrameTest, StreamTest, View, of_frames_or_streams, on_device};
 use filter::prelude::*;
 use packet::flow::Flow;
 use packet::malformed::Malformed;
-use program::narrow::Narrow;
+use program::Predicate;
 
 /// What `proto` is.
 pub static KIND: Kind = Kind::new("proto", "passes IP packets, or those of a protocol; class = its number", make)
@@ -20,6 +20,7 @@ pub static KIND: Kind = Kind::new("proto", "passes IP packets, or those of a pro
     .takes(&[Type::Frame, Type::Packet, Type::Bytes, Type::Message])
     .class(ClassUse::Sets("protocol number"))
     .selects()
+    .lowers(Lower::Selects(|params| Ok(on_device(test(params)?))))
     .narrows(narrow)
     .examples(&[
         Example {
@@ -62,17 +63,15 @@ const PROTOCOL: Meaning = Meaning {
 };
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
-    let wanted = Numbers::from_param(params, "protocol", PROTOCOL)?;
-    of_frames_or_streams(ProtocolTest { wanted }, env)
+    of_frames_or_streams(test(params)?, env)
 }
 
-fn narrow(params: &Params) -> Option<Narrow> {
-    let wanted = Numbers::from_param(params, "protocol", PROTOCOL).ok()?;
-    let protocols = match &wanted {
-        Some(wanted) => Some(wanted.ranges()?),
-        None => None,
-    };
-    Some(Narrow { protocols, ..Narrow::default() })
+fn test(params: &Params) -> Result<ProtocolTest, ParamError> {
+    Ok(ProtocolTest { wanted: Numbers::from_param(params, "protocol", PROTOCOL)? })
+}
+
+fn narrow(params: &Params) -> Option<Predicate> {
+    Some(Predicate::Protocol(Numbers::ranges_of(params, "protocol", PROTOCOL)?))
 }
 
 struct ProtocolTest {

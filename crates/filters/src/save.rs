@@ -18,6 +18,7 @@ use crate::parts::target::{Existing, Target as FileTarget};
 use base::terminal;
 use encode::{Encoder, Format};
 use file::Open;
+use filter::counter::{FILE_BYTES, FILES};
 use filter::env::Reader;
 use filter::prelude::*;
 use packet::pcap_file::Resolution;
@@ -26,6 +27,7 @@ use std::path::{Path, PathBuf};
 
 /// What `save` is.
 pub static KIND: Kind = Kind::new("save", "writes frames to a capture file", make)
+    .also(&["write", "tee", "dumpcap", "record"])
     .help(
         "Writes pcapng, or classic pcap where the file's name ends in `.pcap` or `.cap`. A name of `-` is standard \
          output, which gets classic pcap, so that `... | save -` can be piped into `tcpdump -r -`; `format` decides \
@@ -81,7 +83,7 @@ struct Save {
 
 /// Where bytes go.
 enum Target {
-    Stdout(Output),
+    Stdout(OutputSink),
     Files(Box<Files>),
 }
 
@@ -91,6 +93,8 @@ struct Files {
     overwrite: bool,
     rotation: Rotation,
     open: Option<Open>,
+    /// Files that were closed whole, and their bytes.
+    closed: (u64, u64),
 }
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
@@ -106,7 +110,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
             return Err(ParamError::new("file", "standard output is a terminal, and captures are no text")
                 .with_help("redirect it: `... | save -' > x.pcap`"));
         }
-        Target::Stdout(env.stdout.clone())
+        Target::Stdout(env.stdout.open())
     } else {
         let overwrite = params.flag("overwrite");
         let existing = if overwrite || rotation.is_wanted() { Existing::Replaced } else { Existing::Stays };
@@ -117,7 +121,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
                 format!("{name} is a device or a pipe, which cannot be a series of files"),
             ));
         }
-        Target::Files(Box::new(Files { target, overwrite, rotation, open: None }))
+        Target::Files(Box::new(Files { target, overwrite, rotation, open: None, closed: (0, 0) }))
     };
     let (encoder, buffer) = (Encoder::new(format), Vec::with_capacity(BUFFER_BYTES));
     Ok(Instance::filter(Save { target, encoder, buffer, room, over: false, restarted: None }))
@@ -159,11 +163,15 @@ impl Filter for Save {
         self.unless_failed(flushed)
     }
 
-    fn finish(&mut self, _cx: &mut Context<'_>) -> Made {
+    fn finish(&mut self, cx: &mut Context<'_>) -> Made {
         if self.over {
             return Ok(Status::Done);
         }
         let closed = self.close();
+        if let Target::Files(files) = &self.target {
+            cx.count(FILES, files.closed.0);
+            cx.count(FILE_BYTES, files.closed.1);
+        }
         self.over = true;
         closed.map(|_| Status::Done)
     }
@@ -353,6 +361,7 @@ impl Files {
         encoder.end(buffer);
         let bytes = buffer.len() as u64;
         open.write(buffer)?;
+        self.closed = (self.closed.0 + 1, self.closed.1 + open.bytes());
         let roomy = self.target.take_room(room, bytes);
         let closed = self.open.take().map_or(Ok(()), |open| open.close(self.target.folder(), self.overwrite));
         closed.and(roomy)

@@ -1,10 +1,13 @@
-//! Sends frames on a device, by a packet socket or an AF_XDP socket.
+//! Sends frames on a device, by a packet socket or an AF_XDP socket. `send/forwarded.rs` stands for a program in the kernel that
+//! does it.
+
+pub mod forwarded;
 
 use crate::parts::received;
 use crate::parts::select::Links;
 use base::limits::BATCH_BLOCKS;
 use driver::af_packet::{Sender, SenderOptions};
-use driver::af_xdp::{Device, Options};
+use driver::af_xdp;
 use driver::tuntap::{self, Layer};
 use driver::{Transmit, Turn};
 use filter::prelude::*;
@@ -19,25 +22,46 @@ pub static KIND: Kind = Kind::new("send", "sends frames on a device", make)
          than the device takes, and all while it is down. To send what was captured on the same device gives it back for \
          ever: use direction=in there.\n\
          \n\
-         by=socket sends through the host's queues, where taps see it (CAP_NET_RAW); by=direct goes round them; by=xdp uses \
-         an AF_XDP socket on the first queue, and takes what that queue receives away from the host meanwhile. by=tap and \
-         by=tun make the device, for Ethernet frames or IP packets: the host receives by it what is sent here.",
+         `ethernet a mode=consume everything=yes | send b`, and `bpf` between the two, runs in the kernel (`explain` says so, or why not): a \
+         program on `a` has frames go out by `b`, and neither queues nor taps of `b` see them. It takes root without a daemon, and \
+         a driver of `b` that takes such frames; a virtual pair does while its other end works by NAPI (`ethtool -K PEER gro on`, \
+         or an XDP program there). When it begins, three frames of ether type 0x88b5 go out by `b`, to see that they do. Frames \
+         that the two devices dropped meanwhile count as lost there.\n\
+         \n\
+         by=socket sends through the host's queues, where taps see it (CAP_NET_RAW), and so does by=best where frames do not stay \
+         in the kernel; by=direct goes round the queues; by=xdp uses an AF_XDP socket on the first queue, which receives nothing. \
+         by=tap and by=tun make the device, for Ethernet frames or IP packets: the host receives by it what is sent here.",
     )
     .params(&[
         Param::new("device", ParamType::Text, "the device, as `streamline devices` lists it").required().main(),
-        Param::new("by", ParamType::Choice(&["socket", "direct", "xdp", "tap", "tun"]), "which way").default("socket"),
+        Param::new("by", ParamType::Choice(&["best", "socket", "direct", "xdp", "tap", "tun"]), "which way").default("best"),
     ])
     .takes(&[Type::Frame, Type::Packet])
     .mode(Mode::Serial)
-    .sink();
+    .sink()
+    .lowers(Lower::Forwards(target))
+    .runs_in(Spaces::APP.with(Spaces::KERNEL));
+
+/// The device, where frames may go there without leaving the kernel.
+fn target(params: &Params) -> Result<String, String> {
+    match params.text("by") {
+        Some("best") | None => Ok(params.text("device").unwrap_or_default().into()),
+        Some(by) => Err(format!("by={by} was asked for")),
+    }
+}
 
 /// While there is no room, it is looked for whether the run is to end this often.
 const ROOM: Duration = Duration::from_millis(50);
 
+/// Frames of an AF_XDP socket that may be under way.
+const CHUNKS: u32 = 2048;
+
 /// Frames for which there is no room for so long are given up.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
+    // Who never sleeps asks again at once.
+    let room = if env.wait == filter::Wait::Busy { Duration::ZERO } else { ROOM };
     let name = params.text("device").unwrap_or_default();
     let made = match params.text("by") {
         Some("tap") => Some(Layer::Tap),
@@ -49,31 +73,26 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
         let mut device = crate::tuntap::open(&options)?;
         let link = LinkType(received::link_type(&device.device)?);
         let (_, sender) = device.queues.pop().ok_or_else(|| ParamError::new("device", "it has no queue to send by"))?;
-        return Ok(Instance::filter(Send { sender: Box::new(sender), link }));
+        return Ok(Instance::filter(Send { sender: Box::new(sender), link, room }));
     }
     let namespace = received::namespace()?;
     let found = driver::device::find(&namespace, name).map_err(received::refusal)?;
     let link = received::link_type(&found.link)?;
     let sender: Box<dyn Transmit> = match params.text("by") {
-        Some("xdp") => {
-            let options = Options { queues: vec![0], ..Options::default() };
-            let mut device = Device::open(&namespace, name, options).map_err(received::refusal)?;
-            match device.queues.pop() {
-                Some(queue) => Box::new(queue.sender),
-                None => return Err(ParamError::new("device", "it has no queue to send by")),
-            }
-        }
+        Some("xdp") => Box::new(af_xdp::Sender::open(&namespace, name, 0, CHUNKS).map_err(received::refusal)?),
         by => {
             let options = SenderOptions { bypass_queues: by == Some("direct") };
             Box::new(Sender::open(&namespace, name, options).map_err(received::refusal)?)
         }
     };
-    Ok(Instance::filter(Send { sender, link: LinkType(link) }))
+    Ok(Instance::filter(Send { sender, link: LinkType(link), room }))
 }
 
 struct Send {
     sender: Box<dyn Transmit>,
     link: LinkType,
+    /// How long to wait for room at a time.
+    room: Duration,
 }
 
 impl Send {
@@ -91,7 +110,7 @@ impl Send {
                     if since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
                         return Ok(Some(("no room in the device", frames.len())));
                     }
-                    self.sender.wait_for_room(ROOM).map_err(received::failure)?;
+                    self.sender.wait_for_room(self.room).map_err(received::failure)?;
                 }
             }
         }

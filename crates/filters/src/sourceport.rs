@@ -13,7 +13,7 @@ pub static KIND: Kind = Kind::new("sourceport", "passes packets by source port; 
     .takes(&[Type::Frame, Type::Packet, Type::Bytes, Type::Message])
     .class(ClassUse::Sets("source port"))
     .selects()
-    .lowers(Lower::Ports(|params| ports::on_device(Which::Source, params)))
+    .lowers(Lower::Selects(|params| ports::on_device(Which::Source, params)))
     .narrows(|params| ports::narrow(Which::Source, params))
     .examples(&[Example {
         request: "pcap web.pcap | sourceport 80 | count",

@@ -28,7 +28,7 @@ use filter::kind::Example;
 use filter::prelude::*;
 use packet::frame::protocol;
 use packet::malformed::Malformed;
-use program::narrow::Narrow;
+use program::Predicate;
 use segment::Segment;
 
 /// What `tcp` is.
@@ -62,11 +62,13 @@ pub static KIND: Kind = Kind::new("tcp", "puts TCP segments in order: gives byte
             .default("1s"),
     ])
     .takes(&[Type::Frame, Type::Packet])
+    .rejects()
     .gives(Type::Bytes)
     .class(ClassUse::Sets("connection * 2 + direction, 0 = from the client"))
     .mode(Mode::Serial)
+    .touches(Parts::DATA.with(Parts::METADATA), Parts::STREAMS)
     .parses_payload()
-    .narrows(|_| Some(Narrow { protocols: Some(vec![(protocol::TCP, protocol::TCP)]), ..Narrow::default() }))
+    .narrows(|_| Some(Predicate::Protocol(Some(vec![(protocol::TCP, protocol::TCP)]))))
     .examples(&[
         // A question, an answer, and the end of each.
         Example {
@@ -122,7 +124,8 @@ impl Filter for Tcp {
                         cx.drop(1, reason);
                     }
                 }
-                Err(Refusal::Other) => cx.reject(1),
+                Err(Refusal::Other) => cx.reject(place),
+                Err(Refusal::Tunnel(reason)) => cx.reject_unread(place, reason),
                 Err(Refusal::Dropped(reason)) => cx.drop(1, reason),
             }
         }

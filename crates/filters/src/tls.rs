@@ -36,6 +36,7 @@ pub static KIND: Kind = Kind::new("tls", "reads TLS hellos and gives a record of
          not read.",
     )
     .takes(&[Type::Bytes])
+    .rejects()
     .gives_records(&SCHEMA)
     .mode(Mode::Session(SessionKey::Class))
     .wants(&[(Type::Frame, "tcp"), (Type::Packet, "tcp")])
@@ -99,9 +100,9 @@ impl SessionFilter for Tls {
     }
 
     fn run(&mut self, session: &mut Session, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
-        for (_, block) in batch.iter() {
+        for (place, block) in batch.iter() {
             let Session::Looking(looking) = session else {
-                cx.reject(1);
+                cx.reject(place);
                 continue;
             };
             if block.gap() > 0 {
@@ -109,7 +110,7 @@ impl SessionFilter for Tls {
             }
             let found = self.look(looking, block, cx);
             if matches!(found, Found::Nothing | Found::NoHello) {
-                cx.reject(1);
+                cx.reject(place);
             }
             looking.passed_bytes += u64::from(block.wire());
             let too_late = looking.passed_bytes > TLS_PREAMBLE_BYTES && looking.part.is_empty();

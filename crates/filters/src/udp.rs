@@ -15,7 +15,7 @@ use packet::flow::Flow;
 use packet::frame::protocol;
 use packet::link::LinkType;
 use packet::malformed::Malformed;
-use program::narrow::Narrow;
+use program::Predicate;
 
 /// What `udp` is.
 pub static KIND: Kind = Kind::new("udp", "gives each UDP datagram as a message, by flow", make)
@@ -29,11 +29,13 @@ pub static KIND: Kind = Kind::new("udp", "gives each UDP datagram as a message, 
     )
     .params(&[Param::new("timeout", ParamType::Duration, "end a flow after this long without a datagram").default("60s")])
     .takes(&[Type::Frame, Type::Packet])
+    .rejects()
     .gives(Type::Message)
     .class(ClassUse::Sets("flow * 2 + direction"))
     .mode(Mode::Serial)
+    .touches(Parts::DATA.with(Parts::METADATA), Parts::STREAMS)
     .parses_payload()
-    .narrows(|_| Some(Narrow { protocols: Some(vec![(protocol::UDP, protocol::UDP)]), ..Narrow::default() }))
+    .narrows(|_| Some(Predicate::Protocol(Some(vec![(protocol::UDP, protocol::UDP)]))))
     .examples(&[Example {
         request: "pcap browse.pcap | udp | count",
         output: "{\"blocks\":2,\"bytes\":193,\"wire_bytes\":193}\n",
@@ -135,7 +137,7 @@ impl Udp {
 impl Filter for Udp {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         let mut links = Links::default();
-        for (_, block) in batch.iter() {
+        for (place, block) in batch.iter() {
             let Some(link) = links.of(cx.rings, block) else {
                 cx.drop(1, Malformed::UnsupportedLink.reason());
                 continue;
@@ -143,7 +145,11 @@ impl Filter for Udp {
             let datagram = match read(link, cx.rings.bytes(block), block.wire()) {
                 Ok(datagram) => datagram,
                 Err(Refusal::Other) => {
-                    cx.reject(1);
+                    cx.reject(place);
+                    continue;
+                }
+                Err(Refusal::Tunnel(reason)) => {
+                    cx.reject_unread(place, reason);
                     continue;
                 }
                 Err(Refusal::Dropped(reason)) => {

@@ -1,10 +1,11 @@
 //! Passes frames with VLAN tags and classifies them by the outermost VLAN.
 
 use crate::parts::numbers::{Meaning, Numbers};
-use crate::parts::select::{FrameTest, View, of_frames};
+use crate::parts::select::{FrameTest, View, of_frames, on_device};
 use filter::prelude::*;
 use packet::encapsulation;
 use packet::malformed::Malformed;
+use program::Predicate;
 
 /// What `vlan` is.
 pub static KIND: Kind = Kind::new("vlan", "passes frames with VLAN tags, or of a VLAN; class = outermost id", make)
@@ -17,6 +18,8 @@ pub static KIND: Kind = Kind::new("vlan", "passes frames with VLAN tags, or of a
     .takes(&[Type::Frame, Type::Packet])
     .class(ClassUse::Sets("outermost VLAN id"))
     .selects()
+    .lowers(Lower::Selects(|params| Ok(on_device(test(params)?))))
+    .narrows(|params| Some(Predicate::Vlan(Numbers::ranges_of(params, "id", ID)?)))
     .examples(&[Example {
         request: "pcap browse.pcap | not vlan | count",
         output: "{\"blocks\":43,\"bytes\":25091,\"wire_bytes\":25091}\n",
@@ -25,7 +28,11 @@ pub static KIND: Kind = Kind::new("vlan", "passes frames with VLAN tags, or of a
 const ID: Meaning = Meaning { what: "a VLAN id", max: 4095, names: &[] };
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
-    Ok(of_frames(VlanTest { wanted: Numbers::from_param(params, "id", ID)? }))
+    Ok(of_frames(test(params)?))
+}
+
+fn test(params: &Params) -> Result<VlanTest, ParamError> {
+    Ok(VlanTest { wanted: Numbers::from_param(params, "id", ID)? })
 }
 
 struct VlanTest {

@@ -38,15 +38,15 @@ impl Copier for Played {
         }
     }
 
-    fn promiscuous(&mut self, _wanted: bool) -> Result<(), Trouble> {
+    fn promiscuous(&self, _wanted: bool) -> Result<(), Trouble> {
         Ok(())
     }
 
-    fn sift(&mut self, _expressions: &[&Expression]) -> Result<(), Trouble> {
+    fn sift(&self, _expressions: &[&Expression]) -> Result<(), Trouble> {
         Ok(())
     }
 
-    fn gone(&mut self) -> bool {
+    fn gone(&self) -> bool {
         false
     }
 }
@@ -67,7 +67,7 @@ fn given(kind: &'static filter::Kind, wanted: &str, packets: &[(Option<u32>, Vec
     });
     drop(taps);
     let params = testkit::chain::params(kind, &[("port", wanted)]);
-    let Some(Lower::Ports(make)) = kind.lower else { panic!("{} is a selector by ports", kind.name) };
+    let Some(Lower::Selects(make)) = kind.lower else { panic!("{} is a selector by ports", kind.name) };
     let source = ethernet::source(tap, &Params::new(), Some(make(&params).unwrap()));
     let outcome = Chain::made(source).run();
     // It ends when its owner does.
@@ -75,7 +75,7 @@ fn given(kind: &'static filter::Kind, wanted: &str, packets: &[(Option<u32>, Vec
     let counters = &outcome.report.nodes[0].counters;
     let classes = outcome.blocks.iter().map(|block| block.descriptor.class.0).collect();
     let unreadable =
-        counters.events.iter().filter(|(name, _)| name.contains("truncated")).map(|(_, count)| count).sum();
+        counters.unread.iter().filter(|(name, _)| name.contains("truncated")).map(|(_, count)| count).sum();
     (classes, [counters.blocks_taken, counters.blocks_rejected], unreadable)
 }
 

@@ -69,6 +69,12 @@ pub fn parse(link: LinkType, bytes: &[u8]) -> Result<Encapsulation, Malformed> {
     walk(bytes, offset, layer)
 }
 
+/// Are frames of this link type read at all?
+pub fn is_read(link: LinkType) -> bool {
+    // What is known wants bytes.
+    link == LinkType::ETHERNET || !matches!(first_layer(link, &[]), Err(Malformed::UnsupportedLink))
+}
+
 /// What the link header leads to, and where.
 fn first_layer(link: LinkType, bytes: &[u8]) -> Result<(usize, Layer), Malformed> {
     const CUT: Malformed = Malformed::TruncatedLink;
@@ -254,4 +260,17 @@ fn finish(mut found: Encapsulation, offset: usize, ether_type: u16) -> Result<En
 fn pair_at(bytes: &[u8], offset: usize) -> Option<[u16; 2]> {
     let [a, b, c, d] = *chunk_at(bytes, offset)?;
     Some([u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_is_what_is_not_refused() {
+        for number in 0..=u16::MAX {
+            let refused = parse(LinkType(number), &[0; 64]) == Err(Malformed::UnsupportedLink);
+            assert_eq!(is_read(LinkType(number)), !refused, "{number}");
+        }
+    }
 }

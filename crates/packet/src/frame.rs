@@ -24,6 +24,8 @@ use crate::{ethernet, ipv4, ipv6, tcp, udp};
 pub mod protocol {
     /// ICMP.
     pub const ICMP: u8 = 1;
+    /// IGMP.
+    pub const IGMP: u8 = 2;
     /// IPv4 in IP.
     pub const IPV4: u8 = 4;
     /// TCP.

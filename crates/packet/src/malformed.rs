@@ -39,6 +39,16 @@ pub enum Malformed {
     TooManyIpv6Extensions,
     /// The frame carries another transport protocol than was asked for.
     OtherProtocol,
+    /// The packet carries others behind a GRE header (RFC 2784), which is not opened.
+    GreTunnel,
+    /// The packet carries another IP packet (RFC 2003, RFC 2473, RFC 4213), which is not opened.
+    IpTunnel,
+    /// The packet carries Ethernet frames by VXLAN (RFC 7348), which is not opened.
+    VxlanTunnel,
+    /// The packet carries others by Geneve (RFC 8926), which is not opened.
+    GeneveTunnel,
+    /// The packet carries a user's by GTP-U (3GPP TS 29.281), which is not opened.
+    GtpTunnel,
     /// Not the first fragment: the transport header is elsewhere.
     LaterFragment,
     /// Fewer than 20 bytes.
@@ -76,6 +86,11 @@ impl Malformed {
             Self::Ipv6ExtensionLength => "ipv6 extension header longer than the packet",
             Self::TooManyIpv6Extensions => "too many ipv6 extension headers",
             Self::OtherProtocol => "another transport protocol",
+            Self::GreTunnel => "gre tunnel",
+            Self::IpTunnel => "ip in ip tunnel",
+            Self::VxlanTunnel => "vxlan tunnel",
+            Self::GeneveTunnel => "geneve tunnel",
+            Self::GtpTunnel => "gtp tunnel",
             Self::LaterFragment => "not the first fragment",
             Self::TruncatedTcp => "truncated tcp header",
             Self::TcpHeaderLength => "tcp header length out of bounds",

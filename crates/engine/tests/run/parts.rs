@@ -22,8 +22,10 @@ fn never(_: &Params, _: &Env) -> Result<Instance, ParamError> {
 }
 
 static SOURCE: Kind = Kind::new("source", "", never).source(Type::Frame);
-static IN_PLACE: Kind = Kind::new("in_place", "", never);
-static MAKER: Kind = Kind::new("maker", "", never).gives(Type::Bytes);
+static IN_PLACE: Kind =
+    Kind::new("in_place", "", never).touches(Parts::DATA, Parts::DATA.with(Parts::METADATA).with(Parts::STREAMS));
+static MODEST: Kind = Kind::new("modest", "", never);
+static MAKER: Kind = Kind::new("maker", "", never).gives(Type::Bytes).touches(Parts::DATA, Parts::STREAMS);
 static SINK: Kind = Kind::new("sink", "", never).sink();
 
 impl Graph {
@@ -63,6 +65,11 @@ impl Graph {
         self.filter(label, &IN_PLACE, Instance::filter(filter))
     }
 
+    /// The same, of a kind that says that it changes nothing.
+    pub fn modest(&mut self, label: &str, filter: impl Filter + 'static) -> NodeId {
+        self.filter(label, &MODEST, Instance::filter(filter))
+    }
+
     /// Any instance that gives new blocks.
     pub fn maker(&mut self, label: &str, instance: Instance) -> NodeId {
         self.filter(label, &MAKER, instance)
@@ -84,7 +91,12 @@ impl Graph {
     }
 
     pub fn selected(&mut self, from: NodeId, to: NodeId, select: Option<Select>) {
-        self.plan.nodes[from.index()].edges.push(Edge { to, select, cut: false });
+        self.plan.nodes[from.index()].edges.push(Edge { select, ..Edge::plain(to) });
+    }
+
+    /// An edge along which goes what a node rejects.
+    pub fn rejected(&mut self, from: NodeId, to: NodeId, select: Option<Select>) {
+        self.plan.nodes[from.index()].edges.push(Edge { select, rejected: true, ..Edge::plain(to) });
     }
 
     /// Runs it; gives the most bytes of memory its rings had after a batch.

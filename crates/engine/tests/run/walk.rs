@@ -2,7 +2,7 @@
 
 use crate::parts::{Graph, Keep, Shout, exactly, texts};
 use base::atomic::StopFlag;
-use engine::{Choice, End};
+use engine::{Choice, End, NodeId};
 use filter::prelude::*;
 
 const WORDS: [(u32, &[u8]); 4] = [(1, b"anna"), (2, b"bert"), (1, b"carl"), (3, b"dora")];
@@ -37,6 +37,25 @@ fn selectors_divide_by_class() {
     assert_eq!(texts(&seen, "one"), ["anna", "carl"]);
     assert_eq!(texts(&seen, "rest"), ["bert", "dora"]);
     assert_eq!(report.nodes[0].edges.iter().map(|edge| (edge.blocks, edge.refused)).collect::<Vec<_>>(), [(2, 2); 2]);
+}
+
+/// A planner goes by what kinds say: one that says too little must not get through a test.
+#[test]
+#[cfg(debug_assertions)]
+fn a_filter_that_changes_what_its_kind_does_not_say_ends_in_a_panic() {
+    let said = |add: fn(&mut Graph) -> NodeId| {
+        let mut graph = Graph::default();
+        let source = graph.source(&WORDS);
+        let (changes, sink) = (add(&mut graph), graph.sink("sink"));
+        graph.edge(source, changes);
+        graph.edge(changes, sink);
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || drop(graph.run())));
+        outcome.expect_err("it was found").downcast_ref::<String>().cloned().unwrap_or_default()
+    };
+    let bytes = said(|graph| graph.modest("shout", Shout));
+    assert_eq!(bytes, "`shout` changes bytes, and its kind does not say so");
+    let class = said(|graph| graph.modest("keep", Keep { like: |_| true, set_class: true }));
+    assert_eq!(class, "`keep` changes what is known of blocks, and its kind does not say so");
 }
 
 #[test]

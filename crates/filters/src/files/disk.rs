@@ -13,6 +13,8 @@ use crate::parts::json_text;
 use crate::parts::system::is_full;
 use base::limits::{FILE_PENDING_BLOCKS, FILES_OPEN, FILES_PENDING_BLOCKS, FILES_PENDING_BYTES};
 use buffer::Rings;
+use filter::Counters;
+use filter::counter::{FILE_BYTES, FILES};
 use filter::prelude::*;
 use sha2::Digest;
 use std::collections::VecDeque;
@@ -105,6 +107,8 @@ enum Full {
 pub(super) struct Disk {
     folder: Folder,
     hashes: bool,
+    /// Files in the index, and their bytes.
+    listed: (u64, u64),
     full: Full,
     /// People were told that the limit was reached.
     told: bool,
@@ -126,6 +130,7 @@ impl Disk {
         Disk {
             folder,
             hashes,
+            listed: (0, 0),
             full: Full::No,
             told: false,
             number: 0,
@@ -453,6 +458,7 @@ impl Disk {
         if file.written == 0 {
             return Ok(());
         }
+        self.listed = (self.listed.0 + 1, self.listed.1 + file.written);
         let digest = file.hash.take().map(|hash| hash.finalize());
         let listed = self.folder.list(|line| {
             file.title().append_head(line, &file.name);
@@ -492,7 +498,10 @@ impl Disk {
     }
 
     /// The run is over: leaves an index even where there is nothing to list.
-    pub(super) fn finish(&mut self) -> Outcome {
+    pub(super) fn finish(&mut self, counters: &mut Counters) -> Outcome {
+        let (files, bytes) = std::mem::take(&mut self.listed);
+        counters.events.add(FILES, files);
+        counters.events.add(FILE_BYTES, bytes);
         self.open.clear();
         self.folder.begin()?;
         self.folder.end_index()
@@ -537,7 +546,7 @@ mod tests {
             disk.end(file, &rings).unwrap();
         }
         assert_eq!(disk.open.len(), 0);
-        disk.finish().unwrap();
+        disk.finish(&mut Counters::default()).unwrap();
         rings.recycle(segment);
         assert_eq!(rings.traffic().faults, 0);
         for number in 1..=FILES {
@@ -577,7 +586,7 @@ mod tests {
         }
         disk.write_ready(std::iter::empty(), &rings).unwrap();
         assert_eq!((disk.pending, disk.ready, disk.open.len()), (Held::default(), Held::default(), 0));
-        disk.finish().unwrap();
+        disk.finish(&mut Counters::default()).unwrap();
         let index = std::fs::read_to_string(folder.path().join("index.jsonl")).unwrap();
         let names: Vec<_> = (1..=FILES).map(|number| format!("frame-{number:08}")).collect();
         for ((name, whole), line) in names.iter().zip(expected).zip(index.lines()) {
@@ -624,7 +633,7 @@ mod tests {
         }
         disk.write_ready(std::iter::empty(), &rings).unwrap();
         assert_eq!((disk.pending, disk.ready), (Held::default(), Held::default()));
-        disk.finish().unwrap();
+        disk.finish(&mut Counters::default()).unwrap();
         let mut taken = Vec::new();
         std::io::Read::read_to_end(&mut reader, &mut taken).unwrap();
         assert!(!taken.is_empty() && taken.len() < BYTES, "{}", taken.len());
@@ -663,7 +672,7 @@ mod tests {
         let failure = disk.write_whole(title_of_long_name(), b"two", false, &rings).unwrap_err().to_string();
         assert!(failure.ends_with("x`: File name too long"), "{failure}");
         disk.write_whole(title(), b"three", false, &rings).unwrap();
-        disk.finish().unwrap();
+        disk.finish(&mut Counters::default()).unwrap();
         assert_eq!(std::fs::read_to_string(moved.join("index.jsonl")).unwrap().lines().count(), 2);
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
     }

@@ -6,8 +6,8 @@ use base::limits::{
     DECODED_TURN_BYTES, HTTP_RATIO_FREE_BYTES, HTTP_RATIO_FREE_TOTAL_BYTES, HTTP_SPARES, HTTP_TURN_BLOCKS,
 };
 use buffer::{Rings, ViewId};
-use filter::Counters;
 use filter::prelude::*;
+use filter::{Counters, Marks};
 
 /// What all connections share.
 #[derive(Debug)]
@@ -103,6 +103,9 @@ pub(super) struct Exit<'a> {
     pub(super) goes_on: bool,
     out: &'a mut Vec<Descriptor>,
     counters: &'a mut Counters,
+    marks: &'a mut Marks,
+    /// Where in its batch the block under way is.
+    pub(super) place: usize,
     /// Blocks there are when it is time to send them on.
     out_enough: usize,
     decoded_bytes: usize,
@@ -120,6 +123,8 @@ impl<'a> Exit<'a> {
             out_enough: cx.out.len() + HTTP_TURN_BLOCKS,
             out: cx.out,
             counters: cx.counters,
+            marks: cx.marks,
+            place: 0,
             decoded_bytes: 0,
         }
     }
@@ -140,6 +145,7 @@ impl<'a> Exit<'a> {
             // A head is far shorter than a block may be.
             return self.count("records too long", 1);
         };
+        self.count("messages", 1);
         (block.time, block.class) = (time, class);
         block.set_flags(flags.with(Flags::META).with(Flags::FIRST));
         self.push(block);
@@ -184,6 +190,6 @@ impl<'a> Exit<'a> {
 
     /// The block under way was not for this filter.
     pub(super) fn reject_block(&mut self) {
-        self.counters.blocks_rejected += 1;
+        self.counters.reject(self.marks, self.place);
     }
 }

@@ -63,6 +63,7 @@ impl Session {
                 Some(from) if index == from.block => from,
                 _ => Place { block: index, ..Place::default() },
             };
+            exit.place = index;
             exit.goes_on = blocks.peek().is_some_and(|(_, next)| goes_on(block, next));
             if exit.is_full() || !self.block(block, &mut place, exit) {
                 self.stopped = Some(place);

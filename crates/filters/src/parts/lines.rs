@@ -5,7 +5,7 @@ use crate::parts::system::reason;
 use crate::parts::target::{Existing, Target as FileTarget, open_special};
 use base::terminal;
 use filter::env::Reader;
-use filter::{Context, Env, Failure, Made, Output, Param, ParamError, ParamType, Params, Status};
+use filter::{Context, Env, Failure, Made, OutputSink, Param, ParamError, ParamType, Params, Status};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(crate) struct Lines {
 }
 
 enum Target {
-    Stdout(Output),
+    Stdout(OutputSink),
     File { target: FileTarget, overwrite: bool, open: Option<Open> },
 }
 
@@ -50,7 +50,7 @@ impl Lines {
                 let target = FileTarget::check("file", Path::new(path), existing, &room)?;
                 Target::File { target, overwrite, open: None }
             }
-            _ => Target::Stdout(env.stdout.clone()),
+            _ => Target::Stdout(env.stdout.open()),
         };
         Ok(Lines { buffer: Vec::new(), to, room, reader: Reader::Present, limited: false })
     }

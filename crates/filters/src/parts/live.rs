@@ -30,8 +30,8 @@ pub struct Live {
     notices: Vec<String>,
     /// Since when it gives only what was there already.
     stopped: Option<Instant>,
-    /// The selector whose class it gives.
-    by_ports: Option<Box<dyn ByPorts>>,
+    /// The selectors whose class it gives.
+    decides: Option<Box<dyn Decides>>,
     /// Packets that this did not want, and that are not in the books yet.
     unwanted: u64,
 }
@@ -48,15 +48,15 @@ impl Live {
             looked: Instant::now(),
             notices,
             stopped: None,
-            by_ports: None,
+            decides: None,
             unwanted: 0,
         }
     }
 
-    /// The same, of which only what this selector wants is given, with its class.
+    /// The same, of which only what these selectors pass is given, with their class.
     #[must_use]
-    pub fn by_ports(mut self, by_ports: Option<Box<dyn ByPorts>>) -> Live {
-        self.by_ports = by_ports;
+    pub fn deciding(mut self, decides: Option<Box<dyn Decides>>) -> Live {
+        self.decides = decides;
         self
     }
 
@@ -64,24 +64,24 @@ impl Live {
     #[inline]
     fn give(&mut self, view: ViewId, cx: &mut Context<'_>, packet: &Packet) -> bool {
         let facts = packet.facts;
-        let are_known = facts.flags.has(SlotFlags::PORTS);
         // By what is known of it, before it is copied.
-        let mut class = match &self.by_ports {
-            None => Some(Class(0)),
-            Some(by_ports) if are_known => by_ports.known(facts.class),
+        let known = match &self.decides {
+            None => Some(Some(Class(0))),
+            Some(decides) if facts.flags.has(SlotFlags::PORTS) => decides.by_ports(facts.class),
             Some(_) => None,
         };
-        if are_known && class.is_none() && self.tap.pass_over() {
+        if known == Some(None) && self.tap.pass_over() {
             return false;
         }
+        let (is_known, mut class) = (known.is_some(), known.flatten());
         let known = Known { time: self.tap.time(packet), len: facts.len, wire: facts.wire, flags: facts.flags };
-        let (tap, by_ports, link_type) = (&mut self.tap, &self.by_ports, self.landing.link_type());
+        let (tap, decides, link_type) = (&mut self.tap, &self.decides, self.landing.link_type());
         let (mut taken, mut unreadable) = (false, None);
         let given = self.landing.give(view, cx, known, |space| {
             let len = tap.take_copy(packet, space)?;
             taken = true;
-            if let Some(by_ports) = by_ports.as_deref().filter(|_| !are_known) {
-                class = by_ports.read(link_type, &space[..len], facts.wire).unwrap_or_else(|why| {
+            if let Some(decides) = decides.as_deref().filter(|_| !is_known) {
+                class = decides.read(link_type, &space[..len], facts.wire, Class(0)).unwrap_or_else(|why| {
                     unreadable = Some(why);
                     None
                 });

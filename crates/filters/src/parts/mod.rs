@@ -2,6 +2,7 @@
 
 pub(crate) mod addresses;
 pub(crate) mod class_table;
+pub(crate) mod edit;
 pub(crate) mod eve;
 pub(crate) mod flow_table;
 #[cfg(test)]
@@ -13,8 +14,10 @@ pub(crate) mod kept;
 pub(crate) mod landing;
 pub(crate) mod lines;
 pub(crate) mod live;
+pub(crate) mod mac;
 pub(crate) mod networks;
 pub(crate) mod numbers;
+pub(crate) mod pace;
 pub(crate) mod ports;
 pub(crate) mod printable;
 pub(crate) mod received;

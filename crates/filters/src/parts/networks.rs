@@ -1,7 +1,7 @@
 //! Sets of addresses and networks as requests write them: `10.0.0.1`, `10.0.0.0/8`, `"192.0.2.0/24,2001:db8::/32"`.
 
 use filter::prelude::*;
-use program::narrow::{Addresses, Narrow};
+use program::predicate::{Addresses, Predicate};
 use std::net::IpAddr;
 
 /// Networks of both versions; an address is a network of one.
@@ -29,26 +29,7 @@ impl Networks {
 
     /// Reads networks, `address/bits`; an address alone is itself only.
     pub fn of_networks(text: &str) -> Result<Networks, ParamError> {
-        Networks::parse(text, |part| {
-            let (address, bits) = match part.split_once('/') {
-                Some((address, bits)) => (address, Some(bits)),
-                None => (part, None),
-            };
-            let address = address.parse::<IpAddr>().map_err(|_| not_an_address(address))?;
-            let most = bits_of(address);
-            let bits = match bits {
-                None => most,
-                Some(bits) => bits.parse().ok().filter(|bits| *bits <= most).ok_or_else(|| {
-                    wrong(format!("`/{bits}` is not a prefix length")).with_help(format!("0 to {most}"))
-                })?,
-            };
-            let first = first_of(address, bits);
-            if first != address {
-                return Err(wrong(format!("`{part}` has bits set behind its prefix"))
-                    .with_help(format!("the network is {first}/{bits}")));
-            }
-            Ok((address, bits))
-        })
+        Networks::parse(text, network)
     }
 
     fn parse(text: &str, one: impl Fn(&str) -> Result<(IpAddr, u8), ParamError>) -> Result<Networks, ParamError> {
@@ -72,9 +53,8 @@ impl Networks {
     }
 
     /// What packets must be to be from or to one of them.
-    pub fn narrow(&self) -> Narrow {
-        let addresses = Addresses { v4: self.v4.clone(), v6: !self.v6.is_empty() };
-        Narrow { addresses: Some(addresses), ..Narrow::default() }
+    pub fn narrow(&self) -> Predicate {
+        Predicate::Addresses(Addresses { v4: self.v4.clone(), v6: self.v6.clone() })
     }
 
     /// Is this address in one of them?
@@ -85,6 +65,30 @@ impl Networks {
             IpAddr::V6(address) => among(&self.v6, address.to_bits()),
         }
     }
+}
+
+/// Reads a network, `address/bits`; an address alone has all its bits.
+pub(crate) fn network(text: &str) -> Result<(IpAddr, u8), ParamError> {
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(bits)),
+        None => (text, None),
+    };
+    let address = address.parse::<IpAddr>().map_err(|_| not_an_address(address))?;
+    let most = bits_of(address);
+    let bits = match bits {
+        None => most,
+        Some(bits) => bits
+            .parse()
+            .ok()
+            .filter(|bits| *bits <= most)
+            .ok_or_else(|| wrong(format!("`/{bits}` is not a prefix length")).with_help(format!("0 to {most}")))?,
+    };
+    let first = first_of(address, bits);
+    if first != address {
+        return Err(wrong(format!("`{text}` has bits set behind its prefix"))
+            .with_help(format!("the network is {first}/{bits}")));
+    }
+    Ok((address, bits))
 }
 
 /// Networks contain each other or are apart, so whoever begins inside another lies in it.
@@ -109,7 +113,8 @@ fn bits_of(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-fn first_of(address: IpAddr, bits: u8) -> IpAddr {
+/// The first address of the network of so many bits that this one is in.
+pub(crate) fn first_of(address: IpAddr, bits: u8) -> IpAddr {
     match address {
         IpAddr::V4(address) => IpAddr::V4((address.to_bits() & !u32::MAX.checked_shr(bits.into()).unwrap_or(0)).into()),
         IpAddr::V6(address) => {

@@ -26,6 +26,19 @@ impl Numbers {
         params.text(key).map(parse).transpose()
     }
 
+    /// First and last of each range of the set that parameter `key` names, as smaller numbers: `Some(None)` where it was not
+    /// given, `None` where it is wrong or the meaning allows larger ones.
+    pub fn ranges_of<T: TryFrom<u32>>(
+        params: &Params,
+        key: &'static str,
+        meaning: Meaning,
+    ) -> Option<Option<Vec<(T, T)>>> {
+        match Numbers::from_param(params, key, meaning).ok()? {
+            None => Some(None),
+            Some(numbers) => numbers.ranges().map(Some),
+        }
+    }
+
     /// Reads a list of numbers, ranges and names.
     pub fn parse(text: &str, meaning: Meaning) -> Result<Numbers, ParamError> {
         let mut ranges = Vec::new();
@@ -49,8 +62,7 @@ impl Numbers {
         Ok(Numbers { ranges: joined })
     }
 
-    /// First and last of each range, as smaller numbers where the meaning allows no larger.
-    pub fn ranges<T: TryFrom<u32>>(&self) -> Option<Vec<(T, T)>> {
+    fn ranges<T: TryFrom<u32>>(&self) -> Option<Vec<(T, T)>> {
         let range = |&(low, high): &(u32, u32)| Some((T::try_from(low).ok()?, T::try_from(high).ok()?));
         self.ranges.iter().map(range).collect()
     }

@@ -1,13 +1,13 @@
 //! What `port`, `sourceport` and `destport` share: they differ in which ports they look at and what the class is.
 
 use crate::parts::numbers::{Meaning, Numbers};
-use crate::parts::select::{FrameTest, Packet, StreamTest, View, of_frames_or_streams};
+use crate::parts::select::{self, FrameTest, Packet, StreamTest, View, of_frames_or_streams};
+use crate::parts::transport;
 use filter::prelude::*;
 use packet::flow::{Flow, has_ports};
 use packet::frame::protocol;
-use packet::link::LinkType;
 use packet::malformed::Malformed;
-use program::narrow::{Narrow, Ports};
+use program::predicate::{Ports, Predicate};
 
 /// Which ports are looked at.
 #[derive(Clone, Copy)]
@@ -26,19 +26,16 @@ pub(crate) fn make(which: Which, params: &Params, env: &Env) -> Result<Instance,
 }
 
 /// One of the three for packets of a device.
-pub(crate) fn on_device(which: Which, params: &Params) -> Result<Box<dyn ByPorts>, ParamError> {
-    Ok(Box::new(PortTest { which, wanted: Numbers::from_param(params, "port", PORT)? }))
+pub(crate) fn on_device(which: Which, params: &Params) -> Result<Box<dyn Decides>, ParamError> {
+    Ok(select::on_device(PortTest { which, wanted: Numbers::from_param(params, "port", PORT)? }))
 }
 
 /// What packets must be for one of the three to want them.
-pub(crate) fn narrow(which: Which, params: &Params) -> Option<Narrow> {
-    let ranges = match Numbers::from_param(params, "port", PORT).ok()? {
-        Some(wanted) => wanted.ranges()?,
-        None => vec![(0, u16::MAX)],
-    };
+pub(crate) fn narrow(which: Which, params: &Params) -> Option<Predicate> {
+    let ranges = Numbers::ranges_of(params, "port", PORT)?.unwrap_or_else(|| vec![(0, u16::MAX)]);
     let source = matches!(which, Which::Either | Which::Source);
     let destination = matches!(which, Which::Either | Which::Destination);
-    Some(Narrow { ports: Some(Ports { source, destination, ranges }), ..Narrow::default() })
+    Some(Predicate::Ports(Ports { source, destination, ranges }))
 }
 
 struct PortTest {
@@ -75,19 +72,11 @@ impl FrameTest for PortTest {
         *class = self.class(source, destination);
         Ok(self.wants(source, destination))
     }
-}
 
-impl ByPorts for PortTest {
     #[inline]
-    fn known(&self, ports: u32) -> Option<Class> {
+    fn by_ports(&self, ports: u32) -> Option<Option<Class>> {
         let (source, destination) = ((ports >> 16) as u16, ports as u16);
-        self.wants(source, destination).then(|| self.class(source, destination))
-    }
-
-    fn read(&self, link_type: u16, bytes: &[u8], wire_len: u32) -> Result<Option<Class>, Malformed> {
-        let mut class = Class(0);
-        let passes = self.frame(View { link: LinkType(link_type), bytes, wire_len }, &mut class)?;
-        Ok(passes.then_some(class))
+        Some(self.wants(source, destination).then(|| self.class(source, destination)))
     }
 }
 
@@ -97,11 +86,14 @@ impl StreamTest for PortTest {
     }
 }
 
-/// Source and destination port of a packet; `None` where it has none, as a later fragment.
+/// Source and destination port of a packet; `None` where it has none. An error where it may have some that are not read.
 #[inline]
 fn of(packet: &Packet<'_>) -> Result<Option<(u16, u16)>, Malformed> {
-    if !has_ports(packet.protocol) || packet.later_fragment {
-        return Ok(None);
+    if !has_ports(packet.protocol) {
+        return transport::of_protocol(packet.protocol).map_or(Ok(None), Err);
+    }
+    if packet.later_fragment {
+        return Err(Malformed::LaterFragment);
     }
     match *packet.payload {
         [a, b, c, d, ..] => Ok(Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))),

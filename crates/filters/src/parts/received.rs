@@ -37,7 +37,7 @@ pub fn look_up(params: &Params) -> Result<driver::link::Link, ParamError> {
 
 /// Whose fault it is that a device could not be opened.
 pub fn refusal(error: Error) -> ParamError {
-    let system = !matches!(error, Error::Absent(_) | Error::Invalid(_));
+    let system = !matches!(error, Error::Invalid(_));
     ParamError { system, ..ParamError::new("device", error.to_string()) }
 }
 
@@ -242,6 +242,7 @@ mod tests {
                 streams: &mut streams,
                 out: &mut out,
                 counters: &mut counters,
+                marks: &mut filter::Marks::default(),
                 own,
                 now: 0,
                 exclusive: true,

@@ -105,6 +105,11 @@ impl<'a> View<'a> {
 pub(crate) trait FrameTest: Send {
     /// Does the frame pass? May set the class. What cannot be read does not pass, and is counted.
     fn frame(&self, view: View<'_>, class: &mut Class) -> Result<bool, Malformed>;
+
+    /// See [`Decides::by_ports`].
+    fn by_ports(&self, _ports: u32) -> Option<Option<Class>> {
+        None
+    }
 }
 
 /// What a selector asks of a frame or of a stream.
@@ -116,6 +121,11 @@ pub(crate) trait StreamTest: FrameTest {
 /// A selector of frames and packets.
 pub(crate) fn of_frames(test: impl FrameTest + 'static) -> Instance {
     Instance::filter(Frames { test })
+}
+
+/// A selector behind a device.
+pub(crate) fn on_device(test: impl FrameTest + 'static) -> Box<dyn Decides> {
+    Box::new(OnDevice { test })
 }
 
 /// A selector of frames and packets or of streams, whichever the input is.
@@ -158,6 +168,22 @@ impl<T: FrameTest> Filter for Frames<T> {
     }
 }
 
+struct OnDevice<T> {
+    test: T,
+}
+
+impl<T: FrameTest> Decides for OnDevice<T> {
+    #[inline]
+    fn by_ports(&self, ports: u32) -> Option<Option<Class>> {
+        self.test.by_ports(ports)
+    }
+
+    fn read(&self, link_type: u16, bytes: &[u8], wire_len: u32, mut class: Class) -> Result<Option<Class>, Malformed> {
+        let passes = self.test.frame(View { link: LinkType(link_type), bytes, wire_len }, &mut class)?;
+        Ok(passes.then_some(class))
+    }
+}
+
 struct Streams<T> {
     test: T,
 }
@@ -176,11 +202,11 @@ impl<T: StreamTest> Filter for Streams<T> {
     }
 }
 
-/// Counts why a frame could not be looked at, unless it is in order and merely of another sort.
+/// Counts why a frame could not be read, unless it is in order and merely of another sort.
 #[cold]
 pub(crate) fn refused(counters: &mut Counters, why: Malformed) -> bool {
-    if !matches!(why, Malformed::NotIp | Malformed::OtherProtocol | Malformed::LaterFragment) {
-        counters.events.add(why.reason(), 1);
+    if !matches!(why, Malformed::NotIp | Malformed::OtherProtocol) {
+        counters.unread.add(why.reason(), 1);
     }
     false
 }

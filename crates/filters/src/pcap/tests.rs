@@ -155,6 +155,66 @@ fn kuznetzovs_format() {
     check_every_way(&file, &expected(1000), None);
 }
 
+/// Everything from memory is as from the files, and later rounds go on in time.
+#[test]
+fn from_memory_it_is_the_same_and_goes_on() {
+    for whole in [classic(Resolution::Nanoseconds), next_generation(), gzip(&next_generation())] {
+        let file = given(&whole);
+        let once = seen(&read(&[("file", file.path())]));
+        for map in ["yes", "no"] {
+            let memory = |rounds| read(&[("file", file.path()), ("map", map), ("memory", "yes"), ("loop", rounds)]);
+            assert_eq!(seen(&memory("1")), once);
+            let thrice = memory("3");
+            assert_eq!((thrice.blocks.len(), &thrice.failure), (3 * once.len(), &None));
+            let times = || once.iter().map(|(time, ..)| *time);
+            let span = times().max().unwrap() - times().min().unwrap();
+            let round_ns = span + span / (once.len() as u64 - 1);
+            for (at, (block, (time, bytes, ..))) in thrice.blocks.iter().zip(once.iter().cycle()).enumerate() {
+                let later = (at / once.len()) as u64 * round_ns;
+                assert_eq!((block.descriptor.time, &block.bytes), (time + later, bytes), "{at}");
+            }
+        }
+    }
+    let outcome = read(&[("file", given(&next_generation()).path()), ("memory", "yes")]);
+    let interfaces: Vec<_> =
+        outcome.blocks.iter().map(|block| block.interface.as_ref().unwrap().name.clone()).collect();
+    let names = ["eth0", "tun0", "eth0", "tun0", "eth0", "tun1", "eth0", "tun1"];
+    assert!(interfaces.iter().map(|name| name.as_deref().unwrap()).eq(names));
+}
+
+#[test]
+fn more_frames_than_a_pull_holds_from_memory() {
+    let mut file = Vec::new();
+    write_header(&mut file, LinkType::ETHERNET, 0, Resolution::Nanoseconds);
+    for n in 0..700u32 {
+        write_record_header(&mut file, n.into(), 4, 4, Resolution::Nanoseconds);
+        file.extend_from_slice(&n.to_le_bytes());
+    }
+    let outcome = read(&[("file", given(&file).path()), ("memory", "yes"), ("loop", "3")]);
+    let numbers = outcome.blocks.iter().map(|block| u32::from_le_bytes(*block.bytes.first_chunk().unwrap()));
+    assert!(numbers.eq((0..700).cycle().take(2100)));
+}
+
+#[test]
+fn what_cannot_be_read_whole_into_memory_fails_after_what_can() {
+    let mut damaged = classic(Resolution::Nanoseconds);
+    let third = 24 + 16 + 5 + 16;
+    damaged[third + 8..third + 12].copy_from_slice(&300_000_u32.to_le_bytes());
+    let outcome = read(&[("file", given(&damaged).path()), ("memory", "yes"), ("loop", "2")]);
+    assert_eq!(outcome.blocks.len(), 4, "two frames, twice");
+    assert!(outcome.failure.unwrap().to_string().contains("over the limit"));
+    let empty =
+        read(&[("file", given(&classic(Resolution::Nanoseconds)[..24]).path()), ("memory", "yes"), ("loop", "0")]);
+    assert_eq!((empty.blocks.len(), empty.failure), (0, None), "nothing, however often");
+    let check = |params: &[(&str, &str)], key: &str| {
+        let file = given(&classic(Resolution::Nanoseconds));
+        let params = [&[("file", file.path())], params].concat();
+        assert_eq!(Chain::source(&KIND, &params).refusal().unwrap().key, Some(key));
+    };
+    check(&[("memory", "yes"), ("follow", "yes")], "memory");
+    check(&[("loop", "2")], "loop");
+}
+
 #[test]
 fn pcapng_keeps_its_interfaces_apart() {
     let file = given(&next_generation());
@@ -481,26 +541,32 @@ impl Hand {
         }
     }
 
+    /// One pull, and the bytes that came.
+    fn pull(&mut self) -> (Vec<Vec<u8>>, Result<Pull, String>) {
+        let pulled = self.source.pull(&mut Context {
+            rings: &mut self.rings,
+            streams: &mut self.streams,
+            out: &mut self.out,
+            counters: &mut self.counters,
+            marks: &mut filter::Marks::default(),
+            own: self.own,
+            now: 0,
+            exclusive: true,
+            wake: &mut u64::MAX.clone(),
+            notices: &mut self.notices,
+        });
+        let came = self.out.drain(..).map(|block| self.rings.bytes(&block).to_vec()).collect();
+        (came, pulled.map_err(|failure| failure.to_string()))
+    }
+
     /// Pulls until there is nothing now; gives the bytes that came and how the last pull ended.
     fn drain(&mut self) -> (Vec<Vec<u8>>, Result<Pull, String>) {
         let mut all = Vec::new();
         loop {
-            let pulled = self.source.pull(&mut Context {
-                rings: &mut self.rings,
-                streams: &mut self.streams,
-                out: &mut self.out,
-                counters: &mut self.counters,
-                own: self.own,
-                now: 0,
-                exclusive: true,
-                wake: &mut u64::MAX.clone(),
-                notices: &mut self.notices,
-            });
-            all.extend(self.out.drain(..).map(|block| self.rings.bytes(&block).to_vec()));
-            match pulled {
-                Ok(Pull::Ready) => {}
-                Ok(end) => return (all, Ok(end)),
-                Err(failure) => return (all, Err(failure.to_string())),
+            let (came, pulled) = self.pull();
+            all.extend(came);
+            if pulled != Ok(Pull::Ready) {
+                return (all, pulled);
             }
         }
     }
@@ -566,6 +632,7 @@ fn a_file_cut_while_it_is_mapped_gives_no_frames_of_zeroes() {
                 streams: &mut hand.streams,
                 out: &mut hand.out,
                 counters: &mut hand.counters,
+                marks: &mut filter::Marks::default(),
                 own: hand.own,
                 now: 0,
                 exclusive: true,
@@ -599,6 +666,37 @@ fn progress_ends_at_the_whole() {
     assert_eq!(hand.source.progress(), Some((0, all)));
     assert_eq!(hand.drain().1, Ok(Pull::End));
     assert_eq!(hand.source.progress(), Some((all, all)));
+}
+
+/// The first file, and the gzipped one behind it, have grown since their lengths were added up.
+#[test]
+fn progress_never_goes_back() {
+    let records = |count: usize| {
+        let mut file = classic(Resolution::Nanoseconds);
+        let all = file[24..].repeat(count);
+        file.truncate(24);
+        [file, all].concat()
+    };
+    let (long, packed) = (records(3000), gzip(&records(3000)));
+    let file = given(&long[..long.len() / 3]);
+    file.add("y.pcap.gz", &packed[..packed.len() / 2]);
+    file.add("z.pcap", &classic(Resolution::Nanoseconds));
+    let mut hand = Hand::new(&[("file", file.folder())]);
+    file.add("x.pcap", &long);
+    file.add("y.pcap.gz", &packed);
+    let (mut last, mut steps) = (0, 0);
+    loop {
+        let (_, end) = hand.pull();
+        let (done, all) = hand.source.progress().unwrap();
+        assert!(last <= done && done <= all, "{last} of {all}, then {done}");
+        steps += u64::from(last < done);
+        last = done;
+        if end != Ok(Pull::Ready) {
+            assert_eq!((end, done), (Ok(Pull::End), all));
+            break;
+        }
+    }
+    assert!(steps > 5, "{steps} steps");
 }
 
 #[test]

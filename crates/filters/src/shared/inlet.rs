@@ -299,7 +299,7 @@ impl Known {
         let Some(mut facts) = header.facts else {
             // It is over there. Who knows it has what was last known of it.
             if is_another {
-                cx.reject(1);
+                cx.counters.blocks_rejected += 1;
             } else {
                 self.version = header.version;
             }
@@ -384,7 +384,11 @@ impl Known {
         }
         if !side.within {
             // Before the first loss it is what began before this reader did.
-            return if side.broken { cx.drop(1, "of a message of which a part was lost") } else { cx.reject(1) };
+            match side.broken {
+                true => cx.drop(1, "of a message of which a part was lost"),
+                false => cx.counters.blocks_rejected += 1,
+            }
+            return;
         }
         side.within = !block.has(Flags::LAST);
         give(block, cx);

@@ -26,6 +26,7 @@ struct Side {
     streams: StreamTable,
     out: Vec<Descriptor>,
     counters: Counters,
+    marks: filter::Marks,
     wake: u64,
     notices: Vec<String>,
 }
@@ -41,6 +42,7 @@ impl Side {
             streams: StreamTable::new(),
             out: Vec::new(),
             counters: Counters::default(),
+            marks: filter::Marks::default(),
             wake: u64::MAX,
             notices: Vec::new(),
         }
@@ -52,6 +54,7 @@ impl Side {
             streams: &mut self.streams,
             out: &mut self.out,
             counters: &mut self.counters,
+            marks: &mut self.marks,
             own: self.memory.1,
             now: 0,
             exclusive: true,

@@ -12,7 +12,8 @@ pub(super) static SMALL: Kind = Kind::new("tcp", "with room for little", |_, _| 
         ..Settings::default()
     }))
 })
-.gives(Type::Bytes);
+.gives(Type::Bytes)
+.touches(Parts::DATA.with(Parts::METADATA), Parts::STREAMS);
 
 fn run_small(conversation: &Conversation) -> Outcome {
     Chain::frames(ETHERNET, &conversation.frames).then(&SMALL, &[]).run()

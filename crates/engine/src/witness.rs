@@ -1,0 +1,48 @@
+//! In debug builds: what a filter changes has to be what its kind says (`Kind::writes`).
+//!
+//! A planner that lets two filters look at one block goes by what kinds say, so one that says too little spoils what others
+//! see. Nothing of this is in release builds.
+
+use buffer::Descriptor;
+use buffer::rings::Traffic;
+use filter::{Batch, Parts};
+
+use crate::worker::Shared;
+
+/// How things were before a filter ran.
+pub(crate) struct Witness {
+    blocks: Vec<Descriptor>,
+    traffic: Traffic,
+    stream_changes: u64,
+}
+
+impl Witness {
+    /// Before; `None` where nobody looks.
+    #[inline]
+    pub(crate) fn of(batch: &Batch<'_>, shared: &Shared) -> Option<Witness> {
+        cfg!(debug_assertions).then(|| Witness {
+            blocks: batch.blocks().to_vec(),
+            traffic: shared.rings.traffic(),
+            stream_changes: shared.streams.changes(),
+        })
+    }
+
+    /// After it ran.
+    ///
+    /// # Panics
+    /// When it changed what it does not say.
+    pub(crate) fn check(self, batch: &Batch<'_>, shared: &Shared, writes: Parts, label: &str) {
+        let now = shared.rings.traffic();
+        let edits = |traffic: Traffic| traffic.edits_in_place + traffic.edit_copies;
+        let says = |part: Parts| assert!(writes.has(part), "`{label}` changes {part}, and its kind does not say so");
+        if edits(now) != edits(self.traffic) {
+            says(Parts::DATA);
+        }
+        if batch.iter().any(|(place, block)| *block != self.blocks[place]) {
+            says(if writes.has(Parts::DATA) { Parts::DATA } else { Parts::METADATA });
+        }
+        if shared.streams.changes() != self.stream_changes {
+            says(Parts::STREAMS);
+        }
+    }
+}
