@@ -203,8 +203,21 @@ pub static CASES: &[Case] = &[
         |setting| to_file(setting, field::MIXED),
     ),
     number("64-byte sender beside nine tcpdumps that reject", "no tap", Goal::Reported, |setting| {
-        limits::sender(setting, &nine_rejecting(Who::Ours))
+        limits::sender(setting, &nine_rejecting(Who::Ours), &[], 0)
     }),
+    // Stock ones leave a sender half of its rate or more: 0.8 of that is 10 points of the whole.
+    number(
+        "64-byte sender beside four of 8,000 instructions each",
+        "nine stock that reject",
+        Goal::AtLeast(0.8, 1.0),
+        |setting| limits::sender(setting, &four_dear(), &nine_rejecting(Who::Stock), 0),
+    ),
+    number(
+        "sender of 225,000 a second beside four of 8,000 instructions each",
+        "no tap",
+        Goal::AtLeast(0.9, 0.98),
+        |setting| limits::sender(setting, &four_dear(), &[], 225_000),
+    ),
     number("iperf3 TCP beside nine tcpdumps that reject", "no tap", Goal::AtLeast(0.95, 0.98), |setting| {
         bulk::throughput(setting, &nine_rejecting(Who::Ours), &[], true)
     }),
@@ -252,6 +265,12 @@ fn nine_small(who: Who) -> Vec<Tap> {
 fn request(push_down: bool) -> Vec<Tap> {
     let program = Program::Request { push_down };
     vec![Tap { who: Who::Ours, program, expression: taps::ONE_IN_A_HUNDRED, buffer: BUFFER }]
+}
+
+/// Requests with expressions that would cost each packet much.
+fn four_dear() -> Vec<Tap> {
+    let program = Program::Request { push_down: true };
+    vec![Tap { who: Who::Ours, program, expression: taps::dear(), buffer: BUFFER }; 4]
 }
 
 fn pushed_down(_who: Who) -> Vec<Tap> {

@@ -103,7 +103,7 @@ impl Blocks {
         let mut instances = Vec::new();
         let last = chain.len() - 1;
         for (index, (kind, instance)) in chain.into_iter().enumerate() {
-            let next = Edge { to: NodeId(index as u32 + 1), select: None, cut: false };
+            let next = Edge::plain(NodeId(index as u32 + 1));
             plan.nodes.push(Node {
                 label: kind.name.to_owned(),
                 task: Task::Filter { kind, params: Params::new() },

@@ -1,13 +1,13 @@
 //! Speaking to the daemon for people: what goes wrong is told here, once for all commands.
 
-use crate::Exit;
+use crate::exit::Trouble;
 use capture::client::Client;
 use capture::protocol::DaemonState;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-/// A connection, or the exit where there is none.
-pub(crate) fn connect(path: &Path, purpose: &str) -> Result<Client, Exit> {
+/// A connection.
+pub(crate) fn connect(path: &Path, purpose: &str) -> Result<Client, Trouble> {
     Client::connect(path, purpose).map_err(|error| unreachable(path, &error))
 }
 
@@ -15,9 +15,9 @@ pub(crate) fn connect(path: &Path, purpose: &str) -> Result<Client, Exit> {
 ///
 /// For commands that have something to say without one. That a daemon which is there says nothing is an error for them, too:
 /// else they would show less than there is.
-pub(crate) fn state(path: &Path, purpose: &str) -> Result<Option<DaemonState>, Exit> {
+pub(crate) fn state(path: &Path, purpose: &str) -> Result<Option<DaemonState>, Trouble> {
     match Client::connect(path, purpose) {
-        Ok(client) => state_of(&client).map(Some),
+        Ok(client) => Ok(Some(client.state()?)),
         Err(error) if is_absent(&error) => Ok(None),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             tell!("note: the daemon at {} lets this user ask nothing: {error}", base::terminal::name(path));
@@ -27,27 +27,24 @@ pub(crate) fn state(path: &Path, purpose: &str) -> Result<Option<DaemonState>, E
     }
 }
 
-/// What is going on at the other end.
-pub(crate) fn state_of(client: &Client) -> Result<DaemonState, Exit> {
-    client.state().map_err(|trouble| {
-        tell!("error: {trouble}");
-        Exit::Failed
-    })
+/// The same for who has something else to say where there is nothing to be known.
+pub(crate) fn quietly(path: &Path, purpose: &str) -> Option<DaemonState> {
+    Client::connect(path, purpose).ok()?.state().ok()
 }
 
 /// Is there no daemon at all?
-pub(crate) fn is_absent(error: &io::Error) -> bool {
+fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
 }
 
-fn unreachable(path: &Path, error: &io::Error) -> Exit {
-    match error.kind() {
+fn unreachable(path: &Path, error: &io::Error) -> Trouble {
+    let trouble = Trouble::Failed(match error.kind() {
         // Its own words.
-        ErrorKind::Other => tell!("error: the daemon at {}: {error}", base::terminal::name(path)),
-        _ => tell!("error: no daemon can be reached at {}: {error}", base::terminal::name(path)),
+        ErrorKind::Other => format!("the daemon at {}: {error}", base::terminal::name(path)),
+        _ => format!("no daemon can be reached at {}: {error}", base::terminal::name(path)),
+    });
+    match error.kind() {
+        ErrorKind::NotFound => trouble.with_help("`streamline daemon` starts one (as root)"),
+        _ => trouble,
     }
-    if error.kind() == ErrorKind::NotFound {
-        tell!("   = help: `streamline daemon` starts one (as root)");
-    }
-    Exit::Failed
 }

@@ -1,18 +1,13 @@
 //! The program `streamline`: one file in `commands` for each subcommand.
 //!
-//! Manners, for every command: standard output is data, standard error is for people. Exit status 0 = done, also with
-//! warnings, Ctrl-C or a closed standard output; 1 = input, output or the system failed; 2 = the request or the command
-//! line is wrong.
+//! Manners, for every command: standard output is data, standard error is for people, and the exit status follows the one
+//! rule in `exit.rs`.
 
 #![forbid(unsafe_code)]
 
-/// Tells people something on standard error. That it cannot be told is no reason to fail.
+/// Tells people something on standard error, in place of a line of progress that stands there.
 macro_rules! tell_part {
-    ($($text:tt)*) => {{
-        use std::io::Write as _;
-        // Whoever is quoted: names of files, requests of other users.
-        let _ = std::io::stderr().write_all(base::terminal::text(&format!($($text)*)).as_bytes());
-    }};
+    ($($text:tt)*) => { crate::terminal::tell(format_args!($($text)*)) };
 }
 
 /// The same as a line.
@@ -22,14 +17,22 @@ macro_rules! tell {
 
 mod commands;
 mod daemon_client;
+mod exit;
+mod hints;
+mod losses;
 mod place;
 mod progress;
+mod report;
 mod request_text;
 mod running;
 mod signals;
 mod table;
+mod terminal;
+mod who;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
+use exit::{Outcome, Trouble};
 use std::process::ExitCode;
 
 /// Builds the data path a request describes, and runs it.
@@ -64,6 +67,8 @@ enum Command {
     Filters(commands::filters::Args),
     Demo(commands::demo::Args),
     Completions(commands::completions::Args),
+    #[command(hide = true)]
+    Complete(commands::complete::Args),
     Man(commands::man::Args),
     Pipe(commands::pipe::Args),
     Daemon(commands::daemon::Args),
@@ -74,34 +79,40 @@ enum Command {
     Doctor(commands::doctor::Args),
     Ps(commands::ps::Args),
     Stats(commands::stats::Args),
-    Stop(commands::ps::StopArgs),
+    Stop(commands::stop::Args),
     Top(commands::top::Args),
     Watch(commands::watch::Args),
     Replace(commands::replace::Args),
 }
 
-/// How a command ended, as a shell sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Exit {
-    /// Done.
-    Done,
-    /// Input, output or the system failed; the message was printed.
-    Failed,
-    /// The request or the command line is wrong; the message was printed.
-    Wrong,
+fn main() -> ExitCode {
+    exit::status(command().and_then(run))
 }
 
-fn main() -> ExitCode {
-    let cli = Cli::try_parse_from(commands::extcap::arguments(std::env::args_os())).unwrap_or_else(|error| {
-        let text = error.to_string();
-        if error.use_stderr() && base::terminal::text(&text) != text {
-            // Without colours, for what it quotes is not fit for a terminal.
-            tell_part!("{text}");
-            std::process::exit(error.exit_code());
-        }
-        error.exit()
-    });
-    let exit = match cli.command {
+/// What the command line asks for; none where it asked for help, and got it.
+fn command() -> Result<Option<Command>, Trouble> {
+    match Cli::try_parse_from(commands::extcap::arguments(std::env::args_os())) {
+        Ok(cli) => Ok(Some(cli.command)),
+        Err(error) => match (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
+            (ErrorKind::InvalidSubcommand, Some(ContextValue::String(word))) => Err(hints::no_command(word)),
+            _ => {
+                let text = error.to_string();
+                if error.use_stderr() && base::terminal::text(&text) != text {
+                    // Without colours, for what it quotes is not fit for a terminal.
+                    tell_part!("{text}");
+                } else {
+                    // A closed standard output or error is no reason to fail otherwise.
+                    let _ = error.print();
+                }
+                if error.use_stderr() { Err(Trouble::ToldWrong) } else { Ok(None) }
+            }
+        },
+    }
+}
+
+fn run(command: Option<Command>) -> Outcome {
+    let Some(command) = command else { return Ok(()) };
+    match command {
         Command::Run(args) => commands::run::run(&args),
         Command::Sharer(args) => commands::sharer::run(&args),
         Command::Check(args) => commands::check::run(&args),
@@ -110,6 +121,7 @@ fn main() -> ExitCode {
         Command::Filters(args) => commands::filters::run(&args),
         Command::Demo(args) => commands::demo::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
+        Command::Complete(args) => commands::complete::run(&args),
         Command::Man(args) => commands::man::run(&args),
         Command::Pipe(args) => commands::pipe::run(&args),
         Command::Daemon(args) => commands::daemon::run(&args),
@@ -122,38 +134,35 @@ fn main() -> ExitCode {
         Command::Top(args) => commands::top::run(&args),
         Command::Watch(args) => commands::watch::run(&args),
         Command::Replace(args) => commands::replace::run(&args),
-        Command::Stop(args) => commands::ps::stop(&args),
-    };
-    ExitCode::from(exit as u8)
+        Command::Stop(args) => commands::stop::run(&args),
+    }
 }
 
 /// Prints text for people to standard output. What it quotes is shown and not obeyed.
-fn print_text(text: &str) -> Exit {
+fn print_text(text: &str) -> Outcome {
     print_data(&base::terminal::text(text))
 }
 
 /// Prints text as it is for programs, and for people as [`print_text`] does.
-fn print_exact(text: &str) -> Exit {
+fn print_exact(text: &str) -> Outcome {
     use std::io::IsTerminal;
     if std::io::stdout().is_terminal() { print_text(text) } else { print_data(text) }
 }
 
 /// Prints a document for programs, which people may look at.
-fn print_json(value: &serde_json::Value) -> Exit {
+fn print_json(value: &serde_json::Value) -> Outcome {
     print_data(&base::terminal::json(&format!("{value:#}\n")))
 }
 
 /// Prints bytes as they are to standard output. A closed standard output ends quietly.
-fn print_data(text: &str) -> Exit {
+fn print_data(text: &str) -> Outcome {
     use std::io::Write;
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Ok(()) => Exit::Done,
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done,
-        Err(error) => {
-            tell!("error: cannot write to standard output: {error}");
-            Exit::Failed
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Trouble::Failed(format!("cannot write to standard output: {error}")))
         }
+        _ => Ok(()),
     }
 }
 

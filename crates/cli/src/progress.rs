@@ -1,60 +1,118 @@
-//! A line on a terminal that says how far a long run is; nothing in a pipe.
+//! A line on a terminal that says how far a long run is, how fast it goes and when it will have ended; nothing in a pipe.
 
-use std::io::{IsTerminal, Write};
+use crate::terminal;
+use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 use streamline::Worker;
 
 /// How often the line changes.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Shows notices as they come, and progress where somebody is looking.
+/// The rate that is shown is that of about so long.
+const RATE_OVER: Duration = Duration::from_secs(5);
+
+/// Shows notices as they come, and progress on a terminal.
 pub(crate) struct Progress {
-    shown: bool,
     enabled: bool,
-    next: Instant,
-    started: Instant,
+    meter: Meter,
     quiet: bool,
 }
 
 impl Progress {
     /// Progress on standard error, if that is a terminal; `quiet` shows nothing, not even notices.
     pub(crate) fn new(quiet: bool) -> Progress {
-        let started = Instant::now();
-        let enabled = !quiet && std::io::stderr().is_terminal();
-        Progress { shown: false, enabled, next: started + EVERY, started, quiet }
+        Progress { enabled: !quiet && std::io::stderr().is_terminal(), meter: Meter::new(Instant::now()), quiet }
     }
 
-    /// Called now and then during the run.
-    pub(crate) fn look(&mut self, worker: &mut Worker) {
+    /// Called now and then during the run. `beside_data` says that a filter writes to standard output: on one terminal with it
+    /// the line would stand among the data.
+    pub(crate) fn look(&mut self, worker: &mut Worker, beside_data: bool) {
         for notice in worker.take_notices() {
             if !self.quiet {
-                self.clear();
                 tell!("warning: {notice}");
             }
         }
-        if !self.enabled || Instant::now() < self.next {
+        let now = Instant::now();
+        if !self.enabled || now < self.meter.next {
             return;
         }
-        self.next = Instant::now() + EVERY;
+        if beside_data && std::io::stdout().is_terminal() {
+            // The request may have written elsewhere before it was replaced.
+            return terminal::clear_line();
+        }
         let (bytes, blocks) = worker.progress();
-        let seconds = self.started.elapsed().as_secs();
-        let line = match bytes {
-            Some((done, all)) if all > 0 => {
-                format!("{:3}% of {}, {} blocks, {seconds} s", done * 100 / all, size(all), count(blocks))
-            }
-            _ => format!("{} blocks, {seconds} s", count(blocks)),
-        };
-        let mut stderr = std::io::stderr().lock();
-        // Progress that cannot be shown is no loss.
-        let _ = write!(stderr, "\r\x1b[K{line}").and_then(|()| stderr.flush());
-        self.shown = true;
+        terminal::show_line(&self.meter.line(now, bytes, blocks));
+    }
+}
+
+/// What the line says at a moment. Times are passed in.
+struct Meter {
+    started: Instant,
+    next: Instant,
+    /// When the numbers were looked at last, and what they were.
+    last: (Instant, u64),
+    /// Bytes or blocks a second.
+    rate: f64,
+    /// (bytes there are, per cent shown): never less for the same input.
+    shown: (u64, u64),
+}
+
+impl Meter {
+    fn new(now: Instant) -> Meter {
+        Meter { started: now, next: now + EVERY, last: (now, 0), rate: 0.0, shown: (0, 0) }
     }
 
-    /// Takes the line away.
-    pub(crate) fn clear(&mut self) {
-        if std::mem::take(&mut self.shown) {
-            let _ = std::io::stderr().write_all(b"\r\x1b[K");
+    /// `bytes` are (read, all there are), where that is known; `blocks` were read.
+    fn line(&mut self, now: Instant, bytes: Option<(u64, u64)>, blocks: u64) -> String {
+        self.next = now + EVERY;
+        match bytes {
+            Some((done, all)) if all > 0 => {
+                self.look(now, done);
+                let percent = done.min(all) * 100 / all;
+                let before = if self.shown.0 == all { self.shown.1 } else { 0 };
+                self.shown = (all, percent.max(before));
+                let (rate, left) = (size(self.rate as u64), self.left(all.saturating_sub(done)));
+                format!("{:3}% of {}, {rate}/s, {left}, {} frames", self.shown.1, size(all), count(blocks))
+            }
+            _ => {
+                self.look(now, blocks);
+                let elapsed = duration(now.saturating_duration_since(self.started));
+                format!("{} frames, {}/s, {elapsed}", count(blocks), count(self.rate as u64))
+            }
         }
+    }
+
+    /// Brings the rate up to date: the last seconds weigh most.
+    fn look(&mut self, now: Instant, done: u64) {
+        let (when, before) = std::mem::replace(&mut self.last, (now, done));
+        let seconds = now.saturating_duration_since(when).as_secs_f64();
+        if seconds <= 0.0 {
+            return;
+        }
+        // The numbers of another request begin anew.
+        let rate = done.saturating_sub(before) as f64 / seconds;
+        let is_first = when == self.started;
+        let weight = if is_first { 1.0 } else { 1.0 - (-seconds / RATE_OVER.as_secs_f64()).exp() };
+        self.rate += (rate - self.rate) * weight;
+    }
+
+    /// How long what is left will take.
+    fn left(&self, bytes: u64) -> String {
+        if self.rate < 1.0 {
+            return "waiting".into();
+        }
+        let left = Duration::try_from_secs_f64((bytes as f64 / self.rate).ceil()).unwrap_or(Duration::MAX);
+        format!("{} left", duration(left))
+    }
+}
+
+/// How long something takes, in the two largest units.
+pub(crate) fn duration(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
     }
 }
 
@@ -85,6 +143,36 @@ fn scaled(number: u64, step: u64, units: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_line_says_how_far_how_fast_and_how_long_still() {
+        let began = Instant::now();
+        let mut meter = Meter::new(began);
+        let mut check = |seconds: u64, bytes, blocks, expected: &str| {
+            assert_eq!(meter.line(began + Duration::from_secs(seconds), bytes, blocks), expected);
+        };
+        const MIB: u64 = 1 << 20;
+        let all = 1000 * MIB;
+        check(1, Some((100 * MIB, all)), 2000, " 10% of 1000.0 MiB, 100.0 MiB/s, 9 s left, 2000 frames");
+        check(2, Some((200 * MIB, all)), 4000, " 20% of 1000.0 MiB, 100.0 MiB/s, 8 s left, 4000 frames");
+        // A file that was cut: less was read than before.
+        check(2, Some((150 * MIB, all)), 4000, " 20% of 1000.0 MiB, 100.0 MiB/s, 9 s left, 4000 frames");
+        check(1000, Some((150 * MIB, all)), 4000, " 20% of 1000.0 MiB, 0 B/s, waiting, 4000 frames");
+        // A file that has grown.
+        check(1001, Some((2 * all, all)), 250_000, "100% of 1000.0 MiB, 335.3 MiB/s, 0 s left, 250.0k frames");
+        // Another request.
+        check(1002, Some((MIB, 4 * MIB)), 10, " 25% of 4.0 MiB, 274.5 MiB/s, 1 s left, 10 frames");
+    }
+
+    #[test]
+    fn where_the_end_is_not_known_frames_are_counted() {
+        let began = Instant::now();
+        let mut meter = Meter::new(began);
+        let line =
+            |meter: &mut Meter, seconds: u64, blocks| meter.line(began + Duration::from_secs(seconds), None, blocks);
+        assert_eq!(line(&mut meter, 2, 3000), "3000 frames, 1500/s, 2 s");
+        assert_eq!(line(&mut meter, 3662, 3000), "3000 frames, 0/s, 1 h 1 min");
+    }
 
     #[test]
     fn numbers_read_as_people_say_them() {

@@ -1,18 +1,24 @@
 //! Where a request's text comes from (the command line, a file, standard input), and how its errors are shown.
 
-use crate::Exit;
+use crate::exit::Trouble;
+use crate::hints;
 use clap::Args;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::PathBuf;
 use streamline::Error;
+use streamline::language::FilterCall;
 
 /// The arguments by which every command is given a request.
 #[derive(Args)]
 pub(crate) struct RequestArgs {
     /// The request, in single quotes: 'pcap trace.pcap | http | files dir=out'
-    #[arg(required_unless_present = "file")]
+    #[arg(required_unless_present = "file", value_hint = clap::ValueHint::CommandString)]
     request: Option<String>,
+
+    /// What a shell made of a request without quotes
+    #[arg(hide = true)]
+    more: Vec<String>,
 
     /// Read the request from a file; - is standard input
     #[arg(short, long, value_name = "FILE", conflicts_with = "request")]
@@ -21,6 +27,34 @@ pub(crate) struct RequestArgs {
     /// Fill $NAME in the request with VALUE
     #[arg(short = 'D', value_name = "NAME=VALUE", value_parser = variable)]
     variables: Vec<(String, String)>,
+}
+
+/// The arguments by which a request is given its source, where it has none of its own.
+#[derive(Args)]
+pub(crate) struct SourceArgs {
+    /// Read this capture where the request begins without a source, as `pcap FILE`; - is standard input. May be given again
+    #[arg(short = 'r', long = "read", value_name = "FILE", conflicts_with = "interface", value_hint = clap::ValueHint::FilePath)]
+    read: Vec<String>,
+
+    /// Capture this device where the request begins without a source, as `ethernet DEVICE`
+    #[arg(short = 'i', long = "interface", value_name = "DEVICE")]
+    interface: Option<String>,
+}
+
+impl SourceArgs {
+    /// The source that they name. An error where it would take the standard input that the request comes from.
+    pub(crate) fn source(&self, request: &RequestArgs) -> Result<Option<FilterCall>, Trouble> {
+        if self.read.iter().any(|file| file == "-") && request.file.as_ref().is_some_and(|file| file.as_os_str() == "-")
+        {
+            let text = "the request and a capture cannot both be read from standard input";
+            return Err(Trouble::Wrong(text.into()));
+        }
+        Ok(match &self.interface {
+            Some(device) => Some(FilterCall::new("ethernet", [device.clone()])),
+            None if self.read.is_empty() => None,
+            None => Some(FilterCall::new("pcap", self.read.iter().cloned())),
+        })
+    }
 }
 
 fn variable(text: &str) -> Result<(String, String), String> {
@@ -43,11 +77,14 @@ pub(crate) struct RequestText {
 }
 
 impl RequestArgs {
-    /// Gets the text; a file that cannot be read is told to people.
-    pub(crate) fn read(&self) -> Result<RequestText, Exit> {
+    /// Gets the text.
+    pub(crate) fn read(&self) -> Result<RequestText, Trouble> {
         let variables = self.variables.iter().cloned().collect();
         let Some(file) = &self.file else {
             let source = self.request.clone().unwrap_or_default();
+            if !self.more.is_empty() {
+                return Err(hints::several_words(&[&[source], &self.more[..]].concat()));
+            }
             return Ok(RequestText { source, name: COMMAND_LINE.to_string(), variables });
         };
         let (name, read) = if file.as_os_str() == "-" {
@@ -58,33 +95,20 @@ impl RequestArgs {
         };
         match read {
             Ok(source) => Ok(RequestText { source, name, variables }),
-            Err(error) => {
-                tell!("error: cannot read {name}: {error}");
-                Err(Exit::Failed)
-            }
+            Err(error) => Err(Trouble::Failed(format!("cannot read {name}: {error}"))),
         }
     }
 }
 
 impl RequestText {
-    /// Tells people what went wrong and gives the exit status that goes with it.
-    pub(crate) fn tell(&self, error: &Error) -> Exit {
+    /// Tells people what is wrong, and where in the text.
+    pub(crate) fn tell(&self, error: Error) -> Trouble {
         match error {
             Error::Request(diagnostic) => {
-                tell_part!("{}", diagnostic.render(&self.source, &self.name));
-                if self.name == COMMAND_LINE && std::path::Path::new(self.source.trim()).is_file() {
-                    tell!("   = help: to run the request in this file: -f {}", self.source.trim());
-                }
-                Exit::Wrong
+                tell_part!("{}", hints::improved(diagnostic, &self.source).render(&self.source, &self.name));
+                Trouble::ToldWrong
             }
-            Error::Input(text) => {
-                tell!("error: {text}");
-                Exit::Wrong
-            }
-            Error::System(text) => {
-                tell!("error: {text}");
-                Exit::Failed
-            }
+            error => Trouble::from(error).told(),
         }
     }
 }

@@ -1,37 +1,49 @@
-//! Which running request is meant: by the daemon's number for it, or by its process.
+//! Which running request is meant: by its number, which is that of its process.
 
-use crate::{Exit, daemon_client};
+use crate::daemon_client;
+use crate::exit::Trouble;
+use capture::protocol::ClientState;
 use std::path::Path;
 use streamline::running::client;
 use streamline::running::place::{Found, Id};
+use streamline::running::protocol::{Answer, Question};
 
-/// The request of this name; people are told where there is none.
-pub(crate) fn find(id: Id, daemon: &Path) -> Result<Found, Exit> {
-    let wrong = |text: String| {
-        tell!("error: {text}\n   = help: `streamline ps` lists the requests there are");
-        Err(Exit::Wrong)
-    };
-    let number = match id {
-        Id::Process(process) => {
-            return client::find(process)
-                .map_or_else(|| wrong(format!("no request of yours runs in process {process}")), Ok);
+/// A request that can be asked.
+pub(crate) struct Target(pub(crate) Found);
+
+impl Target {
+    /// Asks it something. What is answered may be that it was asked wrongly.
+    pub(crate) fn ask(&self, question: &Question) -> Result<Answer, Trouble> {
+        match client::ask(&self.0, question) {
+            Ok(Answer::Failed(text)) | Err(text) => Err(self.failed(&text)),
+            Ok(answer) => Ok(answer),
         }
-        Id::Client(number) => number,
-    };
-    // Without a daemon the number can only be that of a process.
-    let clients = daemon_client::state(daemon, "streamline")?.map_or(Vec::new(), |state| state.clients);
-    let client = clients.iter().find(|client| client.id == number);
-    let by_client = client.and_then(|client| client::find(client.process));
-    let by_process = i32::try_from(number).ok().filter(|process| *process > 0).and_then(client::find);
-    match (by_client, by_process) {
-        (Some(one), Some(other)) if one.process != other.process => wrong(format!(
-            "{number} is client {number} of the daemon and process {number}: say p{} or p{}",
-            one.process, other.process
-        )),
-        (Some(found), _) | (None, Some(found)) => Ok(found),
-        (None, None) => match client {
-            Some(client) => wrong(format!("client {number} of the daemon ({}) runs no request", client.purpose)),
-            None => wrong(format!("no request of yours is called {number}")),
-        },
     }
+
+    /// The error for something that it did not do.
+    pub(crate) fn failed(&self, text: &str) -> Trouble {
+        Trouble::Failed(format!("request {}: {text}", self.0.process))
+    }
+}
+
+/// The request of this number. Where there is none, the error says what else the number is.
+pub(crate) fn find(id: Id, daemon: &Path) -> Result<Target, Trouble> {
+    let Id(process) = id;
+    if let Some(found) = client::find(process) {
+        return Ok(Target(found));
+    }
+    // Who may ask no daemon has no clients to be told of.
+    let clients = daemon_client::quietly(daemon, "streamline").map_or(Vec::new(), |state| state.clients);
+    let cut_off = |client: &ClientState| {
+        format!("`streamline stop --client {}` cuts off this client of the daemon ({})", client.id, client.purpose)
+    };
+    let none = Trouble::Failed(format!("no request of yours has the number {id}"));
+    if let Some(client) = clients.iter().find(|client| client.process == process) {
+        return Err(Trouble::Failed(format!("process {id} runs no request of yours that could be asked"))
+            .with_help(&cut_off(client)));
+    }
+    if let Some(client) = clients.iter().find(|client| u64::try_from(process) == Ok(client.id)) {
+        return Err(none.with_help(&cut_off(client)));
+    }
+    Err(none.with_help("`streamline ps` lists the requests there are"))
 }

@@ -4,7 +4,7 @@
 //! its group; a later one kills, as if nobody had listened.
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
-use std::io::{IsTerminal, Read, Write};
+use std::io::{IsTerminal, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -80,10 +80,6 @@ fn arm(mut first: UnixStream, armed: &AtomicBool, finishing: Finishing) {
     // Relaxed: it carries no other data; a signal a moment later sees it.
     armed.store(true, Ordering::Relaxed);
     if finishing == Finishing::Told {
-        // A line of progress may stand there.
-        if std::io::stderr().is_terminal() {
-            let _ = std::io::stderr().write_all(b"\r\x1b[K");
-        }
         tell!("finishing what has come; Ctrl-C again to abandon");
     }
 }

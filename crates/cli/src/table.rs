@@ -1,129 +1,90 @@
-//! What a run counted: a table for people, JSON for scripts.
+//! Tables for people: one head, rows of cells, each column as wide as its widest cell. The last column holds free text; on a
+//! terminal it is cut, so that a row takes one line.
 
-use crate::progress::{count, size};
-use serde_json::{Value, json};
-use streamline::{End, Report};
+use crate::terminal;
 
-/// The table: one line a filter, with what went in and out and how the rest ended.
-pub(crate) fn text(report: &Report, end: Option<End>) -> String {
-    let mut rows = vec![["filter", "in", "out", "bytes", "rejected", "dropped"].map(String::from)];
-    let mut remarks = Vec::new();
-    for node in &report.nodes {
-        let counters = &node.counters;
-        let dash = |number: u64| if number == 0 { "-".to_string() } else { count(number) };
-        let bytes = counters.bytes_out().max(if node.edges.is_empty() { counters.bytes_in } else { 0 });
-        let taken = if node.source { String::new() } else { count(counters.blocks_in) };
-        // Of several edges each refuses what others may take; only a lone edge's refusal is an end.
-        let refused = if let [edge] = &node.edges[..] { edge.refused } else { 0 };
-        let rejected = counters.blocks_rejected + refused;
-        let label = if node.operand { format!("  {}", node.label) } else { node.label.clone() };
-        rows.push([
-            shortened(&label),
-            taken,
-            dash(counters.blocks_out()),
-            size(bytes),
-            dash(rejected),
-            dash(counters.drops.total()),
-        ]);
-        for (reason, number) in counters.drops.iter() {
-            remarks.push(format!("{}: dropped {}: {reason}", shortened(&node.label), count(number)));
+/// A table that is being filled.
+pub(crate) struct Table {
+    heads: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+/// Columns that the last column keeps, however wide the others are.
+const LAST_COLUMN: usize = 16;
+
+impl Table {
+    /// A table with these heads. A head that begins with `>` stands over numbers: its column is aligned to the right.
+    pub(crate) fn new(heads: &[&'static str]) -> Table {
+        Table { heads: heads.to_vec(), rows: Vec::new() }
+    }
+
+    /// Adds a row. A cell is one line, whatever it quotes.
+    ///
+    /// # Panics
+    /// When it has another number of cells than the head.
+    pub(crate) fn row<const CELLS: usize>(&mut self, cells: [String; CELLS]) {
+        assert_eq!(self.heads.len(), CELLS, "a cell for each head");
+        self.rows.push(cells.iter().map(|cell| base::terminal::line(cell).into_owned()).collect());
+    }
+
+    /// Has it no rows?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The table as it is shown on standard output; nothing where it has no rows.
+    pub(crate) fn text(&self) -> String {
+        self.within(terminal::stdout_columns())
+    }
+
+    /// The same in so many columns; none for any number.
+    pub(crate) fn within(&self, columns: Option<usize>) -> String {
+        if self.rows.is_empty() {
+            return String::new();
         }
-        for (event, number) in counters.events.iter() {
-            remarks.push(format!("{}: {event}: {}", shortened(&node.label), count(number)));
+        let heads: Vec<String> = self.heads.iter().map(|head| head.trim_start_matches('>').to_string()).collect();
+        let width = |column: usize| {
+            let cells = self.rows.iter().chain([&heads]).map(|row| row[column].chars().count());
+            cells.max().unwrap_or(0)
+        };
+        let mut widths: Vec<usize> = (0..heads.len()).map(width).collect();
+        if let (Some((last, before)), Some(columns)) = (widths.split_last_mut(), columns) {
+            let taken: usize = before.iter().map(|width| width + GAP.len()).sum();
+            *last = (*last).min(columns.saturating_sub(taken).max(LAST_COLUMN));
         }
-    }
-    if report.traffic.hold_copies > 0 {
-        let traffic = &report.traffic;
-        let (blocks, bytes) = (count(traffic.hold_copies), size(traffic.hold_copied_bytes));
-        remarks.push(format!("{blocks} held blocks were copied ({bytes})"));
-    }
-    match end {
-        None => remarks.push("the run failed: the numbers are of what was done until then".to_string()),
-        Some(End::Stopped) => remarks.push("stopped before the input ended".to_string()),
-        Some(End::Input | End::Enough) => {}
-    }
-    let widths: Vec<usize> =
-        (0..6).map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0)).collect();
-    let mut text = String::new();
-    for row in &rows {
-        let mut line = format!("{:width$}", row[0], width = widths[0]);
-        for column in 1..6 {
-            line.push_str(&format!("  {:>width$}", row[column], width = widths[column]));
+        let mut text = String::new();
+        for row in [&heads].into_iter().chain(&self.rows) {
+            let cells = row.iter().zip(&widths).zip(&self.heads).map(|((cell, width), head)| {
+                let (cell, width) = (terminal::cut(cell, *width), *width);
+                if head.starts_with('>') { format!("{cell:>width$}") } else { format!("{cell:width$}") }
+            });
+            text.push_str(cells.collect::<Vec<_>>().join(GAP).trim_end());
+            text.push('\n');
         }
-        text.push_str(line.trim_end());
-        text.push('\n');
+        text
     }
-    for remark in remarks {
-        text.push_str(&format!("{remark}\n"));
-    }
-    text
 }
 
-/// A label that leaves room for the numbers.
-fn shortened(label: &str) -> String {
-    const WIDTH: usize = 44;
-    let label = base::terminal::line(label);
-    if label.chars().count() <= WIDTH {
-        return label.to_string();
-    }
-    label.chars().take(WIDTH - 1).chain(['…']).collect()
-}
+/// What stands between two columns.
+const GAP: &str = "  ";
 
-/// The same as one JSON object; `before` is what was counted by requests that this one took the place of.
-pub(crate) fn json(report: &Report, end: Option<End>, before: &[Report]) -> String {
-    let nodes = |report: &Report| report.nodes.iter().map(node).collect::<Vec<Value>>();
-    let traffic = &report.traffic;
-    let mut value = json!({
-        "end": end.map(|end| match end { End::Input => "input", End::Enough => "enough", End::Stopped => "stopped" }),
-        "filters": nodes(report),
-        "rings": {
-            "hold_copies": traffic.hold_copies,
-            "hold_copied_bytes": traffic.hold_copied_bytes,
-            "edits_in_place": traffic.edits_in_place,
-            "edit_copies": traffic.edit_copies,
-            "faults": traffic.faults,
-        },
-    });
-    if !before.is_empty() {
-        value["before"] = before.iter().map(nodes).collect();
-    }
-    base::terminal::json(&format!("{value}\n")).into_owned()
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn node(node: &engine::NodeReport) -> Value {
-    let counters = &node.counters;
-    let tally = |tally: &filter::counter::Tally| tally.iter().map(|(name, n)| (name.to_string(), n.into())).collect();
-    let edge = |edge: &engine::EdgeReport| json!({ "to": edge.to, "blocks": edge.blocks, "refused": edge.refused });
-    json!({
-        "filter": node.label,
-        "space": node.space,
-        "operand": node.operand,
-        "blocks_in": counters.blocks_in,
-        "bytes_in": counters.bytes_in,
-        "blocks_passed": counters.blocks_passed,
-        "blocks_rejected": counters.blocks_rejected,
-        "blocks_taken": counters.blocks_taken,
-        "blocks_made": counters.blocks_made,
-        "bytes_out": counters.bytes_out(),
-        "dropped": Value::Object(tally(&counters.drops)),
-        "events": Value::Object(tally(&counters.events)),
-        "edges": node.edges.iter().map(edge).collect::<Vec<_>>(),
-    })
-}
-
-/// Rows of cells, each column as wide as its widest cell. A cell is one line, whatever it quotes.
-pub(crate) fn columns(rows: &[Vec<String>]) -> String {
-    let fit = |row: &Vec<String>| row.iter().map(|cell| base::terminal::line(cell).into_owned()).collect();
-    let rows: Vec<Vec<String>> = rows.iter().map(fit).collect();
-    let count = rows.first().map_or(0, Vec::len);
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..count).map(width).collect();
-    let mut text = String::new();
-    for row in &rows {
-        let line: Vec<String> =
-            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}", width = *width)).collect();
-        text.push_str(line.join("  ").trim_end());
-        text.push('\n');
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cells_and_the_last_is_cut() {
+        let mut table = Table::new(&["name", ">count", "text"]);
+        assert!(table.is_empty() && table.within(None).is_empty(), "a head alone says nothing");
+        table.row(["a".into(), "5".into(), "short".into()]);
+        table.row(["long name".into(), "12345".into(), "a text that is longer than there is room".into()]);
+        let cut = "\
+name       count  text
+a              5  short
+long name  12345  a text that is long…
+";
+        assert_eq!(table.within(Some(38)), cut);
+        assert_eq!(table.within(Some(3)).lines().last().unwrap(), "long name  12345  a text that is …");
+        assert!(table.within(None).ends_with("than there is room\n"));
     }
-    text
 }

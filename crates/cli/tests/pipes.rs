@@ -690,7 +690,9 @@ fn rings_have_names_and_a_relative_path_is_the_callers() {
     let listed = run(&["ls"]);
     let removed = run(&["rm", &name]);
     let text = String::from_utf8_lossy(&listed.stdout).into_owned();
-    assert!(text.contains(&format!("{name}  d-ring of 4 KiB, generation 1, has no writer")), "{text}");
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0][..5], ["ring", "kind", "size", "generation", "writer"], "{text}");
+    assert!(rows[1..].contains(&vec![&*name, "d", "4.0", "KiB", "1", "no", "0", "0", "B", "0"]), "{text}");
     check(&removed, 0, "");
     std::fs::create_dir(folder.path().join("passing")).unwrap();
     check(&run(&["create", "./passing/../here"]), 0, "");

@@ -41,6 +41,25 @@ fn who_may_not_capture_hears_what_that_takes_and_where_no_daemon_is() {
 }
 
 #[test]
+fn check_says_what_a_user_lacks_and_that_the_request_is_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let locked = folder.path().join("locked");
+    std::fs::create_dir(&locked).unwrap();
+    std::fs::set_permissions(&locked, PermissionsExt::from_mode(0o755)).unwrap();
+    let request = "ethernet lo | http | files dir=locked/out";
+    let Some(output) = as_nobody(folder.path(), &["check", "--local", request]) else { return };
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"ok\n"[..]), "{}", said(&output));
+    let text = said(&output);
+    let missing: Vec<&str> = text.lines().collect();
+    assert!(
+        matches!(missing[..], [right, place]
+        if right.starts_with("missing: the right to open `lo`: root has it, or a daemon")
+        && place.starts_with("missing: a folder to write locked/out in: locked: Permission denied")),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_daemon_that_could_open_no_device_does_not_start() {
     let folder = tempfile::tempdir().unwrap();
     let Some(output) = as_nobody(folder.path(), &["daemon", "--socket", "control"]) else { return };

@@ -53,7 +53,7 @@ impl Followed {
     }
 
     fn ask(&self, command: &str, arguments: &[&str]) -> Output {
-        let id = format!("p{}", self.run.as_ref().unwrap().id());
+        let id = format!("{}", self.run.as_ref().unwrap().id());
         Command::new(PROGRAM).arg(command).arg(id).args(arguments).current_dir("/").output().unwrap()
     }
 
@@ -63,7 +63,7 @@ impl Followed {
 
     /// Watches, once this returns.
     fn watch(&self, edge: &str, options: &[&str]) -> Child {
-        let id = format!("p{}.{edge}", self.run.as_ref().unwrap().id());
+        let id = format!("{}.{edge}", self.run.as_ref().unwrap().id());
         let (mut said, theirs) = std::io::pipe().unwrap();
         let mut command = Command::new(PROGRAM);
         command.args(["watch", &id]).args(options).stdout(Stdio::null()).stderr(theirs);
@@ -280,7 +280,7 @@ fn what_is_wrong_is_said_to_who_asked_and_the_request_goes_on() {
         assert!(refused.status.code() == Some(status) && said.contains(expected), "{request}: {said}");
     }
     let unknown = Command::new(PROGRAM).args(["replace", "p1", "pcap x | count"]).output().unwrap();
-    assert_eq!(unknown.status.code(), Some(2), "{}", text(&unknown.stderr));
+    assert_eq!(unknown.status.code(), Some(1), "{}", text(&unknown.stderr));
     followed.grow("pcap", 207 - first);
     let (stats, _) = followed.stop();
     assert!(stats["before"].is_null());
@@ -292,7 +292,7 @@ fn who_gives_up_on_a_request_that_is_stopped_has_not_replaced_it() {
     let mut followed = Followed::new("F | http | files dir=out");
     let pid = rustix::process::Pid::from_child(followed.run.as_ref().unwrap());
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
-    let id = format!("p{}", followed.run.as_ref().unwrap().id());
+    let id = format!("{}", followed.run.as_ref().unwrap().id());
     let mut asking = Command::new(PROGRAM);
     let mut asking = asking.args(["replace", &id, "pcap f.pcap follow=yes | count | json"]).spawn().unwrap();
     // It has asked when it waits in the kernel for the answer's packet.

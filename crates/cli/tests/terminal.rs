@@ -198,7 +198,7 @@ fn requests_of_others() {
     let text = format!("pcap - | tcp | match \"{ATTACK}\" | count # {ATTACK}\n# error: forged");
     let mut command = streamline(folder.path(), &["run", &text]);
     let child = Waiting(command.stdin(Stdio::piped()).spawn().unwrap());
-    let id = format!("p{}", child.0.id());
+    let id = child.0.id().to_string();
     let began = Instant::now();
     let ps = || streamline(folder.path(), &["ps", "--daemon", "/nowhere"]).output().unwrap();
     while !String::from_utf8_lossy(&ps().stdout).contains(&id) {

@@ -111,7 +111,7 @@ impl Followed {
     fn watch(&self, edge: &str) -> Command {
         let mut command = Command::new(PROGRAM);
         let dot = if edge.is_empty() { "" } else { "." };
-        command.args(["watch", &format!("p{}{dot}{edge}", self.process())]).env_remove("XDG_RUNTIME_DIR");
+        command.args(["watch", &format!("{}{dot}{edge}", self.process())]).env_remove("XDG_RUNTIME_DIR");
         command
     }
 
@@ -144,7 +144,7 @@ impl Followed {
             assert_eq!(said.read(&mut byte).unwrap(), 1, "{}", text(&line));
             line.push(byte[0]);
         }
-        assert!(line.starts_with(b"watching p"), "{}", text(&line));
+        assert!(line.starts_with(b"watching "), "{}", text(&line));
         process.said = Some(said);
         process
     }
@@ -262,16 +262,18 @@ fn an_unknown_edge_or_request_says_what_there_is() {
     let followed = Followed::new("F | tcp | http | files dir=out");
     let listed = text(&followed.watch("").output().unwrap().stdout);
     let rows: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
-    let id = format!("p{}", followed.process());
+    let id = followed.process().to_string();
     let [pcap, tcp, http] = ["pcap", "tcp", "http"].map(|name| format!("{id}.{name}"));
     assert_eq!(rows[1..], [[&*pcap, "0", "frame"], [&*tcp, "1", "bytes"], [&*http, "2", "message"]]);
     let unknown = followed.watch("udp").output().unwrap();
     assert_eq!((unknown.status.code(), unknown.stdout.len()), (Some(2), 0));
     let said = text(&unknown.stderr);
     assert!(said.contains("has no edge `udp`") && [pcap, tcp, http].iter().all(|name| said.contains(name)), "{said}");
-    for (id, expected) in [("p1", "no request of yours runs in process 1"), ("x", "is no request")] {
+    for (id, status, expected) in
+        [("1", 1, "no request of yours has the number 1"), ("x", 2, "is no number of a request")]
+    {
         let unknown = Command::new(PROGRAM).args(["watch", &format!("{id}.tcp")]).output().unwrap();
-        assert_eq!(unknown.status.code(), Some(2));
+        assert_eq!(unknown.status.code(), Some(status));
         assert!(text(&unknown.stderr).contains(expected), "{}", text(&unknown.stderr));
     }
     let shown = Command::new(PROGRAM).args(["ps", "--json"]).env_remove("XDG_RUNTIME_DIR").output().unwrap();
@@ -297,17 +299,20 @@ fn it_ends_quietly_when_nobody_reads_and_with_ctrl_c() {
 #[test]
 fn a_request_without_a_daemon_is_stopped_by_its_process_and_by_nobody_else() {
     let mut followed = Followed::new("F | tcp | http | files dir=out");
-    let id = format!("p{}", followed.process());
+    let id = followed.process().to_string();
     let stop = |arguments: &[&str]| {
         let mut command = Command::new(PROGRAM);
         command.arg("stop").args(arguments).env_remove("XDG_RUNTIME_DIR");
         command
     };
     for (arguments, status, expected) in [
-        (&["abc"][..], 2, "as 7 or p4711"),
-        (&["p1"], 2, "no request of yours runs in process 1"),
+        (&["abc"][..], 2, "is no number of a request"),
+        (&["1"], 1, "no request of yours has the number 1"),
+        // As it was written before.
+        (&["p1"], 1, "no request of yours has the number 1"),
         (&[], 2, "--kept <DEVICE>"),
-        (&["p1", "--kept", "eth0"], 2, "cannot be used with"),
+        (&["1", "--kept", "eth0"], 2, "cannot be used with"),
+        (&["1", "--client", "5"], 2, "cannot be used with"),
     ] {
         let output = stop(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(status), "{arguments:?}");
@@ -315,7 +320,7 @@ fn a_request_without_a_daemon_is_stopped_by_its_process_and_by_nobody_else() {
     }
     if rustix::process::geteuid().is_root() {
         let refused = stop(&[&id]).uid(65534).gid(65534).output().unwrap();
-        assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
+        assert_eq!(refused.status.code(), Some(1), "{}", text(&refused.stderr));
     }
     assert!(followed.watch("").output().unwrap().status.success(), "it runs");
     let output = stop(&[&id]).output().unwrap();

@@ -383,7 +383,7 @@ fn sleep(fds: &mut [PollFd<'_>], time: Option<Duration>) {
 /// libpcap's status for a trouble, and the text.
 fn of_trouble(trouble: Trouble) -> (c_int, String) {
     let number = match trouble.kind {
-        TroubleKind::Wish => status::NO_SUCH_DEVICE,
+        TroubleKind::Wish | TroubleKind::Absent => status::NO_SUCH_DEVICE,
         TroubleKind::Denied => status::NOT_PERMITTED,
         TroubleKind::Cannot | TroubleKind::System | TroubleKind::Full => status::ERROR,
     };

@@ -338,11 +338,11 @@ impl Copier for Owner {
         self.device.clone()
     }
 
-    fn promiscuous(&mut self, _wanted: bool) -> Result<(), Trouble> {
+    fn promiscuous(&self, _wanted: bool) -> Result<(), Trouble> {
         Ok(())
     }
 
-    fn gone(&mut self) -> bool {
+    fn gone(&self) -> bool {
         let state = self.shared.lock();
         // Before it is wanted, its reader has yet to say what of it.
         state.wanted && state.end.is_some()

@@ -51,5 +51,5 @@ pub fn check_expression(expression: &str, link_type: u16) -> Result<(), String> 
 
 /// The request language.
 pub mod language {
-    pub use request::{Diagnostic, Span, Text, parse, print, print_paper};
+    pub use request::{Diagnostic, FilterCall, Span, Text, parse, print, print_paper};
 }

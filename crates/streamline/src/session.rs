@@ -9,7 +9,7 @@ use crate::app_space::AppSpace;
 use crate::compiled::Compiled;
 use crate::devices::Place;
 use crate::devices::auto::AutoDevices;
-use crate::live::{LiveSpaces, Reads, rest};
+use crate::live::{LiveSpaces, Reads, RunningSource, rest};
 use crate::running::edges::EdgeNames;
 use crate::shared::client::{Client, Joiner};
 use crate::shared::prefix::{self, Prefix};
@@ -17,14 +17,14 @@ use crate::shared::space::{Join, NAME as SHARED, SharedSpace};
 use crate::shared::stage::Bases;
 use base::atomic::StopFlag;
 use control::place::{Refused, place};
-use control::transaction::{Trouble, carry_out_but};
+use control::transaction::{Trouble, carry_out_but, trouble};
 use control::{Design, Registry, Space, design};
 use engine::{Edge, End, Node, NodeId, Report, Task, Worker};
 use filter::param::Value;
-use filter::{Env, Failure, Kind, Output, Params, Schema, Types};
+use filter::{Env, Failure, Kind, Lower, Output, ParamType, Params, Schema, Spaces, Types, Wait};
 use filters::shared::Continuity;
 use filters::shared::outlet::{Slot, outlet};
-use request::{Diagnostic, Text};
+use request::{Diagnostic, FilterCall, Item, Text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -90,6 +90,8 @@ pub struct Session {
     push_down: bool,
     share: bool,
     sharer: Option<Vec<OsString>>,
+    /// Stands before chains of a request that begin without a source.
+    source: Option<FilterCall>,
     /// By which it reads what runs for several requests.
     joined: Mutex<Weak<Client>>,
 }
@@ -120,8 +122,18 @@ impl Session {
             compiler: Arc::new(Compiled::new(libpcap::Lazy::new())),
             devices,
             schemas,
+            wait: Wait::default(),
         };
-        Session { registry, env, devices: auto, push_down: true, share: false, sharer: None, joined: Mutex::default() }
+        Session {
+            registry,
+            env,
+            devices: auto,
+            push_down: true,
+            share: false,
+            sharer: None,
+            source: None,
+            joined: Mutex::default(),
+        }
     }
 
     /// Opens devices there.
@@ -147,6 +159,11 @@ impl Session {
         self
     }
 
+    /// Does a filter of what it prepared write to the session's output?
+    pub fn writes_to_output(&self) -> bool {
+        self.env.stdout.is_open()
+    }
+
     /// The filters a request may name.
     pub fn kinds(&self) -> &'static [&'static Kind] {
         self.registry.kinds()
@@ -157,6 +174,49 @@ impl Session {
         let text = request::parse(source)?;
         let is_filter = |name: &str| self.registry.find(name).is_some();
         Ok(request::expand(&text, variables, &is_filter)?)
+    }
+
+    /// Puts this source before every chain of a request that begins without one. A request in which no chain does is an error
+    /// then; one that takes the place of another may have its own.
+    #[must_use]
+    pub fn reading(mut self, source: Option<FilterCall>) -> Session {
+        self.source = source;
+        self
+    }
+
+    /// As [`parse`](Session::parse); chains without a source get the session's, and one at least there must be.
+    fn parse_whole(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Text, Error> {
+        let (text, begun) = self.parse_and_begin(source, variables)?;
+        let first = text.items.iter().find(|item| matches!(item, Item::Path(_)));
+        match first.filter(|_| self.source.is_some() && begun == 0) {
+            None => Ok(text),
+            Some(first) => Err(Diagnostic::new("the request has its own source", first.span())
+                .with_label("no chain begins without one")
+                .with_help("leave out the source in the request, or -r and -i beside it")
+                .into()),
+        }
+    }
+
+    /// The same; says how many chains there were without a source.
+    fn parse_and_begin(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<(Text, usize), Error> {
+        let mut text = self.parse(source, variables)?;
+        let begun = self.begin(&mut text);
+        Ok((text, begun))
+    }
+
+    /// Puts the session's source before chains without one; gives how many there were.
+    fn begin(&self, text: &mut Text) -> usize {
+        let is_source = |name: &str| self.registry.find(name).is_some_and(Kind::is_source);
+        self.source.as_ref().map_or(0, |call| request::begin_with(text, call, &is_source))
+    }
+
+    /// A request as people are told what runs: with the source that it leaves out.
+    pub(crate) fn purpose(&self, request: &str) -> String {
+        let leaves_it_out = request::parse(request).is_ok_and(|mut text| self.begin(&mut text) > 0);
+        match self.source.as_ref().filter(|_| leaves_it_out) {
+            Some(source) => format!("{source}: {request}"),
+            None => request.to_string(),
+        }
     }
 
     /// The outside world, for filters that are put together without a request.
@@ -179,14 +239,19 @@ impl Session {
         self
     }
 
+    /// The same for the filters of a design.
+    fn env_of(&self, design: &Design) -> Env {
+        Env { wait: design.plan.wait, ..self.env.clone() }
+    }
+
     fn live_spaces(&self) -> LiveSpaces {
         LiveSpaces::new(&self.env.devices, &self.env.compiler, self.push_down)
     }
 
     /// Checks a request and places it, but opens nothing.
     pub fn design(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Design, Error> {
-        let text = self.parse(source, variables)?;
-        let mut spaces = self.own_spaces();
+        let text = self.parse_whole(source, variables)?;
+        let mut spaces = self.own_spaces(&[]);
         let first = design(&text, &self.registry, &spaces)?;
         if !self.wants_to_share(&first) {
             return Ok(first);
@@ -195,9 +260,42 @@ impl Session {
         Ok(place_shared(first, &spaces, &BTreeSet::new())?.0)
     }
 
-    fn own_spaces(&self) -> Vec<Box<dyn Space>> {
+    /// What a design lacks in this place, besides devices: files that are not there, libpcap. Opens captures, and no more. An
+    /// error is one of the request that shows only here, such as an expression that is none.
+    pub fn missing(&self, design: &Design) -> Result<Vec<String>, Error> {
+        let mut missing = Vec::new();
+        for (index, node) in design.plan.nodes.iter().enumerate() {
+            let Task::Filter { kind, params } = &node.task else { continue };
+            let reads_files = kind.is_source() && kind.params.iter().any(|param| param.kind == ParamType::List);
+            // What may run without rights touches nothing when it is made.
+            if !reads_files && !kind.spaces.has(Spaces::PARSER) {
+                continue;
+            }
+            let env = Env { input: node.input, ..self.env.clone() };
+            if let Err(error) = (kind.make)(params, &env) {
+                match trouble(design, NodeId(index as u32), error) {
+                    Trouble::Request(diagnostic) => return Err(Error::Request(diagnostic)),
+                    Trouble::System(text) => missing.push(text),
+                }
+            }
+        }
+        Ok(missing)
+    }
+
+    /// What is known of a device, by the daemon where one is used.
+    pub fn device(&self, name: &str) -> Result<capture::Device, capture::Trouble> {
+        self.env.devices.device(name)
+    }
+
+    /// Does a daemon open devices for this session?
+    pub fn has_daemon(&self) -> bool {
+        self.env.devices.is_elsewhere()
+    }
+
+    /// The spaces of this process, beside sources that run and whose places are to be taken.
+    fn own_spaces(&self, running: &[RunningSource]) -> Vec<Box<dyn Space>> {
         let app: Box<dyn Space> = Box::new(AppSpace::new(self.env.clone()));
-        std::iter::once(app).chain(self.live_spaces().into_boxes()).collect()
+        std::iter::once(app).chain(self.live_spaces().beside(running).into_boxes()).collect()
     }
 
     fn wants_to_share(&self, design: &Design) -> bool {
@@ -217,13 +315,14 @@ impl Session {
 
     /// Prepares a request to run: everything it needs is open, or nothing is.
     pub fn prepare(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Job, Error> {
-        let text = self.parse(source, variables)?;
-        self.env.devices.set_purpose(source);
-        let first = design(&text, &self.registry, &self.own_spaces())?;
+        let text = self.parse_whole(source, variables)?;
+        let purpose = self.purpose(source);
+        self.env.devices.set_purpose(&purpose);
+        let first = design(&text, &self.registry, &self.own_spaces(&[]))?;
         if !self.wants_to_share(&first) {
             return self.carry_out(first, None, |_, _, _| {});
         }
-        let mut joiner = self.joiner(source);
+        let mut joiner = self.joiner(&purpose);
         let job = self.carry_out(first, Some(&mut joiner), |_, _, _| {})?;
         *self.joined() = joiner.connection();
         Ok(job)
@@ -248,7 +347,7 @@ impl Session {
         change: impl FnOnce(&Design, &mut AppSpace, &mut Rest),
     ) -> Result<Job, Error> {
         let asked = sharer.is_some();
-        let mut app = AppSpace::new(self.env.clone());
+        let mut app = AppSpace::new(self.env_of(&first));
         let mut live = self.live_spaces().latency(latency(&first));
         let mut shared = SharedSpace::new(sharer, self.nobody_to_share_with(), prefix::prefixes(&first));
         let mut spaces: Vec<Box<dyn Space + '_>> = vec![Box::new(&mut app)];
@@ -267,9 +366,10 @@ impl Session {
         let Rest { plan, left } = left;
         let origins: Vec<_> = left.iter().map(Left::origin).collect();
         let edges = EdgeNames::new(&design, &plan, &origins);
+        let notes = notes(&design);
         let running = RunningPlan::new(design, origins, &left);
         let worker = app.into_worker(&plan, left);
-        Ok(Job { running, edges, sharing, worker })
+        Ok(Job { running, edges, sharing, notes, worker })
     }
 
     /// What the capture is used for, in words for people.
@@ -283,7 +383,7 @@ impl Session {
     /// A prefix as the request that runs it: it ends in a place of its own.
     fn prefix_design(&self, text: &str) -> Result<Design, Error> {
         let text = self.parse(&format!("{text} | drop"), &BTreeMap::new())?;
-        Ok(design(&text, &self.registry, &self.own_spaces())?)
+        Ok(design(&text, &self.registry, &self.own_spaces(&[]))?)
     }
 
     /// Where a prefix, and what it begins with, may be read by others: the text of each such place, from the source down.
@@ -368,6 +468,17 @@ fn place_shared(
     }
 }
 
+/// What `explain` could not know: of a sink that was to have frames go out by a device within the kernel, why it does not.
+fn notes(design: &Design) -> Vec<String> {
+    let nodes = design.plan.nodes.iter().zip(&design.sites);
+    let note = |(node, site): (&Node, &control::place::Site)| {
+        let Task::Filter { kind: Kind { lower: Some(Lower::Forwards(_)), .. }, .. } = &node.task else { return None };
+        let (_, why) = site.why.split_once(control::transaction::REFUSED)?;
+        Some(format!("frames to `{}` go through this process: {}", node.label, why.trim_end_matches(')')))
+    };
+    nodes.filter_map(note).collect()
+}
+
 /// What runs for several requests; else why nothing does.
 fn sharing(design: &Design) -> Result<Vec<String>, String> {
     let nodes = design.plan.nodes.iter().zip(&design.sites);
@@ -395,7 +506,7 @@ impl Rest {
         let to = NodeId(self.plan.nodes.len() as u32);
         let (space, input) = ("app".to_string(), Types::ANY);
         self.plan.nodes.push(Node { label: SHARED.into(), task, space, input, edges: Vec::new() });
-        self.plan.nodes[from].edges.push(Edge { to, select: None, cut: false });
+        self.plan.nodes[from].edges.push(Edge::plain(to));
         self.left.push(Left::Given(origin, Opened::New(instance)));
     }
 }
@@ -447,6 +558,8 @@ pub struct Job {
     pub edges: EdgeNames,
     /// Where it was to be shared: which of its filters run once for several requests; else why none does.
     pub sharing: Option<Result<Vec<String>, String>>,
+    /// What turned out otherwise than `explain` says.
+    pub notes: Vec<String>,
     worker: Worker,
 }
 

@@ -39,7 +39,8 @@ fn examples_print_what_the_manual_says() {
                     eprintln!("skipped, no libpcap here: {}", example.request);
                 }
                 Err(error) => wrong.push(format!("{}\n  {error}", example.request)),
-                Ok(_) => {
+                Ok(finished) => {
+                    wrong.extend(finished.report.nodes.iter().filter_map(rejects_unsaid));
                     let found = captured.text();
                     if found.trim_end() != example.output.trim_end() {
                         wrong.push(format!("{}\nmanual:\n{}\nfound:\n{found}", example.request, example.output));
@@ -51,6 +52,13 @@ fn examples_print_what_the_manual_says() {
     std::env::set_current_dir("/").unwrap();
     assert!(wrong.is_empty(), "{} of {count} examples:\n{}", wrong.len(), wrong.join("\n"));
     assert!(count > 10, "{count} examples");
+}
+
+/// A filter that rejected blocks, and whose kind says that it does not.
+fn rejects_unsaid(node: &engine::NodeReport) -> Option<String> {
+    let kind = registry().find(node.label.split(' ').next()?)?;
+    let says_so = kind.may_reject() || kind.is_source() || node.counters.blocks_rejected == 0;
+    (!says_so).then(|| format!("`{}` rejects blocks, and does not say so", kind.name))
 }
 
 /// What a kind wants before it is request text: it must be one that can be put in.

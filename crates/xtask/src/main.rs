@@ -12,6 +12,7 @@ mod crash;
 mod files;
 mod fmt;
 mod fuzz;
+mod install;
 mod markdown;
 mod model;
 mod mutate;
@@ -61,6 +62,12 @@ const TASKS: &[Task] = &[
         usage: "[--kills N]",
         summary: "kill processes that share a ring, at each store and N times at random",
         run: crash::run,
+    },
+    Task {
+        name: "install",
+        usage: "[--prefix DIR] [--debug] [--uninstall]",
+        summary: "install the program, its libraries, manual pages, completions and units, or take them away",
+        run: install::run,
     },
     Task {
         name: "pcap-library",

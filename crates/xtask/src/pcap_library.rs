@@ -5,8 +5,8 @@
 //! nothing else in the process does, it opens libpcap by its path. It is not given a SONAME: that name would also be what
 //! keeps the loader from taking libpcap itself for another library.
 
+use crate::install::artifact;
 use crate::{Failure, Outcome, process};
-use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -21,21 +21,13 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
     };
     let build = ["build", "--release", "--package", "pcap-shim", "--message-format", "json-render-diagnostics"];
     let said = process::output(process::cargo(root, &build).stderr(Stdio::inherit()))?;
-    let built =
-        library(&said).ok_or_else(|| Failure::Failed("cargo does not say where it built the library".into()))?;
+    let built = artifact(&said, "libstreamline_pcap.so")
+        .ok_or_else(|| Failure::Failed("cargo does not say where it built the library".into()))?;
     let folder = folder.unwrap_or_else(|| built.with_file_name("pcap"));
     let installed = install(&built, &folder);
     installed.map_err(|error| Failure::Failed(format!("{}: {error}", folder.display())))?;
     println!("{}", folder.join(NAME).display());
     Ok(())
-}
-
-/// The library in what `cargo build` prints: a JSON document for each thing built.
-fn library(said: &str) -> Option<PathBuf> {
-    let artifacts = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let ours = artifacts.filter(|artifact| artifact["target"]["name"] == "streamline_pcap");
-    let files = ours.flat_map(|artifact| artifact["filenames"].as_array().cloned().unwrap_or_default());
-    files.filter_map(|file| file.as_str().map(PathBuf::from)).find(|file| file.extension() == Some("so".as_ref()))
 }
 
 /// Puts the library there under both names; programs that run keep the one they have.
@@ -58,16 +50,6 @@ mod tests {
             let arguments: Vec<String> = arguments.iter().map(|text| text.to_string()).collect();
             assert!(matches!(run(Path::new("."), &arguments), Err(Failure::Usage(_))));
         }
-    }
-
-    #[test]
-    fn the_library_is_found_among_what_was_built() {
-        let said = r#"{"reason":"compiler-artifact","target":{"name":"buffer"},"filenames":["/t/libbuffer.so"]}
-no JSON
-{"reason":"compiler-artifact","target":{"name":"streamline_pcap"},"filenames":["/t/x.d","/t/libstreamline_pcap.so"]}
-{"reason":"build-finished","success":true}"#;
-        assert_eq!(library(said), Some("/t/libstreamline_pcap.so".into()));
-        assert_eq!(library("{}"), None);
     }
 
     #[test]

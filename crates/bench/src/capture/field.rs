@@ -58,6 +58,8 @@ pub struct Field {
     stage: &'static str,
     packets: u64,
     rates: &'static [u64],
+    /// What is sent goes before whatever else the processor has to do.
+    urgent: bool,
     /// Threads of the kernel that receive packets in the place of who sent them.
     softirqs: Vec<u32>,
 }
@@ -97,6 +99,7 @@ impl Field {
             stage: "send",
             packets: PACKETS,
             rates: &RATES,
+            urgent: false,
             softirqs: softirqs(),
         };
         let until = Instant::now() + Duration::from_secs(10);
@@ -113,6 +116,13 @@ impl Field {
     pub fn of_unwanted(setting: &Setting) -> Result<Field, Trouble> {
         let mut field = Field::new(setting)?;
         field.packets = UNWANTED_PACKETS;
+        Ok(field)
+    }
+
+    /// The same; the sender has its processor before all others, so that what slows it is what each packet costs.
+    pub fn of_urgent(setting: &Setting) -> Result<Field, Trouble> {
+        let mut field = Field::new(setting)?;
+        field.urgent = true;
         Ok(field)
     }
 
@@ -217,9 +227,9 @@ impl Field {
         Ok(best)
     }
 
-    /// Packets a second that a sender comes to beside these taps.
-    pub fn full_speed(&self, taps: &[Tap], frame_bytes: usize) -> Result<f64, Trouble> {
-        Ok(self.packets as f64 / self.run(taps, frame_bytes, 0, self.packets)?.wall_s)
+    /// Packets a second that a sender comes to beside these taps which is to send so many; 0 is as fast as it can.
+    pub fn speed(&self, taps: &[Tap], frame_bytes: usize, rate: u64) -> Result<f64, Trouble> {
+        Ok(self.packets as f64 / self.run(taps, frame_bytes, rate, self.packets)?.wall_s)
     }
 
     /// Packets sent in one run.
@@ -316,7 +326,14 @@ impl Field {
     }
 
     fn sender(&self, packets: u64, frame_bytes: usize, rate: u64) -> Command {
-        let mut command = Command::new(&self.bench);
+        let mut command = match self.urgent {
+            true => {
+                let mut command = Command::new("nice");
+                command.args(["-n", "-20"]).arg(&self.bench);
+                command
+            }
+            false => Command::new(&self.bench),
+        };
         command.args(["stage", self.stage, &self.pair.far.name]);
         command.args([packets, frame_bytes as u64, rate].map(|number| number.to_string()));
         command.stdin(Stdio::null()).stderr(Stdio::inherit());

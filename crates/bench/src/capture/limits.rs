@@ -34,13 +34,14 @@ pub fn loss_free(
     Ok(numbers)
 }
 
-/// What a sender of frames of 64 bytes comes to beside these taps and beside none, in thousands of packets a second.
-pub fn sender(setting: &Setting, taps: &[Tap]) -> Result<Numbers, Trouble> {
-    let field = Field::new(setting)?;
+/// What a sender of frames of 64 bytes comes to beside these taps and beside those, in thousands of packets a second, where
+/// it is to send so many packets a second; 0 is as fast as it can.
+pub fn sender(setting: &Setting, taps: &[Tap], peers: &[Tap], rate: u64) -> Result<Numbers, Trouble> {
+    let field = Field::of_urgent(setting)?;
     let mut numbers = Numbers { ours: Vec::new(), peer: Some(Vec::new()), unit: "kpps" };
     for _ in 0..rounds(setting) {
-        numbers.ours.push(field.full_speed(taps, 64)? / 1000.0);
-        numbers.peer.get_or_insert_default().push(field.full_speed(&[], 64)? / 1000.0);
+        numbers.ours.push(field.speed(taps, 64, rate)? / 1000.0);
+        numbers.peer.get_or_insert_default().push(field.speed(peers, 64, rate)? / 1000.0);
     }
     Ok(numbers)
 }

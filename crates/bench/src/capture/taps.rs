@@ -4,6 +4,7 @@ use crate::case::Trouble;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 /// Whose way packets come.
@@ -54,6 +55,15 @@ pub const ONE_IN_A_HUNDRED: &str = "udp port 7777";
 
 /// What every packet fits.
 pub const ALL: &str = "udp";
+
+/// What no packet fits, in 8,000 instructions that each packet runs to find out.
+pub fn dear() -> &'static str {
+    static DEAR: LazyLock<String> = LazyLock::new(|| {
+        let terms: Vec<String> = (1..=400).map(|term| format!("len + {term} & 15 = 16")).collect();
+        terms.join(" or ")
+    });
+    &DEAR
+}
 
 /// One tap.
 #[derive(Clone, Copy, Debug)]

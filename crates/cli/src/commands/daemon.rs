@@ -2,7 +2,7 @@
 
 mod remover;
 
-use crate::Exit;
+use crate::exit::{Outcome, Trouble};
 use capture::Taps;
 use daemon::{Account, Listening, MayConnect, Policy, Server, account, confine};
 use remover::Remover;
@@ -17,6 +17,7 @@ The policy is a TOML file; without it root and the group `streamline` may read c
   [limits]
   ring = \"256M\"              # bytes of one device's ring at most (a power of two)
   readers = 48                # readers one user may have at a time, of all devices together
+  instructions = 4096         # what all expressions of a device may cost each of its packets; one user's, three quarters
 
   [[allow]]                   # the first entry that fits decides; root may do everything
   users = [\"anna\"]            # by name or number
@@ -55,26 +56,16 @@ pub(crate) struct Args {
     remover: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Exit {
+pub(crate) fn run(args: &Args) -> Outcome {
     if args.remover {
         return remover::run(&args.socket);
     }
-    match serve(args) {
-        Ok(()) => Exit::Done,
-        Err((exit, text)) => {
-            tell!("error: {text}");
-            exit
-        }
-    }
-}
-
-fn serve(args: &Args) -> Result<(), (Exit, String)> {
     let failed = |what: &str| {
         let what = what.to_string();
-        move |error: std::io::Error| (Exit::Failed, format!("{what}: {error}"))
+        move |error: std::io::Error| Trouble::Failed(format!("{what}: {error}"))
     };
     let policy = match &args.config {
-        Some(path) => Policy::read(path).map_err(|text| (Exit::Wrong, text))?,
+        Some(path) => Policy::read(path).map_err(Trouble::Wrong)?,
         None => Policy::without_file(),
     };
     let capabilities = confine::capabilities();
@@ -83,7 +74,7 @@ fn serve(args: &Args) -> Result<(), (Exit, String)> {
     if !opens_something {
         let text = "the daemon could open no device: that takes CAP_NET_RAW, or CAP_NET_ADMIN and CAP_BPF\n   = help: \
                     start it as root; it keeps no other rights";
-        return Err((Exit::Failed, text.into()));
+        return Err(Trouble::Failed(text.into()));
     }
     confine::raise_memory_lock();
     confine::raise_files();
@@ -123,7 +114,7 @@ fn serve(args: &Args) -> Result<(), (Exit, String)> {
         }
     }
     let confined = confine::describe(&account, &guards);
-    let taps = Taps::new(Box::new(Opener)).map_err(|trouble| (Exit::Failed, trouble.text))?;
+    let taps = Taps::new(Box::new(Opener))?;
     let server =
         Server::new(taps, policy, confined.clone(), opener::device).map_err(failed("the daemon cannot be started"))?;
     let stopper = server.stopper().map_err(failed("the daemon cannot be started"))?;
@@ -134,9 +125,9 @@ fn serve(args: &Args) -> Result<(), (Exit, String)> {
 }
 
 /// Becomes the daemon's own user. Gives the process that removes the socket at the end, if the daemon has to.
-fn leave_root(args: &Args, listening: &mut Listening) -> Result<Option<Remover>, (Exit, String)> {
+fn leave_root(args: &Args, listening: &mut Listening) -> Result<Option<Remover>, Trouble> {
     let failed =
-        |error| (Exit::Failed, format!("the process that removes the socket at the end cannot be started: {error}"));
+        |error| Trouble::Failed(format!("the process that removes the socket at the end cannot be started: {error}"));
     let remover = listening.folder().is_some().then(|| Remover::start(&args.socket)).transpose().map_err(failed)?;
     if remover.is_some() {
         listening.leave_socket();

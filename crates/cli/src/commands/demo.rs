@@ -1,6 +1,7 @@
 //! `streamline demo`: the main job on a small bundled capture, into a fresh folder.
 
-use crate::{Exit, table};
+use crate::exit::{Outcome, Trouble};
+use crate::report;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use streamline::{Session, StopFlag};
@@ -16,20 +17,11 @@ pub(crate) struct Args {
 /// The capture: see captures/README.md for where it comes from.
 const CAPTURE: &[u8] = include_bytes!("../../../../captures/web.pcap");
 
-pub(crate) fn run(args: &Args) -> Exit {
-    match try_run(args) {
-        Ok(()) => Exit::Done,
-        Err(message) => {
-            tell!("error: {message}");
-            Exit::Failed
-        }
-    }
-}
-
-fn try_run(args: &Args) -> Result<(), String> {
+pub(crate) fn run(args: &Args) -> Outcome {
     let folder = fresh_folder(&args.within)?;
     let capture = folder.join("web.pcap");
-    std::fs::write(&capture, CAPTURE).map_err(|error| format!("cannot write {}: {error}", capture.display()))?;
+    std::fs::write(&capture, CAPTURE)
+        .map_err(|error| Trouble::Failed(format!("cannot write {}: {error}", capture.display())))?;
     let out = folder.join("out");
     let request = "pcap $capture | http | files dir=$out";
     let variables = BTreeMap::from([
@@ -40,9 +32,9 @@ fn try_run(args: &Args) -> Result<(), String> {
     let program = std::env::args().next().unwrap_or_else(|| "streamline".to_string());
     println!("A small capture is in {capture}. This extracts what HTTP carried in it:\n");
     println!("  {program} run 'pcap {capture} | http | files dir={out}'\n");
-    let job = Session::new().prepare(request, &variables).map_err(|error| error.to_string())?;
-    let finished = job.run(&StopFlag::new(), &mut |_| {}).map_err(|error| error.to_string())?;
-    print!("{}", table::text(&finished.report, Some(finished.end)));
+    let job = Session::new().prepare(request, &variables)?;
+    let finished = job.run(&StopFlag::new(), &mut |_| {})?;
+    print!("{}", report::text(&finished.report, Some(finished.end)));
     println!("\nThe objects, and an index of them:\n\n  ls {out}\n  cat {out}/index.jsonl\n");
     println!("Try next:\n");
     println!("  {program} run 'pcap {capture} | inspect' | head");
@@ -54,15 +46,15 @@ fn try_run(args: &Args) -> Result<(), String> {
 }
 
 /// A folder that was not there before.
-fn fresh_folder(within: &Path) -> Result<PathBuf, String> {
+fn fresh_folder(within: &Path) -> Result<PathBuf, Trouble> {
     for number in 1..1000 {
         let name = if number == 1 { "streamline-demo".to_string() } else { format!("streamline-demo-{number}") };
         let folder = within.join(name);
         match std::fs::create_dir(&folder) {
             Ok(()) => return Ok(folder),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(format!("cannot make {}: {error}", folder.display())),
+            Err(error) => return Err(Trouble::Failed(format!("cannot make {}: {error}", folder.display()))),
         }
     }
-    Err(format!("{} holds too many demo folders; remove some", within.display()))
+    Err(Trouble::Failed(format!("{} holds too many demo folders; remove some", within.display())))
 }

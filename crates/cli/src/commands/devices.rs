@@ -1,6 +1,7 @@
 //! `streamline devices`: what there is to capture from.
 
-use crate::Exit;
+use crate::exit::Outcome;
+use crate::table::Table;
 use driver::device::{self, Device};
 use driver::namespace::Namespace;
 use serde_json::json;
@@ -15,24 +16,20 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Exit {
-    let listed = Namespace::current().map_err(|error| error.to_string());
-    let listed = listed.and_then(|namespace| device::list(&namespace).map_err(|error| error.to_string()));
-    let devices = match listed {
-        Ok(devices) => devices,
-        Err(error) => {
-            tell!("error: {error}");
-            return Exit::Failed;
-        }
-    };
+pub(crate) fn run(args: &Args) -> Outcome {
+    let devices = list()?;
     if args.json {
         let all: Vec<_> = devices.iter().map(as_json).collect();
         return crate::print_json(&json!(all));
     }
-    let mut rows =
-        vec![["device", "state", "link type", "mtu", "address", "driver", "captured"].map(String::from).to_vec()];
-    rows.extend(devices.iter().map(row));
-    crate::print_text(&crate::table::columns(&rows))
+    let mut table = Table::new(&["device", "state", "link type", ">mtu", "address", "driver", "captured"]);
+    devices.iter().for_each(|device| table.row(row(device)));
+    crate::print_text(&table.text())
+}
+
+/// Devices of this process's network namespace.
+pub(crate) fn list() -> std::io::Result<Vec<Device>> {
+    device::list(&Namespace::current()?).map_err(std::io::Error::other)
 }
 
 fn state(device: &Device) -> &'static str {
@@ -61,10 +58,10 @@ fn how(device: &Device) -> &'static str {
     }
 }
 
-fn row(device: &Device) -> Vec<String> {
+fn row(device: &Device) -> [String; 7] {
     let link = &device.link;
     let kind = device.driver.clone().or_else(|| link.kind.clone());
-    vec![
+    [
         link.name.clone(),
         state(device).into(),
         link_type(device),

@@ -1,6 +1,6 @@
 //! `streamline doctor`: what live capture needs, what of it is here, and what each lacking one costs.
 
-use crate::Exit;
+use crate::exit::Outcome;
 use capture::client::Client;
 use daemon::{confine, maps};
 use driver::namespace::Namespace;
@@ -31,7 +31,7 @@ struct Finding {
     cost: &'static str,
 }
 
-pub(crate) fn run(args: &Args) -> Exit {
+pub(crate) fn run(args: &Args) -> Outcome {
     let findings = look(args);
     if args.json {
         let all: Vec<_> = findings

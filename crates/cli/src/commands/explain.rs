@@ -1,7 +1,9 @@
 //! `streamline explain`: shows how a request would be carried out.
 
-use crate::request_text::RequestArgs;
-use crate::{Exit, print_json, print_text};
+use crate::exit::Outcome;
+use crate::hints;
+use crate::request_text::{RequestArgs, SourceArgs};
+use crate::{print_json, print_text};
 use control::Design;
 use control::graph::Origin;
 use engine::{NodeId, Task};
@@ -15,6 +17,9 @@ pub(crate) struct Args {
     request: RequestArgs,
 
     #[command(flatten)]
+    source: SourceArgs,
+
+    #[command(flatten)]
     place: crate::place::PlaceArgs,
 
     /// As JSON
@@ -26,15 +31,12 @@ pub(crate) struct Args {
     dot: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Exit {
-    let request = match args.request.read() {
-        Ok(request) => request,
-        Err(exit) => return exit,
-    };
-    let design = match args.place.session().design(&request.source, &request.variables) {
-        Ok(design) => design,
-        Err(error) => return request.tell(&error),
-    };
+pub(crate) fn run(args: &Args) -> Outcome {
+    let source = args.source.source(&args.request)?;
+    let request = args.request.read()?;
+    let design = args.place.session().reading(source).design(&request.source, &request.variables);
+    let design = design.map_err(|error| request.tell(error))?;
+    hints::tell_idle(&design);
     if args.json {
         print_json(&json_of(&design))
     } else if args.dot {
@@ -52,7 +54,7 @@ fn json_of(design: &Design) -> Value {
             .iter()
             .map(|edge| {
                 let select = edge.select.as_ref().map(ToString::to_string);
-                json!({ "to": edge.to.0, "select": select, "cut": edge.cut })
+                json!({ "to": edge.to.0, "select": select, "cut": edge.cut, "rejected": edge.rejected })
             })
             .collect();
         let (origin, because) = match &site.origin {

@@ -4,7 +4,7 @@
 //! right, and to capture, into a FIFO, until that is closed or SIGTERM comes. The first three must be quick and need no
 //! rights: nothing is opened there.
 
-use crate::Exit;
+use crate::exit::{Outcome, Trouble};
 use crate::signals::Finishing;
 use driver::link::{self, Link};
 use packet::link::LinkType;
@@ -115,46 +115,33 @@ pub(crate) fn arguments(given: impl Iterator<Item = OsString>) -> Vec<OsString> 
     arguments
 }
 
-pub(crate) fn run(args: &Args) -> Exit {
-    match answer(args) {
-        Ok(exit) => exit,
-        Err((exit, text)) => {
-            // Wireshark shows it in a window.
-            tell!("{text}");
-            exit
-        }
-    }
-}
-
-type Answer = Result<Exit, (Exit, String)>;
-
-fn answer(args: &Args) -> Answer {
+pub(crate) fn run(args: &Args) -> Outcome {
     if args.extcap_interfaces {
-        return Ok(crate::print_data(&interfaces(&links()?)));
+        return crate::print_data(&interfaces(&links()?));
     }
-    let name = args.extcap_interface.as_deref();
-    let name = name.ok_or_else(|| (Exit::Wrong, "which interface? (--extcap-interface)".to_string()))?;
+    let wrong = |text: &str| Trouble::Wrong(text.into());
+    let name = args.extcap_interface.as_deref().ok_or_else(|| wrong("which interface? (--extcap-interface)"))?;
     if args.capture {
         return capture(args, name);
     }
     if args.extcap_dlts {
-        return Ok(crate::print_data(&data_link(link_type(name)?)));
+        return crate::print_data(&data_link(link_type(name)?));
     }
     if args.extcap_config {
-        return Ok(crate::print_data(if name == REQUEST { CONFIG_OF_REQUEST } else { CONFIG_OF_DEVICE }));
+        return crate::print_data(if name == REQUEST { CONFIG_OF_REQUEST } else { CONFIG_OF_DEVICE });
     }
     match args.extcap_capture_filter.as_deref() {
         // What is printed is what is wrong; nothing is right.
-        Some(expression) => Ok(match streamline::check_expression(expression, link_type(name)?) {
-            Ok(()) => Exit::Done,
+        Some(expression) => match streamline::check_expression(expression, link_type(name)?) {
+            Ok(()) => Ok(()),
             Err(text) => crate::print_data(&format!("{text}\n")),
-        }),
-        None => Err((Exit::Wrong, "what of it? (--capture, --extcap-dlts, --extcap-config)".into())),
+        },
+        None => Err(wrong("what of it? (--capture, --extcap-dlts, --extcap-config)")),
     }
 }
 
-fn links() -> Result<Vec<Link>, (Exit, String)> {
-    link::list().map_err(|error| (Exit::Failed, format!("devices cannot be listed: {error}")))
+fn links() -> Result<Vec<Link>, Trouble> {
+    link::list().map_err(|error| Trouble::Failed(format!("devices cannot be listed: {error}")))
 }
 
 /// Those that can be captured from, and requests.
@@ -169,7 +156,7 @@ fn interfaces(links: &[Link]) -> String {
 }
 
 /// The link type of an interface. One that is not here may be the daemon's; most are Ethernet.
-fn link_type(interface: &str) -> Result<u16, (Exit, String)> {
+fn link_type(interface: &str) -> Result<u16, Trouble> {
     let found = device(interface).map(|name| links().map(|links| links.into_iter().find(|link| link.name == name)));
     Ok(found.transpose()?.flatten().and_then(|link| link.link_type()).unwrap_or(LinkType::ETHERNET.0))
 }
@@ -199,10 +186,10 @@ arg {number=1}{call=--daemon}{display=Daemon}{tooltip=Its socket, if not the usu
 ";
 
 /// The request that is run, without what writes its frames.
-fn request(args: &Args, interface: &str) -> Result<String, (Exit, String)> {
+fn request(args: &Args, interface: &str) -> Result<String, Trouble> {
     let Some(device) = device(interface) else {
         let text = args.request.clone().filter(|text| !text.trim().is_empty());
-        return text.ok_or_else(|| (Exit::Wrong, "which request? (a setting of the interface)".into()));
+        return text.ok_or_else(|| Trouble::Wrong("which request? (a setting of the interface)".into()));
     };
     let part = args.part.as_deref().map(str::trim).filter(|part| !part.is_empty());
     let mut name = match part {
@@ -214,23 +201,19 @@ fn request(args: &Args, interface: &str) -> Result<String, (Exit, String)> {
     Ok(format!("ethernet \"{name}\" snaplen={}", args.snaplen))
 }
 
-fn capture(args: &Args, interface: &str) -> Answer {
-    let fifo = args.fifo.as_deref().ok_or_else(|| (Exit::Wrong, "captures are written to where? (--fifo)".into()))?;
+fn capture(args: &Args, interface: &str) -> Outcome {
+    let fifo = args.fifo.as_deref().ok_or_else(|| Trouble::Wrong("captures are written to where? (--fifo)".into()))?;
     let stop = StopFlag::new();
     crate::signals::listen(&stop, Finishing::Untold)
-        .map_err(|error| (Exit::Failed, format!("cannot listen for signals: {error}")))?;
+        .map_err(|error| Trouble::Failed(format!("cannot listen for signals: {error}")))?;
     // First of all: whoever reads waits for it.
-    let failed = |error: std::io::Error| (Exit::Failed, format!("{}: {error}", fifo.display()));
+    let failed = |error: std::io::Error| Trouble::Failed(format!("{}: {error}", fifo.display()));
     let file = File::options().write(true).open(fifo).map_err(failed)?;
     watch(file.try_clone().map_err(failed)?.into(), stop.clone()).map_err(failed)?;
     let expression = args.extcap_capture_filter.as_deref().map(str::trim).filter(|text| !text.is_empty());
     let request = request(args, interface)?;
-    let wrong = |error: streamline::Error| {
-        let exit = if matches!(error, streamline::Error::System(_)) { Exit::Failed } else { Exit::Wrong };
-        (exit, error.to_string())
-    };
     let text = streamline::frames::to_output(&request, expression.map(|_| EXPRESSION));
-    let text = text.map_err(|diagnostic| wrong(diagnostic.into()))?;
+    let text = text.map_err(streamline::Error::from)?;
     let variables: BTreeMap<String, String> =
         expression.map(|text| (EXPRESSION.to_string(), text.to_string())).into_iter().collect();
     let place = match &args.daemon {
@@ -239,9 +222,9 @@ fn capture(args: &Args, interface: &str) -> Answer {
         _ => Place::Anywhere,
     };
     let session = Session::with_output(Output::new(Box::new(file), false)).devices_at(place);
-    let job = session.prepare(&text, &variables).map_err(wrong)?;
-    let finished = job.run(&stop, &mut |worker| worker.take_notices().iter().for_each(|text| tell!("warning: {text}")));
-    finished.map(|_| Exit::Done).map_err(wrong)
+    let job = session.prepare(&text, &variables)?;
+    job.run(&stop, &mut |worker| worker.take_notices().iter().for_each(|text| tell!("warning: {text}")))?;
+    Ok(())
 }
 
 /// Stops the run once nobody reads the FIFO any more: with nothing to write, writing would not find out.

@@ -1,7 +1,8 @@
 //! `streamline filters`: what there is, and what each can be told.
 
-use crate::{Exit, print_json, print_text};
-use filter::{ClassUse, Gives, Kind, Mode, Type};
+use crate::exit::{Outcome, Trouble};
+use crate::{print_json, print_text};
+use filter::{ClassUse, Gives, Kind, Mode, Parts, Type};
 use std::fmt::Write;
 use streamline::registry;
 
@@ -20,7 +21,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Exit {
+pub(crate) fn run(args: &Args) -> Outcome {
     let registry = registry();
     let Some(name) = &args.name else {
         let kinds = registry.kinds();
@@ -36,8 +37,7 @@ pub(crate) fn run(args: &Args) -> Exit {
         Some(kind) => print_text(&describe(kind, if args.full { Examples::Full } else { Examples::Short })),
         None => {
             let guess = registry.nearest(name).map_or(String::new(), |guess| format!("; did you mean `{guess}`?"));
-            tell!("error: no filter `{name}`{guess}");
-            Exit::Wrong
+            Err(Trouble::Wrong(format!("no filter `{name}`{guess}")))
         }
     }
 }
@@ -82,6 +82,9 @@ pub(crate) fn describe(kind: &Kind, examples: Examples) -> String {
         ClassUse::Sets(what) | ClassUse::SetsHalves(what) => {
             let _ = writeln!(text, "  class   {what}");
         }
+    }
+    if kind.gives == Gives::Same && kind.writes != Parts::NONE {
+        let _ = writeln!(text, "  changes {}", kind.writes);
     }
     let _ = writeln!(text, "  runs in {}", kind.spaces);
     if kind.selector {

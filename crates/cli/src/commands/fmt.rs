@@ -1,7 +1,8 @@
 //! `streamline fmt`: prints a request in its canonical form.
 
+use crate::exit::Outcome;
+use crate::print_exact;
 use crate::request_text::RequestArgs;
-use crate::{Exit, print_exact};
 use streamline::language::{parse, print, print_paper};
 use streamline::{Error, registry};
 
@@ -16,15 +17,9 @@ pub(crate) struct Args {
     paper: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Exit {
-    let request = match args.request.read() {
-        Ok(request) => request,
-        Err(exit) => return exit,
-    };
-    let text = match parse(&request.source) {
-        Ok(text) => text,
-        Err(diagnostic) => return request.tell(&Error::Request(diagnostic)),
-    };
+pub(crate) fn run(args: &Args) -> Outcome {
+    let request = args.request.read()?;
+    let text = parse(&request.source).map_err(|diagnostic| request.tell(Error::Request(diagnostic)))?;
     if args.paper {
         let main_key = |name: &str| Some(registry().find(name)?.main_param()?.key.to_string());
         print_exact(&print_paper(&text, &main_key))

@@ -1,17 +1,26 @@
-//! `streamline man`: the manual page, of the program or of one subcommand, with every filter in it.
+//! `streamline man`: the manual page of the program, with every filter in it, or of one subcommand or filter.
 
 use crate::commands::filters::{Examples, describe};
-use crate::{Cli, Exit, print_data};
+use crate::exit::{Outcome, Trouble};
+use crate::{Cli, print_data};
 use clap::CommandFactory;
 use clap_mangen::Man;
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write as _};
+use std::process::{Command, Stdio};
 use streamline::registry;
 
-/// Print the manual page: streamline man | man -l -
+/// Show the manual page, or that of a subcommand or filter
+///
+/// On a terminal `man` shows it, with its pager; elsewhere the page's source is printed: streamline man run > streamline-run.1
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Of this subcommand only, such as `run` or `pipe create`
-    command: Vec<String>,
+    /// Of this subcommand or filter only, such as `run`, `pipe create` or `http`
+    name: Vec<String>,
+
+    /// Name every page, as a package needs them
+    #[arg(long, conflicts_with = "name")]
+    list: bool,
 }
 
 /// The language on a page; crates/request/grammar.md has all of it.
@@ -47,33 +56,127 @@ fn push_lines(text: &mut String, lines: &str) {
     }
 }
 
-pub(crate) fn run(args: &Args) -> Exit {
-    let cli = Cli::command();
-    let mut page = Vec::new();
-    let words = &args.command;
-    let found = words.iter().try_fold(&cli, |command, word| command.find_subcommand(word));
-    let Some(command) = found else {
-        tell!("error: no command `{}`", words.join(" "));
-        return Exit::Wrong;
-    };
-    let rendered = if words.is_empty() {
-        Man::new(cli).render(&mut page)
-    } else {
-        Man::new(command.clone().name(format!("streamline-{}", words.join("-")))).render(&mut page)
-    };
-    if let Err(error) = rendered {
-        tell!("error: cannot make the manual page: {error}");
-        return Exit::Failed;
+pub(crate) fn run(args: &Args) -> Outcome {
+    if args.list {
+        let mut names = String::new();
+        push_names(&mut names, "streamline", &Cli::command());
+        return print_data(&names);
     }
-    let mut text = String::from_utf8_lossy(&page).into_owned();
+    let page = page(&args.name)?;
+    if std::io::stdout().is_terminal() { show(&page) } else { print_data(&page) }
+}
+
+/// A line for each page: the command.
+fn push_names(names: &mut String, name: &str, command: &clap::Command) {
+    let _ = writeln!(names, "{name}");
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        push_names(names, &format!("{name} {}", below.get_name()), below);
+    }
+}
+
+/// The source of a page.
+fn page(words: &[String]) -> Result<String, Trouble> {
+    let cli = Cli::command();
+    let registry = registry();
+    let command = words.iter().try_fold(&cli, |command, word| command.find_subcommand(word));
+    let filter = if let [name] = words { registry.find(name) } else { None };
+    let rendered = |page: Man| {
+        let mut text = Vec::new();
+        let made = page.render(&mut text);
+        made.map_err(|error| Trouble::Failed(format!("cannot make the manual page: {error}")))?;
+        Ok::<_, Trouble>(String::from_utf8_lossy(&text).into_owned())
+    };
+    let mut text = match (command, filter) {
+        (None, None) => return Err(unknown(words, &cli)),
+        (None, Some(kind)) => format!(".TH streamline-{} 1 \"\" \"streamline {VERSION}\"\n", kind.name),
+        (Some(_), _) if words.is_empty() => rendered(Man::new(cli))?,
+        (Some(command), _) => rendered(Man::new(command.clone().name(format!("streamline-{}", words.join("-")))))?,
+    };
+    if let Some(kind) = filter {
+        push_plain(&mut text, &format!("FILTER {}", kind.name), &describe(kind, Examples::Full));
+    }
     if words.is_empty() {
         push_plain(&mut text, "REQUESTS", LANGUAGE);
         text.push_str(".SH FILTERS\n");
-        for kind in registry().kinds() {
+        for kind in registry.kinds() {
             let _ = writeln!(text, ".SS {}\n.nf", kind.name);
             push_lines(&mut text, &describe(kind, Examples::Full));
             text.push_str(".fi\n");
         }
     }
+    Ok(text)
+}
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// There is neither a subcommand nor a filter of this name.
+fn unknown(words: &[String], cli: &clap::Command) -> Trouble {
+    let name = words.join(" ");
+    let visible = cli.get_subcommands().filter(|command| !command.is_hide_set()).map(clap::Command::get_name);
+    let names = visible.chain(registry().kinds().iter().map(|kind| kind.name));
+    let near = request::nearest(&name, names).map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+    Trouble::Wrong(format!("there is no command or filter `{name}`{near}"))
+        .with_help("`streamline --help` lists the commands, `streamline filters` the filters")
+}
+
+/// Shows a page on the terminal: by `man`, else as plain text by a pager, else all at once.
+fn show(page: &str) -> Outcome {
+    let text = plain(page);
+    let pager = std::env::var("PAGER").ok().filter(|pager| !pager.is_empty()).unwrap_or_else(|| "less".into());
+    let ways = [(&["man", "-l", "-"][..], page), (&["sh", "-c", &pager], &text)];
+    for (words, shown) in ways {
+        let mut command = Command::new(words[0]);
+        if let Ok(mut child) = command.args(&words[1..]).stdin(Stdio::piped()).stderr(Stdio::null()).spawn() {
+            if let Some(mut stdin) = child.stdin.take() {
+                // It may be left before it has read everything.
+                let _ = stdin.write_all(shown.as_bytes());
+            }
+            if child.wait()?.success() {
+                return Ok(());
+            }
+        }
+    }
     print_data(&text)
+}
+
+/// A page without what is meant for its formatter.
+fn plain(page: &str) -> String {
+    let mut text = String::new();
+    for line in page.lines() {
+        let line = match line.split_once(' ') {
+            Some((".SH" | ".SS", title)) => format!("\n{title}"),
+            _ if line.starts_with(['.', '\'']) => continue,
+            _ => line.to_string(),
+        };
+        let marks = ["\\fB", "\\fI", "\\fR", "\\&"];
+        let line = marks.iter().fold(line, |line, mark| line.replace(mark, ""));
+        let _ = writeln!(text, "{}", line.replace("\\-", "-").replace("\\*(Aq", "'").replace("\\e", "\\"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_filter_and_command_has_a_page() {
+        for kind in registry().kinds() {
+            assert!(page(&[kind.name.into()]).unwrap().contains(&format!("FILTER {}", kind.name)));
+        }
+        let both = page(&["pcap".into()]).unwrap();
+        assert!(both.contains(".SH SYNOPSIS") && both.contains("FILTER pcap"), "a command and a filter: {both}");
+        assert!(page(&["pipe".into(), "create".into()]).unwrap().contains("streamline\\-pipe\\-create"));
+        let Err(Trouble::Wrong(text)) = page(&["htpp".into()]) else { panic!("there is none") };
+        assert!(text.starts_with("there is no command or filter `htpp`; did you mean `http`?"), "{text}");
+    }
+
+    #[test]
+    fn without_a_formatter_a_page_is_text() {
+        for name in [vec![], vec!["run".to_string()], vec!["http".to_string()]] {
+            let text = plain(&page(&name).unwrap());
+            assert!(text.lines().all(|line| !line.starts_with('.') && !line.contains("\\-")), "{text}");
+            assert!(text.contains("streamline run 'pcap") || text.contains("--stats"), "{text}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Subcommands, one file each: its arguments and what it does.
 
 pub(crate) mod check;
+pub(crate) mod complete;
 pub(crate) mod completions;
 pub(crate) mod daemon;
 pub(crate) mod demo;
@@ -18,5 +19,6 @@ pub(crate) mod replace;
 pub(crate) mod run;
 pub(crate) mod sharer;
 pub(crate) mod stats;
+pub(crate) mod stop;
 pub(crate) mod top;
 pub(crate) mod watch;

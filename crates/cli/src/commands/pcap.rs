@@ -4,7 +4,7 @@
 //! program that runs with more rights than who started it, nor for one that loads nothing; both are said before anything
 //! runs, for the program itself would say something else.
 
-use crate::Exit;
+use crate::exit::{Outcome, Trouble};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
@@ -56,31 +56,23 @@ const LIBRARY_VARIABLE: &str = "STREAMLINE_PCAP_LIBRARY";
 /// Its file.
 const LIBRARY: &str = "libstreamline_pcap.so";
 
-pub(crate) fn run(args: &Args) -> Exit {
-    match prepare(args) {
-        Ok(mut command) => {
-            // Comes back only if it could not.
-            let error = command.exec();
-            tell!("error: {} cannot be run: {error}", command.get_program().display());
-            Exit::Failed
-        }
-        Err((exit, text)) => {
-            tell!("error: {text}");
-            exit
-        }
-    }
+pub(crate) fn run(args: &Args) -> Outcome {
+    let mut command = prepare(args)?;
+    // Comes back only if it could not.
+    let error = command.exec();
+    Err(Trouble::Failed(format!("{} cannot be run: {error}", command.get_program().display())))
 }
 
-fn prepare(args: &Args) -> Result<Command, (Exit, String)> {
-    let (program, arguments) = args.command.split_first().ok_or((Exit::Wrong, "which program?".into()))?;
-    let library = library().map_err(|text| (Exit::Failed, text))?;
-    let path = find(program).ok_or_else(|| (Exit::Failed, format!("there is no program {}", program.display())))?;
-    heeds_preloads(&path).map_err(|text| (Exit::Failed, text))?;
+fn prepare(args: &Args) -> Result<Command, Trouble> {
+    let (program, arguments) = args.command.split_first().ok_or(Trouble::Wrong("which program?".into()))?;
+    let path = find(program).ok_or_else(|| no_program(program))?;
+    let library = library().map_err(Trouble::Failed)?;
+    heeds_preloads(&path).map_err(Trouble::Failed)?;
     // These two have another capture for them, which is found beside them.
     if matches!(path.file_name().and_then(OsStr::to_str), Some("tshark" | "wireshark"))
         && let Some(dumpcap) = path.parent().map(|folder| folder.join("dumpcap")).filter(|path| path.exists())
     {
-        heeds_preloads(&dumpcap).map_err(|text| (Exit::Failed, text))?;
+        heeds_preloads(&dumpcap).map_err(Trouble::Failed)?;
     }
     let mut command = Command::new(&path);
     command.arg0(program).args(arguments);
@@ -96,6 +88,15 @@ fn prepare(args: &Args) -> Result<Command, (Exit, String)> {
         command.env("STREAMLINE_DAEMON", daemon);
     }
     Ok(command)
+}
+
+/// The program is not there. A newcomer may have meant the filter of this command's name.
+fn no_program(program: &OsStr) -> Trouble {
+    let trouble = Trouble::Failed(format!("there is no program {}", program.display()));
+    match Path::new(program).is_file() {
+        true => trouble.with_help(&format!("to read a capture: streamline run 'pcap {} | ...'", program.display())),
+        false => trouble,
+    }
 }
 
 fn library() -> Result<PathBuf, String> {

@@ -1,9 +1,9 @@
 //! `streamline replace`: another request in the place of one that runs.
 
-use crate::request_text::RequestArgs;
-use crate::{Exit, running};
+use crate::exit::{Outcome, Trouble};
+use crate::request_text::{RequestArgs, RequestText};
+use crate::running;
 use std::path::PathBuf;
-use streamline::running::client;
 use streamline::running::place::Id;
 use streamline::running::protocol::{Answer, Question};
 
@@ -20,12 +20,12 @@ use streamline::running::protocol::{Answer, Question};
 /// has begins. A sink that writes to the same place with the same parameters goes on there, whatever leads to it now: what is
 /// open is finished, and the index, the numbers and the file go on.
 ///
-/// ID is what `streamline ps` calls the request; its user and root may replace it.
+/// NUMBER is that of the request in `streamline ps`; its user and root may replace it.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     /// The request that runs
-    #[arg(value_name = "ID")]
+    #[arg(value_name = "NUMBER")]
     id: Id,
 
     #[command(flatten)]
@@ -39,34 +39,20 @@ pub(crate) struct Args {
 const AFTER_HELP: &str = "\
 Examples:
   streamline run 'ethernet eth0 | http | files dir=out' &
-  streamline replace 7 'ethernet eth0 | http | { files dir=out + json file=http.json }'
-  streamline replace p4711 -f night.srl -D dir=/srv/night";
+  streamline replace $! 'ethernet eth0 | http | { files dir=out + json file=http.json }'
+  streamline replace 4711 -f night.srl -D dir=/srv/night";
 
-pub(crate) fn run(args: &Args) -> Exit {
-    let request = match args.request.read() {
-        Ok(request) => request,
-        Err(exit) => return exit,
-    };
-    let target = match running::find(args.id, &args.daemon) {
-        Ok(target) => target,
-        Err(exit) => return exit,
-    };
-    let crate::request_text::RequestText { source, name, variables } = request;
-    let question = Question::Replace { source, name, variables };
-    match client::ask(&target, &question) {
-        Ok(Answer::Replaced) => Exit::Done,
+pub(crate) fn run(args: &Args) -> Outcome {
+    let request = args.request.read()?;
+    let target = running::find(args.id, &args.daemon)?;
+    let RequestText { source, name, variables } = request;
+    match target.ask(&Question::Replace { source, name, variables })? {
+        Answer::Replaced => Ok(()),
         // It points into the text as it does for `run`.
-        Ok(Answer::Wrong(text)) => {
+        Answer::Wrong(text) => {
             tell_part!("{text}");
-            Exit::Wrong
+            Err(Trouble::ToldWrong)
         }
-        Ok(Answer::Failed(text)) | Err(text) => {
-            tell!("error: request {}: {text}", args.id);
-            Exit::Failed
-        }
-        Ok(_) => {
-            tell!("error: request {} answers something else than was asked", args.id);
-            Exit::Failed
-        }
+        other => Err(Trouble::from(other)),
     }
 }

@@ -1,10 +1,13 @@
 //! `streamline run`: runs a request.
 
-use crate::Exit;
+use crate::exit::{Outcome, Trouble};
+use crate::hints;
+use crate::losses;
 use crate::progress::Progress;
-use crate::request_text::RequestArgs;
+use crate::report;
+use crate::request_text::{RequestArgs, SourceArgs};
 use crate::signals::Finishing;
-use crate::table;
+use crate::terminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use streamline::running::Running;
@@ -20,6 +23,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     request: RequestArgs,
 
+    #[command(flatten)]
+    source: SourceArgs,
+
     /// What was counted, at the end, on standard error: a table, JSON, or nothing
     #[arg(long, value_enum, default_value_t = Stats::Table, value_name = "FORM")]
     stats: Stats,
@@ -27,6 +33,10 @@ pub(crate) struct Args {
     /// Write what was counted to a file instead of standard error
     #[arg(long, value_name = "FILE")]
     stats_file: Option<PathBuf>,
+
+    /// Fail (status 1) where a filter dropped, or could not read, more than a tenth of what came to it
+    #[arg(long)]
+    strict: bool,
 
     #[command(flatten)]
     place: crate::place::PlaceArgs,
@@ -43,34 +53,31 @@ enum Stats {
     None,
 }
 
-pub(crate) fn run(args: &Args) -> Exit {
-    let request = match args.request.read() {
-        Ok(request) => request,
-        Err(exit) => return exit,
-    };
+pub(crate) fn run(args: &Args) -> Outcome {
+    let source = args.source.source(&args.request)?;
+    let request = args.request.read()?;
     let stop = StopFlag::new();
     // A document on standard error is read by a program.
     let quiet = args.quiet || (args.stats == Stats::Json && args.stats_file.is_none());
-    if let Err(error) = crate::signals::listen(&stop, Finishing::told_unless(quiet)) {
-        tell!("error: cannot listen for signals: {error}");
-        return Exit::Failed;
+    crate::signals::listen(&stop, Finishing::told_unless(quiet))?;
+    let session = Arc::new(args.place.session().reading(source));
+    let job = session.prepare(&request.source, &request.variables);
+    let mut job = job.map_err(|error| request.tell(error))?;
+    if !args.quiet {
+        hints::tell_idle(&job.running.design);
     }
-    let session = Arc::new(args.place.session());
-    let mut job = match session.prepare(&request.source, &request.variables) {
-        Ok(job) => job,
-        Err(error) => return request.tell(&error),
-    };
     if let Some(Err(why)) = &job.sharing
         && !args.quiet
     {
         tell!("note: nothing of it is shared: {why}");
     }
+    job.notes.iter().filter(|_| !args.quiet).for_each(|note| tell!("note: {note}"));
     let mut progress = Progress::new(args.quiet);
     // Who cannot be found runs all the same.
-    let running = Running::listen(session, &request.source, &job, &stop).ok();
+    let running = Running::listen(Arc::clone(&session), &request.source, &job, &stop).ok();
     let mut before = Before::default();
     let (outcome, report) = job.run_to_end(&stop, &mut |worker| {
-        progress.look(worker);
+        progress.look(worker, session.writes_to_output());
         before.extend(worker.take_replaced_reports());
         if let Some(running) = &running {
             running.look(worker);
@@ -78,28 +85,28 @@ pub(crate) fn run(args: &Args) -> Exit {
     });
     // Nobody is to come from here on.
     drop(running);
-    progress.clear();
+    terminal::clear_line();
     let end = outcome.as_ref().ok().map(|finished| finished.end);
-    let exit = match &outcome {
-        Ok(_) => Exit::Done,
-        Err(error) => request.tell(error),
+    let outcome = outcome.map(drop).map_err(|error| request.tell(error));
+    let losses = losses::lines(before.0.iter().chain([&report]));
+    let counted = match args.stats {
+        Stats::Table => Some(before.text() + &report::text(&report, end)),
+        Stats::Json => Some(report::json(&report, end, &before.0, &losses)),
+        Stats::None => None,
     };
-    let stats = match args.stats {
-        Stats::Table if args.quiet && args.stats_file.is_none() => return exit,
-        Stats::Table => before.text() + &table::text(&report, end),
-        Stats::Json => table::json(&report, end, &before.0),
-        Stats::None => return exit,
-    };
-    match &args.stats_file {
-        None => tell_part!("{stats}"),
-        Some(file) => {
-            if let Err(error) = std::fs::write(file, stats) {
-                tell!("error: cannot write {}: {error}", base::terminal::name(file));
-                return Exit::Failed;
-            }
-        }
+    match (counted, &args.stats_file) {
+        (Some(counted), Some(file)) => std::fs::write(file, counted)
+            .map_err(|error| Trouble::Failed(format!("cannot write {}: {error}", base::terminal::name(file))))?,
+        (Some(counted), None) if args.stats == Stats::Json || !args.quiet => tell_part!("{counted}"),
+        _ => {}
     }
-    exit
+    if args.strict && !losses.is_empty() {
+        return outcome.and(Err(Trouble::Failed(losses.join("\nerror: "))));
+    }
+    if !quiet {
+        losses.iter().for_each(|loss| tell!("warning: {loss}"));
+    }
+    outcome
 }
 
 /// What was counted by requests that this one took the place of: of so many, and of no more.
@@ -113,7 +120,7 @@ impl Before {
     }
 
     fn text(&self) -> String {
-        let one = |report| format!("until it was replaced:\n{}\n", table::text(report, Some(End::Enough)));
+        let one = |report| format!("until it was replaced:\n{}\n", report::text(report, Some(End::Enough)));
         self.0.iter().map(one).collect()
     }
 }

@@ -1,6 +1,6 @@
 //! `streamline sharer`: what `run --share` starts; runs what several requests of one user begin with, once.
 
-use crate::Exit;
+use crate::exit::{self, Outcome};
 use std::io;
 use std::path::PathBuf;
 use streamline::shared::server::{Server, Trouble};
@@ -12,18 +12,13 @@ pub(crate) struct Args {
     daemon: PathBuf,
 }
 
-pub(crate) fn run(args: &Args) -> Exit {
+pub(crate) fn run(args: &Args) -> Outcome {
     match listen(args) {
-        Ok(mut server) => match server.run() {
-            Ok(()) => Exit::Done,
-            Err(_nobody_listens) => Exit::Failed,
-        },
+        // Standard error is closed by now.
+        Ok(mut server) => server.run().map_err(|_nobody_listens| exit::Trouble::ToldFailed),
         // Another was quicker: whoever started this one finds it.
-        Err(Trouble::Present) => Exit::Done,
-        Err(Trouble::System(error)) => {
-            tell!("error: {error}");
-            Exit::Failed
-        }
+        Err(Trouble::Present) => Ok(()),
+        Err(Trouble::System(error)) => Err(error.into()),
     }
 }
 

@@ -2,13 +2,13 @@
 //!
 //! In the order of the way: the device and its driver, the processors' backlogs, the daemon's rings, their readers.
 
-use crate::table::columns;
-use crate::{Exit, daemon_client};
+use crate::daemon_client;
+use crate::exit::{Outcome, Trouble};
+use crate::table::Table;
 use capture::protocol::{ClientState, DaemonState};
 use capture::taps::{ReaderState, RingState};
 use driver::counters::{Counter, Meaning, SoftnetCounters};
-use driver::device::{self, Device};
-use driver::namespace::Namespace;
+use driver::device::Device;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -37,38 +37,25 @@ pub(crate) struct Args {
     json: bool,
 }
 
-pub(crate) fn run(args: &Args) -> Exit {
-    let listed = Namespace::current().map_err(|error| error.to_string());
-    let listed = listed.and_then(|namespace| device::list(&namespace).map_err(|error| error.to_string()));
-    let mut devices = match listed {
-        Ok(devices) => devices,
-        Err(error) => {
-            tell!("error: {error}");
-            return Exit::Failed;
-        }
-    };
+pub(crate) fn run(args: &Args) -> Outcome {
+    let mut devices = super::devices::list()?;
     // Who has no daemon, or may not ask it, still has devices.
-    let state = match daemon_client::state(&args.daemon, "streamline stats") {
-        Ok(state) => state.unwrap_or_default(),
-        Err(exit) => return exit,
-    };
-    let DaemonState { mut rings, clients, .. } = state;
+    let DaemonState { mut rings, clients, .. } =
+        daemon_client::state(&args.daemon, "streamline stats")?.unwrap_or_default();
     let is_wanted = |name: &str| args.devices.is_empty() || args.devices.iter().any(|wanted| wanted == name);
     let is_known = |name: &String| {
         devices.iter().any(|device| device.link.name == *name) || rings.iter().any(|ring| ring.device.name == *name)
     };
     if let Some(unknown) = args.devices.iter().find(|name| !is_known(name)) {
-        tell!(
-            "error: there is no device `{unknown}` here, and no ring of one\n   = help: `streamline devices` lists them"
-        );
-        return Exit::Wrong;
+        return Err(Trouble::Failed(format!("there is no device `{unknown}` here, and no ring of one"))
+            .with_help("`streamline devices` lists them"));
     }
     devices.retain(|device| is_wanted(&device.link.name));
     rings.retain(|ring| is_wanted(&ring.device.name));
     let softnet = SoftnetCounters::read().unwrap_or_default();
     match args.json {
         true => crate::print_json(&as_json(&devices, &softnet, &rings)),
-        false => crate::print_text(&columns(&rows(args.all, &devices, &softnet, &rings, &clients))),
+        false => crate::print_text(&table(args.all, &devices, &softnet, &rings, &clients).text()),
     }
 }
 
@@ -80,23 +67,23 @@ fn means(meaning: Meaning) -> &'static str {
     }
 }
 
-/// A reader, as `streamline ps` knows it: by its client.
+/// A reader, as `streamline ps` knows it: by its process.
 fn reader(id: u64, clients: &[ClientState]) -> String {
     let client = clients.iter().find(|client| client.readers.iter().any(|(reader, _)| *reader == id));
-    client.map_or_else(|| format!("  reader {id}"), |client| format!("  client {}, reader {id}", client.id))
+    client.map_or_else(|| format!("  reader {id}"), |client| format!("  {}, reader {id}", client.process))
 }
 
-fn rows(
+fn table(
     all: bool,
     devices: &[Device],
     softnet: &SoftnetCounters,
     rings: &[RingState],
     clients: &[ClientState],
-) -> Vec<Vec<String>> {
-    let mut rows = vec![["where", "counter", "count", ""].map(String::from).to_vec()];
+) -> Table {
+    let mut table = Table::new(&["where", "counter", ">count", ""]);
     let mut add = |place: &str, name: &str, value: u64, meaning: &str| {
         if all || value > 0 {
-            rows.push(vec![place.into(), name.into(), value.to_string(), meaning.into()]);
+            table.row([place.into(), name.into(), value.to_string(), meaning.into()]);
         }
     };
     let told = |counter: &Counter| if counter.value > 0 { means(counter.meaning) } else { "" };
@@ -122,7 +109,7 @@ fn rows(
             add(&place, "reader.lost", *lost, if *lost > 0 { means(Meaning::Lost) } else { "" });
         }
     }
-    rows
+    table
 }
 
 fn as_json(devices: &[Device], softnet: &SoftnetCounters, rings: &[RingState]) -> serde_json::Value {
@@ -133,6 +120,6 @@ fn as_json(devices: &[Device], softnet: &SoftnetCounters, rings: &[RingState]) -
         .iter()
         .map(|device| (device.link.name.clone(), json!(counters(&mut device.link.counters.all()))))
         .collect();
-    let rings: Vec<_> = rings.iter().map(super::ps::ring_as_json).collect();
+    let rings: Vec<_> = rings.iter().map(super::ps::ring_json).collect();
     json!({ "devices": devices, "processors": counters(&mut softnet.all().into_iter()), "rings": rings })
 }

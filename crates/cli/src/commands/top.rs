@@ -1,12 +1,14 @@
 //! `streamline top`: what goes through the daemon's rings, as it goes.
 
-use super::ps::{is_stopped, sharer};
-use crate::Exit;
+use super::ps::sharer;
 use crate::daemon_client::connect;
+use crate::exit::{Outcome, Trouble};
 use crate::progress::{count, size};
 use crate::signals::Finishing;
-use crate::table::columns;
-use capture::protocol::DaemonState;
+use crate::table::Table;
+use crate::terminal;
+use crate::who::{Users, is_stopped};
+use capture::protocol::{ClientState, DaemonState};
 use capture::taps::{ReaderState, RingState};
 use std::collections::HashMap;
 use std::io::IsTerminal;
@@ -33,40 +35,28 @@ pub(crate) struct Args {
     count: Option<u64>,
 }
 
-pub(crate) fn run(args: &Args) -> Exit {
+pub(crate) fn run(args: &Args) -> Outcome {
     if !(0.05..=3600.0).contains(&args.interval) {
-        tell!("error: {} is no interval: from 0.05 to 3600 seconds", args.interval);
-        return Exit::Wrong;
+        return Err(Trouble::Wrong(format!("{} is no interval: from 0.05 to 3600 seconds", args.interval)));
     }
-    let client = match connect(&args.daemon, "streamline top") {
-        Ok(client) => client,
-        Err(exit) => return exit,
-    };
+    let client = connect(&args.daemon, "streamline top")?;
     let stop = StopFlag::new();
-    if let Err(error) = crate::signals::listen(&stop, Finishing::Told) {
-        tell!("error: cannot listen for signals: {error}");
-        return Exit::Failed;
-    }
-    let clear = if std::io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
+    crate::signals::listen(&stop, Finishing::Told)?;
+    let clear = if std::io::stdout().is_terminal() && terminal::has_escapes() { "\x1b[H\x1b[2J" } else { "" };
+    let users = Users::read();
     let mut before: Option<(Instant, DaemonState, SharerState)> = None;
     let mut views = 0;
     while !stop.is_set() {
         let now = Instant::now();
-        let state = match client.state() {
-            Ok(state) => state,
-            Err(trouble) => {
-                tell!("error: {trouble}");
-                return Exit::Failed;
-            }
-        };
+        let state = client.state()?;
         let shared = sharer(&args.daemon, "streamline top").unwrap_or_default();
         if let Some((then, last, last_shared)) = &before {
             let seconds = (now - *then).as_secs_f64();
             let shared = view_shared(last_shared, &shared, seconds);
-            let exit = crate::print_data(&format!("{clear}{}{shared}\n", view(last, &state, seconds)));
+            crate::print_data(&format!("{clear}{}{shared}\n", view(last, &state, &users, seconds)))?;
             views += 1;
-            if exit != Exit::Done || args.count.is_some_and(|count| views >= count) {
-                return exit;
+            if args.count.is_some_and(|count| views >= count) {
+                return Ok(());
             }
         }
         before = Some((now, state, shared));
@@ -74,39 +64,34 @@ pub(crate) fn run(args: &Args) -> Exit {
         // A signal ends a sleep early or is seen soon after it; so is that nobody reads any more.
         while !stop.is_set() && Instant::now() < until {
             if crate::nobody_reads() {
-                return Exit::Done;
+                return Ok(());
             }
             std::thread::sleep(until.saturating_duration_since(Instant::now()).min(Duration::from_millis(50)));
         }
     }
-    Exit::Done
+    Ok(())
 }
 
 /// What requests of this user share, and below each prefix its readers. Nothing where there is none.
 fn view_shared(before: &SharerState, now: &SharerState, seconds: f64) -> String {
     let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds) as u64;
-    let mut rows = vec![["shared", "blocks/s", "bytes/s", "state", "purpose"].map(String::from).to_vec()];
+    let mut table = Table::new(&["process", ">blocks/s", ">bytes/s", "state", "shared"]);
     for prefix in &now.prefixes {
         let last = before.prefixes.iter().find(|last| last.text == prefix.text && last.since == prefix.since);
         let (blocks, bytes) = last.unwrap_or(prefix).given;
-        rows.push(vec![
-            prefix.text.clone(),
+        table.row([
+            now.process.to_string(),
             count(rate(prefix.given.0, blocks)),
             size(rate(prefix.given.1, bytes)),
             readers(prefix.readers.len()),
-            String::new(),
+            prefix.text.clone(),
         ]);
         for (process, purpose) in &prefix.readers {
-            rows.push(vec![
-                format!("  process {process}"),
-                String::new(),
-                String::new(),
-                String::new(),
-                purpose.clone(),
-            ]);
+            let nothing = String::new;
+            table.row([format!("  {process}"), nothing(), nothing(), nothing(), format!("  for {purpose}")]);
         }
     }
-    if now.prefixes.is_empty() { String::new() } else { format!("\n{}", columns(&rows)) }
+    if table.is_empty() { String::new() } else { format!("\n{}", table.text()) }
 }
 
 fn readers(count: usize) -> String {
@@ -131,24 +116,25 @@ fn is_same(one: &RingState, other: &RingState) -> bool {
 }
 
 /// Rings, and below each its readers, by what they got a second; where there are none, that there are none.
-fn view(before: &DaemonState, now: &DaemonState, seconds: f64) -> String {
+fn view(before: &DaemonState, now: &DaemonState, users: &Users, seconds: f64) -> String {
     let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds) as u64;
     if now.rings.is_empty() {
         return "nothing runs: nobody reads a device through this daemon\n".to_string();
     }
-    let owner = |reader: u64| {
-        let clients = now.clients.iter();
-        clients.into_iter().find(|client| client.readers.iter().any(|(id, _)| *id == reader))
+    let owner = |reader: u64| -> Option<&ClientState> {
+        now.clients.iter().find(|client| client.readers.iter().any(|(id, _)| *id == reader))
     };
     let known: HashMap<u64, u64> =
         before.rings.iter().flat_map(|ring| ring.readers.iter().map(|reader| (reader.id, reader.matched))).collect();
-    let mut rows = vec![["", "packets/s", "bytes/s", "written/s", "state", "purpose"].map(String::from).to_vec()];
+    let heads = ["device, process", "user", ">packets/s", ">bytes/s", ">written/s", "state", "how, purpose"];
+    let mut table = Table::new(&heads);
     for ring in &now.rings {
         // One that is new here may have been there for long.
         let RingState { seen: (packets, bytes), written, .. } =
             before.rings.iter().find(|last| is_same(last, ring)).unwrap_or(ring);
-        rows.push(vec![
+        table.row([
             ring.device.name.clone(),
+            String::new(),
             count(rate(ring.seen.0, *packets)),
             size(rate(ring.seen.1, *bytes)),
             count(rate(ring.written, *written)),
@@ -157,16 +143,17 @@ fn view(before: &DaemonState, now: &DaemonState, seconds: f64) -> String {
         ]);
         for reader in &ring.readers {
             let matched = known.get(&reader.id).map_or(0, |before| rate(reader.matched, *before));
-            let (id, purpose) = owner(reader.id).map_or((0, ""), |client| (client.id, client.purpose.as_str()));
-            rows.push(vec![
-                format!("  client {id}"),
+            let client = owner(reader.id);
+            table.row([
+                client.map_or("  -".into(), |client| format!("  {}", client.process)),
+                client.map_or("-".into(), |client| users.name(client.user)),
                 count(matched),
                 String::new(),
                 String::new(),
-                doing(reader, owner(reader.id).map_or(0, |client| client.process)),
-                purpose.to_string(),
+                doing(reader, client.map_or(0, |client| client.process)),
+                client.map_or(String::new(), |client| client.purpose.clone()),
             ]);
         }
     }
-    columns(&rows)
+    table.text()
 }

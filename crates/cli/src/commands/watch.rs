@@ -1,8 +1,9 @@
 //! `streamline watch`: what goes along an edge of a request that runs.
 
+use crate::exit::{Outcome, Trouble};
+use crate::running;
 use crate::signals::Finishing;
-use crate::table::columns;
-use crate::{Exit, running};
+use crate::table::Table;
 use filter::{Type, Types};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -10,20 +11,21 @@ use streamline::running::client;
 use streamline::running::place::Id;
 use streamline::running::protocol::{Answer, EdgeLine, Question};
 use streamline::running::watched::{Form, Watched};
-use streamline::{Error, Session, StopFlag};
+use streamline::{Session, StopFlag};
 
 /// See what goes along an edge of a request that runs
 ///
-/// ID is what `streamline ps` calls the request; EDGE is the filter that gives: its kind (7.tcp), its number (7.2) or what
-/// `name=` calls it; of a filter that gives to several, 7.port.count is what goes to `count`. Without EDGE, what there is.
+/// NUMBER is that of the request in `streamline ps`; EDGE is the filter that gives: its kind (4711.tcp), its number (4711.2)
+/// or what `name=` calls it; of a filter that gives to several, 4711.port.count is what goes to `count`. Without EDGE, what
+/// there is.
 ///
 /// It is a lossy look: what goes along is copied into a ring that nobody can hold, and who is too slow is overtaken, and
 /// told how much was lost. The request goes on as if nobody watched. A request can be watched by its user and by root.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The request, and the edge: ID or ID.EDGE
-    #[arg(value_name = "ID[.EDGE]")]
+    /// The request, and the edge: NUMBER or NUMBER.EDGE
+    #[arg(value_name = "NUMBER[.EDGE]")]
     what: String,
 
     /// How blocks are written; by itself lines on a terminal, else JSON for records and messages, and pcapng for everything else
@@ -45,11 +47,11 @@ pub(crate) struct Args {
 
 const AFTER_HELP: &str = "\
 Examples:
-  streamline watch 7                                     what edges it has
-  streamline watch 7.bpf                                 lines, on a terminal
-  streamline watch 7.bpf | tcpdump -n -r -
-  streamline watch p4711.ethernet | wireshark -k -i -
-  streamline watch 7.tcp --format raw | strings
+  streamline watch 4711                                  what edges it has
+  streamline watch 4711.bpf                              lines, on a terminal
+  streamline watch 4711.bpf | tcpdump -n -r -
+  streamline watch 4711.ethernet | wireshark -k -i -
+  streamline watch 4711.tcp --format raw | strings
 
 A capture has times, lengths and directions as the request sees them. Pieces of streams and messages are no packets: in
 a capture they have the link type USER0, and Wireshark asks what that is to mean.
@@ -69,70 +71,32 @@ enum Format {
     Raw,
 }
 
-pub(crate) fn run(args: &Args) -> Exit {
+pub(crate) fn run(args: &Args) -> Outcome {
     let (id, edge) = match args.what.split_once('.') {
         None => (args.what.as_str(), None),
         Some((id, edge)) => (id, Some(edge)),
     };
-    let id = match id.parse::<Id>() {
-        Ok(id) => id,
-        Err(error) => {
-            tell!("error: {error}");
-            return Exit::Wrong;
+    let id = id.parse::<Id>().map_err(Trouble::Wrong)?;
+    let target = running::find(id, &args.daemon)?;
+    let edges = || match target.ask(&Question::Edges)? {
+        Answer::Edges(_, edges) => Ok(edges),
+        other => Err(Trouble::from(other)),
+    };
+    let Some(edge) = edge else { return crate::print_text(&list(id, &edges()?).text()) };
+    let ring = match target.ask(&Question::Watch(edge.into()))? {
+        Answer::Ring(ring) => ring,
+        Answer::Wrong(text) => {
+            let there = indented(&list(id, &edges()?).within(None));
+            let text = format!("request {id} has no edge `{edge}`: {text}");
+            return Err(Trouble::Wrong(text).with_help(&format!("it has\n{there}")));
         }
+        other => return Err(Trouble::from(other)),
     };
-    let target = match running::find(id, &args.daemon) {
-        Ok(target) => target,
-        Err(exit) => return exit,
-    };
-    let ask = |question: &Question| match client::ask(&target, question) {
-        Ok(Answer::Failed(text)) | Err(text) => {
-            tell!("error: request {id}: {text}");
-            Err(Exit::Failed)
-        }
-        Ok(answer) => Ok(answer),
-    };
-    let edges = |then: &dyn Fn(&[EdgeLine]) -> Exit| match ask(&Question::Edges) {
-        Ok(Answer::Edges(_, edges)) => then(&edges),
-        Ok(_) => unexpected(id),
-        Err(exit) => exit,
-    };
-    let Some(edge) = edge else { return edges(&|edges| crate::print_text(&list(id, edges))) };
-    let ring = match ask(&Question::Watch(edge.into())) {
-        Ok(Answer::Ring(ring)) => ring,
-        Ok(Answer::Wrong(text)) => {
-            tell!("error: request {id} has no edge `{edge}`: {text}");
-            return edges(&|edges| {
-                tell_part!("   = help: it has\n{}", indented(&list(id, edges)));
-                Exit::Wrong
-            });
-        }
-        Ok(_) => return unexpected(id),
-        Err(exit) => return exit,
-    };
-    let named = match client::ring(&target, &ring) {
-        Ok(named) => named,
-        Err(text) => {
-            tell!("error: request {id}: {text}");
-            return Exit::Failed;
-        }
-    };
-    let form = match form(args.format, ring.types) {
-        Ok(form) => form,
-        Err(text) => {
-            tell!("error: {text}");
-            return Exit::Wrong;
-        }
-    };
+    let named = client::ring(&target.0, &ring).map_err(|text| target.failed(&text))?;
+    let form = form(args.format, ring.types).map_err(|text| Trouble::Wrong(text.into()))?;
     let stop = StopFlag::new();
-    if let Err(error) = crate::signals::listen(&stop, Finishing::told_unless(args.quiet)) {
-        tell!("error: cannot listen for signals: {error}");
-        return Exit::Failed;
-    }
-    let mut watched = match Watched::new(&Session::new(), &ring, &named, form, args.count) {
-        Ok(watched) => watched,
-        Err(error) => return failed(&error),
-    };
+    crate::signals::listen(&stop, Finishing::told_unless(args.quiet))?;
+    let mut watched = Watched::new(&Session::new(), &ring, &named, form, args.count)?;
     if !args.quiet {
         tell!("watching {id}.{edge}: {}", ring.label);
     }
@@ -157,23 +121,7 @@ pub(crate) fn run(args: &Args) -> Exit {
     } else if !args.quiet {
         tell!("{} blocks were seen, none was lost", tally.seen);
     }
-    match outcome {
-        Ok(()) => Exit::Done,
-        Err(error) => failed(&error),
-    }
-}
-
-fn unexpected(id: Id) -> Exit {
-    tell!("error: request {id} answers something else than was asked");
-    Exit::Failed
-}
-
-fn failed(error: &Error) -> Exit {
-    tell!("error: {error}");
-    match error {
-        Error::Request(_) | Error::Input(_) => Exit::Wrong,
-        Error::System(_) => Exit::Failed,
-    }
+    Ok(outcome?)
 }
 
 /// What is asked for, or what suits what goes along the edge and who reads.
@@ -196,15 +144,14 @@ fn form(asked: Option<Format>, types: Types) -> Result<Form, &'static str> {
 }
 
 /// The edges there are, as they are to be written.
-fn list(id: Id, edges: &[EdgeLine]) -> String {
-    let mut rows = vec![["edge", "number", "carries", "given by"].map(String::from).to_vec()];
+fn list(id: Id, edges: &[EdgeLine]) -> Table {
+    let mut table = Table::new(&["edge", "number", "carries", "given by"]);
     for edge in edges {
-        let names = [format!("{id}.{}", edge.name), edge.number.clone(), edge.types.to_string(), edge.label.clone()];
-        rows.push(names.to_vec());
+        table.row([format!("{id}.{}", edge.name), edge.number.clone(), edge.types.to_string(), edge.label.clone()]);
     }
-    columns(&rows)
+    table
 }
 
 fn indented(text: &str) -> String {
-    text.lines().map(|line| format!("     {line}\n")).collect()
+    text.lines().map(|line| format!("     {line}")).collect::<Vec<_>>().join("\n")
 }

@@ -282,7 +282,7 @@ fn a_name_that_goes_to_another_device_takes_no_reader_along() {
     let early = open("other");
     rename(&first, "secret");
     let wish = Wish { device: "other".into(), ..bed.wish() };
-    assert_eq!(client.open(&wish).expect_err("there is none").kind, TroubleKind::Wish);
+    assert_eq!(client.open(&wish).expect_err("there is none").kind, TroubleKind::Absent);
     let second = pair("other");
     let late = open("other");
     second.far.sender().send(&frame(0)).expect("it is up");

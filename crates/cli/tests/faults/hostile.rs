@@ -7,7 +7,9 @@ use capture::client::Client;
 use capture::codec::Line;
 use capture::protocol::{Answer, Question, receive};
 use capture::writer::TroubleKind;
-use capture::{By, Handout, Mode, Tap, Wish};
+use capture::{By, Direction, Handout, Mode, Tap, Wish};
+use kernel::inventory;
+use kernel::sys::Hook;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{
@@ -18,7 +20,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use testkit::network::{Pair, quiet_namespace};
-use testkit::packets::to_port;
+use testkit::packets::{dear_to_port, to_port};
 use testkit::random::Random;
 
 /// Users that are not root.
@@ -383,7 +385,8 @@ fn what_policy_denies_is_not_seen_by_any_name_or_number() {
                     continue;
                 }
                 let answer = ask(&socket, &question);
-                assert!(matches!(answer, Answer::Refused(TroubleKind::Wish, _)), "{question:?}: {answer:?}");
+                let refused = matches!(answer, Answer::Refused(TroubleKind::Wish | TroubleKind::Absent, _));
+                assert!(refused, "{question:?}: {answer:?}");
             }
         }
         let Answer::State(state) = ask(&socket, &Question::State) else { panic!("a state") };
@@ -505,6 +508,66 @@ fn what_a_filter_of_the_policy_denies_is_in_no_memory_that_its_readers_have() {
         check(&handouts, expected, "taken away");
         drop(handouts);
     }
+}
+
+#[test]
+fn whatever_expressions_users_ask_for_packets_pay_for_few_and_others_find_room() {
+    let Some(bed) = Bed::new(Some(&format!("{POLICY}[limits]\nreaders = 1000\n"))) else { return };
+    let mut random = Random(0x0dd0_0dd0_0dd0_0dd1);
+    let anna = as_user(ANNA, || Client::connect(&bed.socket(), "Anna")).expect("everybody may connect");
+    let on_hook = |hook| {
+        let near = &bed.pair.near;
+        let programs = near.namespace.enter(|| inventory::on_hook(near.index, hook)).expect("it is there");
+        let counts = programs.expect("root may ask").into_iter().map(inventory::instructions);
+        counts.collect::<Result<Vec<u32>, _>>().expect("root may ask").into_iter().sum::<u32>()
+    };
+    let taken = || bed.client().budget("near").expect("it is there").expect("it has a budget").all;
+    let ways = [Direction::Both, Direction::In, Direction::Out];
+    let mut held: Vec<Handout> = Vec::new();
+    let mut refused = 0;
+    for round in 0..120 {
+        let dear = dear_to_port(53, ([1, 4, 100, 2000][random.below(4)] + random.below(8)) as u32);
+        let (direction, by) = (ways[round % 3], [By::WhatIsBest, By::Kernel, By::PacketSocket][random.below(3)]);
+        let sample = [1, 1, 7][random.below(3)];
+        let outcome = match random.below(3) {
+            0 if !held.is_empty() => anna.exchange(held[random.below(held.len())].id, &dear).map(drop),
+            1 if held.len() > 40 => {
+                held.swap_remove(random.below(held.len()));
+                Ok(())
+            }
+            _ => anna
+                .open(&Wish { program: dear, direction, by, sample, ..bed.wish() })
+                .map(|handout| held.push(handout)),
+        };
+        if let Err(trouble) = outcome {
+            assert!([TroubleKind::Cannot, TroubleKind::Full].contains(&trouble.kind), "round {round}: {trouble}");
+            refused += 1;
+        }
+        assert!(taken().taken <= taken().of / 4 * 3, "round {round}: {:?}", taken());
+    }
+    assert!(refused > 20 && taken().taken > taken().of / 2, "{refused} were refused, {:?}", taken());
+    // What there is of programs, on both ways, for two rings: all she asked for is fifty times as much.
+    for hook in [Hook::TcxIngress, Hook::TcxEgress] {
+        let instructions = on_hook(hook);
+        assert!(instructions < 20_000, "{instructions} instructions");
+    }
+    // Others find room, and what they ask for runs there.
+    let bert = as_user(BERT, || Client::connect(&bed.socket(), "Bert")).expect("everybody may connect");
+    let before = taken().taken;
+    let handouts: Vec<Handout> =
+        (0..10).map(|_| bert.open(&Wish { program: to_port(80), ..bed.wish() }).expect("she leaves some")).collect();
+    assert!(taken().taken > before + 10 * 5, "{before}, {:?}", taken());
+    bert.exchange(handouts[0].id, &to_port(443)).expect("and for another");
+    let mut tap = Tap::new(bert.open(&bed.wish()).expect("there is room"), None, None).expect("it can be mapped");
+    (0..40).for_each(|number| send_packet(&bed, number));
+    until("all are there", || tap.ledger().matched == 40);
+    let matched = |handout: &Handout| {
+        handout.map().expect("it can be mapped").matched(usize::from(handout.bit)).packets - handout.matched_before.0
+    };
+    assert_eq!(matched(&handouts[1]), 10, "a fourth goes to port 80");
+    assert!(matches!(tap.look(), capture::tap::Found::Packet(_)));
+    drop((held, handouts, tap));
+    until("what was taken is given back", || taken().taken == 0);
 }
 
 #[test]

@@ -78,11 +78,12 @@ fn what_is_taken_comes_to_the_reader_alone_and_to_the_host_when_it_is_gone() {
     sender.send(&frames[0]).unwrap();
     assert_eq!(host.until(&frames[0]), frames[..1]);
     for round in ["killed", "asked to stop"] {
-        let taker = Running::start(net.as_nobody("ethernet D mode=consume | save taken.pcap overwrite=yes"));
+        let taker =
+            Running::start(net.as_nobody("ethernet D mode=consume everything=yes | save taken.pcap overwrite=yes"));
         until("it reads", || net.readers() == 1);
         let attached = net.pair.near.link().xdp.expect("its program is there").program;
         // Who may not see what this one sees hears why not.
-        let second = net.request("ethernet D mode=consume | count").output().unwrap();
+        let second = net.request("ethernet D mode=consume everything=yes | count").output().unwrap();
         let said = String::from_utf8_lossy(&second.stderr).into_owned();
         assert!(!second.status.success() && said.contains("taken away by another reader already"), "{said}");
         assert_eq!(net.pair.near.link().xdp.unwrap().program, attached);
@@ -118,7 +119,7 @@ fn what_is_taken_comes_to_the_reader_alone_and_to_the_host_when_it_is_gone() {
         assert_eq!(host.until(&last), [last], "{round}");
     }
     // The daemon itself goes, without a word.
-    let _taker = Running::start(net.as_nobody("ethernet D mode=consume | count"));
+    let _taker = Running::start(net.as_nobody("ethernet D mode=consume everything=yes | count"));
     until("it reads", || net.readers() == 1);
     net.daemon.as_ref().expect("it was started").signal(Signal::KILL);
     until("the device is as it was", || (net.pair.near.link().promiscuity, net.pair.near.link().xdp) == (0, None));
@@ -132,7 +133,7 @@ fn who_may_take_away_need_not_be_allowed_to_copy() {
         return;
     }
     let net = Net::new(Some("[[allow]]\neverybody = true\ndevices = [\"*\"]\nmodes = [\"consume\"]\n"));
-    let taker = Running::start(net.as_nobody("ethernet D mode=consume | count"));
+    let taker = Running::start(net.as_nobody("ethernet D mode=consume everything=yes | count"));
     until("it reads", || net.readers() == 1);
     let copy = net.as_nobody("ethernet D | count").output().unwrap();
     let said = String::from_utf8_lossy(&copy.stderr).into_owned();
@@ -147,15 +148,15 @@ fn who_reads_copies_is_said_to_lose_them_and_what_cannot_be_taken_is_refused() {
     }
     let net = Net::new(Some(POLICY));
     let tap = net.read(&["ethernet D | count"]);
-    let taker = Running::start(net.request("ethernet D mode=consume | count"));
+    let taker = Running::start(net.request("ethernet D mode=consume everything=yes | count"));
     until("both read", || net.readers() == 2);
     let output = taker.interrupt();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
     for (request, why) in [
-        ("ethernet D mode=consume direction=out | count", "what the host sends cannot be taken away"),
-        ("ethernet D mode=consume by=socket | count", "by AF_XDP sockets and in no other way"),
-        ("ethernet D mode=consume keep=8M | count", "are not kept for others"),
+        ("ethernet D mode=consume everything=yes direction=out | count", "what the host sends cannot be taken away"),
+        ("ethernet D mode=consume everything=yes by=socket | count", "by AF_XDP sockets and in no other way"),
+        ("ethernet D mode=consume everything=yes keep=8M | count", "are not kept for others"),
     ] {
         let output = net.request(request).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -170,12 +171,12 @@ fn without_a_policy_nobody_takes_but_root_by_itself() {
         return;
     }
     let net = Net::new(None);
-    let output = net.request("ethernet D mode=consume | count").output().unwrap();
+    let output = net.request("ethernet D mode=consume everything=yes | count").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && said.contains("--local"), "{said}");
     let pair = Pair::with_queues(2);
     let mut command = Command::new(PROGRAM);
-    let request = format!("ethernet {} mode=consume | head 3 | save own.pcap", pair.near.name);
+    let request = format!("ethernet {} mode=consume everything=yes | head 3 | save own.pcap", pair.near.name);
     command.args(["run", "--local", "--stats", "json", &request]).current_dir(net.path("."));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut own = pair.near.namespace.enter(move || Running::start(command)).unwrap();
@@ -212,10 +213,10 @@ fn a_program_of_somebody_elses_stays_and_is_named() {
     // The daemon was there before, and has no right to ask for its name any more.
     let known = format!("XDP program {number} (`somebody_elses`) is attached to `near`");
     let unknown = format!("XDP program {number} is attached to `near`");
-    let through_daemon = net.request("ethernet D mode=consume | count");
+    let through_daemon = net.request("ethernet D mode=consume everything=yes | count");
     let attempts = [
         (through_daemon, &unknown),
-        (by_itself("ethernet D mode=consume | count"), &known),
+        (by_itself("ethernet D mode=consume everything=yes | count"), &known),
         (by_itself("af_xdp D | count"), &known),
     ];
     for (mut command, expected) in attempts {
@@ -231,7 +232,11 @@ fn a_program_of_somebody_elses_stays_and_is_named() {
     let _daemon = net.there(command);
     until("it listens", || capture::client::Client::connect(&later, "a test").is_ok());
     let mut command = Command::new(PROGRAM);
-    command.arg("run").arg("--daemon").arg(&later).arg(format!("ethernet {} mode=consume | count", net.device()));
+    command
+        .arg("run")
+        .arg("--daemon")
+        .arg(&later)
+        .arg(format!("ethernet {} mode=consume everything=yes | count", net.device()));
     let said = String::from_utf8_lossy(&command.output().unwrap().stderr).into_owned();
     assert!(said.contains(&known), "{said}");
     // It has let everything through meanwhile; when it is gone, the device can be taken.
@@ -239,7 +244,7 @@ fn a_program_of_somebody_elses_stays_and_is_named() {
     net.pair.far.sender().send(&datagram(1, 2, 80)).unwrap();
     assert_eq!(host.until(&datagram(1, 2, 80)).len(), 1);
     drop(foreign);
-    let taker = Running::start(net.request("ethernet D mode=consume | count"));
+    let taker = Running::start(net.request("ethernet D mode=consume everything=yes | count"));
     until("it reads", || net.readers() == 1);
     succeeded(&taker.interrupt());
 }
@@ -451,4 +456,45 @@ fn connections_of_the_host_go_on_while_a_port_is_taken_away() {
     }
     talk();
     assert_eq!(came(&taken), 20);
+}
+
+#[test]
+fn everything_is_taken_only_where_that_is_said() {
+    if !may_make_networks() {
+        return;
+    }
+    let pair = Pair::new();
+    let folder = tempfile::tempdir().unwrap();
+    let asked = |command: &str, request: &str, more: &[&str]| {
+        let mut asking = Command::new(PROGRAM);
+        asking.arg(command).arg("--local").args(more).arg(request.replace('D', &pair.near.name));
+        asking.current_dir(folder.path()).stdin(Stdio::null());
+        pair.near.namespace.enter(move || asking.output().unwrap()).unwrap()
+    };
+    let refused = [
+        "ethernet D mode=consume | count",
+        "ethernet D mode=consume | tcp | drop",
+        "ethernet D mode=consume | bpf \"\" | drop",
+        "ethernet D mode=consume | sample 10 | count",
+        // One of its branches wants everything.
+        "ethernet D mode=consume | { bpf \"udp\" | drop + drop }",
+    ];
+    for request in refused {
+        for command in ["run", "explain", "check"] {
+            let output = asked(command, request, &[]);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(2), "{command} {request}: {said}");
+            let names = format!("takes away everything `{}` receives: this host loses its network", pair.near.name);
+            assert!(said.contains(&names) && said.contains("mode=consume everything=yes"), "{command}: {said}");
+        }
+        assert!(pair.near.link().xdp.is_none(), "{request}: nothing was attached");
+    }
+    // What is chosen in the kernel is all that is taken; without that, it would be everything.
+    let chosen = "ethernet D mode=consume | bpf \"udp port 53\" | drop";
+    assert!(asked("explain", chosen, &[]).status.success());
+    assert_eq!(asked("explain", chosen, &["--no-push-down"]).status.code(), Some(2));
+    for request in refused {
+        let said = request.replace("mode=consume", "mode=consume everything=yes");
+        assert!(asked("explain", &said, &[]).status.success(), "{said}");
+    }
 }

@@ -1,19 +1,25 @@
 //! Live traffic as people read it, in namespaces of the tests' own; skipped where those cannot be made.
 //!
 //! - `net` — what they share; `requests` — `streamline run` with a daemon; `lowered` — what of it runs in the kernel;
-//!   `devices` — devices that a request opens by itself; `consume` — the same, taking packets away; `shown` — what a policy's
+//!   `selections` — typed selectors and boolean selection there; `rejects` — what a filter rejects;
+//!   `devices` — devices that a request opens by itself; `consume` — the same, taking packets away; `forwarding` — from one device to another; `shown` — what a policy's
 //!   filter shows; `shared` — `run --share`; `told` — `explain` and `run` say the same; `programs` — `streamline pcap`; `watching`, `replacing`,
-//!   `top` — `streamline watch`, `replace` and `top`.
+//!   `top`, `stopping` — `streamline watch`, `replace`, `top`, and `ps` and `stop`; `budget` — what expressions may cost.
 
+mod budget;
 mod consume;
 mod devices;
+mod forwarding;
 mod lowered;
 mod net;
 mod programs;
+mod rejects;
 mod replacing;
 mod requests;
+mod selections;
 mod shared;
 mod shown;
+mod stopping;
 mod told;
 mod top;
 mod watching;

@@ -517,7 +517,11 @@ fn programs_of_others_take_the_end_of_a_capture_for_no_bug() {
             for client in net.state()["clients"].as_array().unwrap() {
                 // `ps` itself was one.
                 let mut stop = Command::new(PROGRAM);
-                let _ = stop.args(["stop", &client["id"].to_string(), "--daemon"]).arg(net.socket()).output().unwrap();
+                let _ = stop
+                    .args(["stop", "--client", &client["id"].to_string(), "--daemon"])
+                    .arg(net.socket())
+                    .output()
+                    .unwrap();
             }
         } else {
             net.daemon.take().unwrap().signal(rustix::process::Signal::KILL);

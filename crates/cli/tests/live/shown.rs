@@ -89,7 +89,7 @@ fn what_policy_does_not_show_is_left_to_the_host() {
         return;
     }
     let net = Net::new(Some(POLICY));
-    let taker = as_nobody(&net, "ethernet D mode=consume | save taken.pcap");
+    let taker = as_nobody(&net, "ethernet D mode=consume everything=yes | save taken.pcap");
     until("it takes", || net.readers() == 1);
     let host = net.read(&["ethernet D direction=in | save host.pcap"]).pop().unwrap();
     let frames = traffic(300);

@@ -11,7 +11,7 @@ fn watch(net: &Net, edge: &str, options: &[&str]) -> Command {
         let state = net.state();
         let clients = state["clients"].as_array().unwrap();
         let reader = clients.iter().find(|client| !client["readers"].as_array().unwrap().is_empty());
-        id = reader.map(|client| client["id"].to_string()).unwrap_or_default();
+        id = reader.map(|client| client["process"].to_string()).unwrap_or_default();
         // Requests of other tests may be asked, too.
         state["requests"].as_array().unwrap().iter().any(|request| request["id"] == id.as_str())
     });
@@ -67,7 +67,7 @@ fn a_watcher_that_is_stopped_or_killed_disturbs_nothing() {
     }
     let net = Net::new(None);
     let run = || {
-        let mut readers = net.read(&["ethernet D | port | count | json"]);
+        let mut readers = net.read(&["ethernet D | port | udp | count | json"]);
         (readers.pop().unwrap(), net.state())
     };
     let counts = |reader: Running| {

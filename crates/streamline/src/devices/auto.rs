@@ -2,7 +2,7 @@
 
 use super::{LocalDevices, reader, sure};
 use capture::client::Client;
-use capture::{Device, Share, Tap, Trouble, Wish, writer::TroubleKind};
+use capture::{Budget, Device, Share, Tap, Trouble, Wish, writer::TroubleKind};
 use filter::Devices;
 use std::io;
 use std::path::PathBuf;
@@ -120,6 +120,13 @@ impl Devices for AutoDevices {
         match self.choose()? {
             Chosen::Daemon(client) => client.device(name),
             Chosen::Here(local, _) => local.device(name),
+        }
+    }
+
+    fn budget(&self, device: &str) -> Option<Budget> {
+        match self.choose().ok()? {
+            Chosen::Daemon(client) => client.budget(device).ok()?,
+            Chosen::Here(..) => None,
         }
     }
 

@@ -9,13 +9,13 @@
 //! back are missing where packets arrive, and a reader from whom they were taken by force could not find out that what it
 //! looks at has been written anew, for the kernel does not say beforehand what it will write. ARCHITECTURE.md has more.
 
+use super::Promiscuous;
 use super::kernel_writer::cannot_choose;
 use super::opener::trouble;
 use buffer::live::memory::Count;
 use capture::copying::{self, Copied, Copier, Copying};
 use capture::writer::own;
 use capture::{Device, ETHERNET, Expression, Trouble};
-use driver::af_packet::PacketSocket;
 use driver::af_xdp::{self, Queue};
 use driver::device::Device as DriverDevice;
 use driver::link::XdpMode;
@@ -25,7 +25,7 @@ use kernel::steer::{Counting, Steered};
 use kernel::{Steer, Wanted};
 use program::Program;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(crate) struct ConsumeWriter {
     device: Device,
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
-    promiscuous: Option<PacketSocket>,
+    promiscuous: Promiscuous,
     /// Where the program is; its sockets are the threads'.
     attached: af_xdp::Device,
     chooses: Chooses,
@@ -53,10 +53,24 @@ pub(crate) struct ConsumeWriter {
 
 /// Who chooses what is taken.
 enum Chooses {
-    /// This program, what any of these wants; all, where it is not said.
-    Program(Steer, Option<Vec<Arc<Program>>>),
+    /// This program.
+    Program(Chosen),
     /// Nobody: everything is taken, for this kernel runs no such program.
     Nobody(Trouble),
+}
+
+/// The program that chooses.
+struct Chosen {
+    counting: Counting,
+    /// It, and what any of these wants; all, where it is not said. Held while another takes its place.
+    steer: Mutex<(Steer, Option<Vec<Arc<Program>>>)>,
+}
+
+impl Chosen {
+    fn steer(&self) -> MutexGuard<'_, (Steer, Option<Vec<Arc<Program>>>)> {
+        // Whoever panicked under it had not changed it yet.
+        self.steer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[derive(Default)]
@@ -78,7 +92,9 @@ impl ConsumeWriter {
         let (ring, copying) = copying::ring(&link.name, ring_bytes)?;
         // Nobody wants anything yet.
         let chooses = match Steer::new(link.receive_queues, Wanted::Any(&[])) {
-            Ok(steer) => Chooses::Program(steer, Some(Vec::new())),
+            Ok(steer) => {
+                Chooses::Program(Chosen { counting: steer.counting(), steer: Mutex::new((steer, Some(Vec::new()))) })
+            }
             Err(error) => Chooses::Nobody(cannot_choose(error)),
         };
         let mut opened = open(namespace, &link.name, link.mtu, &chooses)?;
@@ -91,13 +107,19 @@ impl ConsumeWriter {
         *shared.statistics.lock().unwrap_or_else(PoisonError::into_inner) = statistics;
         let queues = std::mem::take(&mut opened.queues);
         // From here on dropping it ends the threads that were started.
-        let mut writer =
-            ConsumeWriter { device, shared, threads: Vec::new(), promiscuous: None, attached: opened, chooses };
+        let mut writer = ConsumeWriter {
+            device,
+            shared,
+            threads: Vec::new(),
+            promiscuous: Promiscuous::default(),
+            attached: opened,
+            chooses,
+        };
         let copying = Arc::new(Mutex::new(copying));
         for (place, queue) in queues.into_iter().enumerate() {
             // One of them keeps the program's books.
             let counting = match &writer.chooses {
-                Chooses::Program(steer, _) if place == 0 => Some(steer.counting()),
+                Chooses::Program(chosen) if place == 0 => Some(chosen.steer().0.counting()),
                 _ => None,
             };
             writer.start(place, queue, link_type == ETHERNET, Arc::clone(&copying), counting)?;
@@ -129,7 +151,8 @@ fn open(namespace: &Namespace, name: &str, mtu: u32, chooses: &Chooses) -> Resul
     let mut refused = None;
     for receive_chunks in CHUNKS {
         let program = match chooses {
-            Chooses::Program(steer, _) => {
+            Chooses::Program(chosen) => {
+                let (steer, _) = &*chosen.steer();
                 Some(af_xdp::Program { program: own(steer.program())?, sockets: own(steer.sockets())? })
             }
             Chooses::Nobody(_) => None,
@@ -228,20 +251,21 @@ impl Copier for ConsumeWriter {
         self.device.clone()
     }
 
-    fn promiscuous(&mut self, wanted: bool) -> Result<(), Trouble> {
-        super::set_promiscuous(&mut self.promiscuous, self.device.index, wanted)
+    fn promiscuous(&self, wanted: bool) -> Result<(), Trouble> {
+        self.promiscuous.set(self.device.index, wanted)
     }
 
-    fn sift(&mut self, expressions: &[&Expression]) -> Result<(), Trouble> {
+    fn sift(&self, expressions: &[&Expression]) -> Result<(), Trouble> {
         let wanted = programs(expressions);
-        let (steer, before) = match &mut self.chooses {
-            Chooses::Program(steer, before) => (steer, before),
+        let mut chosen = match &self.chooses {
+            Chooses::Program(chosen) => chosen.steer(),
             // Nobody asks for more than is taken anyway.
             Chooses::Nobody(trouble) if wanted.as_ref().is_some_and(|wanted| !wanted.is_empty()) => {
                 return Err(trouble.clone());
             }
             Chooses::Nobody(_) => return Ok(()),
         };
+        let (steer, before) = &mut *chosen;
         if *before == wanted {
             return Ok(());
         }
@@ -252,11 +276,11 @@ impl Copier for ConsumeWriter {
         Ok(())
     }
 
-    fn gone(&mut self) -> bool {
+    fn gone(&self) -> bool {
         self.shared.gone.load(Ordering::Acquire)
     }
 
-    fn statistics(&mut self) -> Vec<(String, u64)> {
+    fn statistics(&self) -> Vec<(String, u64)> {
         let statistics = self.shared.statistics.lock().unwrap_or_else(PoisonError::into_inner);
         let all = statistics.iter().map(ReceiveStatistics::all);
         let summed = all.reduce(|mut sum, queue| {
@@ -265,8 +289,8 @@ impl Copier for ConsumeWriter {
         });
         let mut all: Vec<(String, u64)> =
             summed.into_iter().flatten().map(|counter| (counter.name.to_string(), counter.value)).collect();
-        if let Chooses::Program(steer, _) = &self.chooses {
-            all.push(("host.left".into(), steer.counted().left));
+        if let Chooses::Program(chosen) = &self.chooses {
+            all.push(("host.left".into(), chosen.counting.counted().left));
         }
         all
     }

@@ -1,20 +1,23 @@
 //! A device's ring written by the kernel's program.
 
+use super::Promiscuous;
 use buffer::live::{Areas, Geometry};
 use capture::{Device, Direction, ETHERNET, Expression, Trouble, Writer, writer::TroubleKind};
-use driver::af_packet::PacketSocket;
 use driver::device::Device as DriverDevice;
 use driver::namespace::Namespace;
 use driver::watch::Watch;
 use kernel::tap::{Tap, TapError, Way};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 pub(crate) struct KernelWriter {
     tap: Tap,
     device: Device,
-    promiscuous: Option<PacketSocket>,
-    watch: Watch,
+    promiscuous: Promiscuous,
+    watch: Mutex<Watch>,
+    /// The watch's, to sleep by.
+    events: OwnedFd,
 }
 
 impl KernelWriter {
@@ -40,7 +43,8 @@ impl KernelWriter {
             how: "written by the kernel's program on the device (TCX)".into(),
             copied: false,
         };
-        Ok(KernelWriter { tap, device, promiscuous: None, watch })
+        let events = capture::writer::own(watch.as_fd())?;
+        Ok(KernelWriter { tap, device, promiscuous: Promiscuous::default(), watch: Mutex::new(watch), events })
     }
 }
 
@@ -96,7 +100,7 @@ impl Writer for KernelWriter {
         self.tap.areas()
     }
 
-    fn set(&mut self, expressions: &[Expression]) -> Result<(), Trouble> {
+    fn set(&self, expressions: &[Expression]) -> Result<(), Trouble> {
         self.tap.set(&expressions.iter().map(to_kernel).collect::<Vec<_>>()).map_err(trouble)
     }
 
@@ -104,18 +108,19 @@ impl Writer for KernelWriter {
         kernel::sys::wait_for_runs
     }
 
-    fn promiscuous(&mut self, wanted: bool) -> Result<(), Trouble> {
-        super::set_promiscuous(&mut self.promiscuous, self.device.index, wanted)
+    fn promiscuous(&self, wanted: bool) -> Result<(), Trouble> {
+        self.promiscuous.set(self.device.index, wanted)
     }
 
     fn events(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.watch.as_fd())
+        Some(self.events.as_fd())
     }
 
-    fn gone(&mut self) -> bool {
+    fn gone(&self) -> bool {
+        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
         // Everything there is to hear, so that the file descriptor is quiet again.
-        while let Ok(Some(_)) = self.watch.next(Duration::ZERO) {}
-        !self.watch.links().any(|link| link.index == self.device.index)
+        while let Ok(Some(_)) = watch.next(Duration::ZERO) {}
+        !watch.links().any(|link| link.index == self.device.index)
     }
 
     fn arm(&self, bits: u64) {
@@ -126,11 +131,11 @@ impl Writer for KernelWriter {
         self.tap.bell()
     }
 
-    fn rung(&mut self) -> u64 {
+    fn rung(&self) -> u64 {
         self.tap.rung()
     }
 
-    fn statistics(&mut self) -> Vec<(String, u64)> {
+    fn statistics(&self) -> Vec<(String, u64)> {
         Vec::new()
     }
 }

@@ -25,19 +25,25 @@ use opener::Opener;
 use program::Interpreter;
 use std::sync::{Mutex, PoisonError};
 
-/// Has a device receive what is for others, too, as long as `holder` holds the socket that asks for it.
-fn set_promiscuous(holder: &mut Option<PacketSocket>, index: u32, wanted: bool) -> Result<(), Trouble> {
-    *holder = match wanted {
-        false => None,
-        true => {
-            let socket = PacketSocket::new(index).map_err(opener::trouble)?;
-            socket
-                .become_promiscuous()
-                .map_err(|error| Trouble::system("the device does not become promiscuous", &error))?;
-            Some(socket)
-        }
-    };
-    Ok(())
+/// The socket by which a device receives what is for others, too, as long as that is wanted.
+#[derive(Default)]
+struct Promiscuous(Mutex<Option<PacketSocket>>);
+
+impl Promiscuous {
+    fn set(&self, index: u32, wanted: bool) -> Result<(), Trouble> {
+        let mut holder = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *holder = match wanted {
+            false => None,
+            true => {
+                let socket = PacketSocket::new(index).map_err(opener::trouble)?;
+                socket
+                    .become_promiscuous()
+                    .map_err(|error| Trouble::system("the device does not become promiscuous", &error))?;
+                Some(socket)
+            }
+        };
+        Ok(())
+    }
 }
 
 /// Devices opened by this process itself.

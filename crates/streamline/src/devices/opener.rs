@@ -6,6 +6,7 @@ use super::packet_writer::{self, PacketWriter};
 use capture::{By, Mode, Opened, Trouble, Writer, writer::TroubleKind};
 use driver::device::{self, Device};
 use driver::namespace::Namespace;
+use program::Program;
 
 /// Why a device is copied from a packet socket, whose program the kernel would take.
 const CUTS: &str = "the kernel cuts what is sent into segments behind its programs";
@@ -43,6 +44,10 @@ impl Opened for Opener {
         link.map(|link| link.index).ok_or_else(|| trouble(driver::Error::Absent(name.into())))
     }
 
+    fn cost(&self, program: Option<&Program>, sample: u32) -> u32 {
+        kernel::cost(program, sample)
+    }
+
     fn open(&self, name: &str, ring_bytes: u64, mode: Mode, by: By) -> Result<Box<dyn Writer>, Trouble> {
         let (namespace, device, link_type) = find(name)?;
         if mode == Mode::Consume {
@@ -76,7 +81,8 @@ pub fn remember_foreign_programs() {
 /// Of a driver's error.
 pub fn trouble(error: driver::Error) -> Trouble {
     let kind = match &error {
-        driver::Error::Absent(_) | driver::Error::Invalid(_) => TroubleKind::Wish,
+        driver::Error::Absent(_) => TroubleKind::Absent,
+        driver::Error::Invalid(_) => TroubleKind::Wish,
         driver::Error::NotPermitted { .. } => TroubleKind::Denied,
         driver::Error::Unsupported(_) => TroubleKind::Cannot,
         driver::Error::Removed(_) | driver::Error::System { .. } => TroubleKind::System,

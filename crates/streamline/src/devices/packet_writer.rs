@@ -6,17 +6,18 @@
 //! right beyond that of having the socket ([`program::any_of`]): it may let in more, and never less, and counts nothing.
 //! Either way expressions are asked one by one above.
 
+use super::Promiscuous;
 use super::kernel_writer::to_kernel;
 use super::opener::trouble;
 use buffer::live::memory::Count;
 use capture::copying::{self, Copied, Copier, Copying};
 use capture::{Device, Direction, ETHERNET, Expression, Trouble};
-use driver::af_packet::{Options, PacketSocket, Receiver, Sieve};
+use driver::af_packet::{Options, Receiver, Sieve};
 use driver::device::Device as DriverDevice;
 use driver::namespace::Namespace;
 use driver::{Receive, filter};
 use program::Program;
-use program::any::WHOLE;
+use program::expression::WHOLE;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,13 +34,13 @@ pub(crate) struct PacketWriter {
     device: Device,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    promiscuous: Option<PacketSocket>,
+    promiscuous: Promiscuous,
     sieve: Sieve,
-    /// What the filter lets in.
-    sieved: Vec<Expression>,
+    /// What the filter lets in; held while it is exchanged.
+    sieved: Mutex<Vec<Expression>>,
     /// The filter's counters, where programs may be loaded.
     counting: Option<Arc<kernel::Sieve>>,
-    how: How,
+    how: Mutex<How>,
 }
 
 /// For people: that a packet socket is copied from, and why.
@@ -102,11 +103,11 @@ impl PacketWriter {
                 device,
                 shared,
                 thread: Some(thread),
-                promiscuous: None,
+                promiscuous: Promiscuous::default(),
                 sieve,
-                sieved: Vec::new(),
+                sieved: Mutex::default(),
                 counting,
-                how: How::Classic(1),
+                how: Mutex::new(How::Classic(1)),
             },
             ring,
         ))
@@ -178,33 +179,37 @@ impl Copier for PacketWriter {
         self.device.clone()
     }
 
-    fn promiscuous(&mut self, wanted: bool) -> Result<(), Trouble> {
-        super::set_promiscuous(&mut self.promiscuous, self.device.index, wanted)
+    fn promiscuous(&self, wanted: bool) -> Result<(), Trouble> {
+        self.promiscuous.set(self.device.index, wanted)
     }
 
-    fn sift(&mut self, expressions: &[&Expression]) -> Result<(), Trouble> {
+    fn sift(&self, expressions: &[&Expression]) -> Result<(), Trouble> {
+        // Whoever panicked under it had not changed it yet.
+        let mut sieved = self.sieved.lock().unwrap_or_else(PoisonError::into_inner);
         let mut wanted: Vec<Expression> = Vec::new();
         for expression in expressions {
             if !wanted.iter().any(|known| is_same(known, expression)) {
                 wanted.push((*expression).clone());
             }
         }
-        let is_there = |one: &Expression| self.sieved.iter().any(|known| is_same(known, one));
-        if wanted.len() == self.sieved.len() && wanted.iter().all(is_there) {
+        let is_there = |one: &Expression| sieved.iter().any(|known| is_same(known, one));
+        if wanted.len() == sieved.len() && wanted.iter().all(is_there) {
             return Ok(());
         }
-        self.how = self.attach(&wanted)?;
-        self.sieved = wanted;
+        let how = self.attach(&wanted)?;
+        *self.how.lock().unwrap_or_else(PoisonError::into_inner) = how;
+        *sieved = wanted;
         Ok(())
     }
 
-    fn gone(&mut self) -> bool {
+    fn gone(&self) -> bool {
         self.shared.gone.load(Ordering::Acquire)
     }
 
-    fn statistics(&mut self) -> Vec<(String, u64)> {
+    fn statistics(&self) -> Vec<(String, u64)> {
         let mut statistics = self.shared.statistics.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        match (self.how, &self.counting) {
+        let how = *self.how.lock().unwrap_or_else(PoisonError::into_inner);
+        match (how, &self.counting) {
             (How::Loaded, Some(counting)) => {
                 statistics.push(("socket.kept_out".into(), counting.kept_out().packets));
             }

@@ -8,17 +8,19 @@
 //! What stands behind an edge decides by itself; the kernel leaves out what it cannot want. Where that is *taken away* from
 //! the host, only what is written as a program counts: what a filter like `tcp` does not want nobody said to leave to the host.
 
+use super::ration::Rationed;
+use super::selection::{Selection, is_typed};
+use super::space::Narrowing;
 use crate::shared::space::NAME as SHARED;
+use capture::budget::INSTRUCTIONS;
 use capture::wish::PROGRAM_INSTRUCTIONS;
 use capture::{ETHERNET, Trouble, writer::TroubleKind};
 use control::Verdict;
-use engine::{Choice, Edge, Node, NodeId, Plan, Task};
-use filter::kind::ToProgram;
+use engine::{Edge, Node, NodeId, Plan, Task};
 use filter::{Devices, Kind, Lower, Params};
 use kernel::Sieve;
 use kernel::tap::TapError;
-use program::narrow::Narrow;
-use program::{Compile, Program};
+use program::{Compile, Expression, Passes, Program};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
@@ -47,22 +49,33 @@ pub(crate) fn counts(kind: &Kind) -> bool {
     matches!(kind.lower, Some(Lower::Counts))
 }
 
-/// Is it a selector by ports, whose class its reader gives?
-pub(crate) fn is_by_ports(kind: &Kind) -> bool {
-    matches!(kind.lower, Some(Lower::Ports(_)))
+/// The device that a sink has frames go out by without their leaving the kernel, where it is one.
+pub(crate) fn forwards_to(kind: &Kind, params: &Params) -> Option<String> {
+    match kind.lower {
+        Some(Lower::Forwards(target)) => target(params).ok(),
+        _ => None,
+    }
 }
 
 /// What filters are together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lowered {
-    /// What they choose; none chooses all.
-    pub(crate) program: Option<Program>,
-    /// And of that one in so many.
+    /// A packet passes all of these.
+    pub(crate) chosen: Vec<Expression>,
+    /// And of those one in so many.
     pub(crate) sample: u32,
-    /// It is only counted.
+    /// They are only counted.
     pub(crate) counts: bool,
-    /// What a selector by ports, which is not all of it, cannot want.
-    pub(crate) narrow: Option<Narrow>,
+}
+
+impl Lowered {
+    /// What they choose.
+    pub(crate) fn expression(&self) -> Expression {
+        match &self.chosen[..] {
+            [one] => one.clone(),
+            all => Expression::All(all.to_vec()),
+        }
+    }
 }
 
 fn cannot(text: impl Into<String>) -> Trouble {
@@ -71,154 +84,175 @@ fn cannot(text: impl Into<String>) -> Trouble {
 
 /// What filters are together, one after the other, over frames of a link type; else why the kernel cannot do it.
 pub(crate) fn lowered<'a>(
-    filters: impl IntoIterator<Item = (&'static Kind, &'a Params)>,
+    filters: impl IntoIterator<Item = &'a Selection>,
     compiler: &dyn Compile,
     link_type: u16,
 ) -> Result<Lowered, Trouble> {
     let mut all = Lowered { sample: 1, ..Lowered::default() };
-    for (kind, params) in filters {
-        let no_program = || cannot(format!("there is no program for `{}`", kind.name));
-        match kind.lower.ok_or_else(no_program)? {
-            Lower::Counts => all.counts = true,
-            Lower::Ports(_) => all.narrow = kind.narrow.and_then(|narrow| narrow(params)),
-            Lower::Program(lower) => {
-                let program = compiled(lower, params, compiler, link_type).map_err(cannot)?;
-                if program.repeats() {
-                    return Err(cannot(kernel::lower::Refusal::Repeats.to_string()));
-                }
-                all.program = Some(match all.program {
-                    None => program,
-                    Some(before) => before.and_then(&program).map_err(|error| cannot(error.to_string()))?,
-                });
-            }
+    for filter in filters {
+        match filter {
+            Selection::Filter(Kind { lower: Some(Lower::Counts), .. }, _) => all.counts = true,
+            Selection::Filter(Kind { lower: Some(Lower::Forwards(_)), .. }, _) => {}
             // The first of each m of the first of each n is the first of each m * n.
-            Lower::OneIn(one_in) => {
+            Selection::Filter(Kind { lower: Some(Lower::OneIn(one_in)), .. }, params) => {
                 let sample = one_in(params).map_err(cannot)?.checked_mul(all.sample);
                 all.sample = sample.ok_or_else(|| cannot("so few packets are not counted there"))?;
             }
+            // Those are counted before it: it is the reader alone that asks it.
+            Selection::Filter(kind, _) if is_typed(kind) && all.sample > 1 => {}
+            _ => {
+                let expression = filter.expression(compiler, link_type).map_err(cannot)?;
+                if repeats(&expression) {
+                    return Err(cannot(kernel::lower::Refusal::Repeats.to_string()));
+                }
+                all.chosen.push(expression);
+            }
         }
+    }
+    if all.expression().program(Passes::Perhaps).is_none() {
+        return Err(cannot("the expression is too long for a program"));
     }
     Ok(all)
 }
 
-fn compiled(lower: ToProgram, params: &Params, compiler: &dyn Compile, link_type: u16) -> Result<Program, String> {
-    program::from_cbpf(&lower(params, compiler, link_type)?).map_err(|error| error.to_string())
+fn repeats(expression: &Expression) -> bool {
+    match expression {
+        Expression::Program(program) => program.repeats(),
+        Expression::Packet(_) => false,
+        Expression::All(parts) | Expression::Any(parts) => parts.iter().any(repeats),
+        Expression::Not(part) => repeats(part),
+    }
 }
 
 /// What stands behind an edge that leaves the kernel, as far as it says what it can want.
 #[derive(Clone, Debug)]
 pub(crate) struct Behind {
-    /// Selectors that are programs: what is wanted passes all of them.
-    written: Vec<(ToProgram, Params)>,
+    /// Selectors: what is wanted passes all of them.
+    written: Vec<Selection>,
     /// What packets must be otherwise.
-    narrow: Option<Narrow>,
+    narrow: Option<Expression>,
 }
 
 impl Behind {
     /// Of an edge of a plan.
     pub(crate) fn of(plan: &Plan, edge: &Edge) -> Behind {
         let mut behind = Behind { written: Vec::new(), narrow: None };
-        let mut at = &plan.nodes[edge.to.index()];
+        let mut at = edge.to;
         // Plans lead nowhere back: this ends.
-        loop {
-            match &at.task {
-                Task::Filter { kind, params } if behind.add(kind, params) => {}
-                Task::Filter { .. } => break,
-                Task::Choose(choice) => {
-                    behind.add_choice(plan, choice);
-                    break;
-                }
-            }
-            let [Edge { to, select: None, .. }] = &at.edges[..] else { break };
-            at = &plan.nodes[to.index()];
+        while behind.add(plan, at) {
+            let [Edge { to, select: None, .. }] = &plan.nodes[at.index()].edges[..] else { break };
+            at = *to;
         }
         behind
     }
 
-    /// Adds what has to pass; is that a program, so that what comes behind it can be added, too?
-    fn add(&mut self, kind: &Kind, params: &Params) -> bool {
-        if let Some(Lower::Program(lower)) = kind.lower {
-            self.written.push((lower, params.clone()));
+    /// Adds what has to pass a node; is all of that known, so that what comes behind it can be added, too?
+    fn add(&mut self, plan: &Plan, at: NodeId) -> bool {
+        if plan.nodes[at.index()].edges.iter().any(|edge| edge.rejected) {
+            // What it rejects is wanted as well.
+            return false;
+        }
+        if let Some(selection) = selection(plan, at) {
+            match &selection {
+                Selection::Filter(Kind { lower: Some(Lower::Program(_) | Lower::Selects(_)), .. }, _) => {}
+                Selection::Filter(kind, params) => {
+                    self.narrow = kind.narrow.and_then(|narrow| narrow(params)).map(Expression::Packet);
+                    return false;
+                }
+                _ => {}
+            }
+            self.written.push(selection);
             return true;
         }
-        self.narrow = self.narrow.take().or_else(|| kind.narrow.and_then(|narrow| narrow(params)));
         false
     }
 
-    /// The same of a choice, as far as all of it has to pass.
-    fn add_choice(&mut self, plan: &Plan, choice: &Choice) {
-        match choice {
-            Choice::Filter(id) => {
-                if let Task::Filter { kind, params } = &plan.nodes[id.index()].task {
-                    self.add(kind, params);
-                }
-            }
-            Choice::All(parts) => parts.iter().for_each(|part| self.add_choice(plan, part)),
-            Choice::KeepClass(part) => self.add_choice(plan, part),
-            Choice::Class(_) | Choice::Any(_) | Choice::Not(_) => {}
-        }
+    /// Those that may pass all that it can want; `None` where that may be everything. Packets are cut to `snap_len` bytes, 0
+    /// for none, before it sees them.
+    fn expression(
+        &self,
+        only_written: bool,
+        compiler: &dyn Compile,
+        link_type: u16,
+        snap_len: u32,
+    ) -> Option<Expression> {
+        let written = self.written.iter().filter(|one| snap_len == 0 || one.is_of_cut_packets());
+        // A selector that has no expression says itself what is wrong with it.
+        let written = written.filter_map(|one| one.expression(compiler, link_type).ok());
+        let narrow = self.narrow.clone().filter(|_| !only_written && link_type == ETHERNET);
+        let all: Vec<Expression> = written.chain(narrow).filter(|one| one.program(Passes::Perhaps).is_some()).collect();
+        let all = Expression::All(all);
+        let program = all.program(Passes::Perhaps)?;
+        program.always().is_none_or(|length| length == 0).then_some(all)
     }
+}
 
-    /// What passes all that it can want; none where that may be everything.
-    fn program(&self, compiler: &dyn Compile, link_type: u16) -> Option<Program> {
-        let mut all: Option<Program> = None;
-        for (lower, params) in &self.written {
-            // It says itself what is wrong with it.
-            let Ok(program) = compiled(*lower, params, compiler, link_type) else { break };
-            let program = program.without_repeats();
-            all = match all {
-                None => Some(program),
-                Some(before) => Some(before.and_then(&program).unwrap_or(before)),
-            };
-        }
-        all
+/// What stands at a node of a plan, as far as it may run below.
+fn selection(plan: &Plan, at: NodeId) -> Option<Selection> {
+    match &plan.nodes[at.index()].task {
+        Task::Filter { kind, params } => Some(Selection::Filter(kind, params.clone())),
+        Task::Choose(choice) => Selection::of(choice, &|id| match &plan.nodes[id.index()].task {
+            Task::Filter { kind, params } => Some((*kind, params.clone())),
+            Task::Choose(_) => None,
+        }),
     }
 }
 
 /// What is wanted behind edges that leave the kernel at one place: what any of these passes. None where that may be
-/// everything. `only_written` leaves out what filters can want that are no programs.
+/// everything. `only_written` leaves out what filters can want that are no selectors.
 pub(crate) fn wanted(
     behind: &[&Behind],
     only_written: bool,
     compiler: &dyn Compile,
     link_type: u16,
-) -> Option<Vec<Program>> {
-    let mut all: Vec<Program> = Vec::new();
-    let mut narrows: Vec<Narrow> = Vec::new();
+    snap_len: u32,
+) -> Option<Vec<Expression>> {
+    let mut all: Vec<Expression> = Vec::new();
     for behind in behind {
-        match (behind.program(compiler, link_type), &behind.narrow) {
-            (Some(program), _) if all.contains(&program) => {}
-            (Some(program), _) => all.push(program),
-            (None, Some(narrow)) if !only_written && link_type == ETHERNET => narrows.push(narrow.clone()),
-            (None, _) => return None,
+        let one = behind.expression(only_written, compiler, link_type, snap_len)?;
+        if !all.contains(&one) {
+            all.push(one);
         }
     }
-    if !narrows.is_empty() {
-        all.push(program::narrow::program(&narrows)?);
-    }
-    (!all.is_empty() && all.iter().all(|program| program.always().is_none_or(|length| length == 0))).then_some(all)
+    (!all.is_empty()).then_some(all)
 }
 
-/// Those of what was chosen that are wanted behind.
-pub(crate) fn both(chosen: Option<&Program>, wanted: Option<Vec<Program>>) -> Option<Vec<Program>> {
-    match (chosen, wanted) {
-        (None, wanted) => wanted,
-        (Some(chosen), None) => Some(vec![chosen.clone()]),
-        // Asked second: what was chosen decides first. Where both are too much, that alone.
-        (Some(chosen), Some(wanted)) => {
-            let both: Result<Vec<Program>, _> = wanted.iter().map(|program| chosen.and_then(program)).collect();
-            Some(both.unwrap_or_else(|_| vec![chosen.clone()]))
+/// What an expression costs whose reader may have it as a rough one of a dearer one: as much as each of a device's readers has
+/// on average, where the daemon's policy does not say otherwise.
+const ROUGH: u32 = INSTRUCTIONS / WAYS as u32;
+
+/// Pass all that these pass, by as much of their programs as costs little. `None` where one of them would pass everything.
+pub(crate) fn roughly(wanted: Vec<Expression>) -> Option<Vec<Expression>> {
+    let is_cheap = |program: &Program| kernel::cost(Some(program), 1) <= ROUGH;
+    let rough = |expression: Expression| {
+        let program = expression.program(Passes::Perhaps)?;
+        if is_cheap(&program) {
+            return Some(expression);
         }
-    }
-}
-
-/// One program of several, for who takes but one, and no longer one than he takes.
-pub(crate) fn one(mut wanted: Vec<Program>) -> Option<Program> {
-    let one = match wanted.len() {
-        1 => wanted.pop(),
-        _ => program::any_of(&wanted.iter().collect::<Vec<_>>()),
+        let beginnings = (1..=program.blocks().len()).map(|blocks| program.beginning(blocks));
+        let program = beginnings.take_while(is_cheap).last()?;
+        program.always().is_none_or(|length| length == 0).then_some(Expression::Program(program))
     };
-    one.filter(|one| program::to_cbpf(one).len() <= PROGRAM_INSTRUCTIONS)
+    wanted.into_iter().map(rough).collect()
+}
+
+/// The program of what was chosen, and of that of what is wanted behind it; no longer than one may be. `None` where that is
+/// everything.
+pub(crate) fn program(chosen: &Expression, wanted: Option<&[Expression]>, passes: Passes) -> Option<Program> {
+    let both = wanted.map(|wanted| Expression::All(vec![chosen.clone(), Expression::Any(wanted.to_vec())]));
+    // Where both are too much, what was chosen alone.
+    let mut programs = both.iter().chain([chosen]).filter_map(|expression| expression.program(passes));
+    let program = programs.find(|program| program::to_cbpf(program).len() <= PROGRAM_INSTRUCTIONS)?;
+    program.always().is_none_or(|length| length == 0).then_some(program)
+}
+
+/// The same as several programs: what passes any of them.
+pub(crate) fn programs(chosen: &Expression, wanted: Option<&[Expression]>) -> Option<Vec<Program>> {
+    let each = |wanted: &Expression| program(chosen, Some(std::slice::from_ref(wanted)), Passes::Perhaps);
+    match wanted {
+        None => program(chosen, None, Passes::Perhaps).map(|program| vec![program]),
+        Some(wanted) => wanted.iter().map(each).collect(),
+    }
 }
 
 /// The filter of a packet socket that these are to come by, and what counts what it keeps out.
@@ -261,29 +295,32 @@ impl<'a> Judge<'a> {
         Judge { space, plan, devices, compiler, above, link_types: BTreeMap::new(), verdict: Verdict::default() }
     }
 
-    /// Which of its nodes the space will not run where they stand; else what it does for those above it.
-    pub(crate) fn judge(mut self) -> Verdict {
+    /// Which of its nodes the space will not run where they stand; else what it does for those above it. `ration` says what a
+    /// plan that is not refused otherwise is given.
+    pub(super) fn judge(mut self, ration: &dyn Fn() -> Rationed) -> Verdict {
         let here: Vec<NodeId> = self.ids().filter(|id| self.is_here(*id)).collect();
-        self.refuse_choices(&here);
+        self.refuse_by_operand(&here);
         self.refuse_from_elsewhere(&here);
         self.refuse_by_class(&here);
+        self.refuse_by_rejects(&here);
         self.refuse_behind_forks(&here);
+        self.refuse_forwards(&here);
         if !self.verdict.refused.is_empty() {
             // The others are judged where they stand then.
             return self.verdict;
         }
+        let mut all_ways = Vec::new();
         for id in here {
             match self.ways(id) {
                 Some(ways) if self.refuse_ways(id, &ways) => {}
-                Some(ways) => {
-                    self.note(id, &ways);
-                    if self.filter(id).is_some_and(|(kind, _)| is_by_ports(kind)) {
-                        let note = "the reader decides about packets whose ports are not known there for sure";
-                        self.verdict.notes.push((id, note.into()));
-                    }
-                }
+                Some(ways) => all_ways.push((id, ways)),
                 None => self.refuse(id, format!("packets come to it by more than {WAYS} ways")),
             }
+        }
+        if self.verdict.refused.is_empty() {
+            let rationed = ration();
+            all_ways.iter().for_each(|(id, ways)| self.note(*id, ways, &rationed));
+            self.verdict.refused = rationed.refused;
         }
         self.verdict
     }
@@ -311,11 +348,18 @@ impl<'a> Judge<'a> {
         }
     }
 
-    fn refuse_choices(&mut self, here: &[NodeId]) {
-        let choices: Vec<NodeId> = here.iter().copied().filter(|id| self.filter(*id).is_none()).collect();
-        for id in choices {
-            self.refuse(id, "it has no choices between selectors");
+    /// Choices by class stay above: no program knows it.
+    fn refuse_by_operand(&mut self, here: &[NodeId]) {
+        for id in here.iter().copied().filter(|id| selection(self.plan, *id).is_none()).collect::<Vec<_>>() {
+            self.refuse(id, "it does not know the class");
         }
+    }
+
+    /// Is there something about it that only its reader can tell?
+    fn is_decided_above(&self, id: NodeId) -> bool {
+        let is_exact = |expression: Expression| expression.is_exact();
+        let selection = selection(self.plan, id).filter(Selection::is_typed);
+        selection.is_some_and(|one| !one.expression(self.compiler, ETHERNET).is_ok_and(is_exact))
     }
 
     /// Only what gets all its packets from here goes on here: nobody carries any from one of these spaces to the other.
@@ -332,6 +376,14 @@ impl<'a> Judge<'a> {
         let asking = edges.filter(|edge| edge.select.is_some() && self.is_here(edge.to)).map(|edge| edge.to);
         for id in asking.collect::<Vec<_>>() {
             self.refuse(id, "it does not know the class");
+        }
+    }
+
+    /// What a selector rejects down there nobody sees any more.
+    fn refuse_by_rejects(&mut self, here: &[NodeId]) {
+        let rejects = |id: &NodeId| self.node(*id).edges.iter().any(|edge| edge.rejected);
+        for id in here.iter().copied().filter(rejects).collect::<Vec<_>>() {
+            self.refuse(id, "what it rejects is wanted, too");
         }
     }
 
@@ -361,6 +413,28 @@ impl<'a> Judge<'a> {
         }
     }
 
+    /// A frame that goes out by another device is nobody else's.
+    fn refuse_forwards(&mut self, here: &[NodeId]) {
+        for id in here.iter().copied() {
+            if self.filter(id).is_none_or(|(kind, params)| forwards_to(kind, params).is_none()) {
+                continue;
+            }
+            let ways = self.ways(id).unwrap_or_default();
+            let has_program =
+                |at: &NodeId| matches!(self.filter(*at), Some((Kind { lower: Some(Lower::Program(_)), .. }, _)));
+            match &ways.iter().map(Vec::as_slice).collect::<Vec<_>>()[..] {
+                [[_, between @ .., _]] if !between.iter().all(has_program) => {
+                    self.refuse(id, "between two devices it runs `bpf` alone");
+                }
+                [way] if way[..way.len() - 1].iter().all(|at| self.node(*at).edges.len() == 1) => {
+                    self.verdict.notes.push((id, "frames do not leave the kernel".into()));
+                }
+                [_] => self.refuse(id, "another branch wants the same frames"),
+                _ => self.refuse(id, "frames come to it by several ways"),
+            }
+        }
+    }
+
     /// The ways to a node from the devices before it, each with what stands on it; none where they are too many.
     fn ways(&self, to: NodeId) -> Option<Vec<Vec<NodeId>>> {
         let above: Vec<NodeId> = self.above[to.index()].iter().copied().filter(|id| self.is_here(*id)).collect();
@@ -379,12 +453,9 @@ impl<'a> Judge<'a> {
     }
 
     /// What stands on a way behind its device.
-    fn lowers<'w>(&self, way: &'w [NodeId]) -> impl Iterator<Item = (&'static Kind, &'a Params)> + use<'a, 'w> {
-        let plan = self.plan;
-        way[1..].iter().filter_map(move |id| match &plan.nodes[id.index()].task {
-            Task::Filter { kind, params } => Some((*kind, params)),
-            Task::Choose(_) => None,
-        })
+    fn lowered(&self, way: &[NodeId], link_type: u16) -> Result<Lowered, Trouble> {
+        let selections: Vec<Selection> = way[1..].iter().filter_map(|id| selection(self.plan, *id)).collect();
+        lowered(&selections, self.compiler, link_type)
     }
 
     /// Of a device that need not be there, and that another process may know: Ethernet, where nobody can tell.
@@ -408,10 +479,13 @@ impl<'a> Judge<'a> {
         for way in ways {
             let [device, _, ..] = way[..] else { continue };
             let link_type = self.link_type(device);
-            let refused = match lowered(self.lowers(way), self.compiler, link_type) {
+            let refused = match self.lowered(way, link_type) {
                 Err(trouble) => Some(trouble.text),
-                Ok(Lowered { program: Some(program), .. }) => self.keeps_out(device, &[program], link_type).err(),
-                Ok(_) => None,
+                Ok(Lowered { chosen, .. }) if chosen.is_empty() => None,
+                Ok(lowered) => {
+                    let program = lowered.expression().program(Passes::Perhaps);
+                    program.and_then(|program| self.keeps_out(device, &[program], link_type).err())
+                }
             };
             if let Some(why) = refused {
                 self.refuse(id, why);
@@ -453,16 +527,24 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Says of those right above a node what is left out before them.
-    fn note(&mut self, id: NodeId, ways: &[Vec<NodeId>]) {
+    /// Says of a node what its reader does, and of those right above it what is left out before them.
+    fn note(&mut self, id: NodeId, ways: &[Vec<NodeId>], rationed: &Rationed) {
+        if self.is_decided_above(id) {
+            let note = "the reader decides about packets that the program cannot tell about";
+            self.verdict.notes.push((id, note.into()));
+        }
         let leaving = self.node(id).edges.iter().filter(|edge| !self.is_here(edge.to));
         // Who shares takes his packets from a reader of his own.
         let (shared, own): (Vec<&Edge>, Vec<&Edge>) = leaving.partition(|edge| self.node(edge.to).space == SHARED);
-        for edges in [shared, own].into_iter().filter(|edges| !edges.is_empty()) {
+        for (edges, to_shared) in [(shared, true), (own, false)].into_iter().filter(|(edges, _)| !edges.is_empty()) {
             let Some(where_to) = self.left_out(&edges, ways) else { continue };
             let what =
                 if edges.len() > 1 { "what no branch can want for sure" } else { "what it cannot want for sure" };
-            let note = format!("{what} {where_to}");
+            let note = match rationed.narrowing.get(&(id, to_shared)) {
+                Some(Narrowing::Roughly) => format!("a part of {what} {where_to}, for its budget has no room for more"),
+                Some(Narrowing::None) => "it gets all packets, for the kernel's budget has no room for more".into(),
+                Some(Narrowing::Wanted) | None => format!("{what} {where_to}"),
+            };
             self.verdict.notes.extend(edges.iter().map(|edge| (edge.to, note.clone())));
         }
     }
@@ -471,25 +553,23 @@ impl<'a> Judge<'a> {
     fn left_out(&mut self, edges: &[&Edge], ways: &[Vec<NodeId>]) -> Option<String> {
         let behind: Vec<Behind> = edges.iter().map(|edge| Behind::of(self.plan, edge)).collect();
         let behind: Vec<&Behind> = behind.iter().collect();
-        if behind.iter().any(|behind| behind.written.is_empty() && behind.narrow.is_none()) {
-            return None;
-        }
         let mut said = None;
         for way in ways {
             let device = way[0];
             let (kind, params) = self.filter(device).filter(|(kind, _)| kind.is_source())?;
             let link_type = self.link_type(device);
-            let lowered = lowered(self.lowers(way), self.compiler, link_type).ok()?;
+            let lowered = self.lowered(way, link_type).ok()?;
             let is_taken = takes_away(kind, params);
             if lowered.sample > 1 || lowered.counts {
                 return None;
             }
-            let wanted = wanted(&behind, is_taken, self.compiler, link_type)?;
-            let wanted = both(lowered.program.as_ref(), Some(wanted))?;
-            if !is_own(kind) {
-                one(wanted)?;
+            let snap_len = filters::ethernet::snap_len(params);
+            let wanted = wanted(&behind, is_taken, self.compiler, link_type, snap_len)?;
+            let chosen = lowered.expression();
+            if is_own(kind) {
+                self.keeps_out(device, &programs(&chosen, Some(&wanted))?, link_type).ok()?;
             } else {
-                self.keeps_out(device, &wanted, link_type).ok()?;
+                program(&chosen, Some(&wanted), Passes::Perhaps)?;
             }
             said = Some(if is_taken { "is left to the host".into() } else { format!("stays in the {}", self.space) });
         }

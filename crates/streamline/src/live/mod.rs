@@ -1,10 +1,16 @@
 //! The spaces `kernel` and `daemon`: devices, and selectors on what they give, run where the packets are.
 //!
 //! - `lowering` — what can be done there: decided from the plan, before anything is opened.
+//! - `forward` — frames that go from one device to another.
+//! - `ration` — what the daemon's budget has room for.
+//! - `selection` — selectors as expressions, and what decides in the reader where a program cannot.
 //! - `space` — one of the two: steps of a transaction, in which what was decided is opened.
 //! - here — both, and the part of a plan that is left for a worker ([`rest`]): all that runs further down is a source there.
 
+mod forward;
 mod lowering;
+mod ration;
+mod selection;
 mod space;
 
 pub(crate) use space::{Reads, RunningSource, hands_over};
@@ -57,7 +63,7 @@ impl LiveSpaces {
 /// The part of a plan that is left for a worker: what runs in the kernel or the daemon, and what others run for this request
 /// (by node of the plan: its name and its source), have become sources.
 pub(crate) fn rest(mut live: LiveSpaces, mut inlets: BTreeMap<NodeId, (String, Opened)>, plan: &Plan) -> Rest {
-    let mut rest = Plan::default();
+    let mut rest = Plan { wait: plan.wait, ..Plan::default() };
     let mut left = Vec::new();
     // By node of the whole plan; only those that stay have one.
     let mut places: Vec<Option<NodeId>> = vec![None; plan.nodes.len()];

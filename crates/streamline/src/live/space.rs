@@ -20,16 +20,20 @@
 //!
 //! What can be done here is decided in [`lowering`](super::lowering), before anything is opened; here it is opened.
 
-use super::lowering::{self, Behind, DAEMON, Judge, Lowered, counts, is_by_ports, is_own};
+use super::forward;
+use super::lowering::{self, Behind, DAEMON, Judge, Lowered, counts, forwards_to, is_own, takes_away};
+use super::ration;
+use super::selection::{OneByOne, Selection, is_undecided};
 use crate::session::{Left, Opened};
 use crate::shared::space::NAME as SHARED;
+use capture::wish::PROGRAM_INSTRUCTIONS;
 use capture::{By, ETHERNET, Mode, Share, Tap, Trouble, Wish, writer::TroubleKind};
 use control::{Before, Offer, Space, StepError, Verdict};
 use engine::{Edge, Node, NodeId, Plan, Task};
 use filter::run::Instance;
-use filter::{ByPorts, Devices, Kind, Lower, ParamError, Params, Spaces};
+use filter::{Decides, Devices, Kind, Lower, ParamError, Params, Spaces};
 use kernel::{Steer, Wanted};
-use program::{Compile, Program};
+use program::{Compile, Expression, Passes, Program, to_cbpf};
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -58,7 +62,7 @@ pub(crate) enum Reads {
     /// Packets of a device.
     Packets(Wish, Option<Share>, Given),
     /// Numbers of packets, of so many readers.
-    Counts(Vec<(Wish, Option<Share>)>),
+    Counts(Vec<Counted>),
     /// A device that nobody shares, as people know it with what chooses of it.
     Own {
         /// Its name, and what stands behind it.
@@ -66,6 +70,29 @@ pub(crate) enum Reads {
         /// It gives what any of these passes; without them, all.
         wanted: Option<Vec<Program>>,
     },
+    /// Nothing: frames go from one device to another.
+    Forward {
+        /// As people know it.
+        label: String,
+        /// What goes; without one, all.
+        wanted: Option<Program>,
+        /// Where to.
+        to: String,
+    },
+}
+
+impl Reads {
+    /// What its readers ask the owner of a device for.
+    pub(super) fn wishes(&self) -> Vec<&Wish> {
+        match self {
+            Reads::Packets(wish, ..) => vec![wish],
+            Reads::Counts(all) => {
+                let undecided = all.iter().filter_map(|counted| counted.undecided.as_ref().map(|(wish, _)| wish));
+                all.iter().map(|counted| &counted.wish).chain(undecided).collect()
+            }
+            Reads::Own { .. } | Reads::Forward { .. } => Vec::new(),
+        }
+    }
 }
 
 /// What a source gives of the packets it reads.
@@ -73,8 +100,17 @@ pub(crate) enum Reads {
 pub(crate) struct Given {
     /// Bytes of each at most, 0 for all.
     snap_len: u32,
-    /// What this selector by ports wants.
-    by_ports: Option<String>,
+    /// What these selectors pass, as people know them.
+    decided_by: Option<String>,
+}
+
+/// What a reader counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Counted {
+    wish: Wish,
+    share: Option<Share>,
+    /// Packets that its program cannot tell about: these selectors decide about them.
+    undecided: Option<(Wish, String)>,
 }
 
 /// A source of the running plan.
@@ -94,8 +130,10 @@ struct Reading {
 }
 
 enum How {
-    /// Readers: one, but where packets are counted.
-    Taps(Vec<Tap>),
+    /// A reader.
+    Tap(Box<Tap>),
+    /// Readers that count, and those of packets that none of them can tell about.
+    Counts(Vec<Tap>, Vec<filters::count::Undecided>),
     /// One that can take over from others of its device, from this packet on.
     Sure(Box<Tap>, u64),
     /// A device that nobody shares.
@@ -104,8 +142,19 @@ enum How {
     Running(usize),
 }
 
+/// How much of what nobody above can want is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Narrowing {
+    /// All of it that a program can tell.
+    Wanted,
+    /// As much as costs little.
+    Roughly,
+    /// Nothing.
+    None,
+}
+
 /// Why a path cannot be opened, and where something else could be tried.
-enum Why {
+pub(super) enum Why {
     Trouble(Trouble),
     Param(ParamError),
 }
@@ -122,16 +171,6 @@ struct Prepared {
     what: What,
 }
 
-impl Prepared {
-    /// What it makes of packets, where it is a selector by ports.
-    fn by_ports(&self) -> Option<Box<dyn ByPorts>> {
-        match self.what {
-            What::Filter(Kind { lower: Some(Lower::Ports(make)), .. }, ref params) => make(params).ok(),
-            _ => None,
-        }
-    }
-}
-
 /// An edge.
 struct Laid {
     from: NodeId,
@@ -144,7 +183,7 @@ enum What {
     Device(Wish, Option<Share>, Params),
     /// A device that nobody shares.
     Own(&'static Kind, Params),
-    Filter(&'static Kind, Params),
+    Filter(Selection),
 }
 
 impl LiveSpace {
@@ -156,6 +195,37 @@ impl LiveSpace {
     ) -> LiveSpace {
         let (nodes, edges, opened) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
         LiveSpace { name, devices, compiler, push_down, nodes, edges, opened, running: Vec::new(), latency: None }
+    }
+
+    /// The same space, in which this plan is prepared up to where something would be opened. Edges that leave it are those to
+    /// what is shared, or all others. None where the plan cannot be prepared.
+    pub(super) fn rehearsed(&self, plan: &Plan, to_shared: bool) -> Option<LiveSpace> {
+        let (devices, compiler) = (Arc::clone(&self.devices), Arc::clone(&self.compiler));
+        let mut space = LiveSpace::new(self.name, devices, compiler, self.push_down);
+        space.set_beside(&self.running);
+        let is_here = |id: NodeId| plan.nodes[id.index()].space == self.name;
+        let here = || (0..plan.nodes.len()).map(|index| NodeId(index as u32)).filter(|id| is_here(*id));
+        for id in here() {
+            space.prepare(id, &plan.nodes[id.index()]).ok()?;
+        }
+        for from in here() {
+            let is_shared = |edge: &Edge| plan.nodes[edge.to.index()].space == SHARED;
+            let edges = plan.nodes[from.index()].edges.iter();
+            edges
+                .filter(|edge| is_here(edge.to) || is_shared(edge) == to_shared)
+                .for_each(|edge| space.lay(from, edge, plan));
+        }
+        Some(space)
+    }
+
+    /// A source that would go on is taken.
+    pub(super) fn takes_over(&mut self, id: NodeId, paths: Vec<Vec<NodeId>>, reads: Reads, node: usize) {
+        self.opened.entry(id).or_default().push(Reading { paths, reads, how: How::Running(node) });
+    }
+
+    /// Who has devices.
+    pub(super) fn devices(&self) -> &dyn Devices {
+        self.devices.as_ref()
     }
 
     /// See [`LiveSpaces::latency`](super::LiveSpaces::latency).
@@ -179,17 +249,19 @@ impl LiveSpace {
             // One record, wherever its packets come from.
             let task = if is_count { node.task.clone() } else { Task::Filter { kind, params: params.clone() } };
             let labels: Vec<String> = paths.iter().map(|path| self.label(path)).collect();
-            let by_ports = || self.by_ports(first).and_then(Prepared::by_ports);
+            let link_type = |tap: &Tap| tap.device().link_type;
+            let decides = |tap: &Tap| self.decides(first, link_type(tap)).ok().flatten();
             let (source, first) = match how {
                 How::Running(node) => (Opened::Running(node), None),
                 How::Own(source) => (Opened::New(source), None),
                 How::Sure(tap, first) => {
-                    (Opened::New(filters::ethernet::source(*tap, &params, by_ports())), Some(first))
+                    let decides = decides(&tap);
+                    (Opened::New(filters::ethernet::source(*tap, &params, decides)), Some(first))
                 }
-                How::Taps(taps) if is_count => (Opened::New(filters::count::source(taps)), None),
-                How::Taps(taps) => {
-                    let tap = taps.into_iter().next()?;
-                    (Opened::New(filters::ethernet::source(tap, &params, by_ports())), None)
+                How::Counts(taps, undecided) => (Opened::New(filters::count::source(taps, undecided)), None),
+                How::Tap(tap) => {
+                    let decides = decides(&tap);
+                    (Opened::New(filters::ethernet::source(*tap, &params, decides)), None)
                 }
             };
             Some((labels.join(" + "), task, Left::Source { origin: id, source, reads, first }))
@@ -228,17 +300,27 @@ impl LiveSpace {
         paths
     }
 
-    /// Opens what comes out at the end of these paths, which is one source: that of several where packets are counted.
-    fn open(&self, paths: Vec<Vec<NodeId>>) -> Result<Reading, Why> {
-        let reads = self.reads(&paths, true)?;
-        match self.open_reading(paths.clone(), reads.clone()) {
-            Err(Why::Trouble(trouble)) if trouble.kind == TroubleKind::Cannot => {
-                // More may come up than is wanted above.
-                let all = self.reads(&paths, false)?;
-                if all == reads { Err(trouble.into()) } else { self.open_reading(paths, all) }
+    /// Does something for what comes out at the end of these paths, which is one source: that of several where packets are
+    /// counted. Where it cannot be done for what is wanted above, it is done for more than that.
+    pub(super) fn narrowest<T>(
+        &self,
+        paths: &[Vec<NodeId>],
+        mut open: impl FnMut(Reads) -> Result<T, Why>,
+    ) -> Result<(T, Narrowing), Why> {
+        let mut refused: Option<(Reads, Why)> = None;
+        for narrowing in [Narrowing::Wanted, Narrowing::Roughly, Narrowing::None] {
+            let reads = self.reads(paths, narrowing)?;
+            if refused.as_ref().is_some_and(|(before, _)| *before == reads) {
+                continue;
             }
-            opened => opened,
+            match open(reads.clone()) {
+                Err(Why::Trouble(trouble)) if trouble.kind == TroubleKind::Cannot => {
+                    refused = Some((reads, trouble.into()));
+                }
+                opened => return opened.map(|opened| (opened, narrowing)),
+            }
         }
+        Err(refused.map_or_else(|| nothing_comes().into(), |(_, why)| why))
     }
 
     fn open_reading(&self, paths: Vec<Vec<NodeId>>, reads: Reads) -> Result<Reading, Why> {
@@ -251,11 +333,8 @@ impl LiveSpace {
                 let (tap, first) = self.devices.open_sure(&Wish { last_ns: 0, ..wish.clone() }, *share)?;
                 How::Sure(Box::new(tap), first)
             }
-            Reads::Packets(wish, share, _) => How::Taps(vec![self.devices.open(wish, *share)?]),
-            Reads::Counts(wishes) => {
-                let taps = wishes.iter().map(|(wish, share)| self.devices.open(wish, *share));
-                How::Taps(taps.collect::<Result<_, _>>()?)
-            }
+            Reads::Packets(wish, share, _) => How::Tap(Box::new(self.devices.open(wish, *share)?)),
+            Reads::Counts(all) => self.open_counts(&paths, all)?,
             Reads::Own { wanted, .. } => match self.first(paths.first().map_or(&[], Vec::as_slice)) {
                 Some(What::Own(kind, params)) if kind.name == filters::af_packet::KIND.name => {
                     How::Own(open_packet_socket(params, wanted.as_deref())?)
@@ -263,19 +342,52 @@ impl LiveSpace {
                 Some(What::Own(_, params)) => How::Own(open_own(params, wanted.as_deref())?),
                 _ => return Err(nothing_comes().into()),
             },
+            Reads::Forward { wanted, to, .. } => match self.first(paths.first().map_or(&[], Vec::as_slice)) {
+                Some(What::Device(_, _, params) | What::Own(_, params)) => {
+                    let opened = forward::open(params, to, wanted.as_ref());
+                    How::Own(opened.map_err(|text| Trouble::new(TroubleKind::Cannot, text))?)
+                }
+                _ => return Err(nothing_comes().into()),
+            },
         };
         if let Some(latency) = self.latency {
             match &mut how {
-                How::Taps(taps) => taps.iter_mut().for_each(|tap| tap.set_latency(latency)),
-                How::Sure(tap, _) => tap.set_latency(latency),
-                How::Own(_) | How::Running(_) => {}
+                How::Tap(tap) | How::Sure(tap, _) => tap.set_latency(latency),
+                How::Counts(..) | How::Own(_) | How::Running(_) => {}
             }
         }
         Ok(Reading { paths, reads, how })
     }
 
+    /// What it would refuse to read of a plan, whatever the device says: found out by the steps that would read it, none of
+    /// which opens anything.
+    fn refused_wish(&self, plan: &Plan) -> Option<(NodeId, ParamError)> {
+        let is_taken = |node: &Node| matches!(&node.task, Task::Filter { kind, params } if takes_away(kind, params));
+        // Nothing else is refused whatever the device says.
+        if !plan.nodes.iter().any(|node| node.space == self.name && is_taken(node)) {
+            return None;
+        }
+        [true, false].into_iter().find_map(|to_shared| {
+            // Whatever else is wrong is said when it is prepared.
+            let trial = self.rehearsed(plan, to_shared)?;
+            let refused = |id: NodeId| {
+                trial.leaving(id).iter().find_map(|paths| match trial.reads(paths, Narrowing::Wanted) {
+                    Err(Why::Param(error)) => Some((id, error)),
+                    _ => None,
+                })
+            };
+            (0..plan.nodes.len()).map(|index| NodeId(index as u32)).find_map(refused)
+        })
+    }
+
+    /// Does anything leave this space at a node, or go out by a device there?
+    fn leaves(&self, id: NodeId) -> bool {
+        self.forwards_to(&[id]).is_some()
+            || self.edges.iter().any(|edge| edge.from == id && !self.nodes.contains_key(&edge.to))
+    }
+
     /// The source of the running plan that reads this, unless it goes on elsewhere already.
-    fn goes_on(&self, reads: &Reads) -> Option<usize> {
+    pub(super) fn goes_on(&self, reads: &Reads) -> Option<usize> {
         let is_taken = |node: usize| {
             let mut readings = self.opened.values().flatten();
             readings.any(|reading| matches!(reading.how, How::Running(taken) if taken == node))
@@ -284,27 +396,107 @@ impl LiveSpace {
         same.next().map(|source| source.node)
     }
 
-    /// What comes out at the end of these paths, before anything is opened. `narrowed` leaves out what nobody above can want;
-    /// of what is taken away from the host that is left out always.
-    fn reads(&self, paths: &[Vec<NodeId>], narrowed: bool) -> Result<Reads, Trouble> {
-        let wish = |path: &Vec<NodeId>| match self.first(path) {
-            Some(What::Device(wish, share, params)) => Ok((self.wish(wish.clone(), params, path, narrowed)?, *share)),
-            Some(What::Own(..) | What::Filter(..)) | None => Err(nothing_comes()),
+    /// What leaves this space at a node: for each source the paths that lead to it.
+    pub(super) fn leaving(&self, id: NodeId) -> Vec<Vec<Vec<NodeId>>> {
+        if !self.leaves(id) {
+            return Vec::new();
+        }
+        let paths = self.paths(id);
+        // Where packets are counted, one source counts those of all paths.
+        let is_count = matches!(self.nodes.get(&id), Some(Prepared { what: What::Filter(Selection::Filter(kind, _)), .. }) if counts(kind));
+        if is_count { vec![paths] } else { paths.into_iter().map(|path| vec![path]).collect() }
+    }
+
+    /// Lays an edge of a plan.
+    pub(super) fn lay(&mut self, from: NodeId, edge: &Edge, plan: &Plan) {
+        let behind = self.push_down.then(|| Behind::of(plan, edge));
+        self.edges.push(Laid { from, to: edge.to, behind });
+    }
+
+    /// Readers that count, one for each path, and those of packets that they cannot tell about.
+    fn open_counts(&self, paths: &[Vec<NodeId>], all: &[Counted]) -> Result<How, Trouble> {
+        let (mut taps, mut undecided) = (Vec::new(), Vec::new());
+        for (path, counted) in paths.iter().zip(all) {
+            taps.push(self.devices.open(&counted.wish, counted.share)?);
+            let Some((wish, _)) = &counted.undecided else { continue };
+            let tap = self.devices.open(wish, counted.share)?;
+            let decides = self.decides(path, tap.device().link_type)?.ok_or_else(nothing_comes)?;
+            undecided.push(filters::count::Undecided::new(tap, decides));
+        }
+        Ok(How::Counts(taps, undecided))
+    }
+
+    /// What comes out at the end of these paths, before anything is opened. Of what is taken away from the host, what nobody
+    /// above can want is left out always.
+    fn reads(&self, paths: &[Vec<NodeId>], narrowing: Narrowing) -> Result<Reads, Why> {
+        if let [path] = paths
+            && let Some(to) = self.forwards_to(path)
+        {
+            let wanted = self.lowered(path, ETHERNET)?.expression().program(Passes::Surely);
+            let wanted = wanted.filter(|program| program.always().is_none_or(|length| length == 0));
+            if let Some(What::Device(wish, _, params)) = self.first(path) {
+                let program = wanted.as_ref().map_or_else(Vec::new, to_cbpf);
+                filters::ethernet::takes_everything(&Wish { program, ..wish.clone() }, params).map_err(Why::Param)?;
+            }
+            return Ok(Reads::Forward { label: self.label(path), wanted, to });
+        }
+        if let [path] = paths
+            && let Some(What::Own(kind, params)) = self.first(path)
+        {
+            let (label, wanted) = (self.label(path), self.of_own(kind, params, path, narrowing)?);
+            return Ok(Reads::Own { label, wanted });
+        }
+        let mut all = Vec::new();
+        for path in paths {
+            let Some(What::Device(wish, share, params)) = self.first(path) else { return Err(nothing_comes().into()) };
+            let link_type = self.devices.device(&wish.device)?.link_type;
+            let lowered = self.lowered(path, link_type)?;
+            if lowered.counts {
+                let counted = self.counted(wish, *share, params, path, &lowered)?;
+                filters::ethernet::takes_everything(&counted.wish, params).map_err(Why::Param)?;
+                all.push(counted);
+                continue;
+            }
+            let wish = self.wish(wish.clone(), params, path, &lowered, (narrowing, link_type));
+            filters::ethernet::takes_everything(&wish, params).map_err(Why::Param)?;
+            return Ok(Reads::Packets(wish, *share, self.given(path)));
+        }
+        Ok(Reads::Counts(all))
+    }
+
+    /// What is counted at the end of a path.
+    fn counted(
+        &self,
+        wish: &Wish,
+        share: Option<Share>,
+        device: &Params,
+        path: &[NodeId],
+        lowered: &Lowered,
+    ) -> Result<Counted, Trouble> {
+        let chosen = lowered.expression();
+        // Both programs or neither: what one is sure of the other leaves out.
+        let of = |passes| {
+            let program = chosen.program(passes).filter(|program| to_cbpf(program).len() <= PROGRAM_INSTRUCTIONS);
+            program.ok_or_else(|| Trouble::new(TroubleKind::Cannot, "the expression is too long for a program"))
         };
-        match paths {
-            [path] => match self.first(path) {
-                Some(What::Own(kind, params)) => {
-                    Ok(Reads::Own { label: self.label(path), wanted: self.of_own(kind, params, path, narrowed)? })
-                }
-                _ => {
-                    let (wish, share) = wish(path)?;
-                    if wish.counts.is_some() {
-                        return Ok(Reads::Counts(vec![(wish, share)]));
-                    }
-                    Ok(Reads::Packets(wish, share, self.given(path)))
-                }
-            },
-            paths => Ok(Reads::Counts(paths.iter().map(wish).collect::<Result<_, _>>()?)),
+        let wish = Wish { program: Vec::new(), sample: lowered.sample, counts: None, ..wish.clone() };
+        let undecided = match chosen.is_exact() {
+            true => None,
+            false => Some((
+                Wish { program: to_cbpf(&of(Passes::Unsure)?), ..wish.clone() },
+                self.decided_by(path).unwrap_or_default(),
+            )),
+        };
+        let program = if lowered.chosen.is_empty() { Vec::new() } else { to_cbpf(&of(Passes::Surely)?) };
+        let wish = Wish { program, counts: Some(filters::ethernet::snap_len(device)), ..wish };
+        Ok(Counted { wish, share, undecided })
+    }
+
+    /// The device that frames of a path go out by, where it ends so.
+    fn forwards_to(&self, path: &[NodeId]) -> Option<String> {
+        match &self.nodes.get(path.last()?)?.what {
+            What::Filter(Selection::Filter(kind, params)) => forwards_to(kind, params),
+            What::Filter(_) | What::Device(..) | What::Own(..) => None,
         }
     }
 
@@ -313,13 +505,26 @@ impl LiveSpace {
             Some(What::Device(_, _, params)) => filters::ethernet::snap_len(params),
             _ => 0,
         };
-        Given { snap_len, by_ports: self.by_ports(path).map(|node| node.label.clone()) }
+        Given { snap_len, decided_by: self.decided_by(path) }
     }
 
-    /// The selector by ports on a path: there is one at most.
-    fn by_ports(&self, path: &[NodeId]) -> Option<&Prepared> {
-        let mut nodes = path.iter().filter_map(|id| self.nodes.get(id));
-        nodes.find(|node| matches!(node.what, What::Filter(kind, _) if is_by_ports(kind)))
+    /// The selectors on a path whose reader decides about packets, as people know them.
+    fn decided_by(&self, path: &[NodeId]) -> Option<String> {
+        let is_typed = |node: &&Prepared| matches!(&node.what, What::Filter(selection) if selection.is_typed());
+        let nodes = path.iter().filter_map(|id| self.nodes.get(id)).filter(is_typed);
+        let labels: Vec<&str> = nodes.map(|node| node.label.as_str()).collect();
+        (!labels.is_empty()).then(|| labels.join(" | "))
+    }
+
+    /// What decides in the reader about packets at the end of a path; `None` where programs tell about all of them.
+    fn decides(&self, path: &[NodeId], link_type: u16) -> Result<Option<Box<dyn Decides>>, Trouble> {
+        let mut all = Vec::new();
+        for node in path.iter().filter_map(|id| self.nodes.get(id)) {
+            let What::Filter(selection) = &node.what else { continue };
+            let decider = selection.decider(self.compiler.as_ref(), link_type);
+            all.extend(decider.map_err(|text| Trouble::new(TroubleKind::Cannot, text))?);
+        }
+        Ok((!all.is_empty()).then(|| Box::new(OneByOne(all)) as Box<dyn Decides>))
     }
 
     /// What a path begins with.
@@ -330,36 +535,42 @@ impl LiveSpace {
     /// What the filters of a path are together, over frames of a link type.
     fn lowered(&self, path: &[NodeId], link_type: u16) -> Result<Lowered, Trouble> {
         let filters = path[1..].iter().map(|id| match self.nodes.get(id).map(|node| &node.what) {
-            Some(What::Filter(kind, params)) => Ok((*kind, params)),
+            Some(What::Filter(selection)) => Ok(selection),
             _ => Err(Trouble::new(TroubleKind::Cannot, "devices stand before everything else")),
         });
         lowering::lowered(filters.collect::<Result<Vec<_>, _>>()?, self.compiler.as_ref(), link_type)
     }
 
     /// What is wanted of what leaves this space at a node; none where that may be everything.
-    fn wanted(&self, node: NodeId, only_written: bool, link_type: u16) -> Option<Vec<Program>> {
+    fn wanted(&self, node: NodeId, only_written: bool, link_type: u16, snap_len: u32) -> Option<Vec<Expression>> {
         let leaving = self.edges.iter().filter(|edge| edge.from == node && !self.nodes.contains_key(&edge.to));
         let behind: Option<Vec<&Behind>> = leaving.map(|edge| edge.behind.as_ref()).collect();
-        lowering::wanted(&behind?, only_written, self.compiler.as_ref(), link_type)
+        lowering::wanted(&behind?, only_written, self.compiler.as_ref(), link_type, snap_len)
     }
 
     /// What filters behind a device make of a wish for it.
-    fn wish(&self, mut wish: Wish, device: &Params, path: &[NodeId], narrowed: bool) -> Result<Wish, Trouble> {
-        let link_type = self.devices.device(&wish.device)?.link_type;
-        let Lowered { program, sample, counts, narrow } = self.lowered(path, link_type)?;
-        wish.sample = sample;
-        wish.counts = counts.then(|| filters::ethernet::snap_len(device));
-        // What is left out before packets are counted would make others the first of so many.
+    fn wish(
+        &self,
+        mut wish: Wish,
+        device: &Params,
+        path: &[NodeId],
+        lowered: &Lowered,
+        (narrowing, link_type): (Narrowing, u16),
+    ) -> Wish {
+        let chosen = lowered.expression();
+        wish.sample = lowered.sample;
         let is_taken = wish.mode == Mode::Consume;
-        let is_narrowed = narrowed && !is_taken && link_type == ETHERNET && sample == 1;
-        let narrow = narrow.filter(|_| is_narrowed).and_then(|narrow| program::narrow::program(&[narrow]));
-        let chosen =
-            lowering::both(program.as_ref(), narrow.map(|narrow| vec![narrow])).and_then(lowering::one).or(program);
-        let last = path.last().filter(|_| (narrowed || is_taken) && sample == 1 && !counts);
-        let wanted = last.and_then(|last| self.wanted(*last, is_taken, link_type));
-        let all = lowering::both(chosen.as_ref(), wanted).and_then(lowering::one).or(chosen);
-        wish.program = all.as_ref().map_or_else(Vec::new, program::to_cbpf);
-        Ok(wish)
+        // What is left out before packets are counted would make others the first of so many.
+        let last = path.last().filter(|_| (narrowing != Narrowing::None || is_taken) && lowered.sample == 1);
+        let snap_len = filters::ethernet::snap_len(device);
+        let wanted = last.and_then(|last| self.wanted(*last, is_taken, link_type, snap_len));
+        let wanted = wanted.and_then(|wanted| match narrowing {
+            Narrowing::Roughly if !is_taken => lowering::roughly(wanted),
+            _ => Some(wanted),
+        });
+        let program = lowering::program(&chosen, wanted.as_deref(), Passes::Perhaps);
+        wish.program = program.as_ref().map_or_else(Vec::new, to_cbpf);
+        wish
     }
 
     /// What is wanted of a device that nobody shares: what any of these passes; none for all.
@@ -368,15 +579,15 @@ impl LiveSpace {
         kind: &Kind,
         params: &Params,
         path: &[NodeId],
-        narrowed: bool,
+        narrowing: Narrowing,
     ) -> Result<Option<Vec<Program>>, Trouble> {
         // A device that is not there is not there: who opens it says so.
         let link_type = filters::af_packet::link_type(params).unwrap_or(ETHERNET);
-        let chosen = self.lowered(path, link_type)?.program;
+        let chosen = self.lowered(path, link_type)?.expression();
         let is_taken = lowering::takes_away(kind, params);
-        let last = path.last().filter(|_| narrowed || is_taken);
-        let wanted = last.and_then(|last| self.wanted(*last, is_taken, link_type));
-        Ok(lowering::both(chosen.as_ref(), wanted))
+        let last = path.last().filter(|_| narrowing != Narrowing::None || is_taken);
+        let wanted = last.and_then(|last| self.wanted(*last, is_taken, link_type, filters::ethernet::snap_len(params)));
+        Ok(lowering::programs(&chosen, wanted.as_deref()))
     }
 
     /// What people know a path by.
@@ -489,6 +700,14 @@ impl Space for LiveSpace {
         }
         match kind.lower {
             None => Err(format!("it has no program for `{}`", kind.name)),
+            Some(Lower::Forwards(_)) if self.name == DAEMON => Ok(None),
+            Some(Lower::Forwards(target)) => {
+                let to = target(params)?;
+                if !forward::is_here(before, self.devices.is_elsewhere()) {
+                    return Err("a daemon captures, and sends nothing".into());
+                }
+                forward::check(&to, before).map(|()| OFFER)
+            }
             Some(Lower::Program(_)) if samples(before) => {
                 Err("it asks before it takes one in so many, not after".into())
             }
@@ -496,15 +715,17 @@ impl Space for LiveSpace {
             Some(_) if before.iter().any(|(kind, _)| is_own(kind)) => {
                 Err("of a device that is not shared it only chooses what is taken".into())
             }
-            Some(Lower::Ports(_)) if before.iter().any(|(kind, _)| is_by_ports(kind)) => {
-                Err("it knows the class of one selector".into())
-            }
-            Some(Lower::Ports(_)) if before.iter().any(|(_, params)| filters::ethernet::snap_len(params) > 0) => {
+            Some(Lower::Selects(_)) if before.iter().any(|(_, params)| filters::ethernet::snap_len(params) > 0) => {
                 Err("of packets that are cut it decides by what is left".into())
             }
-            Some(Lower::Ports(make)) => make(params).map(|_| OFFER).map_err(|error| error.message),
-            Some(Lower::OneIn(_) | Lower::Counts) if before.iter().any(|(kind, _)| is_by_ports(kind)) => {
-                Err("the reader decides about packets whose ports are not known for sure".into())
+            Some(Lower::Selects(make)) => make(params).map(|_| OFFER).map_err(|error| error.message),
+            Some(Lower::OneIn(_)) if before.iter().any(|(kind, params)| is_undecided(kind, params)) => {
+                Err("the reader decides about packets that a program cannot tell about".into())
+            }
+            Some(Lower::Counts)
+                if samples(before) && before.iter().any(|(kind, params)| is_undecided(kind, params)) =>
+            {
+                Err("the reader decides about packets that a program cannot tell about".into())
             }
             Some(Lower::OneIn(one_in)) => {
                 one_in(params)?;
@@ -519,15 +740,29 @@ impl Space for LiveSpace {
     }
 
     fn judge(&self, plan: &Plan) -> Verdict {
-        match self.push_down {
-            true => Judge::new(self.name, plan, self.devices.as_ref(), self.compiler.as_ref()).judge(),
+        let verdict = match self.push_down {
+            true => Judge::new(self.name, plan, self.devices.as_ref(), self.compiler.as_ref())
+                .judge(&|| ration::ration(self, plan)),
             false => Verdict::default(),
-        }
+        };
+        // Of what it refuses it will be asked again.
+        let wrong = if verdict.refused.is_empty() { self.refused_wish(plan) } else { None };
+        Verdict { wrong, ..verdict }
     }
 
     fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError> {
-        let Task::Filter { kind, params } = &node.task else {
-            return Err(refused("selections run one space higher"));
+        let (kind, params) = match &node.task {
+            Task::Filter { kind, params } => (kind, params),
+            Task::Choose(choice) => {
+                // Its operands are prepared already.
+                let selection = Selection::of(choice, &|id| match &self.nodes.get(&id)?.what {
+                    What::Filter(Selection::Filter(kind, params)) => Some((*kind, params.clone())),
+                    _ => None,
+                });
+                let selection = selection.ok_or_else(|| refused("no program knows the class"))?;
+                self.nodes.insert(id, Prepared { label: node.label.clone(), what: What::Filter(selection) });
+                return Ok(());
+            }
         };
         let what = if is_own(kind) {
             What::Own(kind, params.clone())
@@ -536,11 +771,11 @@ impl Space for LiveSpace {
             let (wish, share) = wished.map_err(|error| StepError { refused: false, error })?;
             What::Device(wish, share, params.clone())
         } else {
-            if let Some(Lower::Ports(make)) = kind.lower {
+            if let Some(Lower::Selects(make)) = kind.lower {
                 // From here on it is known to be made.
                 make(params).map_err(|error| StepError { refused: false, error })?;
             }
-            What::Filter(kind, params.clone())
+            What::Filter(Selection::Filter(kind, params.clone()))
         };
         self.nodes.insert(id, Prepared { label: node.label.clone(), what });
         Ok(())
@@ -551,12 +786,10 @@ impl Space for LiveSpace {
     }
 
     fn connect(&mut self, from: NodeId, edge: &Edge, plan: &Plan) -> Result<(), StepError> {
-        if plan.nodes[edge.to.index()].space == SHARED {
-            // Whoever runs it takes its packets from the kernel, too.
-            return Ok(());
+        // Whoever runs what is shared takes its packets from the kernel, too.
+        if plan.nodes[edge.to.index()].space != SHARED {
+            self.lay(from, edge, plan);
         }
-        let behind = self.push_down.then(|| Behind::of(plan, edge));
-        self.edges.push(Laid { from, to: edge.to, behind });
         Ok(())
     }
 
@@ -567,18 +800,11 @@ impl Space for LiveSpace {
     }
 
     fn activate(&mut self, id: NodeId) -> Result<(), StepError> {
-        let leaves = self.edges.iter().any(|edge| edge.from == id && !self.nodes.contains_key(&edge.to));
-        if !leaves {
-            return Ok(());
-        }
         let node = self.nodes.get(&id).map(|node| &node.what);
         let is_device = matches!(node, Some(What::Device(..) | What::Own(..)));
-        // Where packets are counted, one source counts those of all paths.
-        let is_count = matches!(node, Some(What::Filter(kind, _)) if counts(kind));
-        let paths = self.paths(id);
-        let paths = if is_count { vec![paths] } else { paths.into_iter().map(|path| vec![path]).collect() };
-        for paths in paths {
-            let opened = self.open(paths).map_err(|why| match why {
+        for paths in self.leaving(id) {
+            let opened = self.narrowest(&paths, |reads| self.open_reading(paths.clone(), reads));
+            let opened = opened.map(|(reading, _)| reading).map_err(|why| match why {
                 // A selector that cannot run here may run one space higher; a device that is not there is not there.
                 Why::Trouble(trouble) if trouble.kind == TroubleKind::Cannot && !is_device => refused(trouble.text),
                 Why::Trouble(trouble) => StepError { refused: false, error: filters::ethernet::refusal(trouble) },

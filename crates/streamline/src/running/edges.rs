@@ -1,10 +1,10 @@
 //! What the edges of a running request are called: by the filter that gives, which is a number (that of
 //! `streamline explain --json`), the filter's kind, or what `name=` calls it; where it gives to several, by the one that gets
-//! as well: `tcp`, `2`, `port.count`, `1.3`.
+//! as well: `tcp`, `2`, `port.count`, `1.3`. What a filter rejects goes along edges that are called in the second way.
 
 use crate::shared::space::NAME as SHARED;
 use control::Design;
-use engine::{Choice, Edges, NodeId, Plan, Task};
+use engine::{Choice, Edge, Edges, NodeId, Plan, Task};
 use filter::Types;
 
 /// What a name of an edge stands for.
@@ -31,8 +31,10 @@ pub struct Giver {
     pub label: String,
     /// What it gives.
     pub types: Types,
-    /// The numbers of those who get it, in the order of the request, and which classes they get.
-    pub to: Vec<(u32, Option<String>)>,
+    /// What comes to it, and so what it rejects.
+    input: Types,
+    /// The numbers of those who get it, in the order of the request, and whether they get what it rejects.
+    pub to: Vec<(u32, bool)>,
     /// The space it runs in.
     space: String,
     /// Where it is in the worker: nowhere, where what it gives stays in a space below.
@@ -77,17 +79,19 @@ impl EdgeNames {
                 Task::Choose(_) => node.input,
             };
             let at: Vec<usize> = (0..origins.len()).filter(|worker| origins[*worker].index() == index).collect();
-            let place = |to: NodeId, worker: &usize| {
-                rest.nodes[*worker].edges.iter().position(|edge| origins[edge.to.index()] == to)
+            let place = |one: &Edge, worker: &usize| {
+                let is_it = |edge: &Edge| origins[edge.to.index()] == one.to && edge.rejected == one.rejected;
+                rest.nodes[*worker].edges.iter().position(is_it)
             };
-            let edges = node.edges.iter().map(|edge| at.iter().filter_map(|worker| place(edge.to, worker)).collect());
+            let edges = node.edges.iter().map(|edge| at.iter().filter_map(|worker| place(edge, worker)).collect());
             givers.push(Giver {
                 number: index as u32,
                 names: names[index].clone(),
                 label: node.label.clone(),
                 space: node.space.clone(),
                 types,
-                to: node.edges.iter().map(|edge| (edge.to.0, edge.select.as_ref().map(ToString::to_string))).collect(),
+                input: node.input,
+                to: node.edges.iter().map(|edge| (edge.to.0, edge.rejected)).collect(),
                 edges: edges.collect(),
                 at,
             });
@@ -104,6 +108,18 @@ impl EdgeNames {
     pub fn name(&self, giver: &Giver) -> String {
         let alone = |name: &&String| self.givers().filter(|other| other.names.contains(name)).count() == 1;
         giver.names.iter().rev().find(alone).cloned().unwrap_or_else(|| giver.number.to_string())
+    }
+
+    /// The edges along which goes what a filter rejects: name, number, and what goes along.
+    pub fn rejects<'a>(&'a self, giver: &'a Giver) -> impl Iterator<Item = (String, String, Types)> + 'a {
+        giver.to.iter().filter(|(_, rejected)| *rejected).map(|(to, _)| {
+            let is_called = |name: &&String| {
+                giver.to.iter().filter(|(other, _)| self.names[*other as usize].contains(name)).count() == 1
+            };
+            let to_name =
+                self.names[*to as usize].iter().rev().find(is_called).cloned().unwrap_or_else(|| to.to_string());
+            (format!("{}.{to_name}", self.name(giver)), format!("{}.{to}", giver.number), giver.input)
+        })
     }
 
     /// What a text means; else what is wrong with it, without what there is.
@@ -123,8 +139,8 @@ impl EdgeNames {
             return Err(format!("what `{}` gives stays in the {space}", giver.label));
         }
         let all = || giver.at.iter().map(|from| Edges { from: *from, edge: None }).collect();
-        let (edges, name) = match to {
-            None => (all(), giver.number.to_string()),
+        let (edges, name, types) = match to {
+            None => (all(), giver.number.to_string(), giver.types),
             Some(to) => {
                 let is_called =
                     |number: u32| to.parse() == Ok(number) || self.names[number as usize].iter().any(|name| name == to);
@@ -137,10 +153,12 @@ impl EdgeNames {
                 };
                 let edges = giver.at.iter().zip(&giver.edges[place]);
                 let edges = edges.map(|(from, edge)| Edges { from: *from, edge: Some(*edge) }).collect();
-                (edges, format!("{}.{}", giver.number, giver.to[place].0))
+                let (to, rejected) = giver.to[place];
+                let types = if rejected { giver.input } else { giver.types };
+                (edges, format!("{}.{to}", giver.number), types)
             }
         };
-        Ok(Found { edges, types: giver.types, name, label: giver.label.clone() })
+        Ok(Found { edges, types, name, label: giver.label.clone() })
     }
 }
 
@@ -202,6 +220,21 @@ mod tests {
             let error = names.find(text).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn what_a_filter_rejects_has_a_name_of_its_own() {
+        let names = names("pcap x | tcp name=t | http | files dir=out; @t |! save rest.pcap");
+        let tcp = names.givers().find(|giver| names.name(giver) == "t").unwrap();
+        let frames = Types::of(&[filter::Type::Frame]);
+        let rejects: Vec<_> = names.rejects(tcp).collect();
+        let number = format!("{}.{}", tcp.number, tcp.to.iter().find(|(_, rejected)| *rejected).unwrap().0);
+        assert_eq!(rejects, [("t.save".to_string(), number.clone(), frames)]);
+        let (all, rest) = (names.find("tcp").unwrap(), names.find("tcp.save").unwrap());
+        assert_eq!((all.types.to_string(), rest.types, &rest.name), ("bytes".into(), frames, &number));
+        assert_eq!(names.find("t.save"), Ok(rest.clone()));
+        assert!(rest.edges.iter().all(|edges| edges.edge.is_some()) && names.find("tcp.http").unwrap() != rest);
+        assert!(names.givers().all(|giver| giver == tcp || names.rejects(giver).next().is_none()));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Where running requests are found: `requests/PROCESS.sock` in the folder of the user's keepers; and what they are called:
-//! `p` and the number of the process that runs them, or the number of that process's connection to the daemon.
+//! the number of the process that runs them.
 
 use buffer::keeper::place;
 use buffer::keeper::server::{self, Claimed};
@@ -16,33 +16,22 @@ const REQUESTS: usize = 4096;
 /// How long to try for a name that should be free.
 const CLAIM: Duration = Duration::from_secs(1);
 
-/// What a running request is called.
+/// What a running request is called: the number of its process, above 0. Written `4711`, or as before `p4711`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Id {
-    /// `7`: what `streamline ps` calls the client of the daemon that runs it.
-    Client(u64),
-    /// `p4711`: the process that runs it.
-    Process(i32),
-}
+pub struct Id(pub i32);
 
 impl FromStr for Id {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Id, String> {
-        let id = match text.strip_prefix('p') {
-            Some(process) => process.parse().ok().filter(|process| *process > 0).map(Id::Process),
-            None => text.parse().ok().map(Id::Client),
-        };
-        id.ok_or_else(|| format!("`{text}` is no request: `streamline ps` lists them, as 7 or p4711"))
+        let number = text.strip_prefix('p').unwrap_or(text).parse().ok().filter(|process| *process > 0);
+        number.map(Id).ok_or_else(|| format!("`{text}` is no number of a request; `streamline ps` lists them"))
     }
 }
 
 impl fmt::Display for Id {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Id::Client(number) => write!(f, "{number}"),
-            Id::Process(process) => write!(f, "p{process}"),
-        }
+        self.0.fmt(f)
     }
 }
 
@@ -153,11 +142,12 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
-    fn ids_are_numbers_of_clients_or_processes() {
-        for text in ["7", "p4711"] {
-            assert_eq!(text.parse::<Id>().unwrap().to_string(), text);
+    fn ids_are_numbers_of_processes() {
+        for text in ["4711", "p4711"] {
+            assert_eq!(text.parse::<Id>(), Ok(Id(4711)));
         }
-        for wrong in ["", "p", "p0", "p-1", "-1", "x", "7.tcp", "7p"] {
+        assert_eq!(Id(4711).to_string(), "4711");
+        for wrong in ["", "p", "0", "p0", "p-1", "-1", "x", "7.tcp", "7p", "99999999999"] {
             assert!(wrong.parse::<Id>().is_err(), "{wrong}");
         }
     }

@@ -128,7 +128,7 @@ impl Running {
     /// it by `stop`. Where that cannot be, the job runs all the same.
     pub fn listen(session: Arc<Session>, request: &str, job: &Job, stop: &StopFlag) -> io::Result<Running> {
         let (edges, plan) = (job.edges.clone(), job.running.clone());
-        let runs = Runs { request: on_one_line(request), edges, plan, replaced: 0 };
+        let runs = Runs { request: on_one_line(&session.purpose(request)), edges, plan, replaced: 0 };
         Running::listen_in(&place::folder(), session, runs, stop.clone())
     }
 
@@ -257,12 +257,20 @@ fn shortened(text: &str, most: usize) -> String {
 }
 
 fn lines(edges: &EdgeNames) -> Vec<EdgeLine> {
-    let line = |giver: &Giver| {
+    let of_giver = |giver: &Giver| {
+        let label = shortened(&giver.label, LABEL);
         let (name, number) = (edges.name(giver), giver.number.to_string());
-        EdgeLine { name, number, types: giver.types, label: shortened(&giver.label, LABEL) }
+        let all = EdgeLine { name, number, types: giver.types, label: label.clone() };
+        let rejects = edges.rejects(giver).map(|(name, number, types)| EdgeLine {
+            name,
+            number,
+            types,
+            label: format!("{label} |!"),
+        });
+        std::iter::once(all).chain(rejects).collect::<Vec<_>>()
     };
     let mut bytes = 0;
-    let lines = edges.givers().map(line).take_while(|line| {
+    let lines = edges.givers().flat_map(of_giver).take_while(|line| {
         bytes += line.label.len() + line.name.len() + 64;
         bytes <= EDGES_BYTES
     });
@@ -351,7 +359,7 @@ fn replace(shared: &Shared, asker: &OwnedFd, source: &str, name: &str, variables
     if outcome.is_err() && is_done.recv().is_err() {
         return Answer::Failed(ENDED.into());
     }
-    let request = on_one_line(source);
+    let request = on_one_line(&shared.session.purpose(source));
     *shared.runs.lock().unwrap_or_else(PoisonError::into_inner) =
         Runs { request, edges, plan, replaced: running.replaced + 1 };
     shared.rings.forget_all();

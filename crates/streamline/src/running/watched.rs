@@ -117,8 +117,9 @@ impl Watched {
             input,
             edges,
         };
-        let edge = Edge { to: NodeId(1), select: None, cut: false };
-        let plan = Plan { nodes: vec![node(&WATCHED, Types::NONE, vec![edge]), node(kind, place.types, Vec::new())] };
+        let edge = Edge::plain(NodeId(1));
+        let nodes = vec![node(&WATCHED, Types::NONE, vec![edge]), node(kind, place.types, Vec::new())];
+        let plan = Plan { nodes, ..Plan::default() };
         let worker = Worker::new(&plan, vec![Some(Instance::source(source)), Some(sink)]);
         Ok(Watched { worker, counted })
     }

@@ -78,14 +78,14 @@ impl Session {
         running: &RunningPlan,
         ended: &[usize],
     ) -> Result<PreparedChange, Error> {
-        let text = self.parse(source, variables)?;
-        let first = design(&text, &self.registry, &self.own_spaces())?;
-        let mut app = AppSpace::new(self.env.clone());
+        let (text, _) = self.parse_and_begin(source, variables)?;
         let sources: Vec<RunningSource> =
             running.sources.iter().filter(|source| !ended.contains(&source.node)).cloned().collect();
+        let first = design(&text, &self.registry, &self.own_spaces(&sources))?;
+        let mut app = AppSpace::new(self.env_of(&first));
         let mut live = self.live_spaces().beside(&sources).latency(latency(&first));
         let wants_to_share = self.wants_to_share(&first);
-        let mut joiner = self.joiner(source);
+        let mut joiner = self.joiner(&self.purpose(source));
         if wants_to_share {
             joiner = joiner.over(self.joined().upgrade());
         }
@@ -120,7 +120,7 @@ impl Session {
         if joined.strong_count() > 0 {
             *self.joined() = joined;
         }
-        self.set_purpose(source);
+        self.set_purpose(&self.purpose(source));
     }
 }
 

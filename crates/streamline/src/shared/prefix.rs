@@ -99,8 +99,12 @@ fn before(design: &Design, to: NodeId, above: &[NodeId], found: &[Option<Prefix>
     let mut arrows = Vec::new();
     for from in above {
         texts.push(found.get(from.index())?.as_ref()?.text.as_str());
-        let edges = design.plan.nodes[from.index()].edges.iter().filter(|edge| edge.to == to);
-        arrows.extend(edges.map(|edge| edge.select.as_ref()));
+        let edges: Vec<_> = design.plan.nodes[from.index()].edges.iter().filter(|edge| edge.to == to).collect();
+        if edges.iter().any(|edge| edge.rejected) {
+            // The process that runs prefixes gives what filters give.
+            return None;
+        }
+        arrows.extend(edges.iter().map(|edge| edge.select.as_ref()));
     }
     texts.sort_unstable();
     texts.dedup();
@@ -136,6 +140,7 @@ pub(crate) fn unfit(design: &Design) -> Refused {
         let goes_on = node.edges.iter().any(|edge| is_here(edge.to) && fit[edge.to.index()]);
         let leaves = node.edges.iter().any(|edge| !is_here(edge.to) || !fit[edge.to.index()]);
         let why = match &prefixes[index] {
+            _ if node.edges.iter().any(|edge| edge.rejected) => "what it rejects is wanted, too",
             None => "what leads to it is not for others to run",
             Some(_) if leaves && !ends => "frames are read by all from the device's ring",
             Some(_) if !ends && !goes_on => "nothing comes out that others could read",
@@ -229,7 +234,7 @@ mod tests {
             ("ethernet e0 | tcp | head 3 | http | json", &["ethernet e0 | tcp"]),
             ("ethernet e0 | sample 10 | tcp | inspect", &[]),
             ("ethernet e0 last=30s | tcp | inspect", &[]),
-            ("ethernet e0 mode=consume | tcp | inspect", &[]),
+            ("ethernet e0 mode=consume everything=yes | tcp | inspect", &[]),
             ("ethernet e0 | vlan 7 | save x.pcap", &[]),
             ("pcap x.pcap | http | json", &[]),
         ];

@@ -5,7 +5,7 @@
 //! The process waits until the daemon asks. It has no capabilities, opens no files, and makes only the system calls of a
 //! keeper of rings. A daemon that is killed does not ask: its socket stays until the next daemon takes its place.
 
-use crate::Exit;
+use crate::exit::{Outcome, Trouble};
 use guard::CapabilitySet;
 use guard::calls::Calls;
 use guard::files::{AccessFs, BitFlags};
@@ -44,18 +44,15 @@ impl Drop for Remover {
 }
 
 /// The process: removes the socket when it is asked to.
-pub(super) fn run(socket: &Path) -> Exit {
+pub(super) fn run(socket: &Path) -> Outcome {
     // A signal that ends the daemon may go to all its processes; this one is needed until the daemon has ended.
     if crate::signals::outlive().is_err() || guard::keep_capabilities(CapabilitySet::empty()).is_err() {
-        return Exit::Failed;
+        return Err(Trouble::ToldFailed);
     }
     let folder = socket.parent().unwrap_or(Path::new("/"));
     guard::files::confine("removing a socket", &[(folder, BitFlags::from(AccessFs::RemoveFile))]);
     Calls::of_any_program().and_to_keep_rings().confine("removing a socket");
     let asked = io::stdin().read_exact(&mut [0]);
-    match asked.and_then(|()| std::fs::remove_file(socket)) {
-        Ok(()) => Exit::Done,
-        // It has no output to say so.
-        Err(_) => Exit::Failed,
-    }
+    // It has no output to say so.
+    asked.and_then(|()| std::fs::remove_file(socket)).map_err(|_| Trouble::ToldFailed)
 }

@@ -1,6 +1,7 @@
 //! `streamline pipe create`, and the keeper process that it starts.
 
-use super::{Trouble, options};
+use super::options;
+use crate::exit::{Outcome, Trouble};
 use buffer::keeper::client::Named;
 use buffer::keeper::place;
 use buffer::keeper::policy::{Policy, Reach};
@@ -89,11 +90,11 @@ fn ring_options(params: &Params) -> Result<RingOptions, Trouble> {
     })
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Trouble> {
+pub(super) fn run(args: &Args) -> Outcome {
     // What is wrong with the command line is said here, before a process is started for it.
     let params = options::parse(&args.options, OPTIONS)?;
     let ring_options = ring_options(&params)?;
-    let with = Trouble::with(&args.name);
+    let with = super::with(&args.name);
     let named = Named::at(&args.name).map_err(&with)?;
     let failed = |error| Trouble::Failed(format!("cannot start the ring's keeper: {error}"));
     let program = std::env::current_exe().map_err(failed)?;
@@ -149,9 +150,9 @@ fn tell_rounded(name: &str, params: &Params, made: &Geometry) {
 
 /// The keeper process: makes the ring, detaches itself from whoever made it, and answers until the ring is removed, or
 /// until a signal asks it to stop: then it removes the ring itself.
-pub(super) fn keep(args: &KeepArgs) -> Result<(), Trouble> {
+pub(super) fn keep(args: &KeepArgs) -> Outcome {
     let ring_options = ring_options(&options::parse(&args.options, OPTIONS)?)?;
-    let with = Trouble::with(&args.name);
+    let with = super::with(&args.name);
     let path = place::socket(&args.name).map_err(&with)?;
     let mut keeper = Keeper::create(&path, ring_options).map_err(&with)?;
     keeper.set_owner_process(args.owner);

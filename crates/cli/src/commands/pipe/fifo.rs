@@ -1,7 +1,7 @@
 //! A FIFO for programs that know nothing of rings.
 
-use super::Trouble;
 use super::stop::Stop;
+use crate::exit::{Outcome, Trouble};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{FileType, Mode, OFlags};
 use std::io;
@@ -92,7 +92,7 @@ pub(super) struct Input {
 impl Input {
     /// Everybody who wrote has closed it. The next one is waited for: opened anew, it is quiet until then. At no time is it
     /// not open, so that nobody who writes meanwhile is told that nobody reads.
-    pub(super) fn await_next(&mut self) -> Result<(), Trouble> {
+    pub(super) fn await_next(&mut self) -> Outcome {
         // The same one, whatever has its name by now.
         let same = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
         self.file = open_reading_end(&same).map_err(|error| failed(&self.fifo.path, "open", error))?;

@@ -1,11 +1,14 @@
 //! `streamline pipe ls`: the rings there are.
 
-use crate::{Exit, print_json, print_text};
+use crate::exit::{Outcome, Trouble};
+use crate::progress::{count, size};
+use crate::table::Table;
+use crate::who::Users;
+use crate::{print_json, print_text};
 use buffer::keeper::client::Named;
 use buffer::keeper::message::{ReaderState, RingState};
 use buffer::keeper::place;
 use buffer::ring::RingKind;
-use std::fmt::Write;
 use std::io;
 
 /// List the rings there are, who writes and reads them, and how far behind each reader is
@@ -19,17 +22,10 @@ pub(super) struct Args {
     json: bool,
 }
 
-pub(super) fn run(args: &Args) -> Exit {
-    let names = if args.names.is_empty() {
-        match place::names() {
-            Ok(names) => names,
-            Err(error) => {
-                tell!("error: cannot look for rings: {error}");
-                return Exit::Failed;
-            }
-        }
-    } else {
-        args.names.clone()
+pub(super) fn run(args: &Args) -> Outcome {
+    let names = match args.names.as_slice() {
+        [] => place::names().map_err(|error| Trouble::Failed(format!("cannot look for rings: {error}")))?,
+        names => names.to_vec(),
     };
     let states: Vec<(String, io::Result<RingState>)> = names
         .into_iter()
@@ -38,24 +34,15 @@ pub(super) fn run(args: &Args) -> Exit {
             (name, state)
         })
         .collect();
-    let printed = if args.json {
+    if args.json {
         let all: Vec<_> = states.iter().map(|(name, state)| json(name, state)).collect();
-        print_json(&serde_json::Value::from(all))
+        print_json(&serde_json::Value::from(all))?;
     } else {
-        print_text(&table(&states))
-    };
+        print_text(&text(&states, &Users::read()))?;
+    }
+    // What is wrong with it stands in its row.
     let failed = !args.names.is_empty() && states.iter().any(|(_, state)| state.is_err());
-    if failed { Exit::Failed } else { printed }
-}
-
-/// What losses and drops are counted in.
-fn units(state: &RingState) -> &'static str {
-    if state.geometry.kind == RingKind::C { "bytes" } else { "blocks" }
-}
-
-/// What positions are counted in.
-fn positions(state: &RingState) -> &'static str {
-    if matches!(state.geometry.kind, RingKind::C | RingKind::V) { "bytes" } else { "blocks" }
+    if failed { Err(Trouble::ToldFailed) } else { Ok(()) }
 }
 
 /// How far a reader is behind the writer; nothing where it has not begun.
@@ -63,35 +50,44 @@ fn behind(state: &RingState, reader: &ReaderState) -> u64 {
     reader.in_force.map_or(0, |_| state.head.saturating_sub(reader.position))
 }
 
-fn table(states: &[(String, io::Result<RingState>)]) -> String {
-    let mut text = String::new();
+/// A table of rings, and one of their readers.
+fn text(states: &[(String, io::Result<RingState>)], users: &Users) -> String {
+    let mut rings =
+        Table::new(&["ring", "kind", "size", ">generation", "writer", ">blocks", ">bytes", ">dropped", "remarks"]);
+    let mut readers = Table::new(&["ring", ">process", "user", ">behind", ">lost", "on-full"]);
     for (name, state) in states {
-        let name = base::terminal::line(name);
         let state = match state {
             Ok(state) => state,
             Err(error) => {
+                let dash = || "-".to_string();
                 let dead = if is_dead(error) { "dead: " } else { "" };
-                let _ = writeln!(text, "{name}  {dead}{error}");
+                let remark = format!("{dead}{error}");
+                rings.row([name.clone(), dash(), dash(), dash(), dash(), dash(), dash(), dash(), remark]);
                 continue;
             }
         };
-        let writing = if state.writing { "is written" } else { "has no writer" };
-        let deck = match state.deck {
-            0 => String::new(),
-            bytes => format!(", {} KiB of it in use", bytes as f64 / 1024.0),
-        };
-        let open = if state.keep_open { ", stays open" } else { "" };
-        let _ = writeln!(
-            text,
-            "{name}  {}-ring of {} KiB{deck}{open}, generation {}, {writing}, {} blocks {} bytes so far, {} {} dropped",
-            state.geometry.kind.name(),
-            state.geometry.payload_bytes / 1024,
-            state.generation,
-            state.blocks,
-            state.bytes,
-            state.dropped,
-            units(state),
-        );
+        let kind = state.geometry.kind;
+        // What losses and drops are counted in, and what positions are.
+        let lost = |number| if kind == RingKind::C { size(number) } else { count(number) };
+        let far = |number| if matches!(kind, RingKind::C | RingKind::V) { size(number) } else { count(number) };
+        let mut remarks = Vec::new();
+        if state.deck > 0 {
+            remarks.push(format!("{} of it in use", size(state.deck)));
+        }
+        if state.keep_open {
+            remarks.push("stays open".into());
+        }
+        rings.row([
+            name.clone(),
+            kind.name().into(),
+            size(state.geometry.payload_bytes),
+            state.generation.to_string(),
+            if state.writing { "yes" } else { "no" }.into(),
+            count(state.blocks),
+            size(state.bytes),
+            lost(state.dropped),
+            remarks.join(", "),
+        ]);
         for reader in &state.readers {
             let granted = reader.granted.name();
             let force = match reader.in_force {
@@ -99,19 +95,18 @@ fn table(states: &[(String, io::Result<RingState>)]) -> String {
                 Some(_) => granted.to_string(),
                 None => format!("{granted}, begins with the next block"),
             };
-            let _ = writeln!(
-                text,
-                "  process {} of user {}: {force}, {} {} behind, {} {} lost",
-                reader.process,
-                reader.user,
-                behind(state, reader),
-                positions(state),
-                reader.lost,
-                units(state),
-            );
+            readers.row([
+                name.clone(),
+                reader.process.to_string(),
+                users.name(reader.user),
+                far(behind(state, reader)),
+                lost(reader.lost),
+                force,
+            ]);
         }
     }
-    text
+    let gap = if readers.is_empty() { "" } else { "\n" };
+    format!("{}{gap}{}", rings.text(), readers.text())
 }
 
 /// A keeper that was killed leaves its socket behind, and nobody answers there.

@@ -15,7 +15,7 @@ mod write;
 
 pub(super) use confine::supported as keeper_guards;
 
-use crate::Exit;
+use crate::exit::{Outcome, Trouble};
 use buffer::keeper::client::Named;
 use std::io;
 
@@ -58,27 +58,15 @@ enum Action {
     Keep(create::KeepArgs),
 }
 
-pub(crate) fn run(args: &Args) -> Exit {
-    let done = match &args.action {
+pub(crate) fn run(args: &Args) -> Outcome {
+    match &args.action {
         Action::Create(args) => create::run(args),
         Action::Write(args) => write::run(args),
         Action::Read(args) => read::run(args),
         Action::Peek(args) => peek::run(args),
-        Action::Ls(args) => return ls::run(args),
+        Action::Ls(args) => ls::run(args),
         Action::Rm(args) => rm::run(args),
         Action::Keep(args) => create::keep(args),
-    };
-    match done {
-        Ok(()) => Exit::Done,
-        Err(Trouble::Wrong(message)) => {
-            tell!("error: {message}");
-            Exit::Wrong
-        }
-        Err(Trouble::Failed(message)) => {
-            tell!("error: {message}");
-            Exit::Failed
-        }
-        Err(Trouble::Told) => Exit::Failed,
     }
 }
 
@@ -92,33 +80,13 @@ fn gone(named: &Named) -> Trouble {
     })
 }
 
-/// Why it did not work out.
-enum Trouble {
-    /// The command line asks for something that is not.
-    Wrong(String),
-    /// The system, the ring or its keeper failed.
-    Failed(String),
-    /// The same, and the message was printed.
-    Told,
-}
-
-impl Trouble {
-    /// The same, and which ring it is about.
-    fn about(self, name: &str) -> Trouble {
-        match self {
-            Trouble::Failed(message) => Trouble::Failed(format!("{name}: {message}")),
-            other => other,
+/// What went wrong with a ring of this name.
+fn with(name: &str) -> impl Fn(io::Error) -> Trouble {
+    move |error| match error.kind() {
+        io::ErrorKind::InvalidInput => Trouble::Wrong(error.to_string()),
+        io::ErrorKind::NotFound if !name.contains('/') => {
+            Trouble::Failed(format!("{name}: {error}; `streamline pipe create {name}` makes one"))
         }
-    }
-
-    /// About a ring of this name.
-    fn with(name: &str) -> impl Fn(io::Error) -> Trouble {
-        move |error| match error.kind() {
-            io::ErrorKind::InvalidInput => Trouble::Wrong(error.to_string()),
-            io::ErrorKind::NotFound if !name.contains('/') => {
-                Trouble::Failed(format!("{name}: {error}; `streamline pipe create {name}` makes one"))
-            }
-            _ => Trouble::Failed(format!("{name}: {error}")),
-        }
+        _ => Trouble::Failed(format!("{name}: {error}")),
     }
 }

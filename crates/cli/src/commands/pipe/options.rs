@@ -1,6 +1,6 @@
 //! `key=value` words behind a ring's name, declared as a filter's parameters are.
 
-use super::Trouble;
+use crate::exit::Trouble;
 use filter::{Param, Params};
 
 /// Reads these words as the declared options, and fills in what was not said.

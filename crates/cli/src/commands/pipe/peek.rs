@@ -1,8 +1,9 @@
 //! `streamline pipe peek`: what is in a ring, without taking it from anybody.
 
 use super::stop::Stop;
-use super::{Trouble, fifo, gone, options, read};
-use crate::{Exit, print_text};
+use super::{fifo, gone, options, read};
+use crate::exit::{Outcome, Trouble};
+use crate::print_text;
 use buffer::Descriptor;
 use buffer::keeper::client::Named;
 use buffer::pipe::{End, PipeReader};
@@ -37,14 +38,14 @@ const SHOWN_BYTES: u32 = 48;
 /// Characters printed at once.
 const TEXT_BYTES: usize = 64 << 10;
 
-pub(super) fn run(args: &Args) -> Result<(), Trouble> {
+pub(super) fn run(args: &Args) -> Outcome {
     let params = options::parse(&args.options, OPTIONS)?;
-    let named = Named::at(&args.name).map_err(Trouble::with(&args.name))?;
+    let named = Named::at(&args.name).map_err(super::with(&args.name))?;
     let stop = Stop::listen()?;
     let outcome = if params.flag("follow") { follow(&named, &stop) } else { glance(&named, &stop) };
     let lost = outcome.map_err(|error| match error {
         Ended::Trouble(trouble) => trouble.about(&args.name),
-        Ended::System(error) => Trouble::with(&args.name)(error),
+        Ended::System(error) => super::with(&args.name)(error),
     })?;
     if lost > 0 {
         tell!("warning: {}: {lost} were overwritten before they could be shown", args.name);
@@ -143,10 +144,7 @@ fn line(text: &mut String, position: u64, known: &Descriptor, shown: &[u8], inst
 }
 
 fn print(text: &str) -> Result<(), Ended> {
-    if !text.is_empty() && print_text(text) != Exit::Done {
-        return Err(Ended::Trouble(Trouble::Told));
-    }
-    Ok(())
+    if text.is_empty() { Ok(()) } else { print_text(text).map_err(Ended::Trouble) }
 }
 
 /// Prints some blocks, of those that begin before `end`; why there are no more, where there are none.

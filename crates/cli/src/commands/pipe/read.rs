@@ -2,7 +2,8 @@
 
 use super::fifo::{self, Fifo};
 use super::stop::{SOON, Stop};
-use super::{Trouble, gone, options};
+use super::{gone, options};
+use crate::exit::{Outcome, Trouble};
 use buffer::keeper::client::Named;
 use buffer::pipe::{End, PipeReader};
 use buffer::ring::{From, OnFull, RingKind};
@@ -43,7 +44,7 @@ const OPTIONS: &[Param] = &[
 /// Bytes gathered before they are written.
 const GATHER_BYTES: usize = 256 << 10;
 
-pub(super) fn run(args: &Args) -> Result<(), Trouble> {
+pub(super) fn run(args: &Args) -> Outcome {
     let params = options::parse(&args.options, OPTIONS)?;
     let contract: OnFull = params.text("on-full").unwrap_or_default().parse().map_err(Trouble::Wrong)?;
     let from = if params.text("from") == Some("oldest") { From::Oldest } else { From::Next };
@@ -54,7 +55,7 @@ pub(super) fn run(args: &Args) -> Result<(), Trouble> {
             contract.name()
         )));
     }
-    let with = Trouble::with(&args.name);
+    let with = super::with(&args.name);
     let named = Named::at(&args.name).map_err(&with)?;
     let stop = Stop::listen()?;
     // What is not there is said before anybody is waited for.
@@ -133,7 +134,7 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    fn run(&mut self) -> Result<(), Trouble> {
+    fn run(&mut self) -> Outcome {
         while !self.stop.is_set() {
             // What is there, up to a good write's worth; what was gathered before an end is written before it is told.
             let outcome = self.reader.copy_blocks_to(&mut self.gathered, GATHER_BYTES);
@@ -156,7 +157,7 @@ impl Reading<'_> {
     }
 
     /// Everything was read, and there will be no more.
-    fn ended(&self) -> Result<(), Trouble> {
+    fn ended(&self) -> Outcome {
         match self.reader.end() {
             Some(End::WriterDied) => {
                 Err(Trouble::Failed("the writer died: what it had not published is missing".into()))

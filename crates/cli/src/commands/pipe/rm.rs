@@ -1,6 +1,6 @@
 //! `streamline pipe rm`: rings go for good.
 
-use super::Trouble;
+use crate::exit::{Outcome, Trouble};
 use buffer::keeper::client::Named;
 use buffer::keeper::server::clear_dead;
 use std::io;
@@ -34,8 +34,8 @@ fn clear_left(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Trouble> {
-    let mut outcome: Result<(), Trouble> = Ok(());
+pub(super) fn run(args: &Args) -> Outcome {
+    let mut outcome: Outcome = Ok(());
     for name in &args.names {
         let removed = Named::at(name).and_then(|named| match named.remove() {
             // Its keeper died and left the name behind.
@@ -46,13 +46,12 @@ pub(super) fn run(args: &Args) -> Result<(), Trouble> {
         if let Err(error) = removed {
             let trouble = match error.kind() {
                 io::ErrorKind::NotFound => Trouble::Failed(format!("{name}: {error}")),
-                _ => Trouble::with(name)(error),
+                _ => super::with(name)(error),
             };
             // Each is told; the last one is told by the caller, who knows how that ends.
-            if let Err(Trouble::Wrong(before) | Trouble::Failed(before)) = outcome {
-                tell!("error: {before}");
+            if let Err(before) = std::mem::replace(&mut outcome, Err(trouble)) {
+                before.told();
             }
-            outcome = Err(trouble);
         }
     }
     outcome

@@ -1,6 +1,6 @@
 //! Ctrl-C and its like, for loops that sleep until there is something to do.
 
-use super::Trouble;
+use crate::exit::{Outcome, Trouble};
 use crate::signals::Finishing;
 use rustix::event::{PollFd, PollFlags};
 use std::io;
@@ -35,7 +35,7 @@ impl Stop {
     }
 
     /// Sleeps until one of these is ready or one is asked to stop, however long that takes.
-    pub(super) fn sleep(&self, files: &[(BorrowedFd<'_>, PollFlags)]) -> Result<(), Trouble> {
+    pub(super) fn sleep(&self, files: &[(BorrowedFd<'_>, PollFlags)]) -> Outcome {
         let mut polled = vec![PollFd::new(&self.signalled, PollFlags::IN)];
         polled.extend(files.iter().map(|(file, flags)| PollFd::from_borrowed_fd(*file, *flags)));
         match rustix::event::poll(&mut polled, None) {

@@ -1,7 +1,8 @@
 //! `streamline pipe write`: standard input, or a FIFO, into a ring.
 
 use super::stop::{SOON, Stop};
-use super::{Trouble, fifo, gone, options};
+use super::{fifo, gone, options};
+use crate::exit::{Outcome, Trouble};
 use buffer::Descriptor;
 use buffer::keeper::client::Named;
 use buffer::pipe::{OpenOptions, PipeWriter};
@@ -46,9 +47,9 @@ const OPTIONS: &[Param] = &[
 /// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
 
-pub(super) fn run(args: &Args) -> Result<(), Trouble> {
+pub(super) fn run(args: &Args) -> Outcome {
     let params = options::parse(&args.options, OPTIONS)?;
-    let with = Trouble::with(&args.name);
+    let with = super::with(&args.name);
     let batch = u32::try_from(params.number("batch").unwrap_or(1)).unwrap_or(u32::MAX);
     let signalling = if batch <= 1 { Signalling::Every } else { Signalling::Batched(batch) };
     let no_wait = params.flag("no-wait");
@@ -139,7 +140,7 @@ enum Then {
 }
 
 impl Writing {
-    fn run(&mut self, mut input: Input) -> Result<(), Trouble> {
+    fn run(&mut self, mut input: Input) -> Outcome {
         if let Then::End = self.wait_for_reader()? {
             return Ok(());
         }
@@ -258,7 +259,7 @@ impl Writing {
     }
 
     /// Can a line of so many bytes be a block?
-    fn check_line(&mut self, bytes: usize) -> Result<(), Trouble> {
+    fn check_line(&mut self, bytes: usize) -> Outcome {
         match self.block_bytes() {
             most if bytes > most => {
                 Err(Trouble::Failed(format!("a line is longer than the {most} bytes that a block can have")))

@@ -1,0 +1,57 @@
+//! `streamline stop`: ends a request, cuts off a client of the daemon, or lets a kept ring go.
+
+use crate::daemon_client::connect;
+use crate::exit::{Outcome, Trouble};
+use crate::running;
+use std::path::PathBuf;
+use streamline::running::place::Id;
+use streamline::running::protocol::{Answer, Question};
+
+/// End a request that runs, as Ctrl-C does
+///
+/// The request carries through what has come, closes its files and prints what it counted. Its user and root may end it.
+/// With --client, a client of the daemon is cut off instead: its readers get nothing more. With --kept, the daemon holds a
+/// device's packets no longer for readers that look back.
+#[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("what").args(["id", "client", "kept"]).required(true), after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    /// The number of the request, as `streamline ps` shows it
+    #[arg(value_name = "NUMBER")]
+    id: Option<Id>,
+
+    /// Cut off the client of the daemon that has this number; for programs other than `streamline run`
+    #[arg(long, value_name = "N")]
+    client: Option<u64>,
+
+    /// Keep packets of this device no longer for readers that look back (`keep=`)
+    #[arg(long, value_name = "DEVICE")]
+    kept: Option<String>,
+
+    /// The daemon that listens at this socket
+    #[arg(long, value_name = "PATH", default_value = capture::protocol::SOCKET)]
+    daemon: PathBuf,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  streamline run 'ethernet eth0 | http | files dir=out' &
+  streamline ps                                          which numbers there are
+  streamline stop $!
+  streamline stop --client 7                             cuts off tcpdump, which read through the daemon";
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    if let Some(id) = args.id {
+        return match running::find(id, &args.daemon)?.ask(&Question::Stop)? {
+            Answer::Stopping => Ok(()),
+            other => Err(Trouble::from(other)),
+        };
+    }
+    let client = connect(&args.daemon, "streamline stop")?;
+    if let Some(device) = &args.kept {
+        client.forget(device)?;
+    }
+    if let Some(number) = args.client {
+        client.stop(number)?;
+    }
+    Ok(())
+}

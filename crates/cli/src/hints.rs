@@ -1,0 +1,158 @@
+//! What newcomers probably meant: files and devices in the place of filters, requests without quotes, filters in the place of
+//! commands; and what of a request does nothing yet. Not the language's own hints, which stand with its errors.
+
+use crate::Cli;
+use crate::exit::Trouble;
+use clap::CommandFactory;
+use control::Design;
+use driver::namespace::Namespace;
+use packet::sniff::{FileKind, SNIFF_BYTES, sniff};
+use std::io::Read;
+use std::path::Path;
+use streamline::language::Diagnostic;
+use streamline::registry;
+
+/// The same error, with what was meant where its word is a file or a device in the place of a filter.
+pub(crate) fn improved(error: Diagnostic, source: &str) -> Diagnostic {
+    let Some(word) = source.get(error.span.start..error.span.end) else { return error };
+    let before = source[..error.span.start].trim_end();
+    let begins = before.is_empty() || before.ends_with([';', '+', '{']);
+    if word.is_empty() || word.contains(char::is_whitespace) || !(begins || before.ends_with('|')) {
+        return error;
+    }
+    match meant(word, begins, before.is_empty() && source.trim() == word) {
+        Some(help) => error.with_help(help),
+        None => error,
+    }
+}
+
+/// What a word means that is no filter. `begins` says that a path begins with it, `alone` that it is the whole request.
+fn meant(word: &str, begins: bool, alone: bool) -> Option<String> {
+    let (path, rest) = (Path::new(word), if alone { " | ..." } else { "" });
+    let is_named_so =
+        path.extension().is_some_and(|ending| ["pcap", "pcapng", "cap"].iter().any(|known| ending == *known));
+    match begins {
+        true if is_capture(path) || path.is_dir() || (is_named_so && !path.exists()) => {
+            Some(format!("to read captures: `pcap {word}{rest}`"))
+        }
+        true if alone && path.is_file() => Some(format!("to run the request in this file: -f {word}")),
+        true if path.is_file() => Some(format!("to read a capture: `pcap {word}{rest}`, and this file is none")),
+        true if is_device(word) => Some(format!("to read a device: `ethernet {word}{rest}`")),
+        false if is_named_so => Some(format!("to write a capture: `save {word}`")),
+        _ => None,
+    }
+}
+
+/// Does a file begin as captures do?
+fn is_capture(path: &Path) -> bool {
+    let mut first = Vec::new();
+    let file = std::fs::File::open(path).ok().filter(|_| path.is_file());
+    let read = file.map(|file| file.take(SNIFF_BYTES as u64).read_to_end(&mut first));
+    read.is_some() && matches!(sniff(&first), Some(FileKind::Pcap | FileKind::Pcapng | FileKind::Gzip))
+}
+
+/// Is there a device of this name, or is it one that Linux gives?
+fn is_device(word: &str) -> bool {
+    let listed = || driver::device::list(&Namespace::current().ok()?).ok();
+    let is_there = || listed().is_some_and(|devices| devices.iter().any(|device| device.link.name == word));
+    let number = ["eth", "wlan", "enp", "ens", "eno", "wlp", "veth", "tun", "tap"]
+        .iter()
+        .find_map(|kind| word.strip_prefix(kind));
+    number.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) || is_there()
+}
+
+/// A request of several words: the shell has taken it apart.
+pub(crate) fn several_words(words: &[String]) -> Trouble {
+    let quoted = words.join(" ").replace('\'', "'\\''");
+    Trouble::Wrong(format!("the request is {} words, and must be one", words.len()))
+        .with_help(&format!("put the whole request into single quotes: '{quoted}'"))
+}
+
+/// There is no subcommand of this name.
+pub(crate) fn no_command(word: &str) -> Trouble {
+    let trouble = Trouble::Wrong(format!("there is no command `{word}`"));
+    if let Some(help) = meant(word, true, false).filter(|_| registry().find(word).is_none()) {
+        let request = help.split('`').nth(1).unwrap_or_default();
+        return trouble.with_help(&format!("to run a request: streamline run '{request} | ...'"));
+    }
+    if let Some(kind) = registry().find(word) {
+        let path = if kind.is_source() { format!("{word} ... | count") } else { format!("pcap FILE | {word}") };
+        return trouble.with_help(&format!(
+            "`{word}` is a filter, for requests: streamline run '{path}'; `streamline man {word}`"
+        ));
+    }
+    const CALLED: [(&str, &str); 8] = [
+        ("interfaces", "devices"),
+        ("list", "filters"),
+        ("version", "--version"),
+        ("start", "run"),
+        ("capture", "run"),
+        ("status", "ps"),
+        ("kill", "stop"),
+        ("validate", "check"),
+    ];
+    if let Some((_, command)) = CALLED.iter().find(|(called, _)| *called == word) {
+        return trouble.with_help(&format!("did you mean `streamline {command}`?"));
+    }
+    let cli = Cli::command();
+    let visible = cli.get_subcommands().filter(|command| !command.is_hide_set()).map(clap::Command::get_name);
+    match request::nearest(word, visible) {
+        Some(near) => trouble.with_help(&format!("did you mean `streamline {near}`?")),
+        None => trouble.with_help("`streamline --help` lists the commands"),
+    }
+}
+
+/// Says what of a request does nothing yet.
+pub(crate) fn tell_idle(design: &Design) {
+    let workers = design.graph.settings.number("workers").unwrap_or(1);
+    if workers > 1 {
+        tell!("warning: `workers={workers}` does nothing yet: a request runs on one thread");
+    }
+    if design.plan.nodes.iter().any(|node| node.edges.iter().any(|edge| edge.cut)) {
+        tell!("warning: `||` does nothing yet: a request runs on one thread, and `||` works as `|`");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_taken_for_files_and_devices_where_they_may_be_some() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        std::fs::write(path("request.srl"), "pcap x | count").unwrap();
+        std::fs::write(path("capture"), b"\xd4\xc3\xb2\xa1\x02\0\x04\0").unwrap();
+        let (request, capture) = (path("request.srl"), path("capture"));
+        let rows = [
+            (capture.as_str(), true, false, Some(format!("to read captures: `pcap {capture}`"))),
+            (&capture, true, true, Some(format!("to read captures: `pcap {capture} | ...`"))),
+            (&request, true, true, Some(format!("to run the request in this file: -f {request}"))),
+            ("gone.pcapng", true, false, Some("to read captures: `pcap gone.pcapng`".into())),
+            ("gone.pcapng", false, false, Some("to write a capture: `save gone.pcapng`".into())),
+            ("eth17", true, false, Some("to read a device: `ethernet eth17`".into())),
+            ("lo", true, true, Some("to read a device: `ethernet lo | ...`".into())),
+            ("eth17", false, false, None),
+            ("ether", true, false, None),
+            ("grep", true, false, None),
+        ];
+        for (word, begins, alone, expected) in rows {
+            assert_eq!(meant(word, begins, alone), expected, "{word} {begins}");
+        }
+    }
+
+    #[test]
+    fn commands_that_are_none_are_guessed() {
+        let rows = [
+            ("gone.pcap", "streamline run 'pcap gone.pcap | ...'"),
+            ("http", "streamline run 'pcap FILE | http'"),
+            ("explian", "did you mean `streamline explain`?"),
+            ("sharrer", "lists the commands"),
+            ("extcap2", "lists the commands"),
+        ];
+        for (word, expected) in rows {
+            let Trouble::Wrong(text) = no_command(word) else { panic!("{word}") };
+            assert!(text.contains(expected), "{text}");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! What somebody at a terminal sees: progress, and how it makes way for everything else. Skipped where there are no
+//! pseudo-terminals.
+
+use rustix::fd::OwnedFd;
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(30);
+
+/// Columns of the terminal.
+const COLUMNS: usize = 90;
+
+/// A terminal with a program at it.
+struct Terminal {
+    screen: File,
+    child: Child,
+    /// What was written to it so far.
+    seen: Vec<u8>,
+}
+
+/// What of a program is at the terminal; the rest of it is at none.
+#[derive(Clone, Copy, PartialEq)]
+enum At {
+    Errors,
+    All,
+}
+
+impl Terminal {
+    /// None where there are no pseudo-terminals.
+    fn start(at: At, term: Option<&str>, folder: &Path, arguments: &[&str]) -> Option<Terminal> {
+        let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).and_then(|screen| {
+            grantpt(&screen)?;
+            unlockpt(&screen)?;
+            Ok(screen)
+        });
+        let screen: OwnedFd = match screen {
+            Ok(screen) => screen,
+            Err(error) => {
+                eprintln!("skipped: no pseudo-terminal can be made: {error}");
+                return None;
+            }
+        };
+        let size = Winsize { ws_row: 40, ws_col: COLUMNS as u16, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&screen, size).unwrap();
+        let name = ptsname(&screen, Vec::new()).unwrap();
+        let user = File::options().read(true).write(true).open(PathBuf::from(name.to_str().unwrap())).unwrap();
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).current_dir(folder).env_remove("TERM").process_group(0);
+        if let Some(term) = term {
+            command.env("TERM", term);
+        }
+        command.stdin(Stdio::piped()).stderr(user.try_clone().unwrap());
+        command.stdout(if at == At::All { Stdio::from(user) } else { Stdio::null() });
+        let child = command.spawn().unwrap();
+        Some(Terminal { screen: screen.into(), child, seen: Vec::new() })
+    }
+
+    /// Reads what comes until it holds this.
+    fn until(&mut self, expected: &str) {
+        let began = Instant::now();
+        while !self.text().contains(expected) {
+            assert!(began.elapsed() < LONG, "no {expected:?} in {:?}", self.text());
+            assert!(self.read(), "it ended without {expected:?}: {:?}", self.text());
+        }
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.seen).into_owned()
+    }
+
+    /// Reads what is there, if it comes within a moment; false where the program has closed it.
+    fn read(&mut self) -> bool {
+        let mut polled = [rustix::event::PollFd::new(&self.screen, rustix::event::PollFlags::IN)];
+        let moment = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+        if rustix::event::poll(&mut polled, Some(&moment)).unwrap() == 0 {
+            return true;
+        }
+        let mut bytes = [0; 4096];
+        // A terminal that nobody has open any more gives an error.
+        let read = self.screen.read(&mut bytes).unwrap_or(0);
+        self.seen.extend(&bytes[..read]);
+        read > 0
+    }
+
+    /// Everything it wrote, and how it ended.
+    fn end(mut self) -> (String, Option<i32>) {
+        drop(self.child.stdin.take());
+        let began = Instant::now();
+        while self.read() {
+            assert!(began.elapsed() < LONG, "it does not end: {:?}", self.text());
+        }
+        let status = self.child.wait().unwrap();
+        (self.text(), status.code())
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What stands on the screen in the end, line by line: of escapes it knows the one that clears a line.
+fn screen(seen: &str) -> Vec<String> {
+    let mut lines: Vec<Vec<char>> = vec![Vec::new()];
+    let mut column = 0;
+    let mut rest = seen.chars();
+    while let Some(character) = rest.next() {
+        let line = lines.last_mut().unwrap();
+        match character {
+            '\r' => column = 0,
+            '\n' => {
+                lines.push(Vec::new());
+                column = 0;
+            }
+            '\x1b' => {
+                let escape: String = rest.by_ref().take(2).collect();
+                assert_eq!(escape, "[K", "an escape that no line of progress needs");
+                line.truncate(column);
+            }
+            character => {
+                line.resize(line.len().max(column + 1), ' ');
+                line[column] = character;
+                column += 1;
+            }
+        }
+    }
+    lines.into_iter().map(|line| line.into_iter().collect::<String>().trim_end().to_string()).collect()
+}
+
+fn capture() -> Vec<u8> {
+    std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../captures/web.pcap")).unwrap()
+}
+
+/// The per cents that were shown, one after the other.
+fn percents(seen: &str) -> Vec<u32> {
+    seen.split(['\r', '\n', 'K']).filter_map(|line| line.split_once("% of ")?.0.trim().parse().ok()).collect()
+}
+
+/// A folder with files that take long enough to be seen on the way.
+fn long_files() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = capture();
+    let records = file.split_off(24);
+    for _ in 0..700 {
+        file.extend(&records);
+    }
+    for name in ["a.pcap", "b.pcap", "c.pcap"] {
+        std::fs::write(folder.path().join(name), &file).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn progress_goes_forward_says_how_fast_and_leaves_nothing_behind() {
+    let folder = long_files();
+    let request = "pcap a.pcap b.pcap c.pcap | inspect file=/dev/null";
+    for (term, escapes) in [(Some("xterm"), true), (Some("dumb"), false), (None, false)] {
+        let Some(terminal) = Terminal::start(At::Errors, term, folder.path(), &["run", request]) else { return };
+        let (seen, status) = terminal.end();
+        assert_eq!((status, seen.contains('\x1b')), (Some(0), escapes), "{seen:?}");
+        let percents = percents(&seen);
+        assert!(percents.len() > 1 && percents.is_sorted(), "{percents:?} in {seen:?}");
+        assert!(seen.contains("MiB/s, ") && seen.contains(" left, ") && seen.contains(" frames"), "{seen:?}");
+        let left = screen(&seen);
+        assert!(left.iter().all(|line| !line.contains('%')), "{left:?}");
+        assert!(left[0].starts_with("filter ") && left[1].starts_with("pcap a.pcap"), "{left:?}");
+    }
+}
+
+/// The line would stand among the data.
+#[test]
+fn there_is_none_beside_data_on_the_same_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    for (request, shown) in [("pcap - | inspect", false), ("pcap - | count | json file=x.json overwrite=yes", true)] {
+        let Some(mut terminal) = Terminal::start(At::All, Some("xterm"), folder.path(), &["run", request]) else {
+            return;
+        };
+        let mut input = terminal.child.stdin.take().unwrap();
+        input.write_all(&capture()).unwrap();
+        terminal.until(if shown { "207 frames, " } else { "192.0.2.42:24682" });
+        // Long enough for a line that would come.
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(500) {
+            terminal.read();
+        }
+        drop(input);
+        let (seen, status) = terminal.end();
+        assert_eq!((status, seen.contains(" frames, ")), (Some(0), shown), "{seen:?}");
+    }
+}
+
+#[test]
+fn every_other_line_takes_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cut = capture();
+    cut.truncate(cut.len() - 5);
+    std::fs::write(folder.path().join("cut.pcap"), &cut).unwrap();
+    let request = "pcap cut.pcap - | count | json file=x.json";
+    let Some(mut terminal) = Terminal::start(At::Errors, Some("xterm"), folder.path(), &["run", request]) else {
+        return;
+    };
+    let mut input = terminal.child.stdin.take().unwrap();
+    // Standard input cannot be told how long it is; what it lacks in the end is a warning, too.
+    terminal.until("206 frames, ");
+    input.write_all(&cut).unwrap();
+    terminal.until("412 frames, ");
+    drop(input);
+    let (seen, status) = terminal.end();
+    assert_eq!(status, Some(0), "{seen:?}");
+    let left = screen(&seen);
+    let warnings =
+        left.iter().filter(|line| line.starts_with("warning: ") && line.ends_with("what precedes it was read"));
+    assert_eq!(warnings.count(), 2, "{left:?}");
+    assert!(left.iter().all(|line| !line.contains(" frames")), "{left:?}");
+}
+
+#[test]
+fn tables_are_cut_to_the_terminal_and_not_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let request = format!("pcap - | match \"{}\" | count", "long ".repeat(40));
+    let mut run = Command::new(PROGRAM);
+    let mut run = run.args(["run", &request]).stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let ps = || {
+        let mut command = Command::new(PROGRAM);
+        String::from_utf8(command.args(["ps", "--daemon", "/nowhere"]).output().unwrap().stdout).unwrap()
+    };
+    let id = format!(" {} ", run.id());
+    let began = Instant::now();
+    while !format!(" {}", ps()).contains(&id) {
+        assert!(began.elapsed() < LONG, "it is not listed: {}", ps());
+    }
+    let all = ps();
+    let line = all.lines().find(|line| line.contains("long long")).unwrap();
+    assert!(line.contains(request.trim_end()), "{line}");
+    let at_terminal = Terminal::start(At::All, Some("xterm"), folder.path(), &["ps", "--daemon", "/nowhere"]);
+    let shown = at_terminal.map(|terminal| terminal.end().0);
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let Some(shown) = shown else { return };
+    let line = shown.lines().find(|line| line.contains("pcap - | ")).unwrap();
+    assert!(line.ends_with('…') && line.chars().count() == COLUMNS, "{shown}");
+}

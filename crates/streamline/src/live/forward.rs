@@ -1,0 +1,203 @@
+//! Frames that go from one device to another without leaving the kernel: a program on the first (XDP) has them go out by the
+//! second. What can be done so is decided before anything is opened ([`check`]); here it is also opened ([`open`]).
+//!
+//! A driver may say that it takes such frames and drop all of them, and the kernel tells nobody: so some are sent that way
+//! before the program takes any of the host's.
+
+use super::lowering::{is_own, takes_away};
+use capture::ETHERNET;
+use control::Before;
+use driver::af_packet::PacketSocket;
+use driver::link::{self, Link, XdpMode};
+use driver::watch::{Watch, What};
+use filter::run::Instance;
+use filter::{Lower, Params};
+use filters::send::forwarded::{self, Forwarded, Forwards};
+use kernel::sys::{self, Hook};
+use kernel::{Steer, To, Wanted};
+use program::Program;
+use std::time::{Duration, Instant};
+
+/// Frames that are sent to see whether any come out.
+const TEST_FRAMES: u32 = 3;
+
+/// A device counts what it sends within so long: a virtual one at once, hardware when it is asked by its driver.
+const COUNTED: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(3)];
+
+/// How often that is looked for.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// A frame of the ether type for experiments, from nobody to nobody (IEEE 802, table of ether types).
+const TEST_FRAME: [u8; 60] = {
+    let mut frame = [0; 60];
+    (frame[0], frame[6], frame[7], frame[12], frame[13]) = (2, 2, 1, 0x88, 0xb5);
+    frame
+};
+
+/// Bytes of a VLAN tag, which do not count towards a device's limit.
+const TAG_BYTES: u32 = 4;
+
+/// The name of a device that a source takes frames from.
+fn name_of(params: &Params) -> &str {
+    params.text("device").unwrap_or_default()
+}
+
+fn found(name: &str) -> Result<Link, String> {
+    let link = link::find(name).map_err(|error| format!("`{name}`: {error}"))?;
+    link.ok_or_else(|| format!("there is no device `{name}`"))
+}
+
+/// Can frames that come by these filters go out by this device? Else why not.
+pub(super) fn check(to: &str, before: &[Before<'_>]) -> Result<(), String> {
+    let [(device, params), rest @ ..] = before else { return Err("nothing comes to it from a device here".into()) };
+    if !takes_away(device, params) {
+        return Err("frames are taken from the host by mode=consume alone".into());
+    }
+    if let Some((kind, _)) = rest.iter().find(|(kind, _)| !matches!(kind.lower, Some(Lower::Program(_)))) {
+        return Err(format!("between two devices it has no program for `{}`", kind.name));
+    }
+    let from = name_of(params);
+    if from.contains('@') || params.text("queues").is_some() {
+        return Err("its program takes all that a device receives, not a part".into());
+    }
+    if filters::ethernet::snap_len(params) > 0 {
+        return Err("frames that are cut are not sent".into());
+    }
+    if from == to {
+        return Err("frames would go back where they came from".into());
+    }
+    let (from, to) = (found(from)?, found(to)?);
+    if [&from, &to].iter().any(|link| link.link_type() != Some(ETHERNET)) {
+        return Err("both devices must be Ethernet's".into());
+    }
+    if let Some(down) = [&from, &to].into_iter().find(|link| !link.is_up()) {
+        return Err(format!("`{}` is down", down.name));
+    }
+    let features = |link: &Link| driver::features::xdp(link.index).ok().flatten();
+    // An old kernel does not say: the test frames will.
+    if features(&from).is_some_and(|features| !features.redirects()) {
+        return Err(format!("the driver of `{}` redirects nothing", from.name));
+    }
+    match features(&to) {
+        Some(features) if !features.takes_redirected() => Err(takes_nothing(&to)),
+        _ => Ok(()),
+    }
+}
+
+/// That a device takes nothing that is redirected to it, and what would help.
+fn takes_nothing(to: &Link) -> String {
+    let name = &to.name;
+    match to.kind.as_deref() {
+        Some("veth") => format!(
+            "`{name}` takes no redirected frames while its other end does not work by NAPI: switch GRO on there (`ethtool -K PEER gro on`), or attach an XDP program"
+        ),
+        _ => format!("the driver of `{name}` takes no redirected frames"),
+    }
+}
+
+/// Has what a device receives, and this program wants, go out by another; an error says what cannot be done.
+pub(super) fn open(from: &Params, to: &str, wanted: Option<&Program>) -> Result<Instance, String> {
+    let (input, output) = (found(name_of(from))?, found(to)?);
+    driver::af_xdp::check_free(&input).map_err(|error| error.to_string())?;
+    let way = To::Device { index: output.index, longest: output.mtu + output.header_bytes() + TAG_BYTES };
+    let load = |wanted: Wanted<'_>| Steer::to(way, wanted).map_err(|error| error.to_string());
+    try_out(&load(Wanted::All)?, &output)?;
+    let steer = match wanted {
+        Some(program) => load(Wanted::Any(&[program]))?,
+        None => load(Wanted::All)?,
+    };
+    let socket = from.flag("promisc").then(|| promiscuous(&input)).transpose()?;
+    let namespace = driver::namespace::Namespace::current().map_err(|error| error.to_string())?;
+    let watch = Watch::new(&namespace).map_err(|error| error.to_string())?;
+    let attached = sys::Link::attach(steer.program(), input.index, Hook::Xdp);
+    let link = attached.map_err(|error| format!("an XDP program cannot be attached to `{}`: {error}", input.name))?;
+    if found(&input.name)?.xdp.is_none_or(|attached| attached.mode != XdpMode::Native) {
+        return Err(format!("the driver of `{}` runs no XDP programs", input.name));
+    }
+    let before = [input.clone(), output.clone()];
+    let forward = Forward { link: Some(link), steer, _promiscuous: socket, watch, before, dropped: 0 };
+    Ok(forwarded::source(Box::new(forward)))
+}
+
+fn promiscuous(device: &Link) -> Result<PacketSocket, String> {
+    let socket = PacketSocket::new(device.index).map_err(|error| error.to_string())?;
+    socket
+        .become_promiscuous()
+        .map_err(|error| format!("`{}` cannot receive what is for others: {error}", device.name))?;
+    Ok(socket)
+}
+
+/// Sends some frames the way all will go, and looks whether the device sends them.
+fn try_out(steer: &Steer, output: &Link) -> Result<(), String> {
+    let sent = || found(&output.name).map(|link| link.counters.get("tx_packets").unwrap_or(0));
+    let before = sent()?;
+    sys::live_run(steer.program(), &TEST_FRAME, TEST_FRAMES)
+        .map_err(|error| format!("a frame cannot be sent by a program to try it out: {error}"))?;
+    let patience = COUNTED[usize::from(output.kind.is_none())];
+    let began = Instant::now();
+    while sent()? < before + u64::from(TEST_FRAMES) {
+        if began.elapsed() > patience {
+            return Err(takes_nothing(output));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// A program that forwards.
+struct Forward {
+    /// None once it has stopped.
+    link: Option<sys::Link>,
+    steer: Steer,
+    _promiscuous: Option<PacketSocket>,
+    watch: Watch,
+    /// The two devices, as they were when it began.
+    before: [Link; 2],
+    /// What they had dropped when they were last there.
+    dropped: u64,
+}
+
+impl Forwards for Forward {
+    fn counted(&mut self) -> Forwarded {
+        let counted = self.steer.counted();
+        let [input, output] = &self.before;
+        let more = |before: &Link, names: &[&str]| {
+            let now = found(&before.name).ok().filter(|now| now.index == before.index)?;
+            let since = now.counters.since(&before.counters);
+            Some(names.iter().filter_map(|name| since.get(name)).sum::<u64>())
+        };
+        if let (Some(there), Some(here)) = (more(output, &["tx_dropped", "tx_errors"]), more(input, &["rx_dropped"])) {
+            self.dropped = there + here;
+        }
+        let Forward { dropped, .. } = *self;
+        // What the program itself dropped the first device may count, or not.
+        let own = counted.too_long + counted.nowhere;
+        Forwarded {
+            seen: counted.seen,
+            wanted: counted.wanted,
+            too_long: counted.too_long,
+            nowhere: counted.nowhere,
+            dropped: dropped.saturating_sub(own),
+        }
+    }
+
+    fn stop(&mut self) {
+        if self.link.take().is_some() {
+            sys::wait_for_runs();
+        }
+    }
+
+    fn trouble(&mut self) -> Option<String> {
+        while let Ok(Some(event)) = self.watch.next(Duration::ZERO) {
+            if event.what == What::Removed && self.before.iter().any(|link| link.index == event.index) {
+                return Some(format!("the device `{}` was removed", event.name));
+            }
+        }
+        None
+    }
+}
+
+/// Is it a device whose frames can be taken from the host by a program of this process's own?
+pub(super) fn is_here(before: &[Before<'_>], is_elsewhere: bool) -> bool {
+    !is_elsewhere || before.first().is_some_and(|(kind, _)| is_own(kind))
+}

@@ -1,0 +1,177 @@
+//! `cargo xtask install`: everything that README uses, below one folder, and its removal.
+//!
+//! - here — the command line, what is built, and what people are told.
+//! - [`files`] — which files go where.
+//! - [`prefix`] — the folder: what was put there, so that the same is taken away.
+
+mod files;
+mod prefix;
+
+use crate::{Failure, Outcome, process};
+use files::Built;
+use prefix::Prefix;
+use serde_json::Value;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted {
+    /// The folder; none for the usual one.
+    prefix: Option<PathBuf>,
+    /// Built without optimisation, for tests.
+    debug: bool,
+    uninstall: bool,
+}
+
+pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
+    let Wanted { prefix, debug, uninstall } = parse(arguments)?;
+    let folder = prefix.map_or_else(usual_prefix, Ok)?;
+    let folder = std::path::absolute(&folder).map_err(|error| failed(&folder, &error))?;
+    let prefix = Prefix::at(&folder);
+    let failed = |error: std::io::Error| failed(&folder, &error);
+    if uninstall {
+        let removed = prefix.remove().map_err(failed)?;
+        return match removed {
+            0 => Err(Failure::Failed(format!("nothing is installed in {}", folder.display()))),
+            count => {
+                println!("{count} files removed from {}", folder.display());
+                Ok(())
+            }
+        };
+    }
+    let files = files::all(root, &folder, &build(root, debug)?)?;
+    prefix.put(&files).map_err(failed)?;
+    println!("{}", told(&folder, files.iter().map(|file| file.to.as_path())));
+    Ok(())
+}
+
+fn failed(folder: &Path, error: &std::io::Error) -> Failure {
+    Failure::Failed(format!("{}: {error}", folder.display()))
+}
+
+fn parse(arguments: &[String]) -> Result<Wanted, Failure> {
+    let mut wanted = Wanted { prefix: None, debug: false, uninstall: false };
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--debug" => wanted.debug = true,
+            "--uninstall" => wanted.uninstall = true,
+            "--prefix" => {
+                let folder = arguments.next().filter(|folder| !folder.is_empty());
+                let folder = folder.ok_or_else(|| Failure::Usage("`--prefix` needs a folder".into()))?;
+                wanted.prefix = Some(folder.into());
+            }
+            other => {
+                let takes = "`install` takes `--prefix DIR`, `--debug` and `--uninstall`";
+                return Err(Failure::Usage(format!("{takes}, not `{other}`")));
+            }
+        }
+    }
+    Ok(wanted)
+}
+
+/// Where programs of this machine's own are: for root everybody's, else this user's.
+fn usual_prefix() -> Result<PathBuf, Failure> {
+    if std::fs::metadata("/proc/self").is_ok_and(|this| this.uid() == 0) {
+        return Ok("/usr/local".into());
+    }
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+    let home = home.ok_or_else(|| Failure::Failed("HOME is not set; say where with `--prefix DIR`".into()))?;
+    Ok(Path::new(&home).join(".local"))
+}
+
+/// Builds what is installed. One crate at a time, as they are built elsewhere: so nothing is built twice.
+fn build(root: &Path, debug: bool) -> Result<Built, Failure> {
+    let built = |package: &str, file: &str| {
+        let mut arguments = vec!["build", "--package", package, "--message-format", "json-render-diagnostics"];
+        if !debug {
+            arguments.push("--release");
+        }
+        let said = process::output(process::cargo(root, &arguments).stderr(Stdio::inherit()))?;
+        let path = artifact(&said, file);
+        path.ok_or_else(|| Failure::Failed(format!("cargo does not say where it built {file}")))
+    };
+    let program = built("cli", "streamline")?;
+    let pcap = built("pcap-shim", "libstreamline_pcap.so")?;
+    let shared = built("capi", "libstreamline.so")?;
+    Ok(Built { program, pcap, archive: shared.with_extension("a"), shared })
+}
+
+/// The file of this name in what `cargo build` prints: a JSON document for each thing built.
+pub(crate) fn artifact(said: &str, name: &str) -> Option<PathBuf> {
+    let documents = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let files = documents.flat_map(|document| document["filenames"].as_array().cloned().unwrap_or_default());
+    let mut paths = files.filter_map(|file| file.as_str().map(PathBuf::from));
+    // The last: what other crates have built under the same name came before.
+    paths.rfind(|path| path.file_name() == Some(name.as_ref()))
+}
+
+/// What is there now, and what is still to be done by hand.
+fn told<'a>(folder: &Path, files: impl Iterator<Item = &'a Path>) -> String {
+    let mut text = format!("installed in {}:", folder.display());
+    let mut pages = 0;
+    for file in files {
+        if file.starts_with("share/man") {
+            pages += 1;
+        } else {
+            text += &format!("\n  {}", file.display());
+        }
+    }
+    text += &format!("\n  share/man/man1/ ({pages} pages)");
+    let shown = folder.display();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    if !std::env::split_paths(&path).any(|entry| entry == folder.join("bin")) {
+        text += &format!("\nto run it as `streamline`:       export PATH=\"{shown}/bin:$PATH\"");
+    }
+    if folder == Path::new("/usr/local") {
+        text += "\nfor programs in C, once:         ldconfig";
+    } else {
+        text += &format!(
+            "\nfor programs in C:               export PKG_CONFIG_PATH=\"{shown}/lib/pkgconfig\" LD_LIBRARY_PATH=\"{shown}/lib\""
+        );
+    }
+    text +=
+        &format!("\na daemon that systemd starts:    units in {shown}/share/streamline (as root: systemctl link FILE)");
+    text + &format!("\nto take all of it away again:    cargo xtask install --uninstall --prefix {shown}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(arguments: &[&str]) -> Result<Wanted, Failure> {
+        parse(&arguments.iter().map(|text| text.to_string()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_command_line_says_where_and_what() {
+        let wanted = Wanted { prefix: Some("/x".into()), debug: true, uninstall: false };
+        assert_eq!(parsed(&["--debug", "--prefix", "/x"]), Ok(wanted));
+        assert_eq!(parsed(&["--uninstall"]), Ok(Wanted { prefix: None, debug: false, uninstall: true }));
+        for wrong in [&["--prefix"][..], &["--prefix", ""], &["/x"], &["--force"]] {
+            assert!(matches!(parsed(wrong), Err(Failure::Usage(_))), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_built_is_found_among_what_cargo_says() {
+        let said = r#"{"reason":"compiler-artifact","filenames":["/t/deps/libstreamline.so"]}
+no JSON
+{"reason":"compiler-artifact","filenames":["/t/x.d","/t/libstreamline_pcap.so","/t/libstreamline.so"]}
+{"reason":"build-finished","success":true}"#;
+        assert_eq!(artifact(said, "libstreamline_pcap.so"), Some("/t/libstreamline_pcap.so".into()));
+        assert_eq!(artifact(said, "libstreamline.so"), Some("/t/libstreamline.so".into()));
+        assert_eq!(artifact("{}", "streamline"), None);
+    }
+
+    #[test]
+    fn people_are_told_what_is_missing() {
+        let files = ["bin/streamline", "share/man/man1/a.1", "share/man/man1/b.1"].map(Path::new);
+        let text = told(Path::new("/nowhere"), files.into_iter());
+        for line in ["  bin/streamline", "  share/man/man1/ (2 pages)", "export PATH=\"/nowhere/bin:$PATH\""] {
+            assert!(text.contains(line), "{text}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Which files are installed, and where they go below the prefix.
+
+use crate::{Failure, process};
+use std::path::{Path, PathBuf};
+
+/// What cargo has built.
+pub(super) struct Built {
+    pub program: PathBuf,
+    /// libpcap's functions over live rings.
+    pub pcap: PathBuf,
+    /// Rings for programs in C.
+    pub shared: PathBuf,
+    pub archive: PathBuf,
+}
+
+/// A file to be installed.
+#[derive(Debug)]
+pub(super) struct File {
+    /// From the prefix.
+    pub to: PathBuf,
+    pub content: Content,
+    pub is_program: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Content {
+    Copy(PathBuf),
+    Made(Vec<u8>),
+}
+
+impl File {
+    fn copy(from: impl Into<PathBuf>, to: impl Into<PathBuf>) -> File {
+        File { to: to.into(), content: Content::Copy(from.into()), is_program: false }
+    }
+
+    fn made(text: impl Into<Vec<u8>>, to: impl Into<PathBuf>) -> File {
+        File { to: to.into(), content: Content::Made(text.into()), is_program: false }
+    }
+}
+
+/// Scripts of completions: the shell, and where it looks for them.
+const COMPLETIONS: [(&str, &str); 3] = [
+    ("bash", "share/bash-completion/completions/streamline"),
+    ("zsh", "share/zsh/site-functions/_streamline"),
+    ("fish", "share/fish/vendor_completions.d/streamline.fish"),
+];
+
+/// All files of an installation in `folder`.
+pub(super) fn all(root: &Path, folder: &Path, built: &Built) -> Result<Vec<File>, Failure> {
+    let program = |arguments: &[&str]| process::output(std::process::Command::new(&built.program).args(arguments));
+    let mut files = vec![
+        File { is_program: true, ..File::copy(&built.program, "bin/streamline") },
+        // Where `streamline pcap` looks for it, and no linker does.
+        File::copy(&built.pcap, "lib/streamline/libstreamline_pcap.so"),
+        File::copy(&built.shared, "lib/libstreamline.so"),
+        File::copy(&built.archive, "lib/libstreamline.a"),
+        File::copy(root.join("crates/capi/include/streamline.h"), "include/streamline.h"),
+        File::made(package_config(folder), "lib/pkgconfig/streamline.pc"),
+    ];
+    for (shell, to) in COMPLETIONS {
+        files.push(File::made(program(&["completions", shell])?, to));
+    }
+    for page in program(&["man", "--list"])?.lines() {
+        let words: Vec<&str> = page.split(' ').skip(1).collect();
+        let text = program(&[&["man"], &words[..]].concat())?;
+        files.push(File::made(text, format!("share/man/man1/{}.1", page.replace(' ', "-"))));
+    }
+    files.extend(units(root, folder)?);
+    Ok(files)
+}
+
+/// What systemd and its kin want, which start the program from where it is.
+fn units(root: &Path, folder: &Path) -> Result<Vec<File>, Failure> {
+    let dist = root.join("dist");
+    let failed = |error: std::io::Error| Failure::Failed(format!("{}: {error}", dist.display()));
+    let program = folder.join("bin/streamline").display().to_string();
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(&dist).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let text = std::fs::read_to_string(&path).map_err(failed)?;
+        let name = path.file_name().unwrap_or_default();
+        files.push(File::made(text.replace("/usr/bin/streamline", &program), Path::new("share/streamline").join(name)));
+    }
+    files.sort_by(|one, other| one.to.cmp(&other.to));
+    Ok(files)
+}
+
+/// What `pkg-config streamline` reads.
+fn package_config(folder: &Path) -> String {
+    format!(
+        "prefix={}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\nName: streamline\n\
+         Description: Rings between processes, from C\nVersion: {}\nLibs: -L${{libdir}} -lstreamline\n\
+         Libs.private: -lpthread -ldl -lm\nCflags: -I${{includedir}}\n",
+        folder.display(),
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_start_the_program_where_it_is() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let units = units(&root, Path::new("/opt/x")).unwrap();
+        let service = units.iter().find(|file| file.to.ends_with("streamline.service")).unwrap();
+        let Content::Made(text) = &service.content else { panic!("it is changed") };
+        let text = String::from_utf8_lossy(text);
+        assert!(text.contains("ExecStart=/opt/x/bin/streamline daemon") && !text.contains("/usr/bin/"), "{text}");
+    }
+}
