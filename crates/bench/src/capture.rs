@@ -5,23 +5,23 @@
 //! taps is the processor time of everybody, the sender included (it is the one who is interrupted), for each packet, minus
 //! what the sender needs with no tap, measured right before. Starting and ending programs is not counted.
 //!
-//! [`field`] has the devices, the daemon and the sender; [`taps`] the programs; [`limits`] what is no cost: losses, memory,
+//! [`field`] has the devices, the daemon and the sender; [`listeners`] the programs; [`limits`] what is no cost: losses, memory,
 //! waiting, idling; [`bulk`] what is left of a TCP stream; [`web`] what is sent to requests that parse.
 
 pub mod bulk;
 pub mod field;
 pub mod limits;
-pub mod taps;
+pub mod listeners;
 pub mod web;
 
-use crate::case::{Case, How, Numbers, Sides, Trouble};
+use crate::case::{Case, CaseError, How, Numbers, Sides};
 use crate::machine::NETSNIFF;
 use crate::measure::{Clock, Figure, Side};
 use crate::setting::Setting;
 use crate::table::{Goal, Touched};
 use field::Field;
+use listeners::{Listener, Program, Who};
 use std::rc::Rc;
-use taps::{Program, Tap, Who};
 use testkit::packets::REJECTING;
 
 /// MiB of every buffer where costs are compared, so that nothing is lost.
@@ -31,51 +31,51 @@ const BUFFER: u32 = 64;
 /// share one ring, of which a daemon gives 32 MiB at least.
 const SMALL_BUFFER: u32 = 2;
 
-fn tcpdump(who: Who, expression: &'static str) -> Tap {
-    Tap { who, program: Program::Tcpdump, expression, buffer: BUFFER }
+fn tcpdump(who: Who, expression: &'static str) -> Listener {
+    Listener { who, program: Program::Tcpdump, expression, buffer: BUFFER }
 }
 
-fn one(who: Who) -> Vec<Tap> {
+fn one(who: Who) -> Vec<Listener> {
     vec![tcpdump(who, "")]
 }
 
-fn nine(who: Who) -> Vec<Tap> {
+fn nine(who: Who) -> Vec<Listener> {
     (0..9).map(|_| tcpdump(who, "")).collect()
 }
 
-fn nine_rejecting(who: Who) -> Vec<Tap> {
+fn nine_rejecting(who: Who) -> Vec<Listener> {
     REJECTING.iter().map(|expression| tcpdump(who, expression)).collect()
 }
 
-fn one_rejecting(who: Who) -> Vec<Tap> {
+fn one_rejecting(who: Who) -> Vec<Listener> {
     vec![tcpdump(who, REJECTING[0])]
 }
 
-fn dumpcap(who: Who) -> Vec<Tap> {
-    vec![Tap { who, program: Program::Dumpcap, expression: "", buffer: BUFFER }]
+fn dumpcap(who: Who) -> Vec<Listener> {
+    vec![Listener { who, program: Program::Dumpcap, expression: "", buffer: BUFFER }]
 }
 
 /// Two sets of taps, and the length of the frames that are sent.
 struct Pairing {
-    ours: fn(Who) -> Vec<Tap>,
-    peer: (fn(Who) -> Vec<Tap>, Who),
+    ours: fn(Who) -> Vec<Listener>,
+    peer: (fn(Who) -> Vec<Listener>, Who),
     frame_bytes: usize,
 }
 
-fn sides<'a>(setting: &'a Setting, pairing: Pairing) -> Result<Sides<'a>, Trouble> {
+fn sides<'a>(setting: &'a Setting, pairing: Pairing) -> Result<Sides<'a>, CaseError> {
     let Pairing { ours, peer: (peer, who), frame_bytes } = pairing;
     let sets = [ours(Who::Ours), peer(who)];
-    let field = Rc::new(match sets[0].first().map(|tap| tap.program) {
+    let field = Rc::new(match sets[0].first().map(|listener| listener.program) {
         Some(Program::Web { coded, .. }) => Field::of_web(setting, coded)?,
-        _ if sets.iter().flatten().all(Tap::wants_nothing) => Field::of_unwanted(setting)?,
+        _ if sets.iter().flatten().all(Listener::wants_nothing) => Field::of_unwanted(setting)?,
         _ => Field::new(setting)?,
     });
     // As fast as can be, or as both sides can take.
     let rate = field.common_rate(&sets, frame_bytes)?;
-    let side = |taps: fn(Who) -> Vec<Tap>, who| {
+    let side = |listeners: fn(Who) -> Vec<Listener>, who| {
         let field = Rc::clone(&field);
         let packets = field.packets() as f64;
-        Side::new(move || field.cost_of(&taps(who), frame_bytes, rate)).per_item(packets)
+        Side::new(move || field.cost_of(&listeners(who), frame_bytes, rate)).per_item(packets)
     };
     Ok(Sides { ours: side(ours, Who::Ours), peer: side(peer, who) })
 }
@@ -244,90 +244,90 @@ const fn number(
     about: &'static str,
     against: &'static str,
     goal: Goal,
-    numbers: fn(&Setting) -> Result<Numbers, Trouble>,
+    numbers: fn(&Setting) -> Result<Numbers, CaseError>,
 ) -> Case {
     Case { about, against, goal, touched: Touched::Copy, how: How::Numbers(numbers) }
 }
 
 /// The highest rate at which everything comes into a file.
-fn to_file(setting: &Setting, frame_bytes: usize) -> Result<Numbers, Trouble> {
-    NETSNIFF.find().map_err(Trouble::Missing)?;
-    let to_file = |who, program| vec![Tap { who, program, expression: "", buffer: SMALL_BUFFER }];
+fn to_file(setting: &Setting, frame_bytes: usize) -> Result<Numbers, CaseError> {
+    NETSNIFF.find().map_err(CaseError::Missing)?;
+    let to_file = |who, program| vec![Listener { who, program, expression: "", buffer: SMALL_BUFFER }];
     let peers =
         [Program::TcpdumpToFile, Program::Dumpcap, Program::Netsniff].map(|program| to_file(Who::Stock, program));
     limits::loss_free(setting, &[to_file(Who::Ours, Program::Save)], &peers, frame_bytes)
 }
 
-fn nine_small(who: Who) -> Vec<Tap> {
-    nine(who).into_iter().map(|tap| Tap { buffer: SMALL_BUFFER, ..tap }).collect()
+fn nine_small(who: Who) -> Vec<Listener> {
+    nine(who).into_iter().map(|listener| Listener { buffer: SMALL_BUFFER, ..listener }).collect()
 }
 
-fn request(push_down: bool) -> Vec<Tap> {
+fn request(push_down: bool) -> Vec<Listener> {
     let program = Program::Request { push_down };
-    vec![Tap { who: Who::Ours, program, expression: taps::ONE_IN_A_HUNDRED, buffer: BUFFER }]
+    vec![Listener { who: Who::Ours, program, expression: listeners::ONE_IN_A_HUNDRED, buffer: BUFFER }]
 }
 
 /// Requests with expressions that would cost each packet much.
-fn four_dear() -> Vec<Tap> {
+fn four_dear() -> Vec<Listener> {
     let program = Program::Request { push_down: true };
-    vec![Tap { who: Who::Ours, program, expression: taps::dear(), buffer: BUFFER }; 4]
+    vec![Listener { who: Who::Ours, program, expression: listeners::dear(), buffer: BUFFER }; 4]
 }
 
-fn pushed_down(_who: Who) -> Vec<Tap> {
+fn pushed_down(_who: Who) -> Vec<Listener> {
     request(true)
 }
 
-fn not_pushed_down(_who: Who) -> Vec<Tap> {
+fn not_pushed_down(_who: Who) -> Vec<Listener> {
     request(false)
 }
 
 /// Ours where the kernel's program cannot be.
-fn by_socket(_who: Who) -> Vec<Tap> {
-    vec![Tap { who: Who::Ours, program: Program::BySocket, expression: REJECTING[0], buffer: BUFFER }]
+fn by_socket(_who: Who) -> Vec<Listener> {
+    vec![Listener { who: Who::Ours, program: Program::BySocket, expression: REJECTING[0], buffer: BUFFER }]
 }
 
-fn count(below: bool) -> Vec<Tap> {
-    vec![Tap { who: Who::Ours, program: Program::Count { below }, expression: taps::ALL, buffer: BUFFER }]
+fn count(below: bool) -> Vec<Listener> {
+    vec![Listener { who: Who::Ours, program: Program::Count { below }, expression: listeners::ALL, buffer: BUFFER }]
 }
 
-fn counted_below(_who: Who) -> Vec<Tap> {
+fn counted_below(_who: Who) -> Vec<Listener> {
     count(true)
 }
 
-fn counted_above(_who: Who) -> Vec<Tap> {
+fn counted_above(_who: Who) -> Vec<Listener> {
     count(false)
 }
 
-fn web(count: usize, share: bool, coded: bool) -> Vec<Tap> {
-    let tap = Tap { who: Who::Ours, program: Program::Web { share, coded }, expression: "", buffer: BUFFER };
-    vec![tap; count]
+fn web(count: usize, share: bool, coded: bool) -> Vec<Listener> {
+    let listener = Listener { who: Who::Ours, program: Program::Web { share, coded }, expression: "", buffer: BUFFER };
+    vec![listener; count]
 }
 
-fn one_parsing(_who: Who) -> Vec<Tap> {
+fn one_parsing(_who: Who) -> Vec<Listener> {
     web(1, false, false)
 }
 
-fn one_shared(_who: Who) -> Vec<Tap> {
+fn one_shared(_who: Who) -> Vec<Listener> {
     web(1, true, false)
 }
 
-fn nine_parsing(_who: Who) -> Vec<Tap> {
+fn nine_parsing(_who: Who) -> Vec<Listener> {
     web(9, false, false)
 }
 
-fn nine_shared(_who: Who) -> Vec<Tap> {
+fn nine_shared(_who: Who) -> Vec<Listener> {
     web(9, true, false)
 }
 
-fn nine_parsing_coded(_who: Who) -> Vec<Tap> {
+fn nine_parsing_coded(_who: Who) -> Vec<Listener> {
     web(9, false, true)
 }
 
-fn nine_shared_coded(_who: Who) -> Vec<Tap> {
+fn nine_shared_coded(_who: Who) -> Vec<Listener> {
     web(9, true, true)
 }
 
 /// For the first row, whose two sides are the same.
-fn stock_one(_who: Who) -> Vec<Tap> {
+fn stock_one(_who: Who) -> Vec<Listener> {
     one(Who::Stock)
 }

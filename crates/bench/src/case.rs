@@ -23,11 +23,11 @@ pub struct Case {
 /// How a case is measured.
 pub enum How {
     /// By time.
-    Time(Clock, Figure, fn(&Setting) -> Result<Sides<'_>, Trouble>),
+    Time(Clock, Figure, fn(&Setting) -> Result<Sides<'_>, CaseError>),
     /// By the highest memory of two programs, each of which writes into the folder it is given.
-    Memory(fn(&Setting) -> Result<[IntoFolder<'_>; 2], Trouble>),
+    Memory(fn(&Setting) -> Result<[IntoFolder<'_>; 2], CaseError>),
     /// By numbers of another sort.
-    Numbers(fn(&Setting) -> Result<Numbers, Trouble>),
+    Numbers(fn(&Setting) -> Result<Numbers, CaseError>),
 }
 
 /// Numbers, each measured several times.
@@ -53,16 +53,16 @@ pub type IntoFolder<'a> = Box<dyn Fn(&Path) -> Program + 'a>;
 
 /// Why there is no figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum CaseError {
     /// The peer is not installed; how to install it.
     Missing(String),
     /// It went wrong.
     Failed(String),
 }
 
-impl From<String> for Trouble {
-    fn from(why: String) -> Trouble {
-        Trouble::Failed(why)
+impl From<String> for CaseError {
+    fn from(why: String) -> CaseError {
+        CaseError::Failed(why)
     }
 }
 
@@ -85,9 +85,9 @@ impl Case {
             How::Numbers(numbers) => numbers(setting).map(Numbers::found),
             How::Memory(programs) => programs(setting).and_then(|programs| compare_memory(setting, &programs)),
         };
-        let found = found.unwrap_or_else(|trouble| match trouble {
-            Trouble::Missing(how) => Found::Missing(how),
-            Trouble::Failed(why) => Found::Failed(why),
+        let found = found.unwrap_or_else(|error| match error {
+            CaseError::Missing(how) => Found::Missing(how),
+            CaseError::Failed(why) => Found::Failed(why),
         });
         let Case { about, against, goal, touched, .. } = self;
         Row { case: (*about).to_owned(), against: (*against).to_owned(), goal: *goal, touched: *touched, found }
@@ -105,7 +105,7 @@ impl Numbers {
     }
 }
 
-fn compare_memory(setting: &Setting, programs: &[IntoFolder<'_>; 2]) -> Result<Found, Trouble> {
+fn compare_memory(setting: &Setting, programs: &[IntoFolder<'_>; 2]) -> Result<Found, CaseError> {
     let mut peaks: [Vec<Memory>; 2] = Default::default();
     for _ in 0..MEMORY_RUNS {
         for (program, peaks) in programs.iter().zip(&mut peaks) {

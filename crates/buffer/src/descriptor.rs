@@ -1,9 +1,9 @@
 //! The descriptor: 32 bytes that say where a block lies and what is known of it. It travels; the bytes stay.
 //!
-//! Not a smart pointer: it owns nothing and can be copied freely. What it names is read through [`Rings`], which
+//! Not a smart pointer: it owns nothing and can be copied freely. What it names is read through [`BlockTable`], which
 //! checks it. The layout is an ABI between processes; `layout_is_pinned` below fails when it moves.
 //!
-//! [`Rings`]: crate::Rings
+//! [`BlockTable`]: crate::Rings
 
 use base::id::{Class, Generation, RingId};
 

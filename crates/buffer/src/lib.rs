@@ -29,14 +29,14 @@ pub mod pipe;
 pub mod pipe {
     pub mod watch;
 }
+pub mod block_table;
 pub mod queue;
 pub mod ring;
-pub mod rings;
 pub mod shared;
 mod sigbus;
 
 pub use append_ring::AppendRing;
+pub use block_table::{BlockTable, EditError, Interface, Room, SegmentId, ViewId};
 pub use descriptor::{Descriptor, Flags, WIRE_MAX};
 pub use lookup::Lookup;
 pub use mapped_file::MappedFile;
-pub use rings::{EditError, Interface, Rings, Room, SegmentId, ViewId};

@@ -1,20 +1,20 @@
 //! Looking many blocks up one after the other: the view that the last one lay in is remembered, so that for the next, which
 //! nearly always lies in the same one, a few compares are left.
 //!
-//! Not a cache of bytes, and it checks no less than [`Rings::bytes`]: which view, which generation of it, and that the
+//! Not a cache of bytes, and it checks no less than [`BlockTable::bytes`]: which view, which generation of it, and that the
 //! block lies inside. It borrows the table, so that nothing it remembers can change meanwhile.
 //!
-//! Tiers: [`Lookup::bytes`] has the compares of the common case and calls [`Rings::bytes`] for everything else (another
+//! Tiers: [`Lookup::bytes`] has the compares of the common case and calls [`BlockTable::bytes`] for everything else (another
 //! view, an append ring, nothing).
 
+use crate::block_table::BlockTable;
 use crate::descriptor::Descriptor;
-use crate::rings::Rings;
 use crate::shared::hints;
 
-/// Looks at one block after the other. Made by [`Rings::lookup`], cheap to make: once for each batch.
+/// Looks at one block after the other. Made by [`BlockTable::lookup`], cheap to make: once for each batch.
 #[derive(Clone, Debug)]
 pub struct Lookup<'a> {
-    rings: &'a Rings,
+    rings: &'a BlockTable,
     known: Known,
 }
 
@@ -30,19 +30,19 @@ struct Known {
 
 impl<'a> Lookup<'a> {
     #[inline]
-    pub(crate) fn new(rings: &'a Rings, first: Option<&Descriptor>) -> Lookup<'a> {
+    pub(crate) fn new(rings: &'a BlockTable, first: Option<&Descriptor>) -> Lookup<'a> {
         // A map of no bytes, in which no block lies.
         let none = Known { view: 0, base: std::ptr::null(), len: 0 };
         Lookup { rings, known: first.and_then(|block| known(rings, block)).unwrap_or(none) }
     }
 
-    /// The bytes of a block: what [`Rings::bytes`] gives.
+    /// The bytes of a block: what [`BlockTable::bytes`] gives.
     #[inline]
     pub fn bytes(&mut self, block: &Descriptor) -> &'a [u8] {
         let Known { view, base, len } = self.known;
         if view == view_word(block) && block.pos < len && u64::from(block.len) <= len - block.pos {
             // SAFETY: `len` is above 0, so that `known` took both from a live view of a mapped file whose map is at `base`
-            // and that long; the map goes and changes only through `&mut Rings`, and `rings` is borrowed for `'a`. The
+            // and that long; the map goes and changes only through `&mut BlockTable`, and `rings` is borrowed for `'a`. The
             // range was checked just now. Bytes that another process changes: see `MappedFile::bytes`.
             return unsafe { std::slice::from_raw_parts(base.add(block.pos as usize), block.len as usize) };
         }
@@ -61,13 +61,13 @@ impl<'a> Lookup<'a> {
 
 /// The map of the view a block is of, where it is live and of a mapped file that is not empty.
 #[inline]
-fn known(rings: &Rings, block: &Descriptor) -> Option<Known> {
+fn known(rings: &BlockTable, block: &Descriptor) -> Option<Known> {
     rings.map_of(block).map(|(base, len)| Known { view: view_word(block), base, len })
 }
 
 /// Of a block of another view, or of none: its bytes, and the view where there is one to remember.
 #[inline(never)]
-fn turn<'a>(rings: &'a Rings, block: &Descriptor) -> (Option<Known>, &'a [u8]) {
+fn turn<'a>(rings: &'a BlockTable, block: &Descriptor) -> (Option<Known>, &'a [u8]) {
     (known(rings, block), rings.bytes(block))
 }
 
@@ -92,8 +92,8 @@ mod tests {
     /// Whatever was looked at before, a lookup sees what the table sees, and as many faults.
     #[test]
     fn sees_what_the_table_sees_in_any_order() {
-        let mut rings = Rings::new();
-        let view_of = |segment, rings: &mut Rings| rings.add_view(segment, Interface::default()).unwrap();
+        let mut rings = BlockTable::new();
+        let view_of = |segment, rings: &mut BlockTable| rings.add_view(segment, Interface::default()).unwrap();
         let (first, second) = (rings.add_file(file(b"0123456789")), rings.add_file(file(b"abc")));
         let (first, second) = (view_of(first, &mut rings), view_of(second, &mut rings));
         let ring = rings.add_append_ring();

@@ -6,7 +6,7 @@ use buffer::Descriptor;
 use buffer::ring::layout::Layout;
 use buffer::ring::memory::Geometry;
 use buffer::ring::{
-    Deck, From, Hold, NotWritten, Nothing, OnFull, Patience, Reader, Ring, RingKind, Signalling, Writer,
+    ActiveWindow, From, Hold, NotWritten, Nothing, OnFull, Patience, Reader, Ring, RingKind, Signalling, Writer,
 };
 use buffer::shared::segment::Pages;
 use std::time::{Duration, Instant};
@@ -397,7 +397,7 @@ fn an_eighth_of_a_ring_that_was_taken_is_room() {
 fn a_cut_deck_uses_less_memory_and_loses_nothing() {
     let (mut ring, mut writer) = ring(RingKind::D, Signalling::default());
     let mut reader = ring.attach(OnFull::Wait, None, From::Next).unwrap();
-    assert!(writer.set_deck(Deck::Bytes(1024)));
+    assert!(writer.set_window(ActiveWindow::Bytes(1024)));
     for n in 0..2000 {
         writer.try_write(Descriptor::default(), &block(n)).unwrap();
         let seen = reader.peek().unwrap();
@@ -409,9 +409,9 @@ fn a_cut_deck_uses_less_memory_and_loses_nothing() {
 #[test]
 fn a_deck_that_is_found_is_small_while_readers_keep_up_and_whole_where_one_is_not_waited_for() {
     let (mut ring, mut writer) = ring(RingKind::D, Signalling::default());
-    assert!(writer.set_deck(Deck::Auto { least: 512 }));
+    assert!(writer.set_window(ActiveWindow::Auto { least: 512 }));
     let mut reader = ring.attach(OnFull::Wait, None, From::Next).unwrap();
-    let deck = |writer: &buffer::ring::Writer| writer.layout().deck().unwrap();
+    let window = |writer: &buffer::ring::Writer| writer.layout().window().unwrap();
     let keep_up = |writer: &mut buffer::ring::Writer, reader: &mut buffer::ring::Reader| {
         for n in 0..4000 {
             writer.try_write(Descriptor::default(), &block(n)).unwrap();
@@ -419,14 +419,14 @@ fn a_deck_that_is_found_is_small_while_readers_keep_up_and_whole_where_one_is_no
         }
     };
     keep_up(&mut writer, &mut reader);
-    assert_eq!(deck(&writer), (512, BYTES));
+    assert_eq!(window(&writer), (512, BYTES));
     // One that is overwritten would lose by it.
     let over = ring.attach(OnFull::Overwrite, None, From::Next).unwrap();
     keep_up(&mut writer, &mut reader);
-    assert_eq!(deck(&writer), (BYTES, BYTES));
+    assert_eq!(window(&writer), (BYTES, BYTES));
     drop(over);
     keep_up(&mut writer, &mut reader);
-    assert_eq!(deck(&writer), (512, BYTES));
+    assert_eq!(window(&writer), (512, BYTES));
     // One that falls behind gets twice as much, once.
     let mut written = 0;
     while writer.try_write(Descriptor::default(), &block(written)).is_ok() {
@@ -437,9 +437,9 @@ fn a_deck_that_is_found_is_small_while_readers_keep_up_and_whole_where_one_is_no
         writer.try_write(Descriptor::default(), &block(n)).unwrap();
         read(&mut reader, 0).unwrap();
     }
-    assert_eq!(deck(&writer), (1024, BYTES));
+    assert_eq!(window(&writer), (1024, BYTES));
     let (_, mut stream) = self::ring(RingKind::C, Signalling::default());
-    assert!(stream.set_deck(Deck::Whole) && !stream.set_deck(Deck::AUTO));
+    assert!(stream.set_window(ActiveWindow::Whole) && !stream.set_window(ActiveWindow::AUTO));
 }
 
 /// A stopped clock would show: it was looked at again and again without an end.
@@ -520,13 +520,13 @@ fn more_of_a_ring_than_there_is_is_all_of_it() {
     let (mut ring, mut writer) = ring(RingKind::D, Signalling::default());
     let mut reader = ring.attach(OnFull::Wait, None, From::Next).unwrap();
     for bytes in [BYTES + 1, 1 << 63, (1 << 63) + 1, u64::MAX] {
-        assert!(writer.set_deck(Deck::Bytes(bytes)));
-        assert_eq!(writer.layout().deck(), Some((BYTES, BYTES)), "{bytes}");
-        assert!(writer.set_deck(Deck::Auto { least: bytes }));
+        assert!(writer.set_window(ActiveWindow::Bytes(bytes)));
+        assert_eq!(writer.layout().window(), Some((BYTES, BYTES)), "{bytes}");
+        assert!(writer.set_window(ActiveWindow::Auto { least: bytes }));
         for _ in 0..4 * BYTES / 16 {
             writer.try_write(Descriptor::default(), &[7; 16]).unwrap();
             assert_eq!(read(&mut reader, 16).unwrap(), [7; 16]);
         }
-        assert_eq!(writer.layout().deck(), Some((BYTES, BYTES)), "{bytes}");
+        assert_eq!(writer.layout().window(), Some((BYTES, BYTES)), "{bytes}");
     }
 }

@@ -54,14 +54,14 @@
 #define SL_EVERY 256
 
 /*
- For `sl_deck`: all of the ring.
+ For `sl_window`: all of the ring.
  */
-#define SL_DECK_WHOLE 0
+#define SL_WINDOW_WHOLE 0
 
 /*
- For `sl_deck`: as little of the ring as its readers need to keep up with.
+ For `sl_window`: as little of the ring as its readers need to keep up with.
  */
-#define SL_DECK_AUTO UINT64_MAX
+#define SL_WINDOW_AUTO UINT64_MAX
 
 /*
  One end of a ring.
@@ -277,14 +277,14 @@ int32_t sl_resize(sl_pipe *pipe, uint64_t bytes, uint64_t slots);
 
 /*
  Uses so many bytes of a ring of descriptors from here on (rounded up to a power of two), so that what is written stays
- in the processor's cache; SL_DECK_WHOLE for all of it, SL_DECK_AUTO to find out how many will do. A ring of another size
+ in the processor's cache; SL_WINDOW_WHOLE for all of it, SL_WINDOW_AUTO to find out how many will do. A ring of another size
  keeps to it. 0, or a negative errno: -EINVAL for rings of other kinds.
 
  # Safety
 
  `pipe` is from `sl_open`.
  */
-int32_t sl_deck(sl_pipe *pipe,
+int32_t sl_window(sl_pipe *pipe,
                 uint64_t bytes);
 
 /*

@@ -2,7 +2,7 @@
 
 use crate::{guarded, guarded_int};
 use buffer::pipe::{Block, OpenOptions, PipeReader, PipeWriter};
-use buffer::ring::{Deck, From, OnFull, Signalling};
+use buffer::ring::{ActiveWindow, From, OnFull, Signalling};
 use std::ffi::{CStr, c_char, c_void};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -26,10 +26,10 @@ pub const SL_UNREAD: u32 = 128;
 /// Wake sleeping readers with every block written; else with every 32, by `sl_flush`, and within their own bound.
 pub const SL_EVERY: u32 = 256;
 
-/// For `sl_deck`: all of the ring.
-pub const SL_DECK_WHOLE: u64 = 0;
-/// For `sl_deck`: as little of the ring as its readers need to keep up with.
-pub const SL_DECK_AUTO: u64 = u64::MAX;
+/// For `sl_window`: all of the ring.
+pub const SL_WINDOW_WHOLE: u64 = 0;
+/// For `sl_window`: as little of the ring as its readers need to keep up with.
+pub const SL_WINDOW_AUTO: u64 = u64::MAX;
 
 /// One end of a ring.
 pub struct SlPipe(End);
@@ -80,7 +80,7 @@ pub struct SlStat {
     /// Readers of this writer's ring.
     pub readers: u64,
     /// Bytes of payload that this writer uses, of a ring of descriptors; else 0: all there are.
-    pub deck: u64,
+    pub window: u64,
     /// 'c', 'p', 'v' or 'd'.
     pub kind: c_char,
 }
@@ -375,15 +375,15 @@ pub unsafe extern "C" fn sl_resize(pipe: *mut SlPipe, bytes: u64, slots: u64) ->
 ///
 /// `pipe` is from `sl_open`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sl_deck(pipe: *mut SlPipe, bytes: u64) -> i32 {
+pub unsafe extern "C" fn sl_window(pipe: *mut SlPipe, bytes: u64) -> i32 {
     guarded_int(|| {
-        let deck = match bytes {
-            SL_DECK_WHOLE => Deck::Whole,
-            SL_DECK_AUTO => Deck::AUTO,
-            bytes => Deck::Bytes(bytes),
+        let window = match bytes {
+            SL_WINDOW_WHOLE => ActiveWindow::Whole,
+            SL_WINDOW_AUTO => ActiveWindow::AUTO,
+            bytes => ActiveWindow::Bytes(bytes),
         };
         // SAFETY: the caller's word.
-        unsafe { writer(pipe) }?.set_deck(deck)?;
+        unsafe { writer(pipe) }?.set_window(window)?;
         Ok(0)
     })
 }
@@ -428,7 +428,7 @@ pub unsafe extern "C" fn sl_stat(pipe: *mut SlPipe, stat: *mut SlStat) -> i32 {
                     outstanding: is.outstanding as u64,
                     faults: is.faults,
                     readers: 0,
-                    deck: 0,
+                    window: 0,
                     kind: 0,
                 };
                 (answer, is.kind)
@@ -445,7 +445,7 @@ pub unsafe extern "C" fn sl_stat(pipe: *mut SlPipe, stat: *mut SlStat) -> i32 {
                     outstanding: 0,
                     faults: 0,
                     readers: is.readers as u64,
-                    deck: is.deck,
+                    window: is.window,
                     kind: 0,
                 };
                 (answer, is.kind)
@@ -514,13 +514,13 @@ mod tests {
             // SAFETY: handles and memory as the functions want them.
             unsafe {
                 assert_eq!(sl_open(name.as_ptr(), SL_WRITE | SL_UNREAD | SL_EVERY, &mut pipe), 0);
-                assert_eq!(sl_deck(pipe, 2000), cut);
+                assert_eq!(sl_window(pipe, 2000), cut);
                 assert_eq!(sl_stat(pipe, &mut stat), 0);
-                assert_eq!(stat.deck, told);
-                assert_eq!(sl_deck(pipe, SL_DECK_AUTO), cut);
-                assert_eq!(sl_deck(pipe, SL_DECK_WHOLE), 0);
+                assert_eq!(stat.window, told);
+                assert_eq!(sl_window(pipe, SL_WINDOW_AUTO), cut);
+                assert_eq!(sl_window(pipe, SL_WINDOW_WHOLE), 0);
                 assert_eq!(sl_stat(pipe, &mut stat), 0);
-                assert_eq!(stat.deck, if cut == 0 { 8192 } else { 0 });
+                assert_eq!(stat.window, if cut == 0 { 8192 } else { 0 });
                 assert_eq!(sl_close(pipe), 0);
                 assert_eq!(sl_open(name.as_ptr(), SL_WRITE | (SL_EVERY << 1), &mut pipe), -libc::EINVAL);
             }

@@ -1,10 +1,10 @@
 //! What the expressions of a device's readers may cost each of its packets, in instructions of the kernel's.
 //!
 //! All expressions of a device run for every packet, whoever sent it: without a limit the readers of one user would slow
-//! everybody's traffic. An expression that the budget has no room for is refused ([`TroubleKind::Cannot`]). Its reader then
+//! everybody's traffic. An expression that the budget has no room for is refused ([`CaptureErrorKind::Cannot`]). Its reader then
 //! asks for all packets that it may see, and decides by itself.
 
-use crate::writer::{Trouble, TroubleKind};
+use crate::writer::{CaptureError, CaptureErrorKind};
 
 /// Instructions of all readers of a device, unless the daemon's policy says another number: 64 for each of the 64 readers
 /// that a ring has. Expressions as people give them to tcpdump cost 46 on average, from 6 (`greater 1000`) to 76 (`net
@@ -47,7 +47,7 @@ impl Budget {
     }
 
     /// Takes what an expression on this device costs; else says why it cannot. An expression that costs nothing always fits.
-    pub fn take(&mut self, device: &str, cost: u32) -> Result<(), Trouble> {
+    pub fn take(&mut self, device: &str, cost: u32) -> Result<(), CaptureError> {
         let (short, whose, for_whom) = match (self.user.has_room(cost), self.all.has_room(cost)) {
             _ if cost == 0 => return Ok(()),
             (true, true) => {
@@ -64,7 +64,7 @@ impl Budget {
             "{whose} on `{device}` cost each packet {taken} of the {of} instructions that the daemon's policy gives \
              {for_whom}, and {this}"
         );
-        Err(Trouble::new(TroubleKind::Cannot, text))
+        Err(CaptureError::new(CaptureErrorKind::Cannot, text))
     }
 }
 
@@ -77,7 +77,7 @@ mod tests {
         let mut budget = Budget::new(1000, 7);
         assert_eq!(budget.take("eth0", 700), Ok(()));
         let refused = budget.take("eth0", 51).unwrap_err();
-        assert_eq!(refused.kind, TroubleKind::Cannot);
+        assert_eq!(refused.kind, CaptureErrorKind::Cannot);
         assert_eq!(
             refused.text,
             "your expressions on `eth0` cost each packet 700 of the 750 instructions that the daemon's policy gives \

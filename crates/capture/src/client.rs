@@ -1,10 +1,10 @@
 //! Readers through a daemon: no rights of one's own are needed but to connect to its socket.
 
+use crate::attachment::{Attachment, Device, Exchange};
 use crate::budget::Budget;
-use crate::handout::{Device, Exchange, Handout};
 use crate::protocol::{Answer, DaemonState, PROTOCOL, Question, receive};
-use crate::wish::Wish;
-use crate::writer::{Trouble, TroubleKind};
+use crate::request::CaptureRequest;
+use crate::writer::{CaptureError, CaptureErrorKind};
 use buffer::shared::packets;
 use program::cbpf::Instruction;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -25,20 +25,20 @@ pub struct Client {
     socket: Mutex<OwnedFd>,
 }
 
-fn broken(error: &io::Error) -> Trouble {
-    Trouble::new(TroubleKind::System, format!("the daemon cannot be spoken to: {error}"))
+fn broken(error: &io::Error) -> CaptureError {
+    CaptureError::new(CaptureErrorKind::System, format!("the daemon cannot be spoken to: {error}"))
 }
 
 const SILENT: &str = "the daemon does not answer; is it stopped?";
 
 /// Nobody speaks over this connection any more: the answer to this question would be taken for that to the next.
-fn silent(socket: &OwnedFd) -> Trouble {
+fn silent(socket: &OwnedFd) -> CaptureError {
     let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
-    Trouble::new(TroubleKind::System, SILENT)
+    CaptureError::new(CaptureErrorKind::System, SILENT)
 }
 
-fn unexpected() -> Trouble {
-    Trouble::new(TroubleKind::System, "the daemon answers something else than was asked")
+fn unexpected() -> CaptureError {
+    CaptureError::new(CaptureErrorKind::System, "the daemon answers something else than was asked")
 }
 
 impl Client {
@@ -67,16 +67,16 @@ impl Client {
             Ok((Answer::Hello(version), _)) => {
                 Err(other(format!("the daemon speaks version {version}, this program {PROTOCOL}")))
             }
-            Ok((Answer::Refused(TroubleKind::Denied, text), _)) => {
+            Ok((Answer::Refused(CaptureErrorKind::Denied, text), _)) => {
                 Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
             }
             Ok((Answer::Refused(_, text), _)) => Err(other(text)),
             Ok(_) => Err(other(unexpected().text)),
-            Err(trouble) => Err(other(trouble.text)),
+            Err(error) => Err(other(error.text)),
         }
     }
 
-    fn ask(&self, question: &Question) -> Result<(Answer, Vec<OwnedFd>), Trouble> {
+    fn ask(&self, question: &Question) -> Result<(Answer, Vec<OwnedFd>), CaptureError> {
         // Who panicked while holding it left a question without its answer: the next answer would be that one.
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         match packets::send(&*socket, &question.encode(), &[]) {
@@ -88,7 +88,7 @@ impl Client {
         loop {
             return match receive(&*socket, Answer::decode) {
                 Ok(Some(answer)) => Ok(answer),
-                Ok(None) => Err(Trouble::new(TroubleKind::System, "the daemon has gone")),
+                Ok(None) => Err(CaptureError::new(CaptureErrorKind::System, "the daemon has gone")),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(silent(&socket)),
                 Err(error) => Err(broken(&error)),
@@ -97,73 +97,73 @@ impl Client {
     }
 
     /// Says to people that this client is for something else from now on.
-    pub fn set_purpose(&self, purpose: &str) -> Result<(), Trouble> {
+    pub fn set_purpose(&self, purpose: &str) -> Result<(), CaptureError> {
         match self.ask(&Question::Hello(PROTOCOL, purpose.into()))?.0 {
             Answer::Hello(_) => Ok(()),
-            Answer::Refused(kind, text) => Err(Trouble { kind, text }),
+            Answer::Refused(kind, text) => Err(CaptureError { kind, text }),
             _ => Err(unexpected()),
         }
     }
 
     /// What is known of a device.
-    pub fn device(&self, name: &str) -> Result<Device, Trouble> {
+    pub fn device(&self, name: &str) -> Result<Device, CaptureError> {
         self.ask_device(name).map(|(device, _)| device)
     }
 
     /// What of a device's budget this client's user may take now; none where expressions may cost any number of instructions.
-    pub fn budget(&self, device: &str) -> Result<Option<Budget>, Trouble> {
+    pub fn budget(&self, device: &str) -> Result<Option<Budget>, CaptureError> {
         self.ask_device(device).map(|(_, budget)| budget)
     }
 
-    fn ask_device(&self, name: &str) -> Result<(Device, Option<Budget>), Trouble> {
+    fn ask_device(&self, name: &str) -> Result<(Device, Option<Budget>), CaptureError> {
         match self.ask(&Question::Device(name.into()))?.0 {
             Answer::Device(device, budget) => Ok((device, budget)),
-            Answer::Refused(kind, text) => Err(Trouble { kind, text }),
+            Answer::Refused(kind, text) => Err(CaptureError { kind, text }),
             _ => Err(unexpected()),
         }
     }
 
     /// A reader's place.
-    pub fn open(&self, wish: &Wish) -> Result<Handout, Trouble> {
-        match self.ask(&Question::Open(wish.clone()))? {
+    pub fn open(&self, asked: &CaptureRequest) -> Result<Attachment, CaptureError> {
+        match self.ask(&Question::Open(asked.clone()))? {
             (Answer::Granted(granted), fds) => granted.with(fds).ok_or_else(unexpected),
-            (Answer::Refused(kind, text), _) => Err(Trouble { kind, text }),
+            (Answer::Refused(kind, text), _) => Err(CaptureError { kind, text }),
             _ => Err(unexpected()),
         }
     }
 
     /// Another expression for a reader of this client.
-    pub fn exchange(&self, id: u64, program: &[Instruction]) -> Result<Exchange, Trouble> {
+    pub fn exchange(&self, id: u64, program: &[Instruction]) -> Result<Exchange, CaptureError> {
         match self.ask(&Question::Exchange(id, program.to_vec()))?.0 {
             Answer::Exchanged(exchange) => Ok(exchange),
-            Answer::Refused(kind, text) => Err(Trouble { kind, text }),
+            Answer::Refused(kind, text) => Err(CaptureError { kind, text }),
             _ => Err(unexpected()),
         }
     }
 
     /// What is going on.
-    pub fn state(&self) -> Result<DaemonState, Trouble> {
+    pub fn state(&self) -> Result<DaemonState, CaptureError> {
         match self.ask(&Question::State)?.0 {
             Answer::State(state) => Ok(state),
-            Answer::Refused(kind, text) => Err(Trouble { kind, text }),
+            Answer::Refused(kind, text) => Err(CaptureError { kind, text }),
             _ => Err(unexpected()),
         }
     }
 
     /// The rings of this device need not stay without readers any more.
-    pub fn forget(&self, device: &str) -> Result<(), Trouble> {
+    pub fn forget(&self, device: &str) -> Result<(), CaptureError> {
         match self.ask(&Question::Forget(device.into()))?.0 {
             Answer::Done => Ok(()),
-            Answer::Refused(kind, text) => Err(Trouble { kind, text }),
+            Answer::Refused(kind, text) => Err(CaptureError { kind, text }),
             _ => Err(unexpected()),
         }
     }
 
     /// Ends another client.
-    pub fn stop(&self, id: u64) -> Result<(), Trouble> {
+    pub fn stop(&self, id: u64) -> Result<(), CaptureError> {
         match self.ask(&Question::Stop(id))?.0 {
             Answer::Done => Ok(()),
-            Answer::Refused(kind, text) => Err(Trouble { kind, text }),
+            Answer::Refused(kind, text) => Err(CaptureError { kind, text }),
             _ => Err(unexpected()),
         }
     }

@@ -1,9 +1,9 @@
-//! How wishes and hand-outs are written down: little-endian fields one after the other, texts behind their length. What
+//! How requests and attachments are written down: little-endian fields one after the other, texts behind their length. What
 //! is read was written by another process: every field is checked, and what does not fit is nothing.
 
+use crate::attachment::{Device, Exchange};
 use crate::budget::{Budget, Part};
-use crate::handout::{Device, Exchange};
-use crate::wish::{By, Direction, Mode, PROGRAM_INSTRUCTIONS, Wish};
+use crate::request::{By, CaptureRequest, Direction, Mode, PROGRAM_INSTRUCTIONS};
 use buffer::live::Geometry;
 use program::cbpf::Instruction;
 
@@ -39,12 +39,12 @@ pub enum Word {
     /// There is something to read.
     Wake,
     /// Nothing comes any more: the last word.
-    Farewell(Farewell),
+    CloseReason(CloseReason),
 }
 
 /// Why an owner lets a reader go. Whoever dies says nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Farewell {
+pub enum CloseReason {
     /// The device is there no more.
     DeviceGone,
     /// This user ended the reader's client.
@@ -56,19 +56,19 @@ impl Word {
     pub fn to_bytes(self) -> ([u8; WORD_BYTES], usize) {
         match self {
             Word::Wake => ([1, 0, 0, 0, 0], 1),
-            Word::Farewell(Farewell::DeviceGone) => ([2, 0, 0, 0, 0], 1),
-            Word::Farewell(Farewell::Stopped(user)) => {
+            Word::CloseReason(CloseReason::DeviceGone) => ([2, 0, 0, 0, 0], 1),
+            Word::CloseReason(CloseReason::Stopped(user)) => {
                 let [a, b, c, d] = user.to_le_bytes();
                 ([3, a, b, c, d], WORD_BYTES)
             }
         }
     }
 
-    /// From bytes; what is no farewell wakes.
+    /// From bytes; what is no close reason wakes.
     pub fn from_bytes(bytes: &[u8]) -> Word {
         match *bytes {
-            [2] => Word::Farewell(Farewell::DeviceGone),
-            [3, a, b, c, d] => Word::Farewell(Farewell::Stopped(u32::from_le_bytes([a, b, c, d]))),
+            [2] => Word::CloseReason(CloseReason::DeviceGone),
+            [3, a, b, c, d] => Word::CloseReason(CloseReason::Stopped(u32::from_le_bytes([a, b, c, d]))),
             _ => Word::Wake,
         }
     }
@@ -127,19 +127,19 @@ impl Out {
     }
 
     /// A wish.
-    pub fn wish(&mut self, wish: &Wish) -> &mut Out {
-        self.text(&wish.device)
-            .u8(wish.mode as u8)
-            .u8(wish.by as u8)
-            .u8(wish.direction as u8)
-            .program(&wish.program)
-            .u32(wish.sample)
-            .u8(wish.counts.is_some().into())
-            .u32(wish.counts.unwrap_or(0))
-            .u8(wish.promiscuous.into())
-            .u64(wish.ring_bytes)
-            .u64(wish.last_ns)
-            .u8(wish.keep.into())
+    pub fn capture_request(&mut self, asked: &CaptureRequest) -> &mut Out {
+        self.text(&asked.device)
+            .u8(asked.mode as u8)
+            .u8(asked.by as u8)
+            .u8(asked.direction as u8)
+            .program(&asked.program)
+            .u32(asked.sample)
+            .u8(asked.counts.is_some().into())
+            .u32(asked.counts.unwrap_or(0))
+            .u8(asked.promiscuous.into())
+            .u64(asked.ring_bytes)
+            .u64(asked.last_ns)
+            .u8(asked.keep.into())
     }
 
     /// A device.
@@ -227,8 +227,8 @@ impl In<'_> {
     }
 
     /// A wish.
-    pub fn wish(&mut self) -> Option<Wish> {
-        Some(Wish {
+    pub fn capture_request(&mut self) -> Option<CaptureRequest> {
+        Some(CaptureRequest {
             device: self.text()?,
             mode: *[Mode::Tap, Mode::Consume].get(usize::from(self.u8()?))?,
             by: *[By::WhatIsBest, By::Kernel, By::PacketSocket].get(usize::from(self.u8()?))?,
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_what_is_cut_is_nothing() {
-        let wish = Wish {
+        let asked = CaptureRequest {
             device: "eth0".into(),
             mode: Mode::Consume,
             by: By::PacketSocket,
@@ -307,14 +307,19 @@ mod tests {
         let exchange = Exchange { bit: 63, matched_before: (1, 2), first: 3 };
         let budget = Budget { user: Part { taken: 1, of: 2 }, all: Part { taken: 3, of: 4 } };
         let mut out = Out::default();
-        out.wish(&wish).device(&device).geometry(&geometry).budget(None).budget(Some(&budget)).exchange(&exchange);
+        out.capture_request(&asked)
+            .device(&device)
+            .geometry(&geometry)
+            .budget(None)
+            .budget(Some(&budget))
+            .exchange(&exchange);
         let read = |bytes| {
             let mut fields = In(bytes);
-            let what = (fields.wish()?, fields.device()?, fields.geometry()?);
+            let what = (fields.capture_request()?, fields.device()?, fields.geometry()?);
             let all = (what, fields.budget()?, fields.budget()?, fields.exchange()?);
             fields.is_empty().then_some(all)
         };
-        assert_eq!(read(&out.0), Some(((wish, device, geometry), None, Some(budget), exchange)));
+        assert_eq!(read(&out.0), Some(((asked, device, geometry), None, Some(budget), exchange)));
         assert!((0..out.0.len()).all(|cut| read(&out.0[..cut]).is_none()));
     }
 }

@@ -4,9 +4,9 @@
 //! Two halves: [`Ring`] is what a [`Writer`] answers from, [`Copying`] is the thread's. [`Copied`] is a whole writer, of a
 //! ring and what only its owner knows.
 
-use crate::handout::Device;
-use crate::wish::Direction;
-use crate::writer::{Expression, Trouble, Writer};
+use crate::attachment::Device;
+use crate::request::Direction;
+use crate::writer::{CaptureError, Expression, Writer};
 use base::atomic::{AtomicU64, Ordering};
 use buffer::live::words::PACKET_BYTES;
 use buffer::live::{Areas, Facts, Geometry, LiveMemory, LiveWriter, SlotFlags};
@@ -58,8 +58,8 @@ impl Shared {
 }
 
 /// A new ring of about so many bytes, which nobody else can write.
-pub fn ring(name: &str, ring_bytes: u64) -> Result<(Ring, Copying), Trouble> {
-    let system = |error: std::io::Error| Trouble::system("no ring can be made", &error);
+pub fn ring(name: &str, ring_bytes: u64) -> Result<(Ring, Copying), CaptureError> {
+    let system = |error: std::io::Error| CaptureError::system("no ring can be made", &error);
     let geometry = Geometry::new(ring_bytes, 1);
     let areas = Areas::create(name, geometry).map_err(system)?;
     let memory = LiveMemory::map(areas.fds(), geometry, Access::Write).map_err(system)?;
@@ -157,10 +157,10 @@ pub trait Copier: Send + Sync {
     fn device(&self) -> Device;
 
     /// Packets for others, too, or no more.
-    fn promiscuous(&self, wanted: bool) -> Result<(), Trouble>;
+    fn promiscuous(&self, wanted: bool) -> Result<(), CaptureError>;
 
     /// From now on all that any of these wants must be published, and nothing else need be; all or nothing.
-    fn sift(&self, _expressions: &[&Expression]) -> Result<(), Trouble> {
+    fn sift(&self, _expressions: &[&Expression]) -> Result<(), CaptureError> {
         Ok(())
     }
 
@@ -202,7 +202,7 @@ impl<C: Copier> Writer for Copied<C> {
         self.ring.areas()
     }
 
-    fn set(&self, expressions: &[Expression]) -> Result<(), Trouble> {
+    fn set(&self, expressions: &[Expression]) -> Result<(), CaptureError> {
         // Whoever panicked under it had not changed it yet.
         let mut before = self.expressions.lock().unwrap_or_else(PoisonError::into_inner);
         // What a new one wants must find it there: of what is taken away from the host nobody else has it. So it is asked
@@ -210,16 +210,16 @@ impl<C: Copier> Writer for Copied<C> {
         let goes = |old: &&Expression| expressions.iter().all(|new| new.bit != old.bit);
         let both: Vec<Expression> = expressions.iter().chain(before.iter().filter(goes)).cloned().collect();
         self.ring.set(&both);
-        if let Err(trouble) = self.copier.sift(&expressions.iter().collect::<Vec<_>>()) {
+        if let Err(error) = self.copier.sift(&expressions.iter().collect::<Vec<_>>()) {
             self.ring.set(&before);
-            return Err(trouble);
+            return Err(error);
         }
         self.ring.set(expressions);
         *before = expressions.to_vec();
         Ok(())
     }
 
-    fn promiscuous(&self, wanted: bool) -> Result<(), Trouble> {
+    fn promiscuous(&self, wanted: bool) -> Result<(), CaptureError> {
         self.copier.promiscuous(wanted)
     }
 
@@ -296,7 +296,7 @@ impl Publisher<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::writer::TroubleKind;
+    use crate::writer::CaptureErrorKind;
     use program::cbpf::Instruction;
     use std::sync::atomic::AtomicBool;
 
@@ -311,13 +311,13 @@ mod tests {
             Device { name: "played0".into(), index: 1, link_type: 1, mtu: 1500, how: "by a test".into(), copied: true }
         }
 
-        fn promiscuous(&self, _wanted: bool) -> Result<(), Trouble> {
+        fn promiscuous(&self, _wanted: bool) -> Result<(), CaptureError> {
             Ok(())
         }
 
-        fn sift(&self, expressions: &[&Expression]) -> Result<(), Trouble> {
+        fn sift(&self, expressions: &[&Expression]) -> Result<(), CaptureError> {
             if self.fails.load(Ordering::Relaxed) {
-                return Err(Trouble::new(TroubleKind::System, "as was asked for"));
+                return Err(CaptureError::new(CaptureErrorKind::System, "as was asked for"));
             }
             for expression in expressions {
                 let bytes = [expression.bit; 60];

@@ -2,12 +2,12 @@
 //!
 //! A client says hello, then asks; every question has one answer. What comes from the other side is checked field by field.
 
+use crate::attachment::{Attachment, Device, Exchange, Past};
 use crate::budget::Budget;
 use crate::codec::{In, Out};
-use crate::handout::{Device, Exchange, Handout, Past};
-use crate::taps::{ReaderState, RingState};
-use crate::wish::Wish;
-use crate::writer::{Trouble, TroubleKind};
+use crate::registry::{ReaderState, RingState};
+use crate::request::CaptureRequest;
+use crate::writer::{CaptureError, CaptureErrorKind};
 use buffer::live::{Areas, Geometry};
 use buffer::shared::packets;
 use program::cbpf::Instruction;
@@ -20,7 +20,7 @@ pub const PROTOCOL: u32 = 5;
 /// Where a daemon listens if nothing else is said.
 pub const SOCKET: &str = "/run/streamline/control";
 
-/// Longest packet in bytes: a wish with the longest program.
+/// Longest packet in bytes: a capture request with the longest program.
 pub const MESSAGE_BYTES: usize = 192 << 10;
 
 /// What a client asks.
@@ -31,7 +31,7 @@ pub enum Question {
     /// What is known of this device?
     Device(String),
     /// Let me read.
-    Open(Wish),
+    Open(CaptureRequest),
     /// Another expression for this reader of mine.
     Exchange(u64, Vec<Instruction>),
     /// I need this reader of mine no more.
@@ -47,27 +47,27 @@ pub enum Question {
 /// What a reader gets, without the file descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// See [`Handout`].
+    /// See [`Attachment`].
     pub id: u64,
-    /// See [`Handout`].
+    /// See [`Attachment`].
     pub device: Device,
-    /// See [`Handout`].
+    /// See [`Attachment`].
     pub geometry: Geometry,
-    /// See [`Handout`].
+    /// See [`Attachment`].
     pub bit: u8,
-    /// See [`Handout`].
+    /// See [`Attachment`].
     pub matched_before: (u64, u64),
-    /// See [`Handout`].
+    /// See [`Attachment`].
     pub kept_before: u64,
-    /// See [`Handout`].
+    /// See [`Attachment`].
     pub seen_before: u64,
-    /// See [`Handout`].
+    /// See [`Attachment`].
     pub first: u64,
-    /// See [`Handout`].
+    /// See [`Attachment`].
     pub decided: u64,
-    /// See [`Handout`].
+    /// See [`Attachment`].
     pub past: Past,
-    /// See [`Handout`].
+    /// See [`Attachment`].
     pub note: String,
 }
 
@@ -115,7 +115,7 @@ pub enum Answer {
     /// What is going on.
     State(DaemonState),
     /// Not done, and why.
-    Refused(TroubleKind, String),
+    Refused(CaptureErrorKind, String),
 }
 
 impl Question {
@@ -125,7 +125,7 @@ impl Question {
         match self {
             Question::Hello(version, purpose) => out.u8(1).u32(*version).text(purpose),
             Question::Device(name) => out.u8(2).text(name),
-            Question::Open(wish) => out.u8(3).wish(wish),
+            Question::Open(asked) => out.u8(3).capture_request(asked),
             Question::Exchange(id, program) => out.u8(4).u64(*id).program(program),
             Question::Close(id) => out.u8(5).u64(*id),
             Question::State => out.u8(6),
@@ -141,7 +141,7 @@ impl Question {
         let question = match fields.u8()? {
             1 => Question::Hello(fields.u32()?, fields.text()?),
             2 => Question::Device(fields.text()?),
-            3 => Question::Open(fields.wish()?),
+            3 => Question::Open(fields.capture_request()?),
             4 => Question::Exchange(fields.u64()?, fields.program()?),
             5 => Question::Close(fields.u64()?),
             6 => Question::State,
@@ -200,7 +200,7 @@ impl Answer {
             4 => Answer::Exchanged(fields.exchange()?),
             5 => Answer::Done,
             6 => Answer::State(decode_state(&mut fields)?),
-            7 => Answer::Refused(TroubleKind::from_code(fields.u8()?)?, fields.text()?),
+            7 => Answer::Refused(CaptureErrorKind::from_code(fields.u8()?)?, fields.text()?),
             _ => return None,
         };
         fields.is_empty().then_some(answer)
@@ -286,30 +286,30 @@ fn decode_state(fields: &mut In<'_>) -> Option<DaemonState> {
 }
 
 impl Granted {
-    /// Of a hand-out, without what cannot be written down.
-    pub fn of(handout: &Handout) -> Granted {
+    /// Of an attachment, without what cannot be written down.
+    pub fn of(attachment: &Attachment) -> Granted {
         Granted {
-            id: handout.id,
-            device: handout.device.clone(),
-            geometry: handout.geometry,
-            bit: handout.bit,
-            matched_before: handout.matched_before,
-            kept_before: handout.kept_before,
-            seen_before: handout.seen_before,
-            first: handout.first,
-            decided: handout.decided,
-            past: handout.past,
-            note: handout.note.clone(),
+            id: attachment.id,
+            device: attachment.device.clone(),
+            geometry: attachment.geometry,
+            bit: attachment.bit,
+            matched_before: attachment.matched_before,
+            kept_before: attachment.kept_before,
+            seen_before: attachment.seen_before,
+            first: attachment.first,
+            decided: attachment.decided,
+            past: attachment.past,
+            note: attachment.note.clone(),
         }
     }
 
-    /// The hand-out again, with the file descriptors that came beside it.
-    pub fn with(self, fds: Vec<OwnedFd>) -> Option<Handout> {
+    /// The attachment again, with the file descriptors that came beside it.
+    pub fn with(self, fds: Vec<OwnedFd>) -> Option<Attachment> {
         let [words, slots, data, line, progress] = <[OwnedFd; 5]>::try_from(fds).ok()?;
         let Granted { id, device, geometry, bit, matched_before, kept_before, seen_before, first, decided, past, note } =
             self;
         let areas = Areas { words, slots, data };
-        Some(Handout {
+        Some(Attachment {
             id,
             device,
             geometry,
@@ -328,10 +328,10 @@ impl Granted {
     }
 }
 
-/// The file descriptors of a hand-out, as they go beside it.
-pub fn fds_of(handout: &Handout) -> [BorrowedFd<'_>; 5] {
-    let Areas { words, slots, data } = &handout.areas;
-    [words.as_fd(), slots.as_fd(), data.as_fd(), handout.line.as_fd(), handout.progress.as_fd()]
+/// The file descriptors of an attachment, as they go beside it.
+pub fn fds_of(attachment: &Attachment) -> [BorrowedFd<'_>; 5] {
+    let Areas { words, slots, data } = &attachment.areas;
+    [words.as_fd(), slots.as_fd(), data.as_fd(), attachment.line.as_fd(), attachment.progress.as_fd()]
 }
 
 /// Receives a packet and reads it. `None` where the other side closed.
@@ -344,9 +344,9 @@ pub fn receive<T>(socket: impl AsFd, decode: impl FnOnce(&[u8]) -> Option<T>) ->
     }
 }
 
-impl From<Trouble> for Answer {
-    fn from(trouble: Trouble) -> Answer {
-        Answer::Refused(trouble.kind, trouble.text)
+impl From<CaptureError> for Answer {
+    fn from(error: CaptureError) -> Answer {
+        Answer::Refused(error.kind, error.text)
     }
 }
 
@@ -396,7 +396,7 @@ mod tests {
             Answer::Exchanged(Exchange { bit: 1, matched_before: (2, 3), first: 4 }),
             Answer::Done,
             Answer::State(DaemonState { confined: "seccomp".into(), clients: vec![client], rings: vec![ring] }),
-            Answer::Refused(TroubleKind::Denied, "no".into()),
+            Answer::Refused(CaptureErrorKind::Denied, "no".into()),
         ];
         for answer in answers {
             let packet = answer.encode();
@@ -408,7 +408,7 @@ mod tests {
         let questions = [
             Question::Hello(1, "me".into()),
             Question::Device("eth0".into()),
-            Question::Open(Wish::default()),
+            Question::Open(CaptureRequest::default()),
             Question::Exchange(3, vec![Instruction { code: 6, jt: 0, jf: 0, k: 1 }]),
             Question::Close(3),
             Question::State,

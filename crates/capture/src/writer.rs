@@ -1,7 +1,7 @@
 //! What the writer of a device's ring must be able to do. The kernel's program is one, a thread that copies another.
 
-use crate::handout::Device;
-use crate::wish::{By, Direction, Mode};
+use crate::attachment::Device;
+use crate::request::{By, Direction, Mode};
 use buffer::live::{Areas, Geometry};
 use program::ir::Program;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -24,19 +24,19 @@ pub struct Expression {
 
 /// Why something cannot be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct CaptureError {
     /// Whose fault it is.
-    pub kind: TroubleKind,
+    pub kind: CaptureErrorKind,
     /// What is wrong and, where it helps, what to do.
     pub text: String,
 }
 
-/// Whose fault a [`Trouble`] is.
+/// Whose fault a [`CaptureError`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum TroubleKind {
+pub enum CaptureErrorKind {
     /// The wish is wrong: an expression that is none, say.
-    Wish = 1,
+    Request = 1,
     /// Not allowed.
     Denied = 2,
     /// This writer cannot do it; another might.
@@ -49,37 +49,37 @@ pub enum TroubleKind {
     Absent = 6,
 }
 
-impl TroubleKind {
+impl CaptureErrorKind {
     /// From its number.
-    pub fn from_code(code: u8) -> Option<TroubleKind> {
-        use TroubleKind::*;
-        [Wish, Denied, Cannot, System, Full, Absent].into_iter().find(|kind| *kind as u8 == code)
+    pub fn from_code(code: u8) -> Option<CaptureErrorKind> {
+        use CaptureErrorKind::*;
+        [Request, Denied, Cannot, System, Full, Absent].into_iter().find(|kind| *kind as u8 == code)
     }
 }
 
-impl Trouble {
+impl CaptureError {
     /// A trouble of this kind.
-    pub fn new(kind: TroubleKind, text: impl Into<String>) -> Trouble {
-        Trouble { kind, text: text.into() }
+    pub fn new(kind: CaptureErrorKind, text: impl Into<String>) -> CaptureError {
+        CaptureError { kind, text: text.into() }
     }
 
     /// A call of the system that failed.
-    pub fn system(what: &str, error: &std::io::Error) -> Trouble {
+    pub fn system(what: &str, error: &std::io::Error) -> CaptureError {
         let kind = match error.kind() {
-            std::io::ErrorKind::PermissionDenied => TroubleKind::Denied,
-            _ => TroubleKind::System,
+            std::io::ErrorKind::PermissionDenied => CaptureErrorKind::Denied,
+            _ => CaptureErrorKind::System,
         };
-        Trouble::new(kind, format!("{what}: {error}"))
+        CaptureError::new(kind, format!("{what}: {error}"))
     }
 }
 
-impl std::fmt::Display for Trouble {
+impl std::fmt::Display for CaptureError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl std::error::Error for Trouble {}
+impl std::error::Error for CaptureError {}
 
 /// The writer of one device's ring. Dropping it takes it off the device.
 ///
@@ -97,7 +97,7 @@ pub trait Writer: Send + Sync {
 
     /// From now on these expressions set bits, and no others; all or nothing. Packets that are under way may still be decided
     /// on by the earlier ones, until [`grace`](Writer::grace) is over.
-    fn set(&self, expressions: &[Expression]) -> Result<(), Trouble>;
+    fn set(&self, expressions: &[Expression]) -> Result<(), CaptureError>;
 
     /// To be called after [`set`](Writer::set), by who must know where the earlier expressions' last packet is, and without a
     /// lock, for it may take some ten milliseconds: when it returns, none is under way.
@@ -106,7 +106,7 @@ pub trait Writer: Send + Sync {
     }
 
     /// Packets for others, too, or no more.
-    fn promiscuous(&self, wanted: bool) -> Result<(), Trouble>;
+    fn promiscuous(&self, wanted: bool) -> Result<(), CaptureError>;
 
     /// The next packet that has one of these bits set makes [`bell`](Writer::bell) readable, once for each bit.
     fn arm(&self, bits: u64);
@@ -139,10 +139,10 @@ pub trait Writer: Send + Sync {
 /// Opens devices: makes their rings and writers.
 pub trait Opened: Send + Sync {
     /// The index of the device that has this name now.
-    fn index(&self, device: &str) -> Result<u32, Trouble>;
+    fn index(&self, device: &str) -> Result<u32, CaptureError>;
 
     /// The writer for a device, with a ring of about so many bytes, before any expression.
-    fn open(&self, device: &str, ring_bytes: u64, mode: Mode, by: By) -> Result<Box<dyn Writer>, Trouble>;
+    fn open(&self, device: &str, ring_bytes: u64, mode: Mode, by: By) -> Result<Box<dyn Writer>, CaptureError>;
 
     /// What an expression costs each packet of a device at most, in instructions; `u32::MAX` where it cannot run there. No
     /// program passes all packets; `sample` takes one in so many of them.
@@ -152,6 +152,6 @@ pub trait Opened: Send + Sync {
 }
 
 /// A file descriptor of one's own.
-pub fn own(fd: BorrowedFd<'_>) -> Result<OwnedFd, Trouble> {
-    fd.try_clone_to_owned().map_err(|error| Trouble::system("a file descriptor cannot be handed out", &error))
+pub fn own(fd: BorrowedFd<'_>) -> Result<OwnedFd, CaptureError> {
+    fd.try_clone_to_owned().map_err(|error| CaptureError::system("a file descriptor cannot be handed out", &error))
 }

@@ -1,13 +1,13 @@
 //! Speaking to the daemon for people: what goes wrong is told here, once for all commands.
 
-use crate::exit::Trouble;
+use crate::exit::CommandError;
 use capture::client::Client;
 use capture::protocol::DaemonState;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
 /// A connection.
-pub(crate) fn connect(path: &Path, purpose: &str) -> Result<Client, Trouble> {
+pub(crate) fn connect(path: &Path, purpose: &str) -> Result<Client, CommandError> {
     Client::connect(path, purpose).map_err(|error| unreachable(path, &error))
 }
 
@@ -15,7 +15,7 @@ pub(crate) fn connect(path: &Path, purpose: &str) -> Result<Client, Trouble> {
 ///
 /// For commands that have something to say without one. That a daemon which is there says nothing is an error for them, too:
 /// else they would show less than there is.
-pub(crate) fn state(path: &Path, purpose: &str) -> Result<Option<DaemonState>, Trouble> {
+pub(crate) fn state(path: &Path, purpose: &str) -> Result<Option<DaemonState>, CommandError> {
     match Client::connect(path, purpose) {
         Ok(client) => Ok(Some(client.state()?)),
         Err(error) if is_absent(&error) => Ok(None),
@@ -37,14 +37,14 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
 }
 
-fn unreachable(path: &Path, error: &io::Error) -> Trouble {
-    let trouble = Trouble::Failed(match error.kind() {
+fn unreachable(path: &Path, error: &io::Error) -> CommandError {
+    let failed = CommandError::Failed(match error.kind() {
         // Its own words.
         ErrorKind::Other => format!("the daemon at {}: {error}", base::terminal::name(path)),
         _ => format!("no daemon can be reached at {}: {error}", base::terminal::name(path)),
     });
     match error.kind() {
-        ErrorKind::NotFound => trouble.with_help("`streamline daemon` starts one (as root)"),
-        _ => trouble,
+        ErrorKind::NotFound => failed.with_help("`streamline daemon` starts one (as root)"),
+        _ => failed,
     }
 }

@@ -14,11 +14,11 @@ use streamline::Error;
 use streamline::running::protocol::Answer;
 
 /// What a command comes to.
-pub(crate) type Outcome = Result<(), Trouble>;
+pub(crate) type Outcome = Result<(), CommandError>;
 
 /// Why a command did not do what it was asked to.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum CommandError {
     /// The request or the command line is wrong: what is wrong with it.
     Wrong(String),
     /// Input, output or the system failed: what failed, and what would help.
@@ -29,79 +29,79 @@ pub(crate) enum Trouble {
     ToldFailed,
 }
 
-impl Trouble {
+impl CommandError {
     /// The same, beginning with what it is about.
-    pub(crate) fn about(self, what: &str) -> Trouble {
+    pub(crate) fn about(self, what: &str) -> CommandError {
         match self {
-            Trouble::Wrong(text) => Trouble::Wrong(format!("{what}: {text}")),
-            Trouble::Failed(text) => Trouble::Failed(format!("{what}: {text}")),
+            CommandError::Wrong(text) => CommandError::Wrong(format!("{what}: {text}")),
+            CommandError::Failed(text) => CommandError::Failed(format!("{what}: {text}")),
             told => told,
         }
     }
 
     /// Prints the message, unless that was done.
-    pub(crate) fn told(self) -> Trouble {
+    pub(crate) fn told(self) -> CommandError {
         match self {
-            Trouble::Wrong(text) => {
+            CommandError::Wrong(text) => {
                 tell!("error: {text}");
-                Trouble::ToldWrong
+                CommandError::ToldWrong
             }
-            Trouble::Failed(text) => {
+            CommandError::Failed(text) => {
                 tell!("error: {text}");
-                Trouble::ToldFailed
+                CommandError::ToldFailed
             }
             told => told,
         }
     }
 
     /// The same with a line that says what to do.
-    pub(crate) fn with_help(self, help: &str) -> Trouble {
+    pub(crate) fn with_help(self, help: &str) -> CommandError {
         let more = |text: String| format!("{text}\n   = help: {help}");
         match self {
-            Trouble::Wrong(text) => Trouble::Wrong(more(text)),
-            Trouble::Failed(text) => Trouble::Failed(more(text)),
+            CommandError::Wrong(text) => CommandError::Wrong(more(text)),
+            CommandError::Failed(text) => CommandError::Failed(more(text)),
             told => told,
         }
     }
 }
 
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Trouble {
+impl From<Error> for CommandError {
+    fn from(error: Error) -> CommandError {
         match error {
-            Error::Request(_) | Error::Input(_) => Trouble::Wrong(error.to_string()),
-            Error::System(text) => Trouble::Failed(text),
+            Error::Request(_) | Error::Input(_) => CommandError::Wrong(error.to_string()),
+            Error::System(text) => CommandError::Failed(text),
         }
     }
 }
 
-impl From<capture::Trouble> for Trouble {
-    fn from(trouble: capture::Trouble) -> Trouble {
-        use capture::writer::TroubleKind;
-        match trouble.kind {
-            TroubleKind::Wish => Trouble::Wrong(trouble.text),
-            TroubleKind::Absent
-            | TroubleKind::Denied
-            | TroubleKind::Cannot
-            | TroubleKind::System
-            | TroubleKind::Full => Trouble::Failed(trouble.text),
+impl From<capture::CaptureError> for CommandError {
+    fn from(error: capture::CaptureError) -> CommandError {
+        use capture::writer::CaptureErrorKind;
+        match error.kind {
+            CaptureErrorKind::Request => CommandError::Wrong(error.text),
+            CaptureErrorKind::Absent
+            | CaptureErrorKind::Denied
+            | CaptureErrorKind::Cannot
+            | CaptureErrorKind::System
+            | CaptureErrorKind::Full => CommandError::Failed(error.text),
         }
     }
 }
 
-impl From<io::Error> for Trouble {
-    fn from(error: io::Error) -> Trouble {
-        Trouble::Failed(error.to_string())
+impl From<io::Error> for CommandError {
+    fn from(error: io::Error) -> CommandError {
+        CommandError::Failed(error.to_string())
     }
 }
 
 /// What a running request answered, other than what it was asked for.
-impl From<Answer> for Trouble {
-    fn from(answer: Answer) -> Trouble {
+impl From<Answer> for CommandError {
+    fn from(answer: Answer) -> CommandError {
         match answer {
-            Answer::Wrong(text) => Trouble::Wrong(text),
-            Answer::Failed(text) => Trouble::Failed(text),
+            Answer::Wrong(text) => CommandError::Wrong(text),
+            Answer::Failed(text) => CommandError::Failed(text),
             Answer::Edges(..) | Answer::Ring(_) | Answer::Replaced | Answer::Stopping => {
-                Trouble::Failed("it answers something else than was asked".into())
+                CommandError::Failed("it answers something else than was asked".into())
             }
         }
     }
@@ -109,50 +109,50 @@ impl From<Answer> for Trouble {
 
 /// Tells what went wrong, and gives the status that a shell sees.
 pub(crate) fn status(outcome: Outcome) -> ExitCode {
-    ExitCode::from(number(&outcome.map_err(Trouble::told)))
+    ExitCode::from(number(&outcome.map_err(CommandError::told)))
 }
 
 fn number(outcome: &Outcome) -> u8 {
     match outcome {
         Ok(()) => 0,
-        Err(Trouble::Failed(_) | Trouble::ToldFailed) => 1,
-        Err(Trouble::Wrong(_) | Trouble::ToldWrong) => 2,
+        Err(CommandError::Failed(_) | CommandError::ToldFailed) => 1,
+        Err(CommandError::Wrong(_) | CommandError::ToldWrong) => 2,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use capture::writer::TroubleKind;
+    use capture::writer::CaptureErrorKind;
     use streamline::language::{Diagnostic, Span};
 
     /// Every variant of every error that a command can end with.
     #[test]
     fn each_error_has_its_status() {
         let text = || "why".to_string();
-        let capture = |kind| capture::Trouble::new(kind, "why").into();
-        let rows: [(Trouble, u8); 18] = [
-            (Trouble::Wrong(text()), 2),
-            (Trouble::Failed(text()), 1),
-            (Trouble::ToldWrong, 2),
-            (Trouble::ToldFailed, 1),
+        let capture = |kind| capture::CaptureError::new(kind, "why").into();
+        let rows: [(CommandError, u8); 18] = [
+            (CommandError::Wrong(text()), 2),
+            (CommandError::Failed(text()), 1),
+            (CommandError::ToldWrong, 2),
+            (CommandError::ToldFailed, 1),
             (Error::Request(Diagnostic::new("why", Span::NONE)).into(), 2),
             (Error::Input(text()).into(), 2),
             (Error::System(text()).into(), 1),
-            (capture(TroubleKind::Wish), 2),
-            (capture(TroubleKind::Absent), 1),
-            (capture(TroubleKind::Denied), 1),
-            (capture(TroubleKind::Cannot), 1),
-            (capture(TroubleKind::System), 1),
-            (capture(TroubleKind::Full), 1),
+            (capture(CaptureErrorKind::Request), 2),
+            (capture(CaptureErrorKind::Absent), 1),
+            (capture(CaptureErrorKind::Denied), 1),
+            (capture(CaptureErrorKind::Cannot), 1),
+            (capture(CaptureErrorKind::System), 1),
+            (capture(CaptureErrorKind::Full), 1),
             (io::Error::from(io::ErrorKind::NotFound).into(), 1),
             (Answer::Wrong(text()).into(), 2),
             (Answer::Failed(text()).into(), 1),
             (Answer::Replaced.into(), 1),
             (Answer::Stopping.into(), 1),
         ];
-        for (trouble, expected) in rows {
-            let (told, shown) = (format!("{trouble:?}"), number(&Err(trouble)));
+        for (error, expected) in rows {
+            let (told, shown) = (format!("{error:?}"), number(&Err(error)));
             assert_eq!(shown, expected, "{told}");
         }
         assert_eq!(number(&Ok(())), 0);
@@ -160,13 +160,13 @@ mod tests {
 
     #[test]
     fn what_is_said_besides_keeps_whose_fault_it_is() {
-        let trouble = || Trouble::Failed("why".into());
-        assert_eq!(trouble().about("x"), Trouble::Failed("x: why".into()));
-        assert_eq!(trouble().with_help("do y"), Trouble::Failed("why\n   = help: do y".into()));
-        for told in [Trouble::ToldWrong, Trouble::ToldFailed] {
+        let error = || CommandError::Failed("why".into());
+        assert_eq!(error().about("x"), CommandError::Failed("x: why".into()));
+        assert_eq!(error().with_help("do y"), CommandError::Failed("why\n   = help: do y".into()));
+        for told in [CommandError::ToldWrong, CommandError::ToldFailed] {
             let number = number(&Err(told));
             assert!(number == 1 || number == 2);
         }
-        assert_eq!(Trouble::ToldWrong.about("x").with_help("y"), Trouble::ToldWrong);
+        assert_eq!(CommandError::ToldWrong.about("x").with_help("y"), CommandError::ToldWrong);
     }
 }

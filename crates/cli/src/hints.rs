@@ -2,7 +2,7 @@
 //! commands; and what of a request does nothing yet. Not the language's own hints, which stand with its errors.
 
 use crate::Cli;
-use crate::exit::Trouble;
+use crate::exit::CommandError;
 use clap::CommandFactory;
 use control::Design;
 use driver::namespace::Namespace;
@@ -62,22 +62,22 @@ fn is_device(word: &str) -> bool {
 }
 
 /// A request of several words: the shell has taken it apart.
-pub(crate) fn several_words(words: &[String]) -> Trouble {
+pub(crate) fn several_words(words: &[String]) -> CommandError {
     let quoted = words.join(" ").replace('\'', "'\\''");
-    Trouble::Wrong(format!("the request is {} words, and must be one", words.len()))
+    CommandError::Wrong(format!("the request is {} words, and must be one", words.len()))
         .with_help(&format!("put the whole request into single quotes: '{quoted}'"))
 }
 
 /// There is no subcommand of this name.
-pub(crate) fn no_command(word: &str) -> Trouble {
-    let trouble = Trouble::Wrong(format!("there is no command `{word}`"));
+pub(crate) fn no_command(word: &str) -> CommandError {
+    let error = CommandError::Wrong(format!("there is no command `{word}`"));
     if let Some(help) = meant(word, true, false).filter(|_| registry().find(word).is_none()) {
         let request = help.split('`').nth(1).unwrap_or_default();
-        return trouble.with_help(&format!("to run a request: streamline run '{request} | ...'"));
+        return error.with_help(&format!("to run a request: streamline run '{request} | ...'"));
     }
     if let Some(kind) = registry().find(word) {
         let path = if kind.is_source() { format!("{word} ... | count") } else { format!("pcap FILE | {word}") };
-        return trouble.with_help(&format!(
+        return error.with_help(&format!(
             "`{word}` is a filter, for requests: streamline run '{path}'; `streamline man {word}`"
         ));
     }
@@ -92,13 +92,13 @@ pub(crate) fn no_command(word: &str) -> Trouble {
         ("validate", "check"),
     ];
     if let Some((_, command)) = CALLED.iter().find(|(called, _)| *called == word) {
-        return trouble.with_help(&format!("did you mean `streamline {command}`?"));
+        return error.with_help(&format!("did you mean `streamline {command}`?"));
     }
     let cli = Cli::command();
     let visible = cli.get_subcommands().filter(|command| !command.is_hide_set()).map(clap::Command::get_name);
     match request::nearest(word, visible) {
-        Some(near) => trouble.with_help(&format!("did you mean `streamline {near}`?")),
-        None => trouble.with_help("`streamline --help` lists the commands"),
+        Some(near) => error.with_help(&format!("did you mean `streamline {near}`?")),
+        None => error.with_help("`streamline --help` lists the commands"),
     }
 }
 
@@ -151,7 +151,7 @@ mod tests {
             ("extcap2", "lists the commands"),
         ];
         for (word, expected) in rows {
-            let Trouble::Wrong(text) = no_command(word) else { panic!("{word}") };
+            let CommandError::Wrong(text) = no_command(word) else { panic!("{word}") };
             assert!(text.contains(expected), "{text}");
         }
     }

@@ -32,7 +32,7 @@ mod who;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
-use exit::{Outcome, Trouble};
+use exit::{CommandError, Outcome};
 use std::process::ExitCode;
 
 /// Builds the data path a request describes, and runs it.
@@ -60,7 +60,7 @@ failed, 2 the request or the command line is wrong.";
 enum Command {
     Run(commands::run::Args),
     #[command(hide = true)]
-    Sharer(commands::sharer::Args),
+    ParserProcess(commands::parser_process::Args),
     Check(commands::check::Args),
     Explain(commands::explain::Args),
     Fmt(commands::fmt::Args),
@@ -90,7 +90,7 @@ fn main() -> ExitCode {
 }
 
 /// What the command line asks for; none where it asked for help, and got it.
-fn command() -> Result<Option<Command>, Trouble> {
+fn command() -> Result<Option<Command>, CommandError> {
     match Cli::try_parse_from(commands::extcap::arguments(std::env::args_os())) {
         Ok(cli) => Ok(Some(cli.command)),
         Err(error) => match (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
@@ -104,7 +104,7 @@ fn command() -> Result<Option<Command>, Trouble> {
                     // A closed standard output or error is no reason to fail otherwise.
                     let _ = error.print();
                 }
-                if error.use_stderr() { Err(Trouble::ToldWrong) } else { Ok(None) }
+                if error.use_stderr() { Err(CommandError::ToldWrong) } else { Ok(None) }
             }
         },
     }
@@ -114,7 +114,7 @@ fn run(command: Option<Command>) -> Outcome {
     let Some(command) = command else { return Ok(()) };
     match command {
         Command::Run(args) => commands::run::run(&args),
-        Command::Sharer(args) => commands::sharer::run(&args),
+        Command::ParserProcess(args) => commands::parser_process::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Explain(args) => commands::explain::run(&args),
         Command::Fmt(args) => commands::fmt::run(&args),
@@ -160,7 +160,7 @@ fn print_data(text: &str) -> Outcome {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Trouble::Failed(format!("cannot write to standard output: {error}")))
+            Err(CommandError::Failed(format!("cannot write to standard output: {error}")))
         }
         _ => Ok(()),
     }

@@ -29,7 +29,7 @@ impl PlaceArgs {
     pub(crate) fn session(&self) -> Session {
         let session = Session::new().devices_at(self.place()).push_down(!self.no_push_down).share(self.share);
         match std::env::current_exe() {
-            Ok(program) => session.sharer(vec![program.into(), "sharer".into()]),
+            Ok(program) => session.parser(vec![program.into(), "parser-process".into()]),
             // One that is there already will do.
             Err(_) => session,
         }

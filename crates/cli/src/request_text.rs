@@ -1,6 +1,6 @@
 //! Where a request's text comes from (the command line, a file, standard input), and how its errors are shown.
 
-use crate::exit::Trouble;
+use crate::exit::CommandError;
 use crate::hints;
 use clap::Args;
 use std::collections::BTreeMap;
@@ -43,11 +43,11 @@ pub(crate) struct SourceArgs {
 
 impl SourceArgs {
     /// The source that they name. An error where it would take the standard input that the request comes from.
-    pub(crate) fn source(&self, request: &RequestArgs) -> Result<Option<FilterCall>, Trouble> {
+    pub(crate) fn source(&self, request: &RequestArgs) -> Result<Option<FilterCall>, CommandError> {
         if self.read.iter().any(|file| file == "-") && request.file.as_ref().is_some_and(|file| file.as_os_str() == "-")
         {
             let text = "the request and a capture cannot both be read from standard input";
-            return Err(Trouble::Wrong(text.into()));
+            return Err(CommandError::Wrong(text.into()));
         }
         Ok(match &self.interface {
             Some(device) => Some(FilterCall::new("ethernet", [device.clone()])),
@@ -78,7 +78,7 @@ pub(crate) struct RequestText {
 
 impl RequestArgs {
     /// Gets the text.
-    pub(crate) fn read(&self) -> Result<RequestText, Trouble> {
+    pub(crate) fn read(&self) -> Result<RequestText, CommandError> {
         let variables = self.variables.iter().cloned().collect();
         let Some(file) = &self.file else {
             let source = self.request.clone().unwrap_or_default();
@@ -95,20 +95,20 @@ impl RequestArgs {
         };
         match read {
             Ok(source) => Ok(RequestText { source, name, variables }),
-            Err(error) => Err(Trouble::Failed(format!("cannot read {name}: {error}"))),
+            Err(error) => Err(CommandError::Failed(format!("cannot read {name}: {error}"))),
         }
     }
 }
 
 impl RequestText {
     /// Tells people what is wrong, and where in the text.
-    pub(crate) fn tell(&self, error: Error) -> Trouble {
+    pub(crate) fn tell(&self, error: Error) -> CommandError {
         match error {
             Error::Request(diagnostic) => {
                 tell_part!("{}", hints::improved(diagnostic, &self.source).render(&self.source, &self.name));
-                Trouble::ToldWrong
+                CommandError::ToldWrong
             }
-            error => Trouble::from(error).told(),
+            error => CommandError::from(error).told(),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Which running request is meant: by its number, which is that of its process.
 
 use crate::daemon_client;
-use crate::exit::Trouble;
+use crate::exit::CommandError;
 use capture::protocol::ClientState;
 use std::path::Path;
 use streamline::running::client;
@@ -13,7 +13,7 @@ pub(crate) struct Target(pub(crate) Found);
 
 impl Target {
     /// Asks it something. What is answered may be that it was asked wrongly.
-    pub(crate) fn ask(&self, question: &Question) -> Result<Answer, Trouble> {
+    pub(crate) fn ask(&self, question: &Question) -> Result<Answer, CommandError> {
         match client::ask(&self.0, question) {
             Ok(Answer::Failed(text)) | Err(text) => Err(self.failed(&text)),
             Ok(answer) => Ok(answer),
@@ -21,13 +21,13 @@ impl Target {
     }
 
     /// The error for something that it did not do.
-    pub(crate) fn failed(&self, text: &str) -> Trouble {
-        Trouble::Failed(format!("request {}: {text}", self.0.process))
+    pub(crate) fn failed(&self, text: &str) -> CommandError {
+        CommandError::Failed(format!("request {}: {text}", self.0.process))
     }
 }
 
 /// The request of this number. Where there is none, the error says what else the number is.
-pub(crate) fn find(id: Id, daemon: &Path) -> Result<Target, Trouble> {
+pub(crate) fn find(id: Id, daemon: &Path) -> Result<Target, CommandError> {
     let Id(process) = id;
     if let Some(found) = client::find(process) {
         return Ok(Target(found));
@@ -37,9 +37,9 @@ pub(crate) fn find(id: Id, daemon: &Path) -> Result<Target, Trouble> {
     let cut_off = |client: &ClientState| {
         format!("`streamline stop --client {}` cuts off this client of the daemon ({})", client.id, client.purpose)
     };
-    let none = Trouble::Failed(format!("no request of yours has the number {id}"));
+    let none = CommandError::Failed(format!("no request of yours has the number {id}"));
     if let Some(client) = clients.iter().find(|client| client.process == process) {
-        return Err(Trouble::Failed(format!("process {id} runs no request of yours that could be asked"))
+        return Err(CommandError::Failed(format!("process {id} runs no request of yours that could be asked"))
             .with_help(&cut_off(client)));
     }
     if let Some(client) = clients.iter().find(|client| u64::try_from(process) == Ok(client.id)) {

@@ -194,7 +194,7 @@ fn a_folder_that_somebody_else_made_in_ones_name_is_not_believed() {
         is_refused(command);
     }
     // Who passes the prefixes of one's requests on is of the same user, wherever it listens.
-    let why = streamline::shared::client::Client::connect(&ring, "a test").err().unwrap();
+    let why = streamline::parser::client::Client::connect(&ring, "a test").err().unwrap();
     assert_eq!(why.kind(), std::io::ErrorKind::PermissionDenied, "{why}");
     // Its own user and whoever was told where it is may use it.
     let removed = as_user(stranger).args(["pipe", "rm"]).arg(&ring).output().unwrap();
@@ -207,7 +207,7 @@ fn who_shares_does_not_wait_for_ever_to_be_let_in() {
     let path = at.path().join("control");
     let _silent = full(&path);
     let (ended, has_ended) = std::sync::mpsc::channel();
-    std::thread::spawn(move || ended.send(streamline::shared::client::Client::connect(&path, "a test").err()));
+    std::thread::spawn(move || ended.send(streamline::parser::client::Client::connect(&path, "a test").err()));
     let error = has_ended.recv_timeout(Duration::from_secs(20)).expect("it gives up").expect("nobody answers");
     assert_eq!(error.kind(), std::io::ErrorKind::TimedOut, "{error}");
 }
@@ -237,28 +237,28 @@ fn a_keeper_without_files_for_those_who_come_rests() {
 }
 
 /// What runs prefixes for several requests, of a daemon that there is not, and where it listens.
-struct Sharer(Child, PathBuf);
+struct ParserProcess(Child, PathBuf);
 
-impl Sharer {
-    fn start(at: &Path, command: impl FnOnce(&[&str]) -> Command) -> Sharer {
+impl ParserProcess {
+    fn start(at: &Path, command: impl FnOnce(&[&str]) -> Command) -> ParserProcess {
         let daemon = at.join("no-daemon");
-        let path = streamline::shared::socket(&daemon).unwrap();
+        let path = streamline::parser::socket(&daemon).unwrap();
         let user = rustix::process::geteuid();
         // Root's lies elsewhere, under a name that is this daemon's alone.
         let path = match user.is_root() {
             true => path,
             false => at.join(format!("streamline-{}/shared", user.as_raw())).join(path.file_name().unwrap()),
         };
-        let child = command(&["sharer", daemon.to_str().unwrap()]).spawn().unwrap();
+        let child = command(&["parser-process", daemon.to_str().unwrap()]).spawn().unwrap();
         let began = Instant::now();
         while !path.exists() {
             assert!(began.elapsed() < Duration::from_secs(20), "it does not listen");
         }
-        Sharer(child, path)
+        ParserProcess(child, path)
     }
 }
 
-impl Drop for Sharer {
+impl Drop for ParserProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -271,9 +271,9 @@ impl Drop for Sharer {
 #[test]
 fn who_runs_what_several_share_rests_without_files_for_those_who_come() {
     let at = tempfile::tempdir().unwrap();
-    let sharer = Sharer::start(at.path(), |arguments| with_few_files(at.path(), arguments));
-    crowd(&sharer.1);
-    streamline::shared::client::Client::connect(&sharer.1, "a test").unwrap().state().unwrap();
+    let parser = ParserProcess::start(at.path(), |arguments| with_few_files(at.path(), arguments));
+    crowd(&parser.1);
+    streamline::parser::client::Client::connect(&parser.1, "a test").unwrap().state().unwrap();
 }
 
 #[test]
@@ -282,17 +282,17 @@ fn who_is_not_let_in_hears_why() {
     let path = at.path().join("ring.sock");
     let created = streamline(at.path()).args(["pipe", "create"]).arg(&path).status().unwrap();
     assert!(created.success());
-    let sharer = Sharer::start(at.path(), |arguments| {
+    let parser = ParserProcess::start(at.path(), |arguments| {
         let mut command = streamline(at.path());
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         command
     });
-    let crowds: Vec<OwnedFd> = (0..512).map(|at| connected([&path, &sharer.1][at % 2])).collect();
+    let crowds: Vec<OwnedFd> = (0..512).map(|at| connected([&path, &parser.1][at % 2])).collect();
     let named = buffer::keeper::client::Named::at(path.to_str().unwrap()).unwrap();
     for _ in 0..20 {
         let told = [
             named.state().err().map(|error| error.to_string()),
-            streamline::shared::client::Client::connect(&sharer.1, "a test").err().map(|error| error.to_string()),
+            streamline::parser::client::Client::connect(&parser.1, "a test").err().map(|error| error.to_string()),
         ];
         for told in told {
             assert!(told.as_ref().is_some_and(|told| told.contains("256 clients already")), "{told:?}");

@@ -17,7 +17,7 @@ use request::{Diagnostic, Span};
 
 /// Why a design could not be carried out. Nothing of it is left.
 #[derive(Clone, Debug)]
-pub enum Trouble {
+pub enum CarryError {
     /// The request is wrong.
     Request(Diagnostic),
     /// The world is.
@@ -36,12 +36,16 @@ enum Step {
 }
 
 /// Carries a design out; gives it as it came to be, which may be placed differently than it was.
-pub fn carry_out(design: Design, spaces: &mut [Box<dyn Space + '_>]) -> Result<Design, Trouble> {
+pub fn carry_out(design: Design, spaces: &mut [Box<dyn Space + '_>]) -> Result<Design, CarryError> {
     carry_out_but(design, Refused::default(), spaces)
 }
 
 /// The same, where it is known already of some spaces that they will not run what they offer to.
-pub fn carry_out_but(design: Design, refused: Refused, spaces: &mut [Box<dyn Space + '_>]) -> Result<Design, Trouble> {
+pub fn carry_out_but(
+    design: Design,
+    refused: Refused,
+    spaces: &mut [Box<dyn Space + '_>],
+) -> Result<Design, CarryError> {
     carry_out_beside(design, None, refused, spaces).map(|change| change.design)
 }
 
@@ -63,7 +67,7 @@ pub fn carry_out_change(
     running: &Design,
     refused: Refused,
     spaces: &mut [Box<dyn Space + '_>],
-) -> Result<Change, Trouble> {
+) -> Result<Change, CarryError> {
     carry_out_beside(design, Some(running), refused, spaces)
 }
 
@@ -72,7 +76,7 @@ fn carry_out_beside(
     running: Option<&Design>,
     mut refused: Refused,
     spaces: &mut [Box<dyn Space + '_>],
-) -> Result<Change, Trouble> {
+) -> Result<Change, CarryError> {
     loop {
         // Which nodes these are depends on where they are placed.
         let kept = match running {
@@ -89,9 +93,9 @@ fn carry_out_beside(
                 // Each turn leaves out one more (node, space), so this ends.
                 let why = format!("{REFUSED}{}", error.message);
                 refused.0.insert((design.sites[node.index()].vertex, space), why);
-                design = place(design.graph, spaces, &refused).map_err(Trouble::Request)?;
+                design = place(design.graph, spaces, &refused).map_err(CarryError::Request)?;
             }
-            Err((node, _, StepError { error, .. })) => return Err(trouble(&design, node, error)),
+            Err((node, _, StepError { error, .. })) => return Err(carry_error(&design, node, error)),
         }
     }
 }
@@ -217,12 +221,12 @@ fn span_of(design: &Design, node: NodeId, key: &str) -> Option<Span> {
 }
 
 /// Whose fault it is that a node could not be prepared, and where the request says so.
-pub fn trouble(design: &Design, node: NodeId, error: ParamError) -> Trouble {
+pub fn carry_error(design: &Design, node: NodeId, error: ParamError) -> CarryError {
     if error.system {
         let help = error.help.map_or(String::new(), |help| format!(" ({help})"));
-        return Trouble::System(format!("{}{help}", error.message));
+        return CarryError::System(format!("{}{help}", error.message));
     }
-    Trouble::Request(wrong(design, node, error))
+    CarryError::Request(wrong(design, node, error))
 }
 
 /// What is wrong with a node, and where the request says so.

@@ -8,7 +8,7 @@
 //! - `standing` — rings that the policy keeps without readers.
 //! - [`confine`] — what the daemon gives up before it listens; [`account`] — the user it becomes.
 //!
-//! What is said is in [`capture::protocol`]; the rings are [`capture::Taps`].
+//! What is said is in [`capture::protocol`]; the rings are [`capture::CaptureRegistry`].
 
 #![forbid(unsafe_code)]
 

@@ -23,7 +23,7 @@
 //! be seen.
 
 use capture::budget::INSTRUCTIONS;
-use capture::{Mode, Only, Right};
+use capture::{Mode, Only, Permission};
 use program::Compile;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ use std::sync::Arc;
 const RING_BYTES: u64 = 256 << 20;
 
 /// Readers one user may have at a time, if the file does not say.
-const READERS: usize = capture::taps::READERS_OF_USER;
+const READERS: usize = capture::registry::READERS_OF_USER;
 
 /// The group that may tap where there is no file.
 const GROUP: &str = "streamline";
@@ -124,8 +124,8 @@ impl Entry {
 
     /// What those it lets in may see, if it is the entry of this number: they are a trust group of their own. Root's, and that
     /// of who needs no policy, is 0.
-    fn right(&self, at: usize) -> Right {
-        Right { group: at as u32 + 1, only: self.only.clone() }
+    fn right(&self, at: usize) -> Permission {
+        Permission { group: at as u32 + 1, only: self.only.clone() }
     }
 }
 
@@ -206,7 +206,7 @@ impl Policy {
     }
 
     /// May this peer read this device in this mode? Gives its trust group and what that sees; else why not.
-    pub fn allows(&self, peer: &Peer, device: &str, mode: Mode) -> Result<Right, String> {
+    pub fn allows(&self, peer: &Peer, device: &str, mode: Mode) -> Result<Permission, String> {
         if mode == Mode::Consume && !self.from_file {
             let text = "packets may be taken away from the host where the daemon's policy says so (`--config`, `modes = \
                         [\"consume\"]`; then root may, too), or by root without a daemon (`--local`)";
@@ -249,15 +249,15 @@ impl Policy {
     }
 
     /// The trust groups for which a device's packets are kept, with what they see of it, and the bytes of each one's ring.
-    pub(crate) fn kept(&self, device: &str) -> impl Iterator<Item = (Right, u64)> {
+    pub(crate) fn kept(&self, device: &str) -> impl Iterator<Item = (Permission, u64)> {
         let kept = self.entries.iter().enumerate().filter_map(|(at, entry)| Some((at, entry, entry.keep?)));
         let concerns = move |entry: &Entry| entry.devices.iter().any(|pattern| matches(pattern, device));
         let kept = kept.filter(move |(_, entry, _)| concerns(entry));
-        kept.map(|(at, entry, bytes)| (entry.right(at), capture::taps::ring_bytes(bytes, self.ring_bytes)))
+        kept.map(|(at, entry, bytes)| (entry.right(at), capture::registry::ring_bytes(bytes, self.ring_bytes)))
     }
 
     /// Does this group's ring have readers that another reader could deceive?
-    pub(crate) fn shares(&self, right: &Right) -> bool {
+    pub(crate) fn shares(&self, right: &Permission) -> bool {
         // Group 0 is root's alone.
         !self.is_for_one && right.group != 0
     }
@@ -372,7 +372,7 @@ mod tests {
     }
 
     /// Of who sees everything.
-    fn group(number: u32) -> Result<Right, String> {
+    fn group(number: u32) -> Result<Permission, String> {
         Ok(number.into())
     }
 
@@ -445,13 +445,13 @@ mod tests {
         assert_ne!(udp, ether);
         let (root, anna, stranger) = (peer(0, &[]), peer(1000, &[]), peer(7, &[]));
         for mode in [Mode::Tap, Mode::Consume] {
-            assert_eq!(policy.allows(&anna, "eth0", mode), Ok(Right { group: 1, only: udp.clone() }));
+            assert_eq!(policy.allows(&anna, "eth0", mode), Ok(Permission { group: 1, only: udp.clone() }));
         }
-        assert_eq!(policy.allows(&stranger, "eth0", Mode::Tap), Ok(Right { group: 3, only: ether.clone() }));
-        assert_eq!(policy.allows(&anna, "tun0", Mode::Tap), Ok(Right { group: 3, only: ether }));
+        assert_eq!(policy.allows(&stranger, "eth0", Mode::Tap), Ok(Permission { group: 3, only: ether.clone() }));
+        assert_eq!(policy.allows(&anna, "tun0", Mode::Tap), Ok(Permission { group: 3, only: ether }));
         let kept = |device| policy.kept(device).map(|(right, _)| right).collect::<Vec<_>>();
-        assert_eq!(kept("eth0"), [Right { group: 1, only: udp.clone() }, 2.into()]);
-        assert_eq!(kept("eth1"), [Right { group: 1, only: udp }]);
+        assert_eq!(kept("eth0"), [Permission { group: 1, only: udp.clone() }, 2.into()]);
+        assert_eq!(kept("eth1"), [Permission { group: 1, only: udp }]);
         // A ring that has but a part is not for who may see everything.
         assert_eq!(policy.allows(&root, "eth0", Mode::Tap), group(2));
         assert_eq!(policy.allows(&root, "eth1", Mode::Tap), group(0));

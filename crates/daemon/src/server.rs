@@ -7,10 +7,10 @@ use crate::journal::{Cause, Journal};
 use crate::maps;
 use crate::policy::{Peer, Policy};
 use crate::standing::Standing;
-use capture::codec::Farewell;
+use capture::codec::CloseReason;
 use capture::protocol::{Answer, ClientState, DaemonState, Granted, PROTOCOL, Question, fds_of, receive};
-use capture::writer::TroubleKind;
-use capture::{By, Device, Mode, Right, Taps, Trouble, Wish};
+use capture::writer::CaptureErrorKind;
+use capture::{By, CaptureError, CaptureRegistry, CaptureRequest, Device, Mode, Permission};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::BTreeMap;
@@ -114,10 +114,10 @@ pub struct Server {
 }
 
 struct Shared {
-    taps: Taps,
+    registry: CaptureRegistry,
     policy: Policy,
     confined: String,
-    device: fn(&str) -> Result<capture::Device, Trouble>,
+    device: fn(&str) -> Result<capture::Device, CaptureError>,
     clients: Mutex<Clients>,
     /// Readable when somebody wants it to stop; the other end is for them to write to.
     stop: UnixStream,
@@ -151,14 +151,14 @@ impl Shared {
 impl Server {
     /// A daemon with these rings. `confined` says to people what holds of this process, `device` what is known of a device.
     pub fn new(
-        taps: Taps,
+        registry: CaptureRegistry,
         policy: Policy,
         confined: String,
-        device: fn(&str) -> Result<capture::Device, Trouble>,
+        device: fn(&str) -> Result<capture::Device, CaptureError>,
     ) -> io::Result<Server> {
         let (stop, stopper) = UnixStream::pair()?;
-        policy.instructions.inspect(|instructions| taps.limit(*instructions));
-        let shared = Shared { taps, policy, confined, device, clients: Mutex::default(), stop, stopper };
+        policy.instructions.inspect(|instructions| registry.limit(*instructions));
+        let shared = Shared { registry, policy, confined, device, clients: Mutex::default(), stop, stopper };
         Ok(Server { shared: Arc::new(shared) })
     }
 
@@ -170,10 +170,10 @@ impl Server {
     /// Listens until it is stopped. `tell` is for lines to whoever looks after the daemon.
     pub fn run(&self, listening: &Listening, tell: &dyn Fn(&str)) -> io::Result<()> {
         let mut journal = Journal::new(tell);
-        let Shared { policy, taps, .. } = self.shared.as_ref();
-        let mut standing = Standing::new(policy).map_err(|trouble| io::Error::other(trouble.text))?;
+        let Shared { policy, registry, .. } = self.shared.as_ref();
+        let mut standing = Standing::new(policy).map_err(|error| io::Error::other(error.text))?;
         if let Some(standing) = &mut standing {
-            standing.see_to(policy, taps, &mut journal);
+            standing.see_to(policy, registry, &mut journal);
         }
         loop {
             let mut fds =
@@ -193,7 +193,7 @@ impl Server {
                 (!fds[0].revents().is_empty(), fds.get(2).is_some_and(|fd| !fd.revents().is_empty()));
             drop(fds);
             if let Some(standing) = standing.as_mut().filter(|_| changed) {
-                standing.see_to(policy, taps, &mut journal);
+                standing.see_to(policy, registry, &mut journal);
             }
             if !comes {
                 continue;
@@ -288,7 +288,7 @@ fn place_for<'a>(
 }
 
 fn refuse(socket: &OwnedFd, text: &str) {
-    let answer = Answer::Refused(TroubleKind::Full, text.into());
+    let answer = Answer::Refused(CaptureErrorKind::Full, text.into());
     buffer::shared::packets::send_last(socket, &answer.encode());
 }
 
@@ -333,42 +333,42 @@ impl Session {
                 // Whoever may use it in any way.
                 let allows = |mode| self.shared.policy.allows(&self.peer, &name, mode);
                 let allowed = allows(Mode::Tap).or_else(|denied| allows(Mode::Consume).map_err(|_| denied));
-                let allowed = allowed.map_err(|text| Trouble::new(TroubleKind::Denied, text));
+                let allowed = allowed.map_err(|text| CaptureError::new(CaptureErrorKind::Denied, text));
                 let answer = || {
                     let (right, mut device) = (allowed?, (self.shared.device)(&name)?);
-                    let budget = self.shared.taps.budget(device.index, self.peer.user);
+                    let budget = self.shared.registry.budget(device.index, self.peer.user);
                     if let Some(why) = self.why_no_maps(socket, &right).filter(|_| !device.copied) {
                         device = Device { how: copied_from_socket(&why), copied: true, ..device };
                     }
                     Ok(Answer::Device(device, budget))
                 };
-                send(answer().unwrap_or_else(Trouble::into))
+                send(answer().unwrap_or_else(CaptureError::into))
             }
-            Question::Open(wish) => match self.open(socket, wish) {
-                Ok(handout) => {
-                    let answer = Answer::Granted(Granted::of(&handout));
-                    let sent = buffer::shared::packets::send(socket, &answer.encode(), &fds_of(&handout));
+            Question::Open(asked) => match self.open(socket, asked) {
+                Ok(attachment) => {
+                    let answer = Answer::Granted(Granted::of(&attachment));
+                    let sent = buffer::shared::packets::send(socket, &answer.encode(), &fds_of(&attachment));
                     sent.or_else(|error| {
                         // Too many file descriptors are on their way, perhaps; words can still be said.
-                        self.release(handout.id);
-                        send(Trouble::system("what a reader needs cannot be handed out", &error).into())
+                        self.release(attachment.id);
+                        send(CaptureError::system("what a reader needs cannot be handed out", &error).into())
                     })
                 }
-                Err(trouble) => send(trouble.into()),
+                Err(error) => send(error.into()),
             },
             Question::Exchange(id, program) => send(match self.mine(id) {
-                Ok(()) => match self.shared.taps.exchange(id, &program) {
+                Ok(()) => match self.shared.registry.exchange(id, &program) {
                     Ok(exchange) => Answer::Exchanged(exchange),
-                    Err(trouble) => trouble.into(),
+                    Err(error) => error.into(),
                 },
-                Err(trouble) => trouble.into(),
+                Err(error) => error.into(),
             }),
             Question::Close(id) => send(match self.mine(id) {
                 Ok(()) => {
                     self.release(id);
                     Answer::Done
                 }
-                Err(trouble) => trouble.into(),
+                Err(error) => error.into(),
             }),
             Question::State => send(Answer::State(self.state())),
             Question::Stop(id) => send(self.stop(id)),
@@ -378,69 +378,74 @@ impl Session {
 
     /// Lets a reader of this client go.
     fn release(&self, id: u64) {
-        self.shared.taps.close(&[id]);
+        self.shared.registry.close(&[id]);
         if let Some(client) = self.shared.clients().all.get_mut(&self.id) {
             client.readers.retain(|(known, _)| *known != id);
         }
     }
 
-    fn mine(&self, id: u64) -> Result<(), Trouble> {
+    fn mine(&self, id: u64) -> Result<(), CaptureError> {
         let clients = self.shared.clients();
         let mine = clients.all.get(&self.id).is_some_and(|client| client.readers.iter().any(|(known, _)| *known == id));
-        if mine { Ok(()) } else { Err(Trouble::new(TroubleKind::Wish, "that is no reader of this client")) }
+        if mine {
+            Ok(())
+        } else {
+            Err(CaptureError::new(CaptureErrorKind::Request, "that is no reader of this client"))
+        }
     }
 
     /// Why this client gets no maps of the kernel's for a reader of this right; none where it may have them.
-    fn why_no_maps(&self, socket: &OwnedFd, right: &Right) -> Option<String> {
+    fn why_no_maps(&self, socket: &OwnedFd, right: &Permission) -> Option<String> {
         if self.shared.policy.shares(right) { maps::why_no_maps(socket.as_fd(), self.peer.user) } else { None }
     }
 
-    fn open(&self, socket: &OwnedFd, mut wish: Wish) -> Result<capture::Handout, Trouble> {
-        let denied = |text| Trouble::new(TroubleKind::Denied, text);
+    fn open(&self, socket: &OwnedFd, mut asked: CaptureRequest) -> Result<capture::Attachment, CaptureError> {
+        let denied = |text| CaptureError::new(CaptureErrorKind::Denied, text);
         let Policy { ring_bytes, readers, .. } = self.shared.policy;
-        let right = self.shared.policy.allows(&self.peer, &wish.device, wish.mode).map_err(denied)?;
+        let right = self.shared.policy.allows(&self.peer, &asked.device, asked.mode).map_err(denied)?;
         // Who comes first decides for all who come later: with less than usual for itself it would make others lose.
-        let wished = wish.ring_bytes.max(capture::taps::RING_BYTES);
-        wish.ring_bytes = capture::taps::ring_bytes(wished, ring_bytes);
-        if wish.keep && !self.shared.policy.may_manage(&self.peer) {
+        let wanted = asked.ring_bytes.max(capture::registry::RING_BYTES);
+        asked.ring_bytes = capture::registry::ring_bytes(wanted, ring_bytes);
+        if asked.keep && !self.shared.policy.may_manage(&self.peer) {
             return Err(denied(
                 "only root, or the daemon's policy (`keep`), may have packets kept for readers that look back; `last=` \
                  looks back without it"
                     .into(),
             ));
         }
-        let why = if wish.mode == Mode::Tap { self.why_no_maps(socket, &right) } else { None };
-        let by = wish.by;
+        let why = if asked.mode == Mode::Tap { self.why_no_maps(socket, &right) } else { None };
+        let by = asked.by;
         match &why {
             Some(why) if by == By::Kernel => return Err(denied(format!("{why}: read it without `by=kernel`"))),
-            Some(_) => wish.by = By::PacketSocket,
+            Some(_) => asked.by = By::PacketSocket,
             None => {}
         }
         self.book(readers)?;
-        let mut opened = self.shared.taps.open_for(self.peer.user, &wish, right);
-        if let (Ok(handout), Some(why)) = (&mut opened, why.filter(|_| by != By::PacketSocket)) {
-            let separator = if handout.note.is_empty() { "" } else { "; " };
+        let mut opened = self.shared.registry.open_for(self.peer.user, &asked, right);
+        if let (Ok(attachment), Some(why)) = (&mut opened, why.filter(|_| by != By::PacketSocket)) {
+            let separator = if attachment.note.is_empty() { "" } else { "; " };
             let how = copied_from_socket(&why);
-            handout.note = format!("{}{separator}packets of `{}` are {how}", handout.note, wish.device);
+            attachment.note = format!("{}{separator}packets of `{}` are {how}", attachment.note, asked.device);
         }
-        if wish.keep
-            && wished > wish.ring_bytes
-            && let Ok(handout) = &mut opened
-            && handout.note.is_empty()
+        if asked.keep
+            && wanted > asked.ring_bytes
+            && let Ok(attachment) = &mut opened
+            && attachment.note.is_empty()
         {
-            let kibibytes = wish.ring_bytes >> 10;
-            handout.note = format!("the daemon's policy lets a ring have {kibibytes} KiB: no more than that is kept");
+            let kibibytes = asked.ring_bytes >> 10;
+            attachment.note =
+                format!("the daemon's policy lets a ring have {kibibytes} KiB: no more than that is kept");
         }
         if let Some(client) = self.shared.clients().all.get_mut(&self.id) {
             client.opening = false;
-            client.readers.extend(opened.as_ref().ok().map(|handout| (handout.id, wish.device)));
+            client.readers.extend(opened.as_ref().ok().map(|attachment| (attachment.id, asked.device)));
         }
         opened
     }
 
     /// Books one more reader for this client's user, who may have so many.
-    fn book(&self, most: usize) -> Result<(), Trouble> {
-        // Readers go by their lines as well, of which only their owner knows. It is asked without the lock, for it may be
+    fn book(&self, most: usize) -> Result<(), CaptureError> {
+        // Readers go by their lines as well, of which only their owner knows. It is wanted_bytes without the lock, for it may be
         // loading programs.
         let of_user = |client: &Connected| client.peer.user == self.peer.user;
         let known: Vec<u64> = {
@@ -448,7 +453,7 @@ impl Session {
             let mine = clients.all.values().filter(|client| of_user(client));
             mine.flat_map(|client| client.readers.iter().map(|(id, _)| *id)).collect()
         };
-        let gone = self.shared.taps.gone(&known);
+        let gone = self.shared.registry.gone(&known);
         let mut clients = self.shared.clients();
         for client in clients.all.values_mut().filter(|client| of_user(client)) {
             client.readers.retain(|(id, _)| !gone.contains(id));
@@ -461,7 +466,7 @@ impl Session {
                  readers`): a place is free when one of them ends (`streamline ps`, `streamline stop`)",
                 self.peer.user
             );
-            return Err(Trouble::new(TroubleKind::Full, text));
+            return Err(CaptureError::new(CaptureErrorKind::Full, text));
         }
         if let Some(client) = clients.all.get_mut(&self.id) {
             client.opening = true;
@@ -487,7 +492,7 @@ impl Session {
                 readers: client.readers.clone(),
             })
             .collect();
-        let mut rings = self.shared.taps.states();
+        let mut rings = self.shared.registry.states();
         if !all {
             let mine = |id: u64| clients.iter().any(|client| client.readers.iter().any(|(known, _)| *known == id));
             rings.iter_mut().for_each(|ring| ring.readers.retain(|reader| mine(reader.id)));
@@ -498,11 +503,11 @@ impl Session {
 
     fn forget(&self, device: &str) -> Answer {
         if !self.shared.policy.may_manage(&self.peer) {
-            return Answer::Refused(TroubleKind::Denied, "what is kept is for root to take back".into());
+            return Answer::Refused(CaptureErrorKind::Denied, "what is kept is for root to take back".into());
         }
-        match self.shared.taps.forget(device) {
+        match self.shared.registry.forget(device) {
             true => Answer::Done,
-            false => Answer::Refused(TroubleKind::Absent, format!("no packets of `{device}` are kept")),
+            false => Answer::Refused(CaptureErrorKind::Absent, format!("no packets of `{device}` are kept")),
         }
     }
 
@@ -512,12 +517,12 @@ impl Session {
         let (readers, socket): (Vec<u64>, _) = {
             let clients = self.shared.clients();
             let Some(client) = clients.all.get(&id).filter(|client| may_end(client)) else {
-                return Answer::Refused(TroubleKind::Absent, format!("there is no client {id} of yours"));
+                return Answer::Refused(CaptureErrorKind::Absent, format!("there is no client {id} of yours"));
             };
             (client.readers.iter().map(|(reader, _)| *reader).collect(), Arc::clone(&client.socket))
         };
         // First: the client's thread lets its readers go without a word once its socket is closed.
-        self.shared.taps.dismiss(&readers, Farewell::Stopped(self.peer.user));
+        self.shared.registry.dismiss(&readers, CloseReason::Stopped(self.peer.user));
         let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Both);
         Answer::Done
     }
@@ -527,7 +532,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         let client = self.shared.clients().all.remove(&self.id);
         let readers: Vec<u64> = client.into_iter().flat_map(|client| client.readers).map(|(id, _)| id).collect();
-        self.shared.taps.close(&readers);
+        self.shared.registry.close(&readers);
     }
 }
 

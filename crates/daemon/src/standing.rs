@@ -4,7 +4,7 @@
 use crate::journal::{Cause, Journal};
 use crate::maps;
 use crate::policy::Policy;
-use capture::{By, Taps, Trouble};
+use capture::{By, CaptureError, CaptureRegistry};
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
@@ -25,7 +25,7 @@ pub(crate) struct Standing {
 
 impl Standing {
     /// None where the policy has no ring stand.
-    pub(crate) fn new(policy: &Policy) -> Result<Option<Standing>, Trouble> {
+    pub(crate) fn new(policy: &Policy) -> Result<Option<Standing>, CaptureError> {
         if !policy.keeps() {
             return Ok(None);
         }
@@ -33,7 +33,7 @@ impl Standing {
     }
 
     /// Sees to it that each device has what the policy says; what cannot be is tried again when something changes.
-    pub(crate) fn see_to(&mut self, policy: &Policy, taps: &Taps, journal: &mut Journal<'_>) {
+    pub(crate) fn see_to(&mut self, policy: &Policy, registry: &CaptureRegistry, journal: &mut Journal<'_>) {
         let devices = self.present.look();
         // As it is for all readers of such a ring.
         let by = if maps::everybody_loads() { By::PacketSocket } else { By::WhatIsBest };
@@ -46,7 +46,7 @@ impl Standing {
                     continue;
                 }
                 let kept = match self.held.len() < RINGS {
-                    true => taps.keep(&name, by, bytes, right).map_err(|trouble| trouble.text),
+                    true => registry.keep(&name, by, bytes, right).map_err(|error| error.text),
                     false => Err(format!("{RINGS} are kept already, as many as there may be")),
                 };
                 match kept {

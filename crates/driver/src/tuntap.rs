@@ -25,7 +25,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const DOOR: &str = "/dev/net/tun";
 
-/// Queues of one device at most (`MAX_TAP_QUEUES`).
+/// Queues of one device at most (`MAX_CAPTURE_QUEUES`).
 const QUEUES_MAX: usize = 256;
 
 /// Bytes of the longest frame: the largest IP packet, its Ethernet header and a tag.

@@ -45,7 +45,7 @@ pub struct Report {
     /// By node, in the plan's order.
     pub nodes: Vec<NodeReport>,
     /// What the rings counted.
-    pub traffic: buffer::rings::Traffic,
+    pub traffic: buffer::block_table::Traffic,
     /// Link types of the frames that came.
     pub link_types: BTreeSet<u16>,
 }

@@ -5,16 +5,16 @@
 //! copied once, however many watch; while all who watch are half a ring behind, nothing is copied, for most of it would be
 //! overwritten unread. So no more is copied than somebody reads, and a watcher that is stopped costs nothing.
 //!
-//! In: batches on their way, between two filters. Out: the ring's readers, who find in each block's [`Caption`] how many
-//! they have lost; a caption without a block says so to who comes, and at the end.
+//! In: batches on their way, between two filters. Out: the ring's readers, who find in each block's [`CopyHeader`] how many
+//! they have lost; a copy header without a block says so to who comes, and at the end.
 
 use crate::worker::Worker;
 use base::limits::{WATCHED_BLOCK_BYTES, WATCHES};
 use buffer::keeper::client::NamedWriter;
-use buffer::{Descriptor, Flags, Rings};
+use buffer::{BlockTable, Descriptor, Flags};
 use filter::batch::places;
-use filter::caption::CAPTION_BYTES;
-use filter::{Batch, Caption, StreamTable};
+use filter::copy_header::COPY_HEADER_BYTES;
+use filter::{Batch, CopyHeader, StreamTable};
 use std::collections::VecDeque;
 
 /// An edge, or all edges of a node.
@@ -54,7 +54,7 @@ impl Watch {
         &mut self,
         select: impl Fn(&Descriptor) -> bool,
         batch: &Batch<'_>,
-        shared: (&Rings, &StreamTable),
+        shared: (&BlockTable, &StreamTable),
     ) -> bool {
         if !self.greet() {
             return false;
@@ -79,19 +79,19 @@ impl Watch {
                 }
                 about.add_flags(Flags::TRUNCATED);
             }
-            let caption = Caption {
+            let copy_header = CopyHeader {
                 number,
                 mark: false,
                 wire_and_flags: about.wire_and_flags,
                 link_type,
-                stream: if self.frames { None } else { Caption::stream(streams, block.class) },
+                stream: if self.frames { None } else { CopyHeader::stream(streams, block.class) },
             };
             // What finds no room is missing from the numbers that readers see.
-            if let Ok(filling) = writer.fill((CAPTION_BYTES + len) as u32) {
-                filling.copy_in(0, &caption.to_bytes());
-                filling.copy_in(CAPTION_BYTES as u32, &bytes[..len]);
+            if let Ok(filling) = writer.fill((COPY_HEADER_BYTES + len) as u32) {
+                filling.copy_in(0, &copy_header.to_bytes());
+                filling.copy_in(COPY_HEADER_BYTES as u32, &bytes[..len]);
                 filling.publish(Descriptor { time: block.time, class: block.class, ..Descriptor::default() }, u32::MAX);
-                self.bytes.0 += (CAPTION_BYTES + len) as u64;
+                self.bytes.0 += (COPY_HEADER_BYTES + len) as u64;
             }
         }
         if useful {
@@ -126,10 +126,10 @@ impl Watch {
     }
 
     fn mark(&mut self) {
-        let caption =
-            Caption { number: self.number, mark: true, wire_and_flags: 0, link_type: None, stream: None }.to_bytes();
+        let copy_header =
+            CopyHeader { number: self.number, mark: true, wire_and_flags: 0, link_type: None, stream: None }.to_bytes();
         // Where there is no room, the next block says as much.
-        let _ = self.writer.writer().try_write(Descriptor::default(), &caption);
+        let _ = self.writer.writer().try_write(Descriptor::default(), &copy_header);
     }
 }
 

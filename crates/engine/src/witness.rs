@@ -4,7 +4,7 @@
 //! see. Nothing of this is in release builds.
 
 use buffer::Descriptor;
-use buffer::rings::Traffic;
+use buffer::block_table::Traffic;
 use filter::{Batch, Parts};
 
 use crate::worker::Shared;

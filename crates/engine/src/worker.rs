@@ -12,7 +12,7 @@ use crate::watch::Watch;
 use crate::witness::Witness;
 use base::atomic::StopFlag;
 use base::limits::{CLOCK_STEP_NS, NOTICES, SECOND_NS};
-use buffer::{Descriptor, Interface, Rings, SegmentId, ViewId};
+use buffer::{BlockTable, Descriptor, Interface, SegmentId, ViewId};
 use filter::run::{AnySessionFilter, Instance};
 use filter::{
     Batch, Context, Counters, Failure, Filter, Gives, Marks, Parts, Pull, Source, Status, StreamTable, Types, Wait,
@@ -69,7 +69,7 @@ pub(crate) enum Runner {
 
 /// What all filters of a worker share.
 pub(crate) struct Shared {
-    pub(crate) rings: Rings,
+    pub(crate) rings: BlockTable,
     pub(crate) streams: StreamTable,
     /// See [`Context::now`].
     pub(crate) now: u64,
@@ -116,7 +116,7 @@ pub struct Worker {
     pub(crate) replaced: u64,
 }
 
-/// Sleep at most this long at a time while the input pauses, so that a wish to stop is heard.
+/// Sleep at most this long at a time while the input pauses, so that a capture request to stop is heard.
 const NAP: Duration = Duration::from_millis(50);
 
 /// `set wait=adaptive` looks again and again for so long before it sleeps: some times what it costs to sleep and to be woken.
@@ -135,7 +135,7 @@ impl Worker {
     /// When the instances do not fit the plan: the caller made both.
     pub fn new(plan: &Plan, instances: Vec<Option<Instance>>) -> Worker {
         assert_eq!(plan.nodes.len(), instances.len(), "one instance for each node");
-        let mut rings = Rings::new();
+        let mut rings = BlockTable::new();
         let shape = Shape::of(plan);
         let mut nodes: Vec<Node> = Vec::with_capacity(plan.nodes.len());
         for (index, (planned, instance)) in plan.nodes.iter().zip(instances).enumerate() {
@@ -546,7 +546,7 @@ impl Node {
     ///
     /// # Panics
     /// When a filter has no instance.
-    pub(crate) fn new(planned: &crate::plan::Node, instance: Option<Instance>, rings: &mut Rings) -> Node {
+    pub(crate) fn new(planned: &crate::plan::Node, instance: Option<Instance>, rings: &mut BlockTable) -> Node {
         let (runner, in_place, writes) = match (&planned.task, instance) {
             // Its operands answer for themselves.
             (Task::Choose(choice), _) => (Runner::Choice(Arc::new(choice.clone())), true, Parts::METADATA),

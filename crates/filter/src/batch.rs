@@ -4,7 +4,7 @@
 //! identity for `and`, `or`, `not`), and input order is kept. Not a queue: a batch lives for one walk through the graph.
 
 use base::limits::BATCH_BLOCKS;
-use buffer::{Descriptor, Rings};
+use buffer::{BlockTable, Descriptor};
 
 /// Blocks ahead of the one that is looked at whose first bytes are fetched: as many as a processor has misses under way,
 /// and a little more.
@@ -92,7 +92,7 @@ impl<'a> Batch<'a> {
     /// once, and the first bytes of blocks further on, those of the next batch too where they are known, are fetched
     /// meanwhile.
     #[inline]
-    pub fn read<'r>(&mut self, rings: &'r Rings, mut read: impl FnMut(usize, &mut Descriptor, &'r [u8])) {
+    pub fn read<'r>(&mut self, rings: &'r BlockTable, mut read: impl FnMut(usize, &mut Descriptor, &'r [u8])) {
         let mut lookup = rings.lookup(self.all.first());
         let all = &mut *self.all;
         if self.live != full(self.count) {
@@ -124,7 +124,11 @@ impl<'a> Batch<'a> {
 
     /// [`keep_if`](Batch::keep_if) for what reads the blocks' bytes, in the way that [`read`](Batch::read) does.
     #[inline]
-    pub fn keep_if_read<'r>(&mut self, rings: &'r Rings, mut wanted: impl FnMut(&mut Descriptor, &'r [u8]) -> bool) {
+    pub fn keep_if_read<'r>(
+        &mut self,
+        rings: &'r BlockTable,
+        mut wanted: impl FnMut(&mut Descriptor, &'r [u8]) -> bool,
+    ) {
         let mut live = 0;
         self.read(rings, |place, block, bytes| live |= u64::from(wanted(block, bytes)) << place);
         self.keep(live);
@@ -249,7 +253,7 @@ mod tests {
 
     #[test]
     fn reading_gives_every_live_block_its_bytes_whatever_lies_behind_the_batch() {
-        let mut rings = Rings::new();
+        let mut rings = BlockTable::new();
         let segment = rings.add_append_ring();
         let view = rings.add_view(segment, buffer::Interface::default()).unwrap();
         let mut blocks: Vec<_> = (0..100u8).map(|byte| rings.append_copy(view, &[&[byte, 1]]).unwrap()).collect();

@@ -4,7 +4,7 @@
 use crate::batch::Batch;
 use crate::counter::Counters;
 use crate::stream::StreamTable;
-use buffer::{Descriptor, EditError, Rings, Room, ViewId};
+use buffer::{BlockTable, Descriptor, EditError, Room, ViewId};
 
 /// Which blocks of a batch did not go on, and why: a bit for each place. For whoever wants what a filter rejects; where nobody
 /// does, bits of earlier batches stay.
@@ -20,7 +20,7 @@ pub struct Marks {
 #[derive(Debug)]
 pub struct Context<'a> {
     /// Bytes of blocks: `cx.rings.bytes(&block)`; of a batch's: [`Batch::read`].
-    pub rings: &'a mut Rings,
+    pub rings: &'a mut BlockTable,
     /// Facts about connections and flows.
     pub streams: &'a mut StreamTable,
     /// New blocks, for filters that make some. Kept from call to call, so that it does not allocate in the long run.
@@ -98,7 +98,7 @@ impl Context<'_> {
 
     /// The gateway for writing to a block: gives its bytes, with `room` around them, and rewrites the descriptor where
     /// they had to move. In place, longer in place or copied, whichever is cheapest and allowed: see
-    /// [`Rings::edit`].
+    /// [`BlockTable::edit`].
     pub fn edit(&mut self, block: &mut Descriptor, room: Room) -> Result<&mut [u8], EditError> {
         self.rings.edit(block, room, self.exclusive, self.own)
     }

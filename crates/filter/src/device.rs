@@ -1,20 +1,20 @@
 //! Live devices, by trait: who may open them, and how, is known to the facade, which hands this in.
 
 use base::id::Class;
-use capture::{Budget, Device, Share, Tap, Trouble, Wish, writer::TroubleKind};
+use capture::{Budget, CaptureError, CaptureReader, CaptureRequest, Device, Share, writer::CaptureErrorKind};
 use packet::malformed::Malformed;
 
 /// Opens devices for reading.
 pub trait Devices: Send + Sync {
     /// What is known of a device.
-    fn device(&self, name: &str) -> Result<Device, Trouble>;
+    fn device(&self, name: &str) -> Result<Device, CaptureError>;
 
     /// A reader for what is wished.
-    fn open(&self, wish: &Wish, share: Option<Share>) -> Result<Tap, Trouble>;
+    fn open(&self, asked: &CaptureRequest, share: Option<Share>) -> Result<CaptureReader, CaptureError>;
 
     /// A reader that can take over from another one of the same device, and the number of the first packet from which on
     /// nothing that it wants passes it by.
-    fn open_sure(&self, wish: &Wish, share: Option<Share>) -> Result<(Tap, u64), Trouble>;
+    fn open_sure(&self, asked: &CaptureRequest, share: Option<Share>) -> Result<(CaptureReader, u64), CaptureError>;
 
     /// What of a device's budget this user's expressions may take now; none where they may cost any number of instructions, or
     /// where the device is not there.
@@ -52,20 +52,20 @@ pub trait Decides: Send {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoDevices;
 
-fn nowhere(name: &str) -> Trouble {
-    Trouble::new(TroubleKind::Cannot, format!("there are no devices here, and so no `{name}`"))
+fn nowhere(name: &str) -> CaptureError {
+    CaptureError::new(CaptureErrorKind::Cannot, format!("there are no devices here, and so no `{name}`"))
 }
 
 impl Devices for NoDevices {
-    fn device(&self, name: &str) -> Result<Device, Trouble> {
+    fn device(&self, name: &str) -> Result<Device, CaptureError> {
         Err(nowhere(name))
     }
 
-    fn open(&self, wish: &Wish, _share: Option<Share>) -> Result<Tap, Trouble> {
-        Err(nowhere(&wish.device))
+    fn open(&self, asked: &CaptureRequest, _share: Option<Share>) -> Result<CaptureReader, CaptureError> {
+        Err(nowhere(&asked.device))
     }
 
-    fn open_sure(&self, wish: &Wish, _share: Option<Share>) -> Result<(Tap, u64), Trouble> {
-        Err(nowhere(&wish.device))
+    fn open_sure(&self, asked: &CaptureRequest, _share: Option<Share>) -> Result<(CaptureReader, u64), CaptureError> {
+        Err(nowhere(&asked.device))
     }
 }

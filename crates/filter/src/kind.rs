@@ -222,7 +222,7 @@ impl std::fmt::Display for Spaces {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // As people see them in plans.
         let names =
-            [(Spaces::KERNEL, "kernel"), (Spaces::DAEMON, "daemon"), (Spaces::PARSER, "shared"), (Spaces::APP, "app")];
+            [(Spaces::KERNEL, "kernel"), (Spaces::DAEMON, "daemon"), (Spaces::PARSER, "parser"), (Spaces::APP, "app")];
         let names: Vec<_> = names.iter().filter(|(space, _)| self.has(*space)).map(|(_, name)| *name).collect();
         f.write_str(&names.join(", "))
     }
@@ -249,7 +249,7 @@ pub enum Lower {
     OneIn(fn(&Params) -> Result<u32, String>),
     /// It gives numbers of packets and bytes, and nothing else of them is wanted: what `count` is.
     Counts,
-    /// A selector whose [`Kind::narrow`] holds for exactly the packets it passes. The program cannot tell about all packets:
+    /// A selector whose [`Kind::pre_filter`] holds for exactly the packets it passes. The program cannot tell about all packets:
     /// this decides, in the reader, about those it lets through.
     Selects(fn(&Params) -> Result<Box<dyn Decides>, ParamError>),
     /// A sink that sends frames on a device, whose name this is: what comes straight from another device goes there without
@@ -259,7 +259,7 @@ pub enum Lower {
 
 /// What packets must be for a filter to want them; `None` if that cannot be said. Parameters may be wrong: making an instance
 /// says so.
-pub type Narrows = fn(&Params) -> Option<Predicate>;
+pub type PreFilter = fn(&Params) -> Option<Predicate>;
 
 /// Makes an instance from checked parameters.
 pub type Make = fn(&Params, &Env) -> Result<Instance, ParamError>;
@@ -302,7 +302,7 @@ pub struct Kind {
     /// It may run where there are only programs: in the kernel, or in the daemon where that copies.
     pub lower: Option<Lower>,
     /// What it cannot want may be left out before it; see [`program::predicate`].
-    pub narrow: Option<Narrows>,
+    pub pre_filter: Option<PreFilter>,
     /// Where it may run.
     pub spaces: Spaces,
     /// It gives new blocks, and may reject what comes: see [`Kind::may_reject`].
@@ -340,7 +340,7 @@ impl Kind {
             wants: &[],
             expression: None,
             lower: None,
-            narrow: None,
+            pre_filter: None,
             spaces: Spaces::UNPRIVILEGED,
             rejects: false,
             parses: false,
@@ -439,9 +439,9 @@ impl Kind {
         self
     }
 
-    /// What it cannot want may be left where it is: nothing it gives becomes another for that. See [`Kind::narrow`].
-    pub const fn narrows(mut self, narrow: Narrows) -> Kind {
-        self.narrow = Some(narrow);
+    /// What it cannot want may be left where it is: nothing it gives becomes another for that. See [`Kind::pre_filter`].
+    pub const fn pre_filter(mut self, pre_filter: PreFilter) -> Kind {
+        self.pre_filter = Some(pre_filter);
         self
     }
 

@@ -3,7 +3,7 @@
 //! - [`kind`] — what a filter declares: its name, parameters, types, where it may run. Start reading here.
 //! - [`run`] — what a filter does: the traits behind an instance.
 //! - [`batch`] — up to 64 blocks and which of them are still alive.
-//! - [`caption`] — what stands in front of a block that is copied for somebody who watches.
+//! - [`copy_header`] — what stands in front of a block that is copied for somebody who watches.
 //! - [`facts`] — the facts of a stream as bytes, for such blocks and those that are shared.
 //! - [`context`] — what a running filter may reach: bytes, streams, the blocks it makes, its counters.
 //! - [`device`] — live devices, by trait.
@@ -17,8 +17,8 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
-pub mod caption;
 pub mod context;
+pub mod copy_header;
 pub mod counter;
 pub mod device;
 pub mod env;
@@ -30,12 +30,12 @@ pub mod run;
 pub mod stream;
 
 pub use batch::Batch;
-pub use caption::Caption;
 pub use context::{Context, Marks};
+pub use copy_header::CopyHeader;
 pub use counter::Counters;
 pub use device::{Decides, Devices, NoDevices};
 pub use env::{Env, Output, OutputSink, Wait};
-pub use kind::{ClassUse, Example, Gives, Kind, Lower, Mode, Narrows, Parts, Spaces, Type, Types};
+pub use kind::{ClassUse, Example, Gives, Kind, Lower, Mode, Parts, PreFilter, Spaces, Type, Types};
 pub use packet::malformed::Malformed;
 pub use param::{Param, ParamError, ParamType, Params};
 pub use record::{Field, FieldType, Row, RowWriter, Schema};

@@ -93,8 +93,8 @@ pub fn open(params: &Params, chosen: Option<Chosen>) -> Result<Instance, ParamEr
     let left = match chosen {
         None => None,
         Some((program, left)) => {
-            let sieve = receiver.sieve().map_err(received::refusal)?;
-            sieve.set_loaded(program.as_fd()).map_err(received::refusal)?;
+            let socket_filter = receiver.socket_filter().map_err(received::refusal)?;
+            socket_filter.set_loaded(program.as_fd()).map_err(received::refusal)?;
             Some(left)
         }
     };

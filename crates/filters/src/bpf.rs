@@ -243,7 +243,7 @@ mod tests {
     /// Blocks of two link types and of none side by side, as from a pcapng file with several interfaces.
     #[test]
     fn a_batch_of_several_link_types() {
-        let mut rings = buffer::Rings::new();
+        let mut rings = buffer::BlockTable::new();
         let segment = rings.add_append_ring();
         let mut view = |link_type| rings.add_view(segment, Interface { link_type, ..Interface::default() }).unwrap();
         let views: [ViewId; 4] = [view(Some(1)), view(Some(101)), view(None), view(Some(1))];

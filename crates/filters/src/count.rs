@@ -3,8 +3,8 @@
 use crate::parts::select::refused;
 use crate::parts::{landing, live};
 use buffer::live::words::PACKET_BYTES;
-use capture::tap::Found;
-use capture::{Ledger, Tap};
+use capture::reader::Found;
+use capture::{CaptureReader, Ledger};
 use filter::Counters;
 use filter::prelude::*;
 use std::os::fd::BorrowedFd;
@@ -80,14 +80,14 @@ impl Count {
 
 /// A source of the record alone, where packets are counted by whoever captures them. Several readers are counted together,
 /// and with them packets that the programs of these cannot tell about.
-pub fn source(taps: Vec<Tap>, undecided: Vec<Undecided>) -> Instance {
-    let notices = taps.iter().filter_map(live::note).collect();
-    Instance::source(Elsewhere { taps, undecided, notices, stopped: None })
+pub fn source(registry: Vec<CaptureReader>, undecided: Vec<Undecided>) -> Instance {
+    let notices = registry.iter().filter_map(live::note).collect();
+    Instance::source(Elsewhere { registry, undecided, notices, stopped: None })
 }
 
 /// Packets that a program cannot tell about: they are copied, and counted here where they pass.
 pub struct Undecided {
-    tap: Tap,
+    reader: CaptureReader,
     decides: Box<dyn Decides>,
     /// The packet that is looked at.
     bytes: Vec<u8>,
@@ -102,16 +102,16 @@ const LOOKS: usize = 256;
 
 impl Undecided {
     /// Those that this reader finds.
-    pub fn new(tap: Tap, decides: Box<dyn Decides>) -> Undecided {
-        Undecided { tap, decides, bytes: vec![0; PACKET_BYTES], count: Count::default() }
+    pub fn new(reader: CaptureReader, decides: Box<dyn Decides>) -> Undecided {
+        Undecided { reader, decides, bytes: vec![0; PACKET_BYTES], count: Count::default() }
     }
 
     /// Decides about packets that are there; says whether there may be more.
     fn look(&mut self, counters: &mut Counters) -> bool {
         for _ in 0..LOOKS {
-            let Found::Packet(packet) = self.tap.look() else { return false };
-            let Some(len) = self.tap.take_copy(&packet, &mut self.bytes) else { continue };
-            let (wire, link_type) = (packet.facts.wire, self.tap.device().link_type);
+            let Found::Packet(packet) = self.reader.look() else { return false };
+            let Some(len) = self.reader.take_copy(&packet, &mut self.bytes) else { continue };
+            let (wire, link_type) = (packet.facts.wire, self.reader.device().link_type);
             match self.decides.read(link_type, &self.bytes[..len], wire, Class(0)) {
                 Ok(Some(_)) => self.count.add(len as u64, wire),
                 Ok(None) => {}
@@ -124,7 +124,7 @@ impl Undecided {
 
 /// What whoever captures has counted.
 struct Elsewhere {
-    taps: Vec<Tap>,
+    registry: Vec<CaptureReader>,
     undecided: Vec<Undecided>,
     /// What has to be said when it begins.
     notices: Vec<String>,
@@ -136,12 +136,12 @@ impl Elsewhere {
     /// What was counted by programs, and how many packets were seen.
     fn now(&self) -> (Count, u64) {
         let mut sum = (Count::default(), 0);
-        for tap in &self.taps {
-            let counted = tap.counted();
+        for reader in &self.registry {
+            let counted = reader.counted();
             sum.0.blocks += counted.packets;
             sum.0.bytes += counted.kept_bytes;
             sum.0.wire_bytes += counted.wire_bytes;
-            sum.1 += tap.ledger().seen;
+            sum.1 += reader.ledger().seen;
         }
         sum
     }
@@ -158,18 +158,18 @@ impl Source for Elsewhere {
             return Ok(Pull::End);
         }
         // None finds anything: it says so on its line, and hears there when its device is gone.
-        for tap in &mut self.taps {
-            tap.announce();
+        for reader in &mut self.registry {
+            reader.announce();
         }
-        match self.taps.iter().find(|tap| tap.is_hung_up()) {
-            Some(tap) => Err(live::has_ended(tap)),
+        match self.registry.iter().find(|reader| reader.is_hung_up()) {
+            Some(reader) => Err(live::has_ended(reader)),
             None if self.undecided.is_empty() => Ok(Pull::Idle(Duration::MAX)),
             None => Ok(Pull::Idle(LOOK_AFTER)),
         }
     }
 
     fn bell(&mut self) -> Option<BorrowedFd<'_>> {
-        self.taps.first().filter(|tap| tap.announced() && self.undecided.is_empty()).map(Tap::line)
+        self.registry.first().filter(|reader| reader.announced() && self.undecided.is_empty()).map(CaptureReader::line)
     }
 
     fn clock(&self) -> Option<u64> {
@@ -177,7 +177,7 @@ impl Source for Elsewhere {
     }
 
     fn stop(&mut self) -> bool {
-        self.undecided.iter_mut().for_each(|undecided| undecided.tap.stop());
+        self.undecided.iter_mut().for_each(|undecided| undecided.reader.stop());
         self.stopped = Some(self.now());
         true
     }
@@ -185,7 +185,7 @@ impl Source for Elsewhere {
     fn finish(&mut self, cx: &mut Context<'_>) {
         let (mut count, seen) = self.stopped.take().unwrap_or_else(|| self.now());
         for undecided in &self.undecided {
-            let Ledger { delivered, lost, .. } = undecided.tap.ledger();
+            let Ledger { delivered, lost, .. } = undecided.reader.ledger();
             cx.counters.blocks_in += delivered - undecided.count.blocks + lost;
             cx.counters.blocks_rejected += delivered - undecided.count.blocks;
             if lost > 0 {

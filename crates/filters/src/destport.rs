@@ -14,7 +14,7 @@ pub static KIND: Kind = Kind::new("destport", "passes packets by destination por
     .class(ClassUse::Sets("destination port"))
     .selects()
     .lowers(Lower::Selects(|params| ports::on_device(Which::Destination, params)))
-    .narrows(|params| ports::narrow(Which::Destination, params))
+    .pre_filter(|params| ports::pre_filter(Which::Destination, params))
     .examples(&[Example {
         request: "pcap browse.pcap | destport 53 | count",
         output: "{\"blocks\":1,\"bytes\":89,\"wire_bytes\":89}\n",

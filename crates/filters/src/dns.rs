@@ -9,7 +9,7 @@ mod tests;
 
 use crate::parts::numbers::{Meaning, Numbers};
 use base::limits::{DNS_BUFFERED_BYTES, DNS_ROWS};
-use buffer::{Rings, ViewId};
+use buffer::{BlockTable, ViewId};
 use filter::prelude::*;
 use filter::{Counters, Marks};
 use packet::dns::{is_plausible, split_tcp};
@@ -114,7 +114,7 @@ impl SessionFilter for Dns {
 
 /// Where a record goes: a context without the bytes of the block that is looked at.
 struct Outlet<'a> {
-    rings: &'a Rings,
+    rings: &'a BlockTable,
     facts: Option<&'a StreamFacts>,
     own: ViewId,
     out: &'a mut Vec<Descriptor>,

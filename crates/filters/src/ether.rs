@@ -24,7 +24,7 @@ pub static KIND: Kind = Kind::new("ether", "passes frames by ether type or addre
     .class(ClassUse::Sets("ether type"))
     .selects()
     .lowers(Lower::Selects(|params| Ok(on_device(test(params)?))))
-    .narrows(narrow)
+    .pre_filter(pre_filter)
     .examples(&[Example {
         request: "pcap browse.pcap | ether fe:ff:20:00:01:00 | count",
         output: "{\"blocks\":43,\"bytes\":25091,\"wire_bytes\":25091}\n",
@@ -48,7 +48,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     Ok(of_frames(test(params)?))
 }
 
-fn narrow(params: &Params) -> Option<Predicate> {
+fn pre_filter(params: &Params) -> Option<Predicate> {
     Some(match test(params).ok()?.wanted {
         Wanted::Address(address) => Predicate::EtherAddress(address),
         Wanted::All | Wanted::Types(_) => Predicate::EtherType(Numbers::ranges_of(params, "value", TYPE)?),

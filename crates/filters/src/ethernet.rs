@@ -3,7 +3,7 @@
 
 use crate::parts::landing;
 use crate::parts::live::Live;
-use capture::{By, Direction, Mode as CaptureMode, Share, Tap, Wish, writer::TroubleKind};
+use capture::{By, CaptureReader, CaptureRequest, Direction, Mode as CaptureMode, Share, writer::CaptureErrorKind};
 use filter::prelude::*;
 
 /// What `ethernet` is.
@@ -50,13 +50,13 @@ pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network dev
     .runs_in(Spaces::APP.with(Spaces::DAEMON).with(Spaces::KERNEL));
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
-    let (wish, share) = wish(params)?;
-    let tap = env.devices.open(&wish, share).map_err(refusal)?;
-    Ok(source(tap, params, None))
+    let (asked, share) = capture_request(params)?;
+    let reader = env.devices.open(&asked, share).map_err(refusal)?;
+    Ok(source(reader, params, None))
 }
 
 /// What the parameters ask for, before any selector that follows.
-pub fn wish(params: &Params) -> Result<(Wish, Option<Share>), ParamError> {
+pub fn capture_request(params: &Params) -> Result<(CaptureRequest, Option<Share>), ParamError> {
     let name = params.text("device").unwrap_or_default();
     let (device, share) = match name.split_once('@') {
         None => (name, None),
@@ -66,7 +66,7 @@ pub fn wish(params: &Params) -> Result<(Wish, Option<Share>), ParamError> {
         return Err(ParamError::new("device", "the device has no name").with_help("`streamline devices` lists them"));
     }
     let kept = params.number("keep").unwrap_or(0);
-    let wish = Wish {
+    let asked = CaptureRequest {
         device: device.into(),
         mode: if params.text("mode") == Some("consume") { CaptureMode::Consume } else { CaptureMode::Tap },
         by: match params.text("by") {
@@ -87,17 +87,17 @@ pub fn wish(params: &Params) -> Result<(Wish, Option<Share>), ParamError> {
         last_ns: params.number("last").unwrap_or(0),
         keep: kept > 0,
     };
-    Ok((wish, share))
+    Ok((asked, share))
 }
 
 /// Why a request that takes every packet of a device away from the host is refused, unless it says that it means that.
-pub fn takes_everything(wish: &Wish, params: &Params) -> Result<(), ParamError> {
+pub fn takes_everything(asked: &CaptureRequest, params: &Params) -> Result<(), ParamError> {
     let chooses =
-        || program::from_cbpf(&wish.program).is_ok_and(|program| program.always().is_none_or(|length| length == 0));
-    if wish.mode != CaptureMode::Consume || params.flag("everything") || (!wish.program.is_empty() && chooses()) {
+        || program::from_cbpf(&asked.program).is_ok_and(|program| program.always().is_none_or(|length| length == 0));
+    if asked.mode != CaptureMode::Consume || params.flag("everything") || (!asked.program.is_empty() && chooses()) {
         return Ok(());
     }
-    let name = &wish.device;
+    let name = &asked.device;
     let text = format!("this takes away everything `{name}` receives: this host loses its network there");
     let help = "to take a part, put a selector right behind it: mode=consume | bpf \"udp port 53\"; to take everything, \
                 say mode=consume everything=yes";
@@ -110,23 +110,23 @@ pub fn snap_len(params: &Params) -> u32 {
 }
 
 fn share(text: &str) -> Result<Share, ParamError> {
-    text.parse().map_err(|trouble: capture::Trouble| {
-        ParamError::new("device", trouble.text).with_help("`eth0@0/4` is the first of four parts, `eth0@3/4` the last")
+    text.parse().map_err(|error: capture::CaptureError| {
+        ParamError::new("device", error.text).with_help("`eth0@0/4` is the first of four parts, `eth0@3/4` the last")
     })
 }
 
 /// A source of what a tap gives; where the reader decides about its packets, of those that pass.
-pub fn source(tap: Tap, params: &Params, decides: Option<Box<dyn Decides>>) -> Instance {
-    let live = Live::new(tap, landing::snap_len(params), params.number("last").unwrap_or(0));
+pub fn source(reader: CaptureReader, params: &Params, decides: Option<Box<dyn Decides>>) -> Instance {
+    let live = Live::new(reader, landing::snap_len(params), params.number("last").unwrap_or(0));
     Instance::source(live.deciding(decides))
 }
 
 /// Whose fault it is that a device could not be opened.
-pub fn refusal(trouble: capture::Trouble) -> ParamError {
-    let system = trouble.kind != TroubleKind::Wish;
-    let error = ParamError { system, ..ParamError::new("device", trouble.text) };
-    match trouble.kind {
-        TroubleKind::Absent => error.with_help("`streamline devices` lists them"),
-        _ => error,
+pub fn refusal(error: capture::CaptureError) -> ParamError {
+    let system = error.kind != CaptureErrorKind::Request;
+    let refused = ParamError { system, ..ParamError::new("device", error.text) };
+    match error.kind {
+        CaptureErrorKind::Absent => refused.with_help("`streamline devices` lists them"),
+        _ => refused,
     }
 }

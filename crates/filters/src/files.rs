@@ -147,7 +147,7 @@ impl Streams {
     }
 
     /// Writes the files that are ready. They leave the table meanwhile, for several are written at once.
-    fn write_ready(&mut self, rings: &buffer::Rings) -> Outcome {
+    fn write_ready(&mut self, rings: &buffer::BlockTable) -> Outcome {
         let Streams { disk, open, ready, .. } = self;
         let mut files: Vec<(Class, Outgoing)> = Vec::with_capacity(ready.len());
         for class in ready.drain(..) {

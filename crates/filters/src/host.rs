@@ -20,7 +20,7 @@ pub static KIND: Kind = Kind::new("host", "passes packets from or to an address"
     .takes(&[Type::Frame, Type::Packet, Type::Bytes, Type::Message])
     .selects()
     .lowers(Lower::Selects(|params| Ok(on_device(test(params)?))))
-    .narrows(|params| Some(Networks::of_addresses(params.text("address")?).ok()?.narrow()))
+    .pre_filter(|params| Some(Networks::of_addresses(params.text("address")?).ok()?.pre_filter()))
     .examples(&[Example {
         request: "pcap browse.pcap | host 65.208.228.223 | count",
         output: "{\"blocks\":34,\"bytes\":20695,\"wire_bytes\":20695}\n",

@@ -19,7 +19,7 @@ pub static KIND: Kind = Kind::new("icmp", "passes ICMP and ICMPv6 packets, or th
     .class(ClassUse::Sets("ICMP type"))
     .selects()
     .lowers(Lower::Selects(|params| Ok(on_device(test(params)?))))
-    .narrows(narrow)
+    .pre_filter(pre_filter)
     .examples(&[Example {
         request: "pcap browse.pcap | not icmp | count",
         output: "{\"blocks\":43,\"bytes\":25091,\"wire_bytes\":25091}\n",
@@ -35,7 +35,7 @@ fn test(params: &Params) -> Result<IcmpTest, ParamError> {
     Ok(IcmpTest { wanted: Numbers::from_param(params, "type", TYPE)? })
 }
 
-fn narrow(params: &Params) -> Option<Predicate> {
+fn pre_filter(params: &Params) -> Option<Predicate> {
     Some(Predicate::Icmp(Numbers::ranges_of(params, "type", TYPE)?))
 }
 

@@ -15,7 +15,7 @@ pub static KIND: Kind = Kind::new("ip", "passes IPv4 packets; class = protocol n
     .class(ClassUse::Sets("protocol number"))
     .selects()
     .lowers(Lower::Selects(|_| Ok(on_device(VersionTest(4)))))
-    .narrows(|_| Some(Predicate::Version(4)))
+    .pre_filter(|_| Some(Predicate::Version(4)))
     .examples(&[Example {
         request: "pcap browse.pcap | ip |17 count",
         output: "{\"blocks\":2,\"bytes\":277,\"wire_bytes\":277}\n",

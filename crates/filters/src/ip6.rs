@@ -15,7 +15,7 @@ pub static KIND: Kind = Kind::new("ip6", "passes IPv6 packets; class = protocol 
     .class(ClassUse::Sets("protocol number"))
     .selects()
     .lowers(Lower::Selects(|_| Ok(on_device(VersionTest(6)))))
-    .narrows(|_| Some(Predicate::Version(6)))
+    .pre_filter(|_| Some(Predicate::Version(6)))
     .examples(&[Example {
         request: "pcap browse.pcap | not ip6 | count",
         output: "{\"blocks\":43,\"bytes\":25091,\"wire_bytes\":25091}\n",

@@ -6,8 +6,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod parser;
 mod parts;
-pub mod shared;
 
 /// Declares one module for each filter and lists their kinds.
 macro_rules! filters {

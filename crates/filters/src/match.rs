@@ -12,7 +12,7 @@ mod literals;
 mod regex;
 
 use crate::parts::select::are_streams;
-use buffer::Rings;
+use buffer::BlockTable;
 use filter::batch::places;
 use filter::prelude::*;
 
@@ -236,7 +236,7 @@ enum Head {
 
 impl<M> Messages<M> {
     /// Takes the metadata of a message, no longer held.
-    fn take(&mut self, head: &mut Head, rings: &Rings) -> Option<Descriptor> {
+    fn take(&mut self, head: &mut Head, rings: &BlockTable) -> Option<Descriptor> {
         match std::mem::replace(head, Head::None) {
             Head::None => None,
             Head::Here(block) => Some(block),

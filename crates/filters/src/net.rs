@@ -15,7 +15,7 @@ pub static KIND: Kind = Kind::new("net", "passes packets from or to a network", 
     .takes(&[Type::Frame, Type::Packet, Type::Bytes, Type::Message])
     .selects()
     .lowers(Lower::Selects(|params| Ok(on_device(test(params)?))))
-    .narrows(|params| Some(Networks::of_networks(params.text("network")?).ok()?.narrow()))
+    .pre_filter(|params| Some(Networks::of_networks(params.text("network")?).ok()?.pre_filter()))
     .examples(&[Example {
         request: "pcap browse.pcap | net 216.0.0.0/8 | count",
         output: "{\"blocks\":7,\"bytes\":4119,\"wire_bytes\":4119}\n",

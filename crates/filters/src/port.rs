@@ -18,7 +18,7 @@ pub static KIND: Kind = Kind::new("port", "passes packets with ports, or with a 
     .class(ClassUse::SetsHalves("source port, destination port"))
     .selects()
     .lowers(Lower::Selects(|params| ports::on_device(Which::Either, params)))
-    .narrows(|params| ports::narrow(Which::Either, params))
+    .pre_filter(|params| ports::pre_filter(Which::Either, params))
     .examples(&[
         Example {
             request: "pcap web.pcap | port 80 | count",

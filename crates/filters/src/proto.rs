@@ -21,7 +21,7 @@ pub static KIND: Kind = Kind::new("proto", "passes IP packets, or those of a pro
     .class(ClassUse::Sets("protocol number"))
     .selects()
     .lowers(Lower::Selects(|params| Ok(on_device(test(params)?))))
-    .narrows(narrow)
+    .pre_filter(pre_filter)
     .examples(&[
         Example {
             request: "pcap browse.pcap | proto udp | count",
@@ -70,7 +70,7 @@ fn test(params: &Params) -> Result<ProtocolTest, ParamError> {
     Ok(ProtocolTest { wanted: Numbers::from_param(params, "protocol", PROTOCOL)? })
 }
 
-fn narrow(params: &Params) -> Option<Predicate> {
+fn pre_filter(params: &Params) -> Option<Predicate> {
     Some(Predicate::Protocol(Numbers::ranges_of(params, "protocol", PROTOCOL)?))
 }
 

@@ -14,7 +14,7 @@ pub static KIND: Kind = Kind::new("sourceport", "passes packets by source port; 
     .class(ClassUse::Sets("source port"))
     .selects()
     .lowers(Lower::Selects(|params| ports::on_device(Which::Source, params)))
-    .narrows(|params| ports::narrow(Which::Source, params))
+    .pre_filter(|params| ports::pre_filter(Which::Source, params))
     .examples(&[Example {
         request: "pcap web.pcap | sourceport 80 | count",
         output: "{\"blocks\":98,\"bytes\":8543,\"wire_bytes\":8543}\n",

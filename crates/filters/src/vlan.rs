@@ -19,7 +19,7 @@ pub static KIND: Kind = Kind::new("vlan", "passes frames with VLAN tags, or of a
     .class(ClassUse::Sets("outermost VLAN id"))
     .selects()
     .lowers(Lower::Selects(|params| Ok(on_device(test(params)?))))
-    .narrows(|params| Some(Predicate::Vlan(Numbers::ranges_of(params, "id", ID)?)))
+    .pre_filter(|params| Some(Predicate::Vlan(Numbers::ranges_of(params, "id", ID)?)))
     .examples(&[Example {
         request: "pcap browse.pcap | not vlan | count",
         output: "{\"blocks\":43,\"bytes\":25091,\"wire_bytes\":25091}\n",

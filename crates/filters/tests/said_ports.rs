@@ -3,7 +3,10 @@
 
 use buffer::live::{Facts, SlotFlags};
 use capture::copying::{self, Copied, Copier, Copying};
-use capture::{By, Device, ETHERNET, Expression, Mode, Opened, Tap, Taps, Trouble, Wish, Writer};
+use capture::{
+    By, CaptureError, CaptureReader, CaptureRegistry, CaptureRequest, Device, ETHERNET, Expression, Mode, Opened,
+    Writer,
+};
 use filter::{Lower, Params};
 use filters::{destport, ethernet, port, sourceport};
 use std::sync::{Arc, Mutex};
@@ -15,11 +18,11 @@ use testkit::packets::{CLIENT, SERVER, tcp, udp};
 struct Played(Arc<Mutex<Option<Copying>>>);
 
 impl Opened for Played {
-    fn index(&self, _device: &str) -> Result<u32, Trouble> {
+    fn index(&self, _device: &str) -> Result<u32, CaptureError> {
         Ok(1)
     }
 
-    fn open(&self, device: &str, ring_bytes: u64, _mode: Mode, _by: By) -> Result<Box<dyn Writer>, Trouble> {
+    fn open(&self, device: &str, ring_bytes: u64, _mode: Mode, _by: By) -> Result<Box<dyn Writer>, CaptureError> {
         let (ring, copying) = copying::ring(device, ring_bytes)?;
         *self.0.lock().unwrap() = Some(copying);
         Ok(Box::new(Copied::new(self.clone(), ring)))
@@ -38,11 +41,11 @@ impl Copier for Played {
         }
     }
 
-    fn promiscuous(&self, _wanted: bool) -> Result<(), Trouble> {
+    fn promiscuous(&self, _wanted: bool) -> Result<(), CaptureError> {
         Ok(())
     }
 
-    fn sift(&self, _expressions: &[&Expression]) -> Result<(), Trouble> {
+    fn sift(&self, _expressions: &[&Expression]) -> Result<(), CaptureError> {
         Ok(())
     }
 
@@ -54,9 +57,9 @@ impl Copier for Played {
 /// What a selector gives of packets of which this was said: classes, how many were taken and rejected, and what was counted.
 fn given(kind: &'static filter::Kind, wanted: &str, packets: &[(Option<u32>, Vec<u8>)]) -> (Vec<u32>, [u64; 2], u64) {
     let played = Played::default();
-    let taps = Taps::new(Box::new(played.clone())).unwrap();
-    let wish = Wish { device: "played0".into(), ring_bytes: 1 << 20, ..Wish::default() };
-    let tap = Tap::new(taps.open(&wish, 0).unwrap(), None, None).unwrap();
+    let registry = CaptureRegistry::new(Box::new(played.clone())).unwrap();
+    let asked = CaptureRequest { device: "played0".into(), ring_bytes: 1 << 20, ..CaptureRequest::default() };
+    let reader = CaptureReader::new(registry.open(&asked, 0).unwrap(), None, None).unwrap();
     let mut copying = played.0.lock().unwrap().take().unwrap();
     copying.batch(|publisher| {
         for (said, bytes) in packets {
@@ -65,10 +68,10 @@ fn given(kind: &'static filter::Kind, wanted: &str, packets: &[(Option<u32>, Vec
             publisher.publish(Facts { wire, flags, class: said.unwrap_or(0), ..Facts::default() }, bytes);
         }
     });
-    drop(taps);
+    drop(registry);
     let params = testkit::chain::params(kind, &[("port", wanted)]);
     let Some(Lower::Selects(make)) = kind.lower else { panic!("{} is a selector by ports", kind.name) };
-    let source = ethernet::source(tap, &Params::new(), Some(make(&params).unwrap()));
+    let source = ethernet::source(reader, &Params::new(), Some(make(&params).unwrap()));
     let outcome = Chain::made(source).run();
     // It ends when its owner does.
     assert!(outcome.failure.is_some());

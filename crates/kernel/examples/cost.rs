@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release -p kernel --example cost`
 
-use kernel::{Expression, Tap, Way};
+use kernel::{CaptureProgram, Expression, Way};
 use program::{Compile, from_cbpf};
 use std::sync::Arc;
 use testkit::packets::REJECTING;
@@ -32,13 +32,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     ];
     for (name, expressions) in &rows {
         let set = || {
-            let mut tap = Tap::new(1, true)?;
-            tap.prepare(Way::In)?;
+            let mut capture = CaptureProgram::new(1, true)?;
+            capture.prepare(Way::In)?;
             let began = std::time::Instant::now();
-            tap.set(expressions)?;
+            capture.set(expressions)?;
             Ok(began.elapsed().as_micros())
         };
-        let times = (0..7).map(|_| set()).collect::<Result<Vec<_>, kernel::tap::TapError>>()?;
+        let times = (0..7).map(|_| set()).collect::<Result<Vec<_>, kernel::capture_program::ProgramError>>()?;
         println!("in place: {name:26} {:6} us", times.into_iter().min().unwrap_or(0));
     }
     for len in [64, 1514] {
@@ -47,11 +47,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         frame[23] = 6;
         frame[26..38].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2, 4, 0, 0, 80]);
         for (name, expressions) in &rows {
-            let mut tap = Tap::new(32 << 20, true)?;
-            tap.prepare(Way::In)?;
-            tap.set(expressions)?;
-            let runs = (0..7).map(|_| Ok(tap.test_run(Way::In, &frame, 300_000)?.duration_ns));
-            let least = runs.collect::<Result<Vec<_>, kernel::tap::TapError>>()?.into_iter().min();
+            let mut capture = CaptureProgram::new(32 << 20, true)?;
+            capture.prepare(Way::In)?;
+            capture.set(expressions)?;
+            let runs = (0..7).map(|_| Ok(capture.test_run(Way::In, &frame, 300_000)?.duration_ns));
+            let least = runs.collect::<Result<Vec<_>, kernel::capture_program::ProgramError>>()?.into_iter().min();
             println!("{len:5} bytes, {name:26} {:5} ns", least.unwrap_or(0));
         }
     }

@@ -4,15 +4,15 @@
 //! rests of those programs that are not decided by then. A packet too short for a shared test is asked all of them one
 //! after the other.
 
+use crate::capture_program::{Expression, ProgramError, Tally, want};
 use crate::code::{Code, Compare, Label, Register, Width};
 use crate::lower::{Entry, HEAD_BYTES, facts, load_key, lower};
-use crate::tap::{Expression, Tally, TapError, want};
 use Register::{R1, R7, R8};
 use program::ir::Program;
 use program::joint::{Key, Tree};
 
 /// Sets the bit of each expression that wants the packet, and counts.
-pub(crate) fn decide(code: &mut Code, tally: Tally<'_>, expressions: &[&Expression]) -> Result<(), TapError> {
+pub(crate) fn decide(code: &mut Code, tally: Tally<'_>, expressions: &[&Expression]) -> Result<(), ProgramError> {
     let (all, asked): (Vec<&Expression>, Vec<&Expression>) =
         expressions.iter().partition(|expression| expression.program.is_none());
     want(code, all.into_iter(), tally);
@@ -41,8 +41,8 @@ fn ask(
     expression: &Expression,
     program: &Program,
     entry: Entry,
-) -> Result<(), TapError> {
-    let refused = |refusal| TapError::Expression(expression.bit, refusal);
+) -> Result<(), ProgramError> {
+    let refused = |refusal| ProgramError::Expression(expression.bit, refusal);
     let (accept, reject) = (code.label(), code.label());
     lower(code, program, entry, accept, reject).map_err(refused)?;
     code.place(accept);
@@ -62,7 +62,7 @@ struct Leaves<'a> {
 
 impl Leaves<'_> {
     /// Adds a tree. So many bytes of the copy are known to be there, and this number is in A already.
-    fn add(&mut self, code: &mut Code, tree: &Tree, known: u32, a: Option<Key>) -> Result<(), TapError> {
+    fn add(&mut self, code: &mut Code, tree: &Tree, known: u32, a: Option<Key>) -> Result<(), ProgramError> {
         match tree {
             Tree::Split { key, value, yes, no } => {
                 // Not more than was asked for.

@@ -15,14 +15,16 @@
 //! - [`flow`] — a packet's flow: its hash, and its ports where they are sure.
 //! - `probe` — frames to try a program with; `trial` — expressions, tried together.
 //! - [`inventory`] — what there is of programs, maps and links, whoever made it.
-//! - [`sieve`] — a packet socket's filter of several expressions.
-//! - [`steer`] — the program that takes away from the host what any of several expressions wants, and leaves it the
+//! - [`socket_filter`] — a packet socket's filter of several expressions.
+//! - [`consume_program`] — the program that takes away from the host what any of several expressions wants, and leaves it the
 //!   rest.
-//! - [`tap`] — the program that decides who wants a packet and writes it into a live ring. Start reading here.
+//! - [`capture`] — the program that decides who wants a packet and writes it into a live ring. Start reading here.
 //!
-//! Everything hangs off file descriptors: dropping a [`Tap`] takes it off its device, whatever happened before.
+//! Everything hangs off file descriptors: dropping a [`CaptureProgram`] takes it off its device, whatever happened before.
 
+pub mod capture_program;
 pub mod code;
+pub mod consume_program;
 mod cost;
 mod decide;
 #[cfg(feature = "faults")]
@@ -31,14 +33,12 @@ pub mod flow;
 pub mod inventory;
 pub mod lower;
 mod probe;
-pub mod sieve;
-pub mod steer;
+pub mod socket_filter;
 pub mod sys;
-pub mod tap;
 mod trial;
 mod wire;
 
+pub use capture_program::{CaptureProgram, Expression, Way};
+pub use consume_program::{ConsumeProgram, To, Wanted};
 pub use cost::cost;
-pub use sieve::Sieve;
-pub use steer::{Steer, To, Wanted};
-pub use tap::{Expression, Tap, Way};
+pub use socket_filter::SocketFilter;

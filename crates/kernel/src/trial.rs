@@ -3,8 +3,8 @@
 //!
 //! Who only counts, or takes one in so many, is tried as if it took all: what is in question is what passes.
 
+use crate::capture_program::{CaptureProgram, Expression, ProgramError, Way};
 use crate::probe;
-use crate::tap::{Expression, Tap, TapError, Way};
 use buffer::live::{LiveMemory, LiveReader, Look};
 use buffer::shared::segment::Access;
 use program::{Interpreter, Program};
@@ -12,8 +12,8 @@ use program::{Interpreter, Program};
 /// Frames at most: a few milliseconds.
 const FRAMES: usize = 256;
 
-/// Tries all expressions on frames that `new` programs should have something to say of. `tags` as for [`Tap::new`].
-pub(crate) fn check(tags: bool, expressions: &[Expression], new: &[&Program]) -> Result<(), TapError> {
+/// Tries all expressions on frames that `new` programs should have something to say of. `tags` as for [`CaptureProgram::new`].
+pub(crate) fn check(tags: bool, expressions: &[Expression], new: &[&Program]) -> Result<(), ProgramError> {
     let expressions: Vec<Expression> =
         expressions.iter().map(|expression| Expression::new(expression.bit, expression.program.clone())).collect();
     let each = (FRAMES / new.len().max(1)).max(1);
@@ -35,16 +35,16 @@ fn agree(
     expressions: &[Expression],
     asked: &[Asked],
     frames: impl Iterator<Item = Vec<u8>>,
-) -> Result<(), TapError> {
-    let mut tap = Tap::new(1, tags)?;
-    tap.prepare(Way::In)?;
-    tap.put(expressions)?;
-    let memory = LiveMemory::map(tap.areas(), tap.geometry(), Access::Read);
-    let memory = memory.map_err(|error| TapError::System("the ring of a trial was not mapped", error))?;
+) -> Result<(), ProgramError> {
+    let mut capture = CaptureProgram::new(1, tags)?;
+    capture.prepare(Way::In)?;
+    capture.put(expressions)?;
+    let memory = LiveMemory::map(capture.areas(), capture.geometry(), Access::Read);
+    let memory = memory.map_err(|error| ProgramError::System("the ring of a trial was not mapped", error))?;
     let mut reader = LiveReader::new(memory, u64::MAX);
     for frame in frames {
         // Test runs do not take every frame: none that is too short for the header it says it has.
-        if tap.test_run(Way::In, &frame, 1).is_err() {
+        if capture.test_run(Way::In, &frame, 1).is_err() {
             continue;
         }
         let wanted = match reader.look() {
@@ -59,7 +59,7 @@ fn agree(
         };
         let expected = asked.iter().filter(|(_, program)| passes(program)).fold(0, |bits, (bit, _)| bits | bit);
         if wanted != expected {
-            return Err(TapError::Verdict(frame));
+            return Err(ProgramError::Verdict(frame));
         }
     }
     Ok(())
@@ -81,10 +81,10 @@ mod tests {
             Err(error) => return println!("skipped: {error}"),
         }
         let other = agree(true, &[expression(53)], &asked(&[expression(80)]), frames());
-        assert!(matches!(other, Err(TapError::Verdict(_))), "{other:?}");
+        assert!(matches!(other, Err(ProgramError::Verdict(_))), "{other:?}");
         let none = agree(true, &[], &asked(&[expression(53)]), frames());
-        assert!(matches!(none, Err(TapError::Verdict(_))), "{none:?}");
+        assert!(matches!(none, Err(ProgramError::Verdict(_))), "{none:?}");
         let more = agree(true, &[expression(53), Expression::new(3, None)], &asked(&[expression(53)]), frames());
-        assert!(matches!(more, Err(TapError::Verdict(_))), "{more:?}");
+        assert!(matches!(more, Err(ProgramError::Verdict(_))), "{more:?}");
     }
 }

@@ -1,10 +1,10 @@
 //! What every program on a packet of the kernel's (`struct __sk_buff`) begins with: the packet's first bytes as they are on
 //! the wire, and a word of count. Not what is decided by them: `decide.rs`.
 
+use crate::capture_program::ProgramError;
 use crate::code::{Alu, Code, Compare, Helper, Label, Register, Width};
 use crate::lower::{HEAD_BYTES, facts};
 use crate::sys::{self, MapKind};
-use crate::tap::TapError;
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -41,13 +41,13 @@ pub(crate) fn heads(map: BorrowedFd<'_>, cpus: u32) -> PerCpu<'_> {
 }
 
 /// Makes that map. Not where one program may interrupt another on its processor: they would write over each other there.
-pub(crate) fn create_heads(cpus: u32) -> Result<OwnedFd, TapError> {
+pub(crate) fn create_heads(cpus: u32) -> Result<OwnedFd, ProgramError> {
     if sys::is_realtime() {
         let why = io::Error::new(io::ErrorKind::Unsupported, "this is a real-time kernel (PREEMPT_RT)");
-        return Err(TapError::System("programs could interrupt each other", why));
+        return Err(ProgramError::System("programs could interrupt each other", why));
     }
     sys::create_map(MapKind::Array, "sl_head", facts::BYTES * cpus, 1, 0)
-        .map_err(|error| TapError::System("the kernel gave no map", error))
+        .map_err(|error| ProgramError::System("the kernel gave no map", error))
 }
 
 /// The packet's first bytes, as they are on the wire, to this processor's place for them, and what is known of them behind

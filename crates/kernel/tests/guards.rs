@@ -5,8 +5,8 @@
 mod expressions;
 
 use expressions::Expressions;
-use kernel::tap::TapError;
-use kernel::{Expression, Sieve, Steer, Wanted};
+use kernel::capture_program::ProgramError;
+use kernel::{ConsumeProgram, Expression, SocketFilter, Wanted};
 use program::{Compile, CompileErrorKind, Program, from_cbpf};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -78,15 +78,15 @@ fn look() {
             Err(error) => panic!("{text}: {error}"),
         }
     }
-    let sieve = match Sieve::new(true) {
-        Ok(sieve) => sieve,
+    let socket_filter = match SocketFilter::new(true) {
+        Ok(socket_filter) => socket_filter,
         Err(error) => return println!("skipped: {error}"),
     };
     let asked = programs.iter().enumerate().map(|(bit, program)| Expression::new(bit as u8, Some(Arc::clone(program))));
-    let filter = sieve.program(&asked.collect::<Vec<_>>()).unwrap();
+    let filter = socket_filter.program(&asked.collect::<Vec<_>>()).unwrap();
     let wanted: Vec<&Program> = programs.iter().map(|program| &**program).collect();
-    let steer = Steer::new(1, Wanted::Any(&wanted)).unwrap();
-    for program in [filter.as_fd(), steer.program()] {
+    let consume_program = ConsumeProgram::new(1, Wanted::Any(&wanted)).unwrap();
+    for program in [filter.as_fd(), consume_program.program()] {
         let (all, waits) = waits(program);
         assert!(all > 200 && waits == 0, "{waits} of {all} wait");
     }
@@ -101,9 +101,9 @@ fn load_any() {
     let mut loaded = 0;
     while loaded < MADE_UP {
         let Some((text, program)) = expressions.any(&mut random, 2) else { return };
-        match Steer::new(1, Wanted::Any(&[&program])) {
-            Err(TapError::System(what, error)) => return println!("skipped: {what}: {error}"),
-            Err(TapError::Expression(..)) => continue,
+        match ConsumeProgram::new(1, Wanted::Any(&[&program])) {
+            Err(ProgramError::System(what, error)) => return println!("skipped: {what}: {error}"),
+            Err(ProgramError::Expression(..)) => continue,
             Err(error) => panic!("`{text}`: {error}"),
             Ok(_) => loaded += 1,
         }

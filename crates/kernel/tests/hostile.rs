@@ -1,14 +1,14 @@
 //! Programs nobody would write on purpose, as long as a daemon takes them: they are loaded, or refused with a reason; nothing
 //! panics, no stack ends, and what was set before stays.
 
-use kernel::tap::TapError;
-use kernel::{Expression, Tap, Way};
+use kernel::capture_program::ProgramError;
+use kernel::{CaptureProgram, Expression, Way};
 use program::cbpf::Instruction;
 use program::{Interpreter, from_cbpf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Instructions of one program that a daemon takes at most (`capture::wish`).
+/// Instructions of one program that a daemon takes at most (`capture::request`).
 const LONGEST: usize = 16_384;
 
 /// Far more than any of it takes on a busy machine: for what would take for ever.
@@ -19,9 +19,9 @@ fn line(code: u16, jt: u8, jf: u8, k: u32) -> Instruction {
 }
 
 /// A tap that test runs can be made with; `None`, said aloud, where programs cannot be loaded.
-fn tap() -> Option<Tap> {
-    match Tap::new(1 << 20, true).and_then(|mut tap| tap.prepare(Way::In).map(|()| tap)) {
-        Ok(tap) => Some(tap),
+fn capture() -> Option<CaptureProgram> {
+    match CaptureProgram::new(1 << 20, true).and_then(|mut capture| capture.prepare(Way::In).map(|()| capture)) {
+        Ok(capture) => Some(capture),
         Err(error) => {
             println!("skipped: {error}");
             None
@@ -39,23 +39,26 @@ fn expressions(programs: &[Vec<Instruction>]) -> Vec<Expression> {
 
 /// Sets programs on a tap that has one for all packets. True where they are in force.
 fn set(name: &str, programs: &[Vec<Instruction>]) -> Option<bool> {
-    let tap = tap()?;
+    let capture = capture()?;
     let all = Expression::new(63, None);
-    tap.set(std::slice::from_ref(&all)).expect("one that asks nothing");
+    capture.set(std::slice::from_ref(&all)).expect("one that asks nothing");
     let mut wanted = expressions(programs);
     wanted.push(all);
     let began = Instant::now();
-    let outcome = tap.set(&wanted);
+    let outcome = capture.set(&wanted);
     let took = began.elapsed();
     assert!(took < LONG, "{name}: {took:?}");
-    let run = tap.test_run(Way::In, &[0x55; 200], 1).expect("some program is in force");
+    let run = capture.test_run(Way::In, &[0x55; 200], 1).expect("some program is in force");
     assert_eq!(run.result, -1, "{name}");
     println!("{name}: {took:?}, {}", outcome.as_ref().map_or_else(|error| error.to_string(), |()| "taken".into()));
     match outcome {
         Ok(()) => {
             // It decides as it should, however odd it is.
-            let memory =
-                buffer::live::LiveMemory::map(tap.areas(), tap.geometry(), buffer::shared::segment::Access::Read);
+            let memory = buffer::live::LiveMemory::map(
+                capture.areas(),
+                capture.geometry(),
+                buffer::shared::segment::Access::Read,
+            );
             let memory = memory.expect("it can be read");
             for (bit, code) in programs.iter().enumerate() {
                 let passes = Interpreter::from_cbpf(code).expect("it is valid").run(&[0x55; 200], 200) != 0;
@@ -63,7 +66,7 @@ fn set(name: &str, programs: &[Vec<Instruction>]) -> Option<bool> {
             }
             Some(true)
         }
-        Err(TapError::Load(_) | TapError::Expression(..) | TapError::Code(_)) => Some(false),
+        Err(ProgramError::Load(_) | ProgramError::Expression(..) | ProgramError::Code(_)) => Some(false),
         Err(error) => panic!("{name}: {error}"),
     }
 }

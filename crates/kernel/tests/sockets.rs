@@ -1,5 +1,5 @@
 //! A socket lets in what any of several expressions wants: by [`program::any_of`] in the kernel's classic machine, which takes
-//! no rights, and by [`kernel::Sieve`], which counts besides. Random expressions over real frames, sent over pairs of sockets
+//! no rights, and by [`kernel::SocketFilter`], which counts besides. Random expressions over real frames, sent over pairs of sockets
 //! of which one has the filter.
 
 #[path = "expressions/mod.rs"]
@@ -7,7 +7,7 @@ mod expressions;
 
 use buffer::live::memory::Count;
 use expressions::Expressions;
-use kernel::{Expression, Sieve};
+use kernel::{Expression, SocketFilter};
 use program::cbpf::Instruction;
 use program::{Interpreter, Program, any_of, to_cbpf};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -82,7 +82,8 @@ fn what_any_wants_is_let_in_and_nothing_else() {
     assert!(frames.len() > 20, "{} frames", frames.len());
     let mut expressions = Expressions::about(&frames);
     let (mut line, mut other) = (Line::new(), Line::new());
-    let sieve = Sieve::new(true).map_err(|error| println!("skipped for programs that are loaded: {error}")).ok();
+    let socket_filter =
+        SocketFilter::new(true).map_err(|error| println!("skipped for programs that are loaded: {error}")).ok();
     let (mut asked, mut compared, mut came, mut kept_out, mut apart) = (0usize, 0u64, 0u64, 0u64, 0usize);
     while asked < ASKED {
         let mut texts = Vec::new();
@@ -100,11 +101,11 @@ fn what_any_wants_is_let_in_and_nothing_else() {
         };
         let any = to_cbpf(&any);
         attach(&line.far, &any).unwrap_or_else(|error| panic!("{error}: {} instructions for {texts:?}", any.len()));
-        if let Some(sieve) = &sieve {
+        if let Some(socket_filter) = &socket_filter {
             let shared = programs.iter().cloned().map(|program| Some(Arc::new(program)));
             let expressions: Vec<Expression> =
                 shared.enumerate().map(|(bit, program)| Expression::new(bit as u8, program)).collect();
-            let program = sieve.program(&expressions).unwrap_or_else(|error| panic!("{error}: {texts:?}"));
+            let program = socket_filter.program(&expressions).unwrap_or_else(|error| panic!("{error}: {texts:?}"));
             attach_loaded(&other.far, &program);
         }
         let interpreters: Vec<Interpreter> = programs.iter().map(Interpreter::new).collect();
@@ -112,7 +113,7 @@ fn what_any_wants_is_let_in_and_nothing_else() {
             let arrived = line.arrives(frame);
             let wanted = interpreters.iter().any(|one| one.run(frame, frame.len() as u32) != 0);
             assert_eq!(arrived, wanted, "{texts:?} on {frame:02x?}");
-            if sieve.is_some() {
+            if socket_filter.is_some() {
                 assert_eq!(other.arrives(frame), wanted, "{texts:?} on {frame:02x?}");
             }
             compared += 1;
@@ -120,9 +121,9 @@ fn what_any_wants_is_let_in_and_nothing_else() {
             kept_out += if wanted { 0 } else { frame.len() as u64 };
         }
     }
-    if let Some(sieve) = sieve {
-        assert_eq!(sieve.seen().packets, compared);
-        assert_eq!(sieve.kept_out(), Count { packets: compared - came, wire_bytes: kept_out });
+    if let Some(socket_filter) = socket_filter {
+        assert_eq!(socket_filter.seen().packets, compared);
+        assert_eq!(socket_filter.kept_out(), Count { packets: compared - came, wire_bytes: kept_out });
     }
     println!("{asked} expressions, {compared} datagrams, {came} came; {apart} sets were no one program");
     assert!(came > compared / 5 && came < compared - compared / 5 && apart * 10 < asked);

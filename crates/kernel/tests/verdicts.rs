@@ -13,7 +13,7 @@ use buffer::live::memory::Count;
 use buffer::live::{LiveMemory, LiveReader, Look};
 use buffer::shared::segment::Access;
 use expressions::Expressions;
-use kernel::{Expression, Tap, Way};
+use kernel::{CaptureProgram, Expression, Way};
 use program::Interpreter;
 use std::sync::Arc;
 use testkit::random::Random;
@@ -37,15 +37,16 @@ fn counts(random: &mut Random, bit: u8) -> Option<u32> {
 #[test]
 fn verdicts_never_differ() {
     let wanted = std::env::var("STREAMLINE_EXPRESSIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(2000);
-    let tap = match Tap::new(1 << 20, true).and_then(|mut tap| tap.prepare(Way::In).map(|()| tap)) {
-        Ok(tap) => tap,
-        Err(error) => return println!("skipped: {error}"),
-    };
+    let capture =
+        match CaptureProgram::new(1 << 20, true).and_then(|mut capture| capture.prepare(Way::In).map(|()| capture)) {
+            Ok(capture) => capture,
+            Err(error) => return println!("skipped: {error}"),
+        };
     let mut random = Random(0x5eed_0123_4567_89ab);
     let frames = testkit::frames::real_and_damaged(FRAMES, &mut random);
     assert!(frames.len() > 20, "{} frames", frames.len());
     let mut made_up = Expressions::about(&frames);
-    let memory = LiveMemory::map(tap.areas(), tap.geometry(), Access::Read).unwrap();
+    let memory = LiveMemory::map(capture.areas(), capture.geometry(), Access::Read).unwrap();
     let mut reader = LiveReader::new(memory.clone(), 1 << 63);
     let (mut asked, mut compared, mut accepted) = (0usize, 0u64, 0u64);
     while asked < wanted {
@@ -70,12 +71,13 @@ fn verdicts_never_differ() {
         let mut books = vec![(Count::default(), 0); at_once];
         let mut passed = vec![0u64; at_once];
         // Whoever had these bits before is gone.
-        tap.set(&[]).unwrap();
-        tap.set(&expressions)
+        capture.set(&[]).unwrap();
+        capture
+            .set(&expressions)
             .unwrap_or_else(|error| panic!("{error}: {:?}", programs.iter().map(|(text, _)| text).collect::<Vec<_>>()));
         let interpreters: Vec<_> = programs.iter().map(|(_, program)| Interpreter::new(program)).collect();
         for frame in &frames {
-            if tap.test_run(Way::In, frame, 1).is_err() {
+            if capture.test_run(Way::In, frame, 1).is_err() {
                 // Too short for the header of IP that it says it has: test runs do not take it.
                 continue;
             }

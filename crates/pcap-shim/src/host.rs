@@ -10,8 +10,8 @@
 use crate::real::variable;
 use capture::client::Client;
 use capture::protocol::SOCKET;
-use capture::writer::TroubleKind;
-use capture::{Taps, Trouble};
+use capture::writer::CaptureErrorKind;
+use capture::{CaptureError, CaptureRegistry};
 use daemon::{Account, Policy, Server, confine};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::ffi::{CStr, c_int};
@@ -20,7 +20,7 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use streamline::devices::opener::{self, Opener};
-use streamline::shared;
+use streamline::parser;
 
 /// Where the daemon listens, if not where it usually does.
 const VARIABLE: &CStr = c"STREAMLINE_DAEMON";
@@ -29,7 +29,7 @@ const VARIABLE: &CStr = c"STREAMLINE_DAEMON";
 static CONNECTION: Mutex<(u32, Weak<Client>)> = Mutex::new((0, Weak::new()));
 
 /// A connection to who opens devices.
-pub fn client() -> Result<Arc<Client>, Trouble> {
+pub fn client() -> Result<Arc<Client>, CaptureError> {
     // Nothing that panics under it leaves it half made.
     let mut connection = CONNECTION.lock().unwrap_or_else(PoisonError::into_inner);
     let process = std::process::id();
@@ -55,7 +55,7 @@ pub fn named_daemon() -> Option<&'static str> {
 
 /// May parts of requests run where several share them?
 pub fn shares() -> bool {
-    variable(shared::VARIABLE).and_then(|value| value.to_str().ok()).is_some_and(shared::is_asked_for)
+    variable(parser::VARIABLE).and_then(|value| value.to_str().ok()).is_some_and(parser::is_asked_for)
 }
 
 /// Is there a daemon that has this device?
@@ -63,7 +63,7 @@ pub fn daemon_has(device: &str) -> bool {
     Client::connect(Path::new(daemon()), &purpose()).is_ok_and(|client| client.device(device).is_ok())
 }
 
-fn connect() -> Result<Client, Trouble> {
+fn connect() -> Result<Client, CaptureError> {
     let path = daemon();
     let purpose = purpose();
     match Client::connect(Path::new(path), &purpose) {
@@ -71,14 +71,16 @@ fn connect() -> Result<Client, Trouble> {
         Err(error)
             if path == SOCKET && matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) =>
         {
-            let system = |error| Trouble::system("no process can be made to open devices", &error);
+            let system = |error| CaptureError::system("no process can be made to open devices", &error);
             Client::over(split().map_err(system)?, &purpose).map_err(system)
         }
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let text = format!("the daemon at {path} lets only root and the group `streamline` in: {error}");
-            Err(Trouble::new(TroubleKind::Denied, text))
+            Err(CaptureError::new(CaptureErrorKind::Denied, text))
         }
-        Err(error) => Err(Trouble::new(TroubleKind::System, format!("no daemon can be reached at {path}: {error}"))),
+        Err(error) => {
+            Err(CaptureError::new(CaptureErrorKind::System, format!("no daemon can be reached at {path}: {error}")))
+        }
     }
 }
 
@@ -153,7 +155,7 @@ fn become_helper(socket: OwnedFd) -> ! {
         }
         let socket = libc::dup2(socket.into_raw_fd(), 3);
         libc::close_range(4, libc::c_uint::MAX, 0);
-        libc::prctl(libc::PR_SET_NAME, c"streamline-tap".as_ptr());
+        libc::prctl(libc::PR_SET_NAME, c"streamline-capture".as_ptr());
         let _ = std::panic::catch_unwind(|| serve(OwnedFd::from_raw_fd(socket)));
         libc::_exit(0)
     }
@@ -166,9 +168,9 @@ fn serve(socket: OwnedFd) {
     confine::raise_memory_lock();
     // What cannot be dropped is kept: it was the program's anyway.
     let _ = confine::drop_capabilities();
-    let Ok(taps) = Taps::new(Box::new(Opener)) else { return };
+    let Ok(registry) = CaptureRegistry::new(Box::new(Opener)) else { return };
     let Ok(server) =
-        Server::new(taps, Policy::for_one(), confine::describe(&Account::of_this_process(), &[]), opener::device)
+        Server::new(registry, Policy::for_one(), confine::describe(&Account::of_this_process(), &[]), opener::device)
     else {
         return;
     };

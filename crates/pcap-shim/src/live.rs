@@ -18,10 +18,10 @@ use crate::source::Source;
 use crate::stop::Stop;
 use buffer::live::words::PACKET_BYTES;
 use buffer::live::{Packet, SlotFlags};
-use capture::codec::Farewell;
-use capture::tap::{Found, Rest};
-use capture::writer::TroubleKind;
-use capture::{Tap, Trouble};
+use capture::codec::CloseReason;
+use capture::reader::{Found, Rest};
+use capture::writer::CaptureErrorKind;
+use capture::{CaptureError, CaptureReader};
 use driver::af_packet::PacketSocket;
 use program::cbpf::Instruction;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -62,7 +62,7 @@ pub enum Way {
 
 /// What an active handle reads from.
 pub struct Live {
-    tap: Tap,
+    reader: CaptureReader,
     source: Source,
     dead: Dead,
     expression: Expression,
@@ -87,16 +87,16 @@ pub struct Live {
 impl Live {
     /// Opens a device, and wants nothing of it yet.
     pub fn open(target: &Target, settings: &Settings, meter: &Meter) -> Result<Live, (c_int, String)> {
-        let share = target.share().map_err(of_trouble)?;
-        let (source, mut tap) = Source::open(target, settings, share).map_err(of_trouble)?;
-        let link = source.device(&tap);
+        let share = target.share().map_err(of_error)?;
+        let (source, mut reader) = Source::open(target, settings, share).map_err(of_error)?;
+        let link = source.device(&reader);
         if link.as_ref().is_some_and(|link| !link.is_up()) {
             return Err((status::NOT_UP, String::new()));
         }
         let timeout = u64::try_from(settings.timeout_ms).ok().filter(|ms| *ms > 0).map(Duration::from_millis);
         let company = if settings.immediate { Duration::ZERO } else { timeout.unwrap_or(LATENCY_MAX) };
-        tap.set_latency(company.min(LATENCY_MAX));
-        let data_link = data_link(tap.device().link_type);
+        reader.set_latency(company.min(LATENCY_MAX));
+        let data_link = data_link(reader.device().link_type);
         // Nobody sends DOCSIS over a radio link, and a loopback device is no Ethernet: as libpcap has it.
         let docsis =
             data_link == ETHERNET && link.as_ref().is_some_and(|link| link.hardware == 1 && !is_wireless(&link.name));
@@ -108,10 +108,10 @@ impl Live {
         });
         // As libpcap: only where packets for others are wanted, too.
         let counted = link.as_ref().filter(|_| settings.promiscuous).map(|link| link.name.as_str());
-        meter.begin(&tap, share, counted, source.losses());
+        meter.begin(&reader, share, counted, source.losses());
         let snap_bytes = settings.snap_bytes();
         Ok(Live {
-            tap,
+            reader,
             source,
             dead,
             expression: Expression { keep: Some(u32::MAX), ..Expression::default() },
@@ -147,7 +147,7 @@ impl Live {
 
     /// Sets a filter. Packets that were found already are decided on by it, too.
     pub fn set_filter(&mut self, program: &[Instruction], meter: &Meter) -> Result<(), String> {
-        let expression = Expression::new(program, self.tap.device().index)?;
+        let expression = Expression::new(program, self.reader.device().index)?;
         self.exchange(expression, meter)
     }
 
@@ -160,13 +160,13 @@ impl Live {
     }
 
     fn exchange(&mut self, expression: Expression, meter: &Meter) -> Result<(), String> {
-        let (expression, exchange) = match self.source.exchange(self.tap.id(), &expression.pushed) {
+        let (expression, exchange) = match self.source.exchange(self.reader.id(), &expression.pushed) {
             Ok(exchange) => (expression, exchange),
             // Too much for whoever captures: it gives all packets, and they are decided on here.
-            Err(trouble) if trouble.kind == TroubleKind::Cannot && !expression.pushed.is_empty() => {
-                eprintln!("Warning: Kernel filter failed: {}", base::terminal::text(&trouble.to_string()));
+            Err(error) if error.kind == CaptureErrorKind::Cannot && !expression.pushed.is_empty() => {
+                eprintln!("Warning: Kernel filter failed: {}", base::terminal::text(&error.to_string()));
                 let expression = expression.all_here();
-                let exchange = self.source.exchange(self.tap.id(), &[]).map_err(|trouble| trouble.text)?;
+                let exchange = self.source.exchange(self.reader.id(), &[]).map_err(|error| error.text)?;
                 (expression, exchange)
             }
             // What is in the ring is all there is: it is decided on here.
@@ -175,10 +175,10 @@ impl Live {
                 self.ahead = None;
                 return Ok(());
             }
-            Err(trouble) => return Err(trouble.text),
+            Err(error) => return Err(error.text),
         };
         meter.exchange(exchange.bit, exchange.first, exchange.matched_before.0);
-        self.tap.exchange(exchange, expression.pushed_here.clone());
+        self.reader.exchange(exchange, expression.pushed_here.clone());
         self.decided_from = self.decided_from.max(exchange.first);
         // It was found by the expression before.
         self.ahead = None;
@@ -190,7 +190,7 @@ impl Live {
 
     /// The number behind the last packet there is: who is to hand over what is buffered now stops there.
     pub fn limit(&self) -> u64 {
-        self.tap.memory().next()
+        self.reader.memory().next()
     }
 
     /// Hands over the next packet before `limit`: its header is written to `header`, its bytes stay where they are until the
@@ -201,7 +201,7 @@ impl Live {
         loop {
             let packet = match self.ahead.take() {
                 Some(packet) => packet,
-                None => match self.tap.look() {
+                None => match self.reader.look() {
                     Found::Packet(packet) => packet,
                     Found::Nothing => return None,
                 },
@@ -212,12 +212,12 @@ impl Live {
             }
             let decided = self.expression.rest.is_none() && packet.number >= self.decided_from;
             let room = if decided { self.snap_bytes.min(PACKET_BYTES) } else { PACKET_BYTES };
-            let copied = self.tap.take_copy(&packet, &mut self.buffer[..room]);
-            if let Found::Packet(next) = self.tap.look() {
-                self.tap.prefetch(&next);
+            let copied = self.reader.take_copy(&packet, &mut self.buffer[..room]);
+            if let Found::Packet(next) = self.reader.look() {
+                self.reader.prefetch(&next);
                 self.ahead = Some(next);
             }
-            meter.advance(&self.tap);
+            meter.advance(&self.reader);
             if copied.is_some_and(|copied| self.describe(&packet, copied, header)) {
                 return Some(self.buffer.as_ptr());
             }
@@ -246,7 +246,7 @@ impl Live {
             }
             captured = captured.min(keep);
         }
-        let time = self.tap.time(packet);
+        let time = self.reader.time(packet);
         let (seconds, nanoseconds) = (time / 1_000_000_000, time % 1_000_000_000);
         let part = if self.precise { nanoseconds } else { nanoseconds / 1000 };
         header.time.tv_sec = seconds as libc::time_t;
@@ -265,7 +265,7 @@ impl Live {
     #[inline]
     fn look(&mut self) -> bool {
         if self.ahead.is_none()
-            && let Found::Packet(packet) = self.tap.look()
+            && let Found::Packet(packet) = self.reader.look()
         {
             self.ahead = Some(packet);
         }
@@ -274,16 +274,16 @@ impl Live {
 
     /// Looks, and does not wait.
     pub fn poll(&mut self) -> Waited {
-        self.source.has_read(self.tap.position());
+        self.source.has_read(self.reader.position());
         if self.look() {
             return Waited::Found;
         }
         // Whoever reads so does it often, and asking takes a system call.
         if self.looked_for_owner.elapsed() > LOOK_FOR_OWNER {
             self.looked_for_owner = Instant::now();
-            self.tap.announce();
+            self.reader.announce();
         }
-        if self.tap.is_hung_up() { self.why_gone() } else { Waited::TimeIsUp }
+        if self.reader.is_hung_up() { self.why_gone() } else { Waited::TimeIsUp }
     }
 
     /// Waits for a packet, until `deadline` or for ever.
@@ -292,7 +292,7 @@ impl Live {
             if stop.take() {
                 return Waited::Stopped;
             }
-            self.source.has_read(self.tap.position());
+            self.source.has_read(self.reader.position());
             if self.look() {
                 return Waited::Found;
             }
@@ -300,9 +300,9 @@ impl Live {
             if left.is_some_and(|left| left.is_zero()) {
                 return Waited::TimeIsUp;
             }
-            match self.tap.rest() {
+            match self.reader.rest() {
                 Rest::Look => continue,
-                Rest::Sleep if self.tap.is_hung_up() => return self.why_gone(),
+                Rest::Sleep if self.reader.is_hung_up() => return self.why_gone(),
                 Rest::Nap(nap) => {
                     sleep(
                         &mut [PollFd::from_borrowed_fd(stop.bell(), PollFlags::IN)],
@@ -310,7 +310,7 @@ impl Live {
                     );
                 }
                 Rest::Sleep => {
-                    let line = PollFd::from_borrowed_fd(self.tap.line(), PollFlags::IN);
+                    let line = PollFd::from_borrowed_fd(self.reader.line(), PollFlags::IN);
                     sleep(&mut [PollFd::from_borrowed_fd(stop.bell(), PollFlags::IN), line], left);
                 }
             }
@@ -329,18 +329,18 @@ impl Live {
         if let Some(why) = self.source.failure() {
             return why;
         }
-        let is_gone = self.tap.farewell() == Some(Farewell::DeviceGone);
-        if is_gone || (self.was_here && self.source.device(&self.tap).is_none()) {
+        let is_gone = self.reader.close_reason() == Some(CloseReason::DeviceGone);
+        if is_gone || (self.was_here && self.source.device(&self.reader).is_none()) {
             return "The interface disappeared".into();
         }
         // Programs know libpcap's words by how they begin; dumpcap takes everything else for a bug.
-        format!("The interface disappeared from here: {}", self.tap.why_gone())
+        format!("The interface disappeared from here: {}", self.reader.why_gone())
     }
 
     /// A file descriptor that is readable while there are packets to read.
     pub fn selectable(&mut self) -> std::io::Result<c_int> {
         if self.selectable.is_none() {
-            self.selectable = Some(Selectable::new(self.tap.line())?);
+            self.selectable = Some(Selectable::new(self.reader.line())?);
             self.settle();
         }
         Ok(self.selectable.as_ref().map_or(-1, Selectable::number))
@@ -352,7 +352,7 @@ impl Live {
             return;
         }
         // What is not found now will be announced; should it come in between, the announcement is refused.
-        let readable = self.look() || !self.tap.announce();
+        let readable = self.look() || !self.reader.announce();
         if let Some(selectable) = &mut self.selectable {
             selectable.set(readable);
         }
@@ -364,7 +364,7 @@ impl Live {
             return Err(format!(
                 "send: no packet socket could be opened for {} when it was activated (that takes CAP_NET_RAW, and the \
                  device in this network namespace)",
-                self.tap.device().name
+                self.reader.device().name
             ));
         };
         sender.send(frame).map_err(|error| format!("send: {error}"))
@@ -381,13 +381,13 @@ fn sleep(fds: &mut [PollFd<'_>], time: Option<Duration>) {
 }
 
 /// libpcap's status for a trouble, and the text.
-fn of_trouble(trouble: Trouble) -> (c_int, String) {
-    let number = match trouble.kind {
-        TroubleKind::Wish | TroubleKind::Absent => status::NO_SUCH_DEVICE,
-        TroubleKind::Denied => status::NOT_PERMITTED,
-        TroubleKind::Cannot | TroubleKind::System | TroubleKind::Full => status::ERROR,
+fn of_error(error: CaptureError) -> (c_int, String) {
+    let number = match error.kind {
+        CaptureErrorKind::Request | CaptureErrorKind::Absent => status::NO_SUCH_DEVICE,
+        CaptureErrorKind::Denied => status::NOT_PERMITTED,
+        CaptureErrorKind::Cannot | CaptureErrorKind::System | CaptureErrorKind::Full => status::ERROR,
     };
-    (number, trouble.text)
+    (number, error.text)
 }
 
 /// Is it a radio's device?

@@ -6,7 +6,7 @@
 
 use crate::request::Shared;
 use buffer::live::{LiveMemory, LiveReader, Look};
-use capture::{Share, Tap};
+use capture::{CaptureReader, Share};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -50,28 +50,34 @@ pub struct Totals {
 impl Meter {
     /// From now on this ring is counted, for a reader that nothing has matched for; and what `interface` loses, if it is
     /// given.
-    pub fn begin(&self, tap: &Tap, share: Option<Share>, interface: Option<&str>, source: Option<Arc<Shared>>) {
+    pub fn begin(
+        &self,
+        reader: &CaptureReader,
+        share: Option<Share>,
+        interface: Option<&str>,
+        source: Option<Arc<Shared>>,
+    ) {
         // It begins once.
-        let _ = self.ring.set((tap.memory().clone(), share));
+        let _ = self.ring.set((reader.memory().clone(), share));
         if let Some(drops) = interface.and_then(InterfaceDrops::of) {
             let _ = self.interface.set(drops);
         }
         if let Some(source) = source {
             let _ = self.source.set(source);
         }
-        self.advance(tap);
+        self.advance(reader);
     }
 
     /// How far the reader is.
     #[inline]
-    pub fn advance(&self, tap: &Tap) {
-        let settled = tap.settled();
+    pub fn advance(&self, reader: &CaptureReader) {
+        let settled = reader.settled();
         // In this order a handler that comes between sees a packet twice rather than lost.
         self.delivered.store(settled.delivered, Relaxed);
         self.refused.store(settled.refused, Relaxed);
         self.others.store(settled.others, Relaxed);
-        self.position.store(tap.position(), Relaxed);
-        self.overtaken.store(tap.overtaken(), Relaxed);
+        self.position.store(reader.position(), Relaxed);
+        self.overtaken.store(reader.overtaken(), Relaxed);
     }
 
     /// The reader has another bit, from packet `first` on; it had been set `matched_before` times.

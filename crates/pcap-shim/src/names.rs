@@ -4,7 +4,7 @@
 //! request gives. Plain names are where `STREAMLINE_PCAP` says so: `eth0,eth1`, or `all` for every network interface,
 //! here or where the daemon is. With `STREAMLINE_PCAP=off` nothing is. Everything else is libpcap's: `any`, files, USB, Bluetooth, rpcap.
 
-use capture::{Share, Trouble};
+use capture::{CaptureError, Share};
 use std::ffi::{CStr, CString};
 
 /// What names of ours begin with.
@@ -29,7 +29,7 @@ pub enum Target {
 
 impl Target {
     /// The part of the flows.
-    pub fn share(&self) -> Result<Option<Share>, Trouble> {
+    pub fn share(&self) -> Result<Option<Share>, CaptureError> {
         match self {
             Target::Device { share: Some(text), .. } => text.parse().map(Some),
             _ => Ok(None),

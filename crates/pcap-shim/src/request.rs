@@ -25,8 +25,8 @@ use crate::host;
 use buffer::live::LiveMemory;
 use buffer::shared::segment::Access;
 use capture::copying::{self, Copied, Copier, Ring};
-use capture::writer::{Opened, TroubleKind};
-use capture::{By, Device, ETHERNET, Mode, Taps, Trouble, Writer};
+use capture::writer::{CaptureErrorKind, Opened};
+use capture::{By, CaptureError, CaptureRegistry, Device, ETHERNET, Mode, Writer};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,7 +50,7 @@ const ENDING: Duration = Duration::from_secs(1);
 /// A request that runs.
 pub struct Request {
     /// The ring's owner. In its own thread it wakes who sleeps.
-    taps: Taps,
+    registry: CaptureRegistry,
     shared: Arc<Shared>,
 }
 
@@ -88,10 +88,10 @@ struct State {
 impl Request {
     /// Runs a request, and waits until it is known what its frames are. Nothing is published before
     /// [`want`](Self::want).
-    pub fn start(source: &str, ring_bytes: u64) -> Result<Request, Trouble> {
+    pub fn start(source: &str, ring_bytes: u64) -> Result<Request, CaptureError> {
         let ring_bytes = if ring_bytes == 0 { RING_BYTES } else { ring_bytes.max(RING_BYTES_MIN) };
         let (ring, copying) = copying::ring("request", ring_bytes)?;
-        let system = |what: &str, error: std::io::Error| Trouble::system(what, &error);
+        let system = |what: &str, error: std::io::Error| CaptureError::system(what, &error);
         let memory = LiveMemory::map(ring.areas(), ring.geometry(), Access::Read)
             .map_err(|error| system("the ring cannot be mapped", error))?;
         let bell = ring.bell().try_clone_to_owned().map_err(|error| system("no event can be made", error))?;
@@ -105,7 +105,7 @@ impl Request {
         let (frames, theirs) = (Frames::new(copying, memory, Arc::clone(&shared)), Arc::clone(&shared));
         let text = source.to_string();
         // The program's signals are for the program's threads.
-        let taps = host::without_signals(|| {
+        let registry = host::without_signals(|| {
             let engine = std::thread::Builder::new().name("streamline-run".into());
             engine
                 .spawn(move || {
@@ -115,16 +115,17 @@ impl Request {
                 })
                 .map_err(|error| system("no thread can be made", error))?;
             let opener = Opener { made: Mutex::new(Some((ring, Arc::clone(&shared)))), name: source.into() };
-            Taps::new(Box::new(opener))
+            CaptureRegistry::new(Box::new(opener))
         });
-        let request = Request { taps: taps.map_err(|error| system("signals cannot be blocked", error))??, shared };
+        let request =
+            Request { registry: registry.map_err(|error| system("signals cannot be blocked", error))??, shared };
         request.shared.await_first_frame()?;
         Ok(request)
     }
 
     /// The ring's owner.
-    pub fn taps(&self) -> &Taps {
-        &self.taps
+    pub fn registry(&self) -> &CaptureRegistry {
+        &self.registry
     }
 
     /// From now on packets are published.
@@ -242,13 +243,13 @@ impl Shared {
         }
     }
 
-    fn await_first_frame(&self) -> Result<(), Trouble> {
+    fn await_first_frame(&self) -> Result<(), CaptureError> {
         let mut state = self.lock();
         let mut until = None;
         while state.link_type.is_none() {
             if let Some(end) = &state.end {
                 if let Err(why) = end {
-                    return Err(Trouble::new(TroubleKind::Cannot, why.clone()));
+                    return Err(CaptureError::new(CaptureErrorKind::Cannot, why.clone()));
                 }
                 // It gave nothing at all, which has no link type either.
                 break;
@@ -311,15 +312,15 @@ struct Opener {
 }
 
 impl Opened for Opener {
-    fn index(&self, _device: &str) -> Result<u32, Trouble> {
+    fn index(&self, _device: &str) -> Result<u32, CaptureError> {
         // As it is said of the ring: there is no other.
         Ok(0)
     }
 
-    fn open(&self, _device: &str, _ring_bytes: u64, _mode: Mode, _by: By) -> Result<Box<dyn Writer>, Trouble> {
+    fn open(&self, _device: &str, _ring_bytes: u64, _mode: Mode, _by: By) -> Result<Box<dyn Writer>, CaptureError> {
         let made = self.made.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (ring, shared) =
-            made.ok_or_else(|| Trouble::new(TroubleKind::Cannot, "a request is read by one reader"))?;
+            made.ok_or_else(|| CaptureError::new(CaptureErrorKind::Cannot, "a request is read by one reader"))?;
         let link_type = shared.lock().link_type.unwrap_or(ETHERNET);
         let how = "a request, run by this process".into();
         let device = Device { name: self.name.clone(), index: 0, link_type, mtu: 0, how, copied: false };
@@ -338,7 +339,7 @@ impl Copier for Owner {
         self.device.clone()
     }
 
-    fn promiscuous(&self, _wanted: bool) -> Result<(), Trouble> {
+    fn promiscuous(&self, _wanted: bool) -> Result<(), CaptureError> {
         Ok(())
     }
 

@@ -5,9 +5,9 @@ use crate::host;
 use crate::inner::Settings;
 use crate::names::Target;
 use crate::request::{Request, Shared};
+use capture::attachment::Exchange;
 use capture::client::Client;
-use capture::handout::Exchange;
-use capture::{Share, Tap, Trouble, Wish};
+use capture::{CaptureError, CaptureReader, CaptureRequest, Share};
 use driver::link::{self, Link};
 use program::cbpf::Instruction;
 use std::sync::Arc;
@@ -22,41 +22,45 @@ pub enum Source {
 
 impl Source {
     /// A reader that nothing has been found for yet.
-    pub fn open(target: &Target, settings: &Settings, share: Option<Share>) -> Result<(Source, Tap), Trouble> {
+    pub fn open(
+        target: &Target,
+        settings: &Settings,
+        share: Option<Share>,
+    ) -> Result<(Source, CaptureReader), CaptureError> {
         let name = match target {
             Target::Device { name, .. } => name,
             Target::Request(text) => text,
         };
-        let wish = Wish {
+        let asked = CaptureRequest {
             device: name.clone(),
             program: NOTHING.to_vec(),
             sample: 1,
             promiscuous: settings.promiscuous,
             ring_bytes: u64::try_from(settings.buffer_bytes).unwrap_or(0),
-            ..Wish::default()
+            ..CaptureRequest::default()
         };
-        let (source, handout) = match target {
+        let (source, attachment) = match target {
             Target::Device { .. } => {
                 let client = host::client()?;
-                let handout = client.open(&wish)?;
-                (Source::Client(client), handout)
+                let attachment = client.open(&asked)?;
+                (Source::Client(client), attachment)
             }
             Target::Request(text) => {
-                let request = Request::start(text, wish.ring_bytes)?;
-                let handout = request.taps().open(&wish, 0)?;
-                (Source::Request(request), handout)
+                let request = Request::start(text, asked.ring_bytes)?;
+                let attachment = request.registry().open(&asked, 0)?;
+                (Source::Request(request), attachment)
             }
         };
-        let tap = Tap::new(handout, None, share);
-        Ok((source, tap.map_err(|error| Trouble::system("the ring cannot be mapped", &error))?))
+        let reader = CaptureReader::new(attachment, None, share);
+        Ok((source, reader.map_err(|error| CaptureError::system("the ring cannot be mapped", &error))?))
     }
 
     /// Gives a reader another expression.
-    pub fn exchange(&self, id: u64, program: &[Instruction]) -> Result<Exchange, Trouble> {
+    pub fn exchange(&self, id: u64, program: &[Instruction]) -> Result<Exchange, CaptureError> {
         match self {
             Source::Client(client) => client.exchange(id, program),
             Source::Request(request) => {
-                let exchange = request.taps().exchange(id, program)?;
+                let exchange = request.registry().exchange(id, program)?;
                 request.want();
                 Ok(exchange)
             }
@@ -64,11 +68,11 @@ impl Source {
     }
 
     /// The device as this process sees it, if it does: the daemon may be in another network namespace.
-    pub fn device(&self, tap: &Tap) -> Option<Link> {
+    pub fn device(&self, reader: &CaptureReader) -> Option<Link> {
         if matches!(self, Source::Request(_)) {
             return None;
         }
-        let device = tap.device();
+        let device = reader.device();
         link::find(&device.name).ok().flatten().filter(|link| link.index == device.index)
     }
 

@@ -23,9 +23,9 @@ mod compiled;
 pub mod devices;
 pub mod frames;
 mod live;
+pub mod parser;
 pub mod running;
 pub mod session;
-pub mod shared;
 
 pub use base::atomic::StopFlag;
 pub use control::explain;

@@ -10,20 +10,20 @@ use crate::compiled::Compiled;
 use crate::devices::Place;
 use crate::devices::auto::AutoDevices;
 use crate::live::{LiveSpaces, Reads, RunningSource, rest};
+use crate::parser::client::{Client, Joiner};
+use crate::parser::prefix::{self, Prefix};
+use crate::parser::space::{Join, NAME as PARSER, ParserSpace};
+use crate::parser::stage::Bases;
 use crate::running::edges::EdgeNames;
-use crate::shared::client::{Client, Joiner};
-use crate::shared::prefix::{self, Prefix};
-use crate::shared::space::{Join, NAME as SHARED, SharedSpace};
-use crate::shared::stage::Bases;
 use base::atomic::StopFlag;
 use control::place::{Refused, place};
-use control::transaction::{Trouble, carry_out_but, trouble};
+use control::transaction::{CarryError, carry_error, carry_out_but};
 use control::{Design, Registry, Space, design};
 use engine::{Edge, End, Node, NodeId, Report, Task, Worker};
 use filter::param::Value;
 use filter::{Env, Failure, Kind, Lower, Output, ParamType, Params, Schema, Spaces, Types, Wait};
-use filters::shared::Continuity;
-use filters::shared::outlet::{Slot, outlet};
+use filters::parser::Continuity;
+use filters::parser::outlet::{Slot, outlet};
 use request::{Diagnostic, FilterCall, Item, Text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -64,11 +64,11 @@ impl From<Diagnostic> for Error {
     }
 }
 
-impl From<Trouble> for Error {
-    fn from(trouble: Trouble) -> Error {
-        match trouble {
-            Trouble::Request(diagnostic) => Error::Request(diagnostic),
-            Trouble::System(text) => Error::System(text),
+impl From<CarryError> for Error {
+    fn from(error: CarryError) -> Error {
+        match error {
+            CarryError::Request(diagnostic) => Error::Request(diagnostic),
+            CarryError::System(text) => Error::System(text),
         }
     }
 }
@@ -89,7 +89,7 @@ pub struct Session {
     devices: Arc<AutoDevices>,
     push_down: bool,
     share: bool,
-    sharer: Option<Vec<OsString>>,
+    parser: Option<Vec<OsString>>,
     /// Stands before chains of a request that begin without a source.
     source: Option<FilterCall>,
     /// By which it reads what runs for several requests.
@@ -130,7 +130,7 @@ impl Session {
             devices: auto,
             push_down: true,
             share: false,
-            sharer: None,
+            parser: None,
             source: None,
             joined: Mutex::default(),
         }
@@ -232,10 +232,10 @@ impl Session {
     }
 
     /// The command that becomes the process which runs them: it is given the daemon's socket as one more argument, and ends as
-    /// [`shared::server`](crate::shared::server) does. Without it only one that is there already is used.
+    /// [`shared::server`](crate::parser::server) does. Without it only one that is there already is used.
     #[must_use]
-    pub fn sharer(mut self, command: Vec<OsString>) -> Session {
-        self.sharer = Some(command);
+    pub fn parser(mut self, command: Vec<OsString>) -> Session {
+        self.parser = Some(command);
         self
     }
 
@@ -256,7 +256,7 @@ impl Session {
         if !self.wants_to_share(&first) {
             return Ok(first);
         }
-        spaces.push(Box::new(SharedSpace::new(None, self.nobody_to_share_with(), Vec::new())));
+        spaces.push(Box::new(ParserSpace::new(None, self.nobody_to_share_with(), Vec::new())));
         Ok(place_shared(first, &spaces, &BTreeSet::new())?.0)
     }
 
@@ -273,9 +273,9 @@ impl Session {
             }
             let env = Env { input: node.input, ..self.env.clone() };
             if let Err(error) = (kind.make)(params, &env) {
-                match trouble(design, NodeId(index as u32), error) {
-                    Trouble::Request(diagnostic) => return Err(Error::Request(diagnostic)),
-                    Trouble::System(text) => missing.push(text),
+                match carry_error(design, NodeId(index as u32), error) {
+                    CarryError::Request(diagnostic) => return Err(Error::Request(diagnostic)),
+                    CarryError::System(text) => missing.push(text),
                 }
             }
         }
@@ -283,7 +283,7 @@ impl Session {
     }
 
     /// What is known of a device, by the daemon where one is used.
-    pub fn device(&self, name: &str) -> Result<capture::Device, capture::Trouble> {
+    pub fn device(&self, name: &str) -> Result<capture::Device, capture::CaptureError> {
         self.env.devices.device(name)
     }
 
@@ -330,7 +330,7 @@ impl Session {
 
     fn joiner(&self, purpose: &str) -> Joiner {
         let daemon = self.devices.daemon().unwrap_or_default();
-        Joiner::new(daemon, self.sharer.clone(), purpose)
+        Joiner::new(daemon, self.parser.clone(), purpose)
     }
 
     fn joined(&self) -> MutexGuard<'_, Weak<Client>> {
@@ -343,13 +343,13 @@ impl Session {
     fn carry_out(
         &self,
         first: Design,
-        sharer: Option<&mut dyn Join>,
+        parser: Option<&mut dyn Join>,
         change: impl FnOnce(&Design, &mut AppSpace, &mut Rest),
     ) -> Result<Job, Error> {
-        let asked = sharer.is_some();
+        let asked = parser.is_some();
         let mut app = AppSpace::new(self.env_of(&first));
         let mut live = self.live_spaces().latency(latency(&first));
-        let mut shared = SharedSpace::new(sharer, self.nobody_to_share_with(), prefix::prefixes(&first));
+        let mut shared = ParserSpace::new(parser, self.nobody_to_share_with(), prefix::prefixes(&first));
         let mut spaces: Vec<Box<dyn Space + '_>> = vec![Box::new(&mut app)];
         spaces.extend(live.each().map(|space| Box::new(space) as Box<dyn Space + '_>));
         let (placed, refused) = if asked {
@@ -483,7 +483,7 @@ fn notes(design: &Design) -> Vec<String> {
 fn sharing(design: &Design) -> Result<Vec<String>, String> {
     let nodes = design.plan.nodes.iter().zip(&design.sites);
     let shared: Vec<String> =
-        nodes.clone().filter(|(node, _)| node.space == SHARED).map(|(node, _)| node.label.clone()).collect();
+        nodes.clone().filter(|(node, _)| node.space == PARSER).map(|(node, _)| node.label.clone()).collect();
     if !shared.is_empty() {
         return Ok(shared);
     }
@@ -505,7 +505,7 @@ impl Rest {
         let task = Task::Filter { kind: &filters::drop::KIND, params: Params::new() };
         let to = NodeId(self.plan.nodes.len() as u32);
         let (space, input) = ("app".to_string(), Types::ANY);
-        self.plan.nodes.push(Node { label: SHARED.into(), task, space, input, edges: Vec::new() });
+        self.plan.nodes.push(Node { label: PARSER.into(), task, space, input, edges: Vec::new() });
         self.plan.nodes[from].edges.push(Edge::plain(to));
         self.left.push(Left::Given(origin, Opened::New(instance)));
     }

@@ -3,7 +3,7 @@
 use driver::ethtool::Offloads;
 use driver::features;
 use kernel::sys::{Hook, Link, live_run};
-use kernel::{Steer, To, Wanted};
+use kernel::{ConsumeProgram, To, Wanted};
 use program::cbpf::Instruction;
 use program::from_cbpf;
 use std::time::{Duration, Instant};
@@ -36,8 +36,8 @@ impl Way {
     }
 
     /// Attaches a program to the device that frames come in by.
-    fn attach(&self, steer: &Steer) -> Link {
-        let attach = || Link::attach(steer.program(), self.from.near.index, Hook::Xdp);
+    fn attach(&self, consume_program: &ConsumeProgram) -> Link {
+        let attach = || Link::attach(consume_program.program(), self.from.near.index, Hook::Xdp);
         self.from.near.namespace.enter(attach).unwrap().expect("a device without a program takes one")
     }
 }
@@ -66,20 +66,20 @@ fn frames_go_out_by_the_other_device_and_what_does_not_is_counted() {
     let Some(way) = Way::new() else { return };
     let at = |code, jt, jf, k| Instruction { code, jt, jf, k };
     let first_is_7 = from_cbpf(&[at(0x30, 0, 0, 14), at(0x15, 0, 1, 7), at(6, 0, 0, 1), at(6, 0, 0, 0)]).unwrap();
-    let load = || Steer::to(way.target(), Wanted::Any(&[&first_is_7]));
-    let steer = match way.from.near.namespace.enter(load).unwrap() {
-        Ok(steer) => steer,
+    let load = || ConsumeProgram::to(way.target(), Wanted::Any(&[&first_is_7]));
+    let consume_program = match way.from.near.namespace.enter(load).unwrap() {
+        Ok(consume_program) => consume_program,
         Err(error) => return eprintln!("skipped: {error}"),
     };
-    let _link = way.attach(&steer);
+    let _link = way.attach(&consume_program);
     let mut sender = way.from.far.sender();
     for _ in 0..100 {
         sender.send(&frame(7, 60)).unwrap();
         sender.send(&frame(8, 60)).unwrap();
     }
     until("frames arrive", || received(&way.to.far) == 100);
-    until("the others stay", || steer.counted().left == 100);
-    let counted = steer.counted();
+    until("the others stay", || consume_program.counted().left == 100);
+    let counted = consume_program.counted();
     assert_eq!((counted.seen, counted.wanted, counted.too_long, counted.nowhere), (200, 100, 0, 0));
     assert_eq!((counted.wanted_bytes, counted.left_bytes), (6000, 6000));
     // Longer than the other device takes.
@@ -89,12 +89,12 @@ fn frames_go_out_by_the_other_device_and_what_does_not_is_counted() {
     sender.send(&frame(7, 1518)).unwrap();
     until("it fits", || received(&way.to.far) == 101);
     sender.send(&frame(7, 1519)).unwrap();
-    until("it is counted", || steer.counted().too_long == 1);
+    until("it is counted", || consume_program.counted().too_long == 1);
     // The device goes.
     way.to.near.remove();
     sender.send(&frame(7, 60)).unwrap();
-    until("it is counted", || steer.counted().nowhere == 1);
-    assert_eq!(steer.counted().wanted, 103);
+    until("it is counted", || consume_program.counted().nowhere == 1);
+    assert_eq!(consume_program.counted().wanted, 103);
 }
 
 #[test]
@@ -104,9 +104,9 @@ fn the_kernel_says_whether_a_device_takes_redirected_frames_and_test_frames_show
     let takes = || out.namespace.enter(|| features::xdp(out.index)).unwrap().unwrap();
     let Some(features) = takes() else { return eprintln!("skipped: the kernel does not say what drivers do") };
     assert!(features.redirects() && features.takes_redirected());
-    let load = || Steer::to(way.target(), Wanted::All);
-    let steer = match out.namespace.enter(load).unwrap() {
-        Ok(steer) => steer,
+    let load = || ConsumeProgram::to(way.target(), Wanted::All);
+    let consume_program = match out.namespace.enter(load).unwrap() {
+        Ok(consume_program) => consume_program,
         Err(error) => return eprintln!("skipped: {error}"),
     };
     let sent = || out.link().counters.get("tx_packets").unwrap_or(0);
@@ -114,7 +114,7 @@ fn the_kernel_says_whether_a_device_takes_redirected_frames_and_test_frames_show
         way.to.far.set_offloads(Offloads { gro, ..Offloads::NONE });
         assert_eq!(takes().unwrap().takes_redirected(), gro, "NAPI at its other end is what it takes");
         let before = (received(&way.to.far), sent());
-        out.namespace.enter(|| live_run(steer.program(), &frame(0, 60), 3)).unwrap().unwrap();
+        out.namespace.enter(|| live_run(consume_program.program(), &frame(0, 60), 3)).unwrap().unwrap();
         if gro {
             until("test frames come out", || received(&way.to.far) == before.0 + 3 && sent() == before.1 + 3);
         } else {

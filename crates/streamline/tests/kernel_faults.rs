@@ -2,8 +2,8 @@
 //! done in another way, nothing of it is left, and who reads beside it loses nothing. In a build of its own, and one test, for
 //! calls fail for the whole process.
 
-use capture::tap::Found;
-use capture::{By, Handout, Tap, Taps, Trouble, Wish};
+use capture::reader::Found;
+use capture::{Attachment, By, CaptureError, CaptureReader, CaptureRegistry, CaptureRequest};
 use kernel::faults;
 use kernel::inventory::{self, Object};
 use kernel::sys::Hook;
@@ -50,7 +50,7 @@ fn files() -> usize {
 
 struct Bed {
     pair: Pair,
-    taps: Taps,
+    registry: CaptureRegistry,
     /// Programs, maps and links there were at any time.
     known: BTreeSet<(Object, u32)>,
     failed: BTreeSet<&'static str>,
@@ -58,14 +58,26 @@ struct Bed {
 }
 
 impl Bed {
-    fn wish(&self, by: By) -> Wish {
-        Wish { device: "near".into(), by, sample: 1, promiscuous: true, ring_bytes: 1 << 20, ..Wish::default() }
+    fn capture_request(&self, by: By) -> CaptureRequest {
+        CaptureRequest {
+            device: "near".into(),
+            by,
+            sample: 1,
+            promiscuous: true,
+            ring_bytes: 1 << 20,
+            ..CaptureRequest::default()
+        }
     }
 
     /// The outcome of what is tried while the `step`-th call fails; none where it makes fewer.
-    fn fail<T>(&mut self, step: u32, error: i32, work: impl FnOnce(&Taps) -> T) -> (T, Option<&'static str>) {
+    fn fail<T>(
+        &mut self,
+        step: u32,
+        error: i32,
+        work: impl FnOnce(&CaptureRegistry) -> T,
+    ) -> (T, Option<&'static str>) {
         faults::arm(step, error);
-        let outcome = work(&self.taps);
+        let outcome = work(&self.registry);
         let failed = faults::disarm();
         self.known.extend(objects());
         self.failed.extend(failed);
@@ -96,8 +108,8 @@ fn whichever_call_the_kernel_refuses_nothing_is_left_and_others_read_on() {
     let near = pair.near.namespace.clone();
     near.enter(|| {
         let sender = pair.far.sender();
-        let taps = Taps::new(Box::new(Opener)).unwrap();
-        let mut bed = Bed { pair, taps, known: BTreeSet::new(), failed: BTreeSet::new(), sender };
+        let registry = CaptureRegistry::new(Box::new(Opener)).unwrap();
+        let mut bed = Bed { pair, registry, known: BTreeSet::new(), failed: BTreeSet::new(), sender };
         for error in ERRORS {
             alone(&mut bed, error);
             beside_others(&mut bed, error);
@@ -113,11 +125,11 @@ fn whichever_call_the_kernel_refuses_nothing_is_left_and_others_read_on() {
 fn alone(bed: &mut Bed, error: i32) {
     let (nothing, before) = (objects(), files());
     for by in [By::Kernel, By::WhatIsBest] {
-        let wish = bed.wish(by);
+        let asked = bed.capture_request(by);
         let mut refused = 0;
         for step in 1.. {
-            let (outcome, failed) = bed.fail(step, error, |taps| taps.open(&wish, 0));
-            let how = outcome.as_ref().map(|handout: &Handout| handout.device.how.clone());
+            let (outcome, failed) = bed.fail(step, error, |registry| registry.open(&asked, 0));
+            let how = outcome.as_ref().map(|attachment: &Attachment| attachment.device.how.clone());
             match (&how, failed) {
                 (Ok(how), None) => assert!(how.contains("kernel's program on"), "{how}"),
                 // One space higher, and it is said why.
@@ -127,14 +139,14 @@ fn alone(bed: &mut Bed, error: i32) {
                         "{how}"
                     );
                 }
-                (Err(trouble), Some(_)) => {
-                    assert!(!trouble.text.is_empty());
+                (Err(error), Some(_)) => {
+                    assert!(!error.text.is_empty());
                     refused += 1;
                 }
-                (Err(trouble), None) => panic!("{by:?}: {trouble}"),
+                (Err(error), None) => panic!("{by:?}: {error}"),
             }
             drop(outcome);
-            until("the ring goes", || bed.taps.states().is_empty());
+            until("the ring goes", || bed.registry.states().is_empty());
             bed.await_left(&nothing);
             until("no file is left", || files() == before);
             assert_eq!(bed.hooks(), 0, "{by:?}, step {step}");
@@ -148,21 +160,22 @@ fn alone(bed: &mut Bed, error: i32) {
 }
 
 /// Something that changes who reads.
-type Attempt<'a> = dyn Fn(&Taps) -> Result<(), Trouble> + 'a;
+type Attempt<'a> = dyn Fn(&CaptureRegistry) -> Result<(), CaptureError> + 'a;
 
 /// Who comes, asks for something else, or has everything kept beside somebody who reads.
 fn beside_others(bed: &mut Bed, error: i32) {
     let nothing = objects();
-    let wish = bed.wish(By::Kernel);
-    let mut witness = Tap::new(bed.taps.open(&wish, 0).unwrap(), None, None).unwrap();
-    let another = bed.taps.open(&Wish { program: to_port(80), ..wish.clone() }, 0).unwrap();
+    let asked = bed.capture_request(By::Kernel);
+    let mut witness = CaptureReader::new(bed.registry.open(&asked, 0).unwrap(), None, None).unwrap();
+    let another = bed.registry.open(&CaptureRequest { program: to_port(80), ..asked.clone() }, 0).unwrap();
     let mut number = 0u64;
-    let come =
-        |taps: &Taps| taps.open(&Wish { program: to_port(53), ..wish.clone() }, 0).map(|new| taps.close(&[new.id]));
-    let change = |taps: &Taps| taps.exchange(another.id, &to_port(443)).map(drop);
-    let keep = |taps: &Taps| {
-        let kept = taps.keep("near", By::WhatIsBest, 1 << 20, 7);
-        taps.forget("near");
+    let come = |registry: &CaptureRegistry| {
+        registry.open(&CaptureRequest { program: to_port(53), ..asked.clone() }, 0).map(|new| registry.close(&[new.id]))
+    };
+    let change = |registry: &CaptureRegistry| registry.exchange(another.id, &to_port(443)).map(drop);
+    let keep = |registry: &CaptureRegistry| {
+        let kept = registry.keep("near", By::WhatIsBest, 1 << 20, 7);
+        registry.forget("near");
         kept
     };
     let attempts: [&Attempt; 3] = [&come, &change, &keep];
@@ -173,10 +186,10 @@ fn beside_others(bed: &mut Bed, error: i32) {
                 (None, outcome) => outcome.unwrap(),
                 // What undoes a failure, and what makes room for who has gone, may fail without a word.
                 (Some(_), Ok(())) => {}
-                (Some(_), Err(trouble)) => assert!(!trouble.text.is_empty()),
+                (Some(_), Err(error)) => assert!(!error.text.is_empty()),
             }
             until("who failed is not among the readers", || {
-                let states = bed.taps.states();
+                let states = bed.registry.states();
                 states.len() == 1 && states[0].readers.len() == 2 && !states[0].kept
             });
             for _ in 0..5 {
@@ -198,7 +211,7 @@ fn beside_others(bed: &mut Bed, error: i32) {
     assert_eq!((ledger.seen, ledger.delivered, ledger.lost), (number, number, 0), "{ledger:?}");
     assert_eq!(bed.hooks(), 2);
     drop((witness, another));
-    until("the ring goes", || bed.taps.states().is_empty());
+    until("the ring goes", || bed.registry.states().is_empty());
     bed.await_left(&nothing);
     assert_eq!(bed.hooks(), 0);
 }
@@ -211,8 +224,9 @@ fn requests(bed: &mut Bed) {
     let (nothing, session) = (objects(), Session::new().devices_at(Place::Here));
     let mut spaces = BTreeSet::new();
     for step in 1.. {
-        let prepare =
-            |_: &Taps| session.prepare("ethernet near by=kernel | bpf \"udp\" | head 3 | count", &BTreeMap::new());
+        let prepare = |_: &CaptureRegistry| {
+            session.prepare("ethernet near by=kernel | bpf \"udp\" | head 3 | count", &BTreeMap::new())
+        };
         let (job, failed) = bed.fail(step, ERRORS[0], prepare);
         match (&job, failed) {
             (Ok(job), _) => {

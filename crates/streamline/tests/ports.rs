@@ -2,8 +2,8 @@
 //! captures there are, and of frames put together at random. And every writer says it.
 
 use buffer::live::{Facts, SlotFlags};
-use capture::tap::Found;
-use capture::{By, Mode, Tap, Wish};
+use capture::reader::Found;
+use capture::{By, CaptureReader, CaptureRequest, Mode};
 use filter::prelude::{Class, Descriptor};
 use filter::{Devices, Type};
 use filters::{pcap, port};
@@ -133,18 +133,18 @@ fn of_frames_put_together_at_random() {
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The next of our packets: what its slot says, and its bytes.
-fn take(tap: &mut Tap) -> (Facts, Vec<u8>) {
+fn take(reader: &mut CaptureReader) -> (Facts, Vec<u8>) {
     let (mut to, end) = (vec![0; 2000], Instant::now() + PATIENCE);
     loop {
         assert!(Instant::now() < end, "nothing came");
-        match tap.look() {
+        match reader.look() {
             Found::Packet(packet) => {
-                let Some(len) = tap.take_copy(&packet, &mut to) else { continue };
+                let Some(len) = reader.take_copy(&packet, &mut to) else { continue };
                 if to[..6] == [0xff; 6] {
                     return (packet.facts, to[..len].to_vec());
                 }
             }
-            Found::Nothing => tap.wait(Some(end)),
+            Found::Nothing => reader.wait(Some(end)),
         }
     }
 }
@@ -172,15 +172,15 @@ fn every_writer_says_them() {
         let look = move || {
             let mut far = pair.far.sender();
             let devices = LocalDevices::new();
-            let wish = Wish { device: "near".into(), mode, by, sample: 1, ..Wish::default() };
-            let mut tap = match devices.open(&wish, None) {
-                Ok(tap) => tap,
-                Err(trouble) => return println!("skipped: {trouble:?}"),
+            let asked = CaptureRequest { device: "near".into(), mode, by, sample: 1, ..CaptureRequest::default() };
+            let mut reader = match devices.open(&asked, None) {
+                Ok(reader) => reader,
+                Err(error) => return println!("skipped: {error:?}"),
             };
             for (mut frame, expected) in rows {
                 frame[..6].fill(0xff);
                 far.send(&frame).unwrap();
-                let (facts, bytes) = take(&mut tap);
+                let (facts, bytes) = take(&mut reader);
                 let said = facts.flags.has(SlotFlags::PORTS).then_some(facts.class);
                 assert_eq!((&bytes, said), (&frame, expected), "{mode:?} {by:?}");
                 assert_eq!(facts.class, expected.unwrap_or(0));

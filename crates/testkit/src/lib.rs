@@ -21,7 +21,7 @@ pub mod random;
 pub mod space;
 
 pub use chain::{Chain, Outcome};
-pub use space::{FussySpace, Wishes};
+pub use space::{FussySpace, Refusals};
 
 /// The system's compiler of tcpdump expressions, which may not be there.
 pub use libpcap::Lazy as Compiler;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 /// What a [`FussySpace`] does not want.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct Refusals {
     /// Offers nothing at all.
     pub offers_nothing: bool,
     /// Refuses this kind when asked to prepare it, though it had offered to run it.
@@ -48,15 +48,15 @@ pub struct FussySpace {
     name: &'static str,
     sort: Spaces,
     cost: u32,
-    wishes: Wishes,
+    all_asked: Refusals,
     contents: Arc<Mutex<Contents>>,
 }
 
 impl FussySpace {
     /// A space of this sort, and a handle to what is in it.
-    pub fn new(name: &'static str, sort: Spaces, wishes: Wishes) -> (FussySpace, Arc<Mutex<Contents>>) {
+    pub fn new(name: &'static str, sort: Spaces, all_asked: Refusals) -> (FussySpace, Arc<Mutex<Contents>>) {
         let contents = Arc::new(Mutex::new(Contents::default()));
-        (FussySpace { name, sort, cost: 1, wishes, contents: Arc::clone(&contents) }, contents)
+        (FussySpace { name, sort, cost: 1, all_asked, contents: Arc::clone(&contents) }, contents)
     }
 
     /// The same at another cost.
@@ -71,7 +71,7 @@ impl FussySpace {
         let number = contents.steps;
         contents.steps += 1;
         contents.log.push(what);
-        if self.wishes.fails_at == Some(number) {
+        if self.all_asked.fails_at == Some(number) {
             let error = ParamError::system(format!("{} fails at step {number}", self.name));
             return Err(StepError { refused: false, error });
         }
@@ -96,7 +96,7 @@ impl Space for FussySpace {
     }
 
     fn offer(&self, kind: &Kind, _params: &Params, _before: &[Before<'_>]) -> Result<Option<Offer>, String> {
-        if self.wishes.offers_nothing {
+        if self.all_asked.offers_nothing {
             return Err(format!("has no implementation of `{}`", kind.name));
         }
         Ok(Some(Offer { cost: self.cost }))
@@ -104,7 +104,7 @@ impl Space for FussySpace {
 
     fn judge(&self, plan: &Plan) -> Verdict {
         let nodes = || plan.nodes.iter().enumerate().map(|(index, node)| (NodeId(index as u32), node));
-        let is_it = |node: &Node| node.label.split(' ').next() == self.wishes.judges_against;
+        let is_it = |node: &Node| node.label.split(' ').next() == self.all_asked.judges_against;
         let (here, elsewhere): (Vec<_>, Vec<_>) =
             nodes().filter(|(_, node)| is_it(node)).partition(|(_, node)| node.space == self.name);
         let say = |nodes: Vec<(NodeId, &Node)>, what: &str| -> Vec<(NodeId, String)> {
@@ -115,7 +115,7 @@ impl Space for FussySpace {
 
     fn prepare(&mut self, id: NodeId, node: &Node) -> Result<(), StepError> {
         let kind = node.label.split(' ').next().unwrap_or_default();
-        if self.wishes.refuses == Some(kind) {
+        if self.all_asked.refuses == Some(kind) {
             let error = ParamError::system(format!("{} refuses {kind}", self.name));
             return Err(StepError { refused: true, error });
         }

@@ -1,8 +1,8 @@
 //! What taps leave of a TCP stream: iperf3 from one side to the other, at whatever rate it comes to.
 
 use super::field::Field;
-use super::taps::Tap;
-use crate::case::{Numbers, Trouble};
+use super::listeners::Listener;
+use crate::case::{CaseError, Numbers};
 use crate::machine::{IPERF, Peer};
 use crate::measure::Effort;
 use crate::setting::Setting;
@@ -35,9 +35,14 @@ const ALL: Offloads = Offloads {
 const LONG: Duration = Duration::from_secs(10);
 
 /// Gb/s of one TCP stream to the tapped device beside these taps and beside those, with every offload of both devices or none.
-pub fn throughput(setting: &Setting, ours: &[Tap], peer: &[Tap], offloads: bool) -> Result<Numbers, Trouble> {
+pub fn throughput(
+    setting: &Setting,
+    ours: &[Listener],
+    peer: &[Listener],
+    offloads: bool,
+) -> Result<Numbers, CaseError> {
     for peer in [IPERF, Peer { program: "ip", package: "iproute2" }] {
-        peer.find().map_err(Trouble::Missing)?;
+        peer.find().map_err(CaseError::Missing)?;
     }
     let field = Field::new(setting)?;
     for (end, address) in [field.near(), field.far()].into_iter().zip(ADDRESSES) {
@@ -51,11 +56,11 @@ pub fn throughput(setting: &Setting, ours: &[Tap], peer: &[Tap], offloads: bool)
     Ok(numbers)
 }
 
-fn failed(what: &str, why: impl std::fmt::Display) -> Trouble {
-    Trouble::Failed(format!("{what}: {why}"))
+fn failed(what: &str, why: impl std::fmt::Display) -> CaseError {
+    CaseError::Failed(format!("{what}: {why}"))
 }
 
-fn prepare(end: &End, address: &str, offloads: bool) -> Result<(), Trouble> {
+fn prepare(end: &End, address: &str, offloads: bool) -> Result<(), CaseError> {
     let ip = |arguments: &[&str]| Command::new("ip").args(arguments).status().map(|status| status.success());
     let work = || -> std::io::Result<bool> {
         Ethtool::new()?.set_offloads(&end.name, if offloads { ALL } else { Offloads::NONE })?;
@@ -81,9 +86,9 @@ impl Drop for Server {
 }
 
 /// What one stream comes to, Gb/s.
-fn stream(field: &Field, taps: &[Tap]) -> Result<f64, Trouble> {
+fn stream(field: &Field, listeners: &[Listener]) -> Result<f64, CaseError> {
     let told = |error: std::io::Error| failed("iperf3", error);
-    let taps = taps.iter().map(|tap| field.start(tap)).collect::<Result<Vec<_>, _>>()?;
+    let listeners = listeners.iter().map(|listener| field.start(listener)).collect::<Result<Vec<_>, _>>()?;
     let mut server = Command::new("iperf3");
     server.args(["--server", "--one-off"]).stdout(Stdio::null()).stderr(Stdio::null()).stdin(Stdio::null());
     let _server = Server(field.near().namespace.enter(move || server.spawn()).map_err(told)?.map_err(told)?);
@@ -96,7 +101,7 @@ fn stream(field: &Field, taps: &[Tap]) -> Result<f64, Trouble> {
         let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         match said["end"]["sum_received"]["bits_per_second"].as_f64() {
             Some(rate) if output.status.success() => {
-                drop(taps);
+                drop(listeners);
                 return Ok(rate / 1e9);
             }
             // The server does not listen yet.

@@ -1,7 +1,7 @@
 //! Where taps are measured: a pair of devices, a daemon on one side of it, a sender on the other.
 
-use super::taps::{Running, Said, Tap};
-use crate::case::Trouble;
+use super::listeners::{Listener, Running, Said};
+use crate::case::CaseError;
 use crate::process::Cost;
 use crate::setting::Setting;
 use driver::Transmit;
@@ -10,7 +10,7 @@ use driver::namespace::Namespace;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use streamline::shared::protocol::SharerState;
+use streamline::parser::protocol::ParserState;
 use testkit::network::{End, Pair, may_make_networks};
 
 /// Packets sent in one run: all of them fit into the buffers where costs are compared.
@@ -71,15 +71,15 @@ impl Drop for Field {
     }
 }
 
-fn failed(what: &str) -> impl Fn(std::io::Error) -> Trouble + '_ {
-    move |error| Trouble::Failed(format!("{what}: {error}"))
+fn failed(what: &str) -> impl Fn(std::io::Error) -> CaseError + '_ {
+    move |error| CaseError::Failed(format!("{what}: {error}"))
 }
 
 impl Field {
     /// Makes the devices, and starts the daemon.
-    pub fn new(setting: &Setting) -> Result<Field, Trouble> {
+    pub fn new(setting: &Setting) -> Result<Field, CaseError> {
         if !may_make_networks() {
-            return Err(Trouble::Missing("network namespaces cannot be made: run as root".into()));
+            return Err(CaseError::Missing("network namespaces cannot be made: run as root".into()));
         }
         let pair = Pair::new();
         let scratch = setting.output()?;
@@ -105,7 +105,7 @@ impl Field {
         let until = Instant::now() + Duration::from_secs(10);
         while !field.socket.exists() {
             if Instant::now() > until {
-                return Err(Trouble::Failed("the daemon does not listen".into()));
+                return Err(CaseError::Failed("the daemon does not listen".into()));
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -113,21 +113,21 @@ impl Field {
     }
 
     /// The same; nobody wants what is sent.
-    pub fn of_unwanted(setting: &Setting) -> Result<Field, Trouble> {
+    pub fn of_unwanted(setting: &Setting) -> Result<Field, CaseError> {
         let mut field = Field::new(setting)?;
         field.packets = UNWANTED_PACKETS;
         Ok(field)
     }
 
     /// The same; the sender has its processor before all others, so that what slows it is what each packet costs.
-    pub fn of_urgent(setting: &Setting) -> Result<Field, Trouble> {
+    pub fn of_urgent(setting: &Setting) -> Result<Field, CaseError> {
         let mut field = Field::new(setting)?;
         field.urgent = true;
         Ok(field)
     }
 
     /// The same; what is sent is the web's: HTTP in one TCP connection, its bodies compressed or not.
-    pub fn of_web(setting: &Setting, coded: bool) -> Result<Field, Trouble> {
+    pub fn of_web(setting: &Setting, coded: bool) -> Result<Field, CaseError> {
         let mut field = Field::new(setting)?;
         (field.stage, field.rates) = ("web", &WEB_RATES);
         if coded {
@@ -137,31 +137,31 @@ impl Field {
     }
 
     /// The process that runs filters for several requests, where there is one.
-    fn sharer(&self) -> Option<SharerState> {
-        let path = streamline::shared::socket(&self.socket).ok()?;
-        streamline::shared::client::Client::connect(&path, "bench").ok()?.state().ok()
+    fn parser(&self) -> Option<ParserState> {
+        let path = streamline::parser::socket(&self.socket).ok()?;
+        streamline::parser::client::Client::connect(&path, "bench").ok()?.state().ok()
     }
 
     /// Packets that were lost before anything shared looked at them.
     fn lost_before_shared(&self) -> u64 {
-        self.sharer().map_or(0, |sharer| sharer.prefixes.iter().map(|prefix| prefix.lost).max().unwrap_or(0))
+        self.parser().map_or(0, |parser| parser.prefixes.iter().map(|prefix| prefix.lost).max().unwrap_or(0))
     }
 
     /// The highest rate at which none of these sets of taps loses a packet; 0 is as fast as can be.
-    pub fn common_rate(&self, sets: &[Vec<Tap>], frame_bytes: usize) -> Result<u64, Trouble> {
+    pub fn common_rate(&self, sets: &[Vec<Listener>], frame_bytes: usize) -> Result<u64, CaseError> {
         'rates: for &rate in self.rates {
             let shown = if rate == 0 { "full speed".into() } else { format!("{rate} packets a second") };
-            for taps in std::iter::repeat_n(sets, SURE).flatten() {
-                let lost = self.run(taps, frame_bytes, rate, self.packets)?.lost;
+            for listeners in std::iter::repeat_n(sets, SURE).flatten() {
+                let lost = self.run(listeners, frame_bytes, rate, self.packets)?.lost;
                 if lost > 0 {
-                    eprintln!("  at {shown}, {} lost {lost}", shown_of(taps));
+                    eprintln!("  at {shown}, {} lost {lost}", shown_of(listeners));
                     continue 'rates;
                 }
             }
             eprintln!("  at {shown}");
             return Ok(rate);
         }
-        Err(Trouble::Failed("packets are lost even at the lowest rate".into()))
+        Err(CaseError::Failed("packets are lost even at the lowest rate".into()))
     }
 
     /// The device that is tapped.
@@ -180,10 +180,10 @@ impl Field {
     }
 
     /// Starts a tap, and waits until it listens.
-    pub fn start(&self, tap: &Tap) -> Result<Running, Trouble> {
-        let mut command = tap.command(self.device(), &self.streamline, &self.socket, self.scratch.path());
+    pub fn start(&self, listener: &Listener) -> Result<Running, CaseError> {
+        let mut command = listener.command(self.device(), &self.streamline, &self.socket, self.scratch.path());
         let child = self.pair.near.namespace.enter(move || command.spawn()).map_err(failed("the namespace"))?;
-        tap.started(child.map_err(failed("a tap"))?)
+        listener.started(child.map_err(failed("a tap"))?)
     }
 
     /// Our own program with this request, through the daemon.
@@ -200,7 +200,7 @@ impl Field {
     }
 
     /// Starts sending so many frames; they are sent until the process ends.
-    pub fn start_sending(&self, count: u64, frame_bytes: usize, rate: u64) -> Result<Sending, Trouble> {
+    pub fn start_sending(&self, count: u64, frame_bytes: usize, rate: u64) -> Result<Sending, CaseError> {
         let mut command = self.sender(count, frame_bytes, rate);
         let child = self.pair.far.namespace.enter(move || command.spawn()).map_err(failed("the namespace"))?;
         child.map(Sending).map_err(failed("the sender"))
@@ -208,15 +208,16 @@ impl Field {
 
     /// The highest rate, in packets a second, at which these taps lose nothing for a second: what the sender came to, for
     /// taps that slow it down lose nothing by that.
-    pub fn highest_rate(&self, taps: &[Tap], frame_bytes: usize) -> Result<f64, Trouble> {
-        let rate_or_lost = |wanted: f64| -> Result<Result<f64, u64>, Trouble> {
+    pub fn highest_rate(&self, listeners: &[Listener], frame_bytes: usize) -> Result<f64, CaseError> {
+        let rate_or_lost = |wanted: f64| -> Result<Result<f64, u64>, CaseError> {
             let count = (wanted * TRIAL.as_secs_f64()) as u64;
-            let run = self.run(taps, frame_bytes, wanted as u64, count)?;
+            let run = self.run(listeners, frame_bytes, wanted as u64, count)?;
             Ok(if run.lost == 0 { Ok(count as f64 / run.wall_s) } else { Err(run.lost) })
         };
         let (mut low, mut high) = SEARCHED;
-        let mut best = rate_or_lost(low)?
-            .map_err(|lost| Trouble::Failed(format!("at {low} packets a second, {} lost {lost}", shown_of(taps))))?;
+        let mut best = rate_or_lost(low)?.map_err(|lost| {
+            CaseError::Failed(format!("at {low} packets a second, {} lost {lost}", shown_of(listeners)))
+        })?;
         while high / low > CLOSE_ENOUGH {
             let middle = (low * high).sqrt();
             match rate_or_lost(middle)? {
@@ -228,8 +229,8 @@ impl Field {
     }
 
     /// Packets a second that a sender comes to beside these taps which is to send so many; 0 is as fast as it can.
-    pub fn speed(&self, taps: &[Tap], frame_bytes: usize, rate: u64) -> Result<f64, Trouble> {
-        Ok(self.packets as f64 / self.run(taps, frame_bytes, rate, self.packets)?.wall_s)
+    pub fn speed(&self, listeners: &[Listener], frame_bytes: usize, rate: u64) -> Result<f64, CaseError> {
+        Ok(self.packets as f64 / self.run(listeners, frame_bytes, rate, self.packets)?.wall_s)
     }
 
     /// Packets sent in one run.
@@ -238,14 +239,14 @@ impl Field {
     }
 
     /// What these taps cost for so many packets, beyond sending them.
-    pub fn cost_of(&self, taps: &[Tap], frame_bytes: usize, rate: u64) -> Result<Cost, String> {
-        let told = |trouble| match trouble {
-            Trouble::Missing(text) | Trouble::Failed(text) => text,
+    pub fn cost_of(&self, listeners: &[Listener], frame_bytes: usize, rate: u64) -> Result<Cost, String> {
+        let told = |error| match error {
+            CaseError::Missing(text) | CaseError::Failed(text) => text,
         };
         let mut lost = 0;
         for _ in 0..SURE {
             let without = self.run(&[], frame_bytes, rate, self.packets).map_err(told)?;
-            let with = self.run(taps, frame_bytes, rate, self.packets).map_err(told)?;
+            let with = self.run(listeners, frame_bytes, rate, self.packets).map_err(told)?;
             if with.lost == 0 {
                 return Ok(Cost { wall_s: with.wall_s, cpu_s: with.cpu_s - without.cpu_s });
             }
@@ -255,10 +256,10 @@ impl Field {
         Err(format!("{lost} packets were lost in {SURE} runs"))
     }
 
-    fn run(&self, taps: &[Tap], frame_bytes: usize, rate: u64, packets: u64) -> Result<Run, Trouble> {
-        let running = taps.iter().map(|tap| self.start(tap)).collect::<Result<Vec<_>, _>>()?;
+    fn run(&self, listeners: &[Listener], frame_bytes: usize, rate: u64, packets: u64) -> Result<Run, CaseError> {
+        let running = listeners.iter().map(|listener| self.start(listener)).collect::<Result<Vec<_>, _>>()?;
         let processes = running.iter().map(Running::id).chain([self.daemon.id()]);
-        let processes = processes.chain(self.sharer().and_then(|sharer| u32::try_from(sharer.process).ok()));
+        let processes = processes.chain(self.parser().and_then(|parser| u32::try_from(parser.process).ok()));
         let processes: Vec<u32> = processes.chain(self.softirqs.iter().copied()).collect();
         let all = || processes.iter().map(|process| processor_time(*process)).sum::<f64>();
         self.await_quiet(&all);
@@ -266,26 +267,26 @@ impl Field {
         let began = Instant::now();
         let sent = self.send(packets, frame_bytes, rate)?;
         let wall_s = began.elapsed().as_secs_f64();
-        if !taps.is_empty() {
+        if !listeners.is_empty() {
             std::thread::sleep(BLOCK_TIMEOUT);
         }
         self.await_quiet(&all);
         let cpu_s = all() - before + sent;
         let arrived = self.received() - received;
         if arrived != packets {
-            return Err(Trouble::Failed(format!("{arrived} of {packets} packets arrived")));
+            return Err(CaseError::Failed(format!("{arrived} of {packets} packets arrived")));
         }
         // As long as they read.
         let lost_shared = self.lost_before_shared().saturating_sub(lost_before);
         let said: Vec<Said> = running.into_iter().map(Running::end).collect::<Result<_, _>>()?;
         let mut lost = said.iter().map(|said| said.dropped).sum::<u64>() + lost_shared;
-        for (tap, said) in taps.iter().zip(&said) {
-            let Some(wanted) = tap.wanted(packets) else { continue };
+        for (listener, said) in listeners.iter().zip(&said) {
+            let Some(wanted) = listener.wanted(packets) else { continue };
             if said.captured + said.dropped < wanted {
                 lost += wanted - said.captured - said.dropped;
             }
             if said.captured > wanted {
-                return Err(Trouble::Failed(format!("a tap got {} packets of {wanted}", said.captured)));
+                return Err(CaseError::Failed(format!("a tap got {} packets of {wanted}", said.captured)));
             }
         }
         Ok(Run { wall_s, cpu_s, lost })
@@ -307,7 +308,7 @@ impl Field {
     }
 
     /// Sends; gives the sender's processor time.
-    fn send(&self, packets: u64, frame_bytes: usize, rate: u64) -> Result<f64, Trouble> {
+    fn send(&self, packets: u64, frame_bytes: usize, rate: u64) -> Result<f64, CaseError> {
         let mut command = self.sender(packets, frame_bytes, rate);
         let usage = || nix::sys::resource::getrusage(nix::sys::resource::UsageWho::RUSAGE_CHILDREN);
         let seconds = |usage: nix::sys::resource::Usage| {
@@ -320,7 +321,7 @@ impl Field {
         let after = usage().map_err(|error| failed("processor time")(error.into()))?;
         match status {
             Ok(status) if status.success() => Ok(seconds(after) - seconds(before)),
-            Ok(_) => Err(Trouble::Failed("the sender failed".into())),
+            Ok(_) => Err(CaseError::Failed("the sender failed".into())),
             Err(error) => Err(failed("the sender")(error)),
         }
     }
@@ -357,8 +358,10 @@ impl Drop for Sending {
 }
 
 /// How many taps these are, and which, for messages: they are all of one kind.
-fn shown_of(taps: &[Tap]) -> String {
-    taps.first().map_or("no taps".to_owned(), |tap| format!("{} x {:?} {:?}", taps.len(), tap.who, tap.program))
+fn shown_of(listeners: &[Listener]) -> String {
+    listeners.first().map_or("no taps".to_owned(), |listener| {
+        format!("{} x {:?} {:?}", listeners.len(), listener.who, listener.program)
+    })
 }
 
 /// What one run took.

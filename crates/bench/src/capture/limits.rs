@@ -2,8 +2,8 @@
 //! packet, what an idle daemon does.
 
 use super::field::Field;
-use super::taps::Tap;
-use crate::case::{Numbers, Trouble};
+use super::listeners::Listener;
+use crate::case::{CaseError, Numbers};
 use crate::measure::Effort;
 use crate::setting::Setting;
 use std::process::Child;
@@ -17,13 +17,13 @@ fn rounds(setting: &Setting) -> usize {
 /// The highest rate without a loss, in thousands of packets a second: that of the best of several sets of taps, on each side.
 pub fn loss_free(
     setting: &Setting,
-    ours: &[Vec<Tap>],
-    peers: &[Vec<Tap>],
+    ours: &[Vec<Listener>],
+    peers: &[Vec<Listener>],
     frame_bytes: usize,
-) -> Result<Numbers, Trouble> {
+) -> Result<Numbers, CaseError> {
     let field = Field::new(setting)?;
-    let best = |sets: &[Vec<Tap>]| {
-        let rates = sets.iter().map(|taps| field.highest_rate(taps, frame_bytes));
+    let best = |sets: &[Vec<Listener>]| {
+        let rates = sets.iter().map(|listeners| field.highest_rate(listeners, frame_bytes));
         rates.collect::<Result<Vec<_>, _>>().map(|rates| rates.into_iter().fold(0.0, f64::max) / 1000.0)
     };
     let mut numbers = Numbers { ours: Vec::new(), peer: Some(Vec::new()), unit: "kpps" };
@@ -36,18 +36,18 @@ pub fn loss_free(
 
 /// What a sender of frames of 64 bytes comes to beside these taps and beside those, in thousands of packets a second, where
 /// it is to send so many packets a second; 0 is as fast as it can.
-pub fn sender(setting: &Setting, taps: &[Tap], peers: &[Tap], rate: u64) -> Result<Numbers, Trouble> {
+pub fn sender(setting: &Setting, listeners: &[Listener], peers: &[Listener], rate: u64) -> Result<Numbers, CaseError> {
     let field = Field::of_urgent(setting)?;
     let mut numbers = Numbers { ours: Vec::new(), peer: Some(Vec::new()), unit: "kpps" };
     for _ in 0..rounds(setting) {
-        numbers.ours.push(field.speed(taps, 64, rate)? / 1000.0);
+        numbers.ours.push(field.speed(listeners, 64, rate)? / 1000.0);
         numbers.peer.get_or_insert_default().push(field.speed(peers, 64, rate)? / 1000.0);
     }
     Ok(numbers)
 }
 
 /// By how much MemAvailable falls, in MiB, once taps listen and their buffers have been written all over.
-pub fn memory(setting: &Setting, ours: &[Tap], peer: &[Tap]) -> Result<Numbers, Trouble> {
+pub fn memory(setting: &Setting, ours: &[Listener], peer: &[Listener]) -> Result<Numbers, CaseError> {
     let mut numbers = Numbers { ours: Vec::new(), peer: Some(Vec::new()), unit: "MiB" };
     for _ in 0..rounds(setting) {
         numbers.ours.push(taken(setting, ours)?);
@@ -59,10 +59,10 @@ pub fn memory(setting: &Setting, ours: &[Tap], peer: &[Tap]) -> Result<Numbers, 
 /// Frames that fill every buffer: 64 MiB, however they are packed.
 const FILL: u64 = 60_000;
 
-fn taken(setting: &Setting, taps: &[Tap]) -> Result<f64, Trouble> {
+fn taken(setting: &Setting, listeners: &[Listener]) -> Result<f64, CaseError> {
     let before = available()?;
     let field = Field::new(setting)?;
-    let running = taps.iter().map(|tap| field.start(tap)).collect::<Result<Vec<_>, _>>()?;
+    let running = listeners.iter().map(|listener| field.start(listener)).collect::<Result<Vec<_>, _>>()?;
     let sending = field.start_sending(FILL, 1500, 100_000)?;
     std::thread::sleep(Duration::from_secs(2));
     drop(sending);
@@ -72,13 +72,13 @@ fn taken(setting: &Setting, taps: &[Tap]) -> Result<f64, Trouble> {
 }
 
 /// MemAvailable, MiB.
-fn available() -> Result<f64, Trouble> {
+fn available() -> Result<f64, CaseError> {
     // What was freed a moment ago may still be on its way back.
     std::thread::sleep(Duration::from_millis(500));
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB")).and_then(|number| number.trim().parse().ok());
-    kibibytes.map(|kibibytes: f64| kibibytes / 1024.0).ok_or_else(|| Trouble::Failed("no /proc/meminfo".into()))
+    kibibytes.map(|kibibytes: f64| kibibytes / 1024.0).ok_or_else(|| CaseError::Failed("no /proc/meminfo".into()))
 }
 
 /// Requests in a hundred that may take longer.
@@ -86,7 +86,7 @@ const HUNDRED: usize = 100;
 
 /// From the start of the program with a request to the end of one that wants a single packet, while 20,000 come a second: the
 /// 99th of a hundred, ms.
-pub fn first_packet(setting: &Setting) -> Result<Numbers, Trouble> {
+pub fn first_packet(setting: &Setting) -> Result<Numbers, CaseError> {
     let field = Field::new(setting)?;
     let request = format!("ethernet {} | bpf \"udp\" | head 1 | drop", field.device());
     let _sending = field.start_sending(u64::MAX / 2_000_000_000, 64, 20_000)?;
@@ -95,10 +95,10 @@ pub fn first_packet(setting: &Setting) -> Result<Numbers, Trouble> {
         let mut times = Vec::with_capacity(HUNDRED);
         for _ in 0..HUNDRED {
             let began = Instant::now();
-            let status = field.request(&request).status().map_err(|error| Trouble::Failed(error.to_string()))?;
+            let status = field.request(&request).status().map_err(|error| CaseError::Failed(error.to_string()))?;
             times.push(began.elapsed().as_secs_f64() * 1000.0);
             if !status.success() {
-                return Err(Trouble::Failed("a request failed".into()));
+                return Err(CaseError::Failed("a request failed".into()));
             }
         }
         times.sort_by(f64::total_cmp);
@@ -121,12 +121,12 @@ impl Drop for Idle {
 }
 
 /// Share of a processor that the daemon takes while ten requests wait for packets and none comes, %.
-pub fn idle_daemon(setting: &Setting) -> Result<Numbers, Trouble> {
+pub fn idle_daemon(setting: &Setting) -> Result<Numbers, CaseError> {
     let field = Field::new(setting)?;
     let mut requests = Vec::new();
     for port in 0..10 {
         let request = format!("ethernet {} | bpf \"udp port {}\" | drop", field.device(), 1000 + port);
-        let child = field.request(&request).spawn().map_err(|error| Trouble::Failed(error.to_string()))?;
+        let child = field.request(&request).spawn().map_err(|error| CaseError::Failed(error.to_string()))?;
         requests.push(Idle(child));
     }
     std::thread::sleep(IDLE);

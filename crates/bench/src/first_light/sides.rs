@@ -1,7 +1,7 @@
 //! The two sides of each case: requests of ours, loops by hand, programs of others, and how each is checked.
 
 use crate::captures::{Capture, Content};
-use crate::case::{IntoFolder, Sides, Trouble};
+use crate::case::{CaseError, IntoFolder, Sides};
 use crate::in_process;
 use crate::machine::{Peer, TCPDUMP, TCPFLOW, TSHARK};
 use crate::measure::Side;
@@ -11,7 +11,7 @@ use crate::setting::Setting;
 use crate::{floors, stages};
 use std::path::{Path, PathBuf};
 
-pub(super) type Made<'a> = Result<Sides<'a>, Trouble>;
+pub(super) type Made<'a> = Result<Sides<'a>, CaseError>;
 
 /// Bytes of the captures with large flows and with HTTP.
 const CAPTURE_BYTES: u64 = 300_000_000;
@@ -30,19 +30,19 @@ pub(super) const TEXT: &str = "GET /file/";
 
 // --- captures -------------------------------------------------------------------------------------------------------
 
-pub(super) fn large_flows(setting: &Setting) -> Result<Capture, Trouble> {
+pub(super) fn large_flows(setting: &Setting) -> Result<Capture, CaseError> {
     Ok(setting.store.large_flows(FEW, CAPTURE_BYTES)?)
 }
 
-pub(super) fn small_frames(setting: &Setting) -> Result<Capture, Trouble> {
+pub(super) fn small_frames(setting: &Setting) -> Result<Capture, CaseError> {
     Ok(setting.store.small_frames(SMALL_FRAMES)?)
 }
 
-pub(super) fn small_flows(setting: &Setting) -> Result<Capture, Trouble> {
+pub(super) fn small_flows(setting: &Setting) -> Result<Capture, CaseError> {
     Ok(setting.store.small_flows(MANY)?)
 }
 
-pub(super) fn http(setting: &Setting) -> Result<Capture, Trouble> {
+pub(super) fn http(setting: &Setting) -> Result<Capture, CaseError> {
     Ok(setting.store.http(FEW, CAPTURE_BYTES)?)
 }
 
@@ -231,24 +231,24 @@ pub(super) fn match_by_hand<'a>(capture: &Capture) -> Side<'a> {
 
 // --- peers ----------------------------------------------------------------------------------------------------------
 
-fn find(peer: Peer) -> Result<PathBuf, Trouble> {
-    peer.find().map_err(Trouble::Missing)
+fn find(peer: Peer) -> Result<PathBuf, CaseError> {
+    peer.find().map_err(CaseError::Missing)
 }
 
 fn plain<'a>(program: Program) -> Side<'a> {
     Side::new(move || Ok(program.run()?.cost))
 }
 
-pub(super) fn tcpdump<'a>(capture: &Capture, expression: Option<&str>) -> Result<Side<'a>, Trouble> {
+pub(super) fn tcpdump<'a>(capture: &Capture, expression: Option<&str>) -> Result<Side<'a>, CaseError> {
     let program = Program::new(find(TCPDUMP)?).arg("-r").arg(&capture.path).args(["-w", "/dev/null"]);
     Ok(plain(program.args(expression)))
 }
 
-pub(super) fn conversations<'a>(capture: &Capture) -> Result<Side<'a>, Trouble> {
+pub(super) fn conversations<'a>(capture: &Capture) -> Result<Side<'a>, CaseError> {
     Ok(plain(Program::new(find(TSHARK)?).args(["-q", "-z", "conv,tcp", "-r"]).arg(&capture.path)))
 }
 
-pub(super) fn export_objects<'a>(setting: &'a Setting, capture: &Capture) -> Result<Side<'a>, Trouble> {
+pub(super) fn export_objects<'a>(setting: &'a Setting, capture: &Capture) -> Result<Side<'a>, CaseError> {
     let program = Program::new(find(TSHARK)?).args(["-q", "-r"]).arg(&capture.path).arg("--export-objects");
     Ok(Side::new(move || setting.run_into(|out| program.clone().arg(format!("http,{}", out.display())), |_| Ok(()))))
 }
@@ -257,17 +257,17 @@ pub(super) fn tcpflow<'a>(
     setting: &'a Setting,
     capture: &Capture,
     open_files: Option<u32>,
-) -> Result<Side<'a>, Trouble> {
+) -> Result<Side<'a>, CaseError> {
     let program = limited(Program::new(find(TCPFLOW)?).arg("-r").arg(&capture.path).arg("-o"), open_files);
     Ok(Side::new(move || setting.run_into(|out| program.clone().arg(out), |_| Ok(()))))
 }
 
-pub(super) fn tcpflow_all<'a>(setting: &'a Setting, capture: &Capture) -> Result<Side<'a>, Trouble> {
+pub(super) fn tcpflow_all<'a>(setting: &'a Setting, capture: &Capture) -> Result<Side<'a>, CaseError> {
     let program = Program::new(find(TCPFLOW)?).args(["-a", "-r"]).arg(&capture.path).arg("-o");
     Ok(Side::new(move || setting.run_into(|out| program.clone().arg(out), |_| Ok(()))))
 }
 
-pub(super) fn memory(setting: &Setting, capture: Capture) -> Result<[IntoFolder<'_>; 2], Trouble> {
+pub(super) fn memory(setting: &Setting, capture: Capture) -> Result<[IntoFolder<'_>; 2], CaseError> {
     let peer = Program::new(find(TCPFLOW)?).arg("-r").arg(&capture.path).arg("-o");
     let text = request("pcap F | tcp | files dir=D", &capture);
     let ours = move |out: &Path| setting.ours(&into(&text, out));

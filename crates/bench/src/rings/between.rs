@@ -9,7 +9,7 @@ use super::floors;
 use super::ours::{self, Plan};
 use super::pipes::{self, Use};
 use super::processes::Ran;
-use crate::case::{Case, How, Sides, Trouble};
+use crate::case::{Case, CaseError, How, Sides};
 use crate::measure::{Clock, Effort, Figure, Side};
 use crate::process::Cost;
 use crate::setting::Setting;
@@ -17,7 +17,7 @@ use crate::table::{Goal, Touched};
 use buffer::ring::{Patience, RingKind, Signalling};
 use std::time::Duration;
 
-type Made = Result<Sides<'static>, Trouble>;
+type Made = Result<Sides<'static>, CaseError>;
 
 /// Bytes that pass through a ring or a pipe of 1 MiB in a run.
 const RUN_BYTES: u64 = 1 << 30;
@@ -94,13 +94,13 @@ fn pipe_trips(processors: [usize; 2]) -> Side<'static> {
 
 /// The peer that is built only where it is asked for.
 #[cfg(feature = "iceoryx2")]
-fn iceoryx<const BYTES: usize>(samples: u64, blocks: u64, what: Use) -> Result<Side<'static>, Trouble> {
+fn iceoryx<const BYTES: usize>(samples: u64, blocks: u64, what: Use) -> Result<Side<'static>, CaseError> {
     Ok(side(blocks, move || super::iceoryx::stream::<BYTES>(samples as usize, blocks, what)))
 }
 
 #[cfg(not(feature = "iceoryx2"))]
-fn iceoryx<const BYTES: usize>(_samples: u64, _blocks: u64, _what: Use) -> Result<Side<'static>, Trouble> {
-    Err(Trouble::Missing("cargo run --release -p bench --features iceoryx2".into()))
+fn iceoryx<const BYTES: usize>(_samples: u64, _blocks: u64, _what: Use) -> Result<Side<'static>, CaseError> {
+    Err(CaseError::Missing("cargo run --release -p bench --features iceoryx2".into()))
 }
 
 const AWAKE: Patience = Patience { spins: 20_000, latency: buffer::ring::doorbell::LATENCY };

@@ -6,7 +6,7 @@
 mod contenders;
 mod run;
 
-use crate::case::{Case, How, Sides, Trouble};
+use crate::case::{Case, CaseError, How, Sides};
 use crate::measure::{Clock, Figure, Side};
 use crate::setting::Setting;
 use crate::table::{Goal, Touched};
@@ -21,7 +21,7 @@ const ENTRIES: u64 = 4_000_000;
 const WORKED: u64 = 200_000;
 const TRIPS: u64 = 200_000;
 
-type Made = Result<Sides<'static>, Trouble>;
+type Made = Result<Sides<'static>, CaseError>;
 
 const fn row(about: &'static str, against: &'static str, goal: Goal, sides: fn(&Setting) -> Made) -> Case {
     Case { about, against, goal, touched: Touched::Sum, how: How::Time(Clock::Wall, Figure::TimesAsFast, sides) }

@@ -95,7 +95,7 @@ pub struct RingState {
     /// Blocks dropped for DropNewest readers (bytes, of a stream).
     pub dropped: u64,
     /// Bytes of payload in use, where the writer goes round in a part of it; 0 = all.
-    pub deck: u64,
+    pub window: u64,
     /// Readers there are.
     pub readers: Vec<ReaderState>,
 }
@@ -305,7 +305,7 @@ impl Message {
                     .u64(state.blocks)
                     .u64(state.bytes)
                     .u64(state.dropped)
-                    .u64(state.deck);
+                    .u64(state.window);
                 for reader in &state.readers {
                     out = out
                         .u32(reader.process as u32)
@@ -368,7 +368,7 @@ impl Message {
                     blocks: p.u64()?,
                     bytes: p.u64()?,
                     dropped: p.u64()?,
-                    deck: p.u64()?,
+                    window: p.u64()?,
                     readers: Vec::new(),
                 };
                 while !p.0.is_empty() {
@@ -439,7 +439,7 @@ mod tests {
             blocks: 2,
             bytes: 3,
             dropped: 4,
-            deck: 5,
+            window: 5,
             readers: vec![reader, ReaderState { in_force: None, ..reader }],
         };
         let wanted = WantedReader { contract: OnFull::Shared, oldest: true, after: 9, wait: false };

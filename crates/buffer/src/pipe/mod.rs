@@ -34,7 +34,7 @@ pub use reader::{Block, End, PipeReader, ReaderStat};
 pub use writer::{PipeWriter, WriterStat};
 
 use crate::keeper::client::Named;
-use crate::ring::{Deck, From, OnFull, Signalling};
+use crate::ring::{ActiveWindow, From, OnFull, Signalling};
 use std::io;
 use std::time::Instant;
 
@@ -46,7 +46,7 @@ pub struct OpenOptions {
     blocking: bool,
     needs_readers: bool,
     signalling: Signalling,
-    deck: Deck,
+    window: ActiveWindow,
 }
 
 impl Default for OpenOptions {
@@ -58,7 +58,7 @@ impl Default for OpenOptions {
             blocking: true,
             needs_readers: true,
             signalling: Signalling::default(),
-            deck: Deck::default(),
+            window: ActiveWindow::default(),
         }
     }
 }
@@ -107,8 +107,8 @@ impl OpenOptions {
 
     /// How much of a ring of descriptors the writer uses.
     #[must_use]
-    pub fn deck(mut self, deck: Deck) -> Self {
-        self.deck = deck;
+    pub fn window(mut self, window: ActiveWindow) -> Self {
+        self.window = window;
         self
     }
 
@@ -124,7 +124,7 @@ impl OpenOptions {
     pub fn write(&self, name: &str) -> io::Result<PipeWriter> {
         let writer = Named::at(name)?.open_writer(self.signalling)?;
         let mut writer = PipeWriter::of_named(writer, self.blocking, self.needs_readers);
-        writer.set_deck(self.deck)?;
+        writer.set_window(self.window)?;
         Ok(writer)
     }
 }

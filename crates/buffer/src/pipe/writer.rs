@@ -8,7 +8,7 @@ use crate::descriptor::{Descriptor, WIRE_MAX};
 use crate::keeper::client::NamedWriter;
 use crate::keeper::server::FOREIGN_RINGS;
 use crate::ring::layout::Layout;
-use crate::ring::{Deck, NotWritten, RingKind, Writer, WriterCounters};
+use crate::ring::{ActiveWindow, NotWritten, RingKind, Writer, WriterCounters};
 use crate::shared::lifeline;
 use std::collections::VecDeque;
 use std::io;
@@ -80,7 +80,7 @@ pub struct WriterStat {
     /// Blocks forwarded to it whose bytes had to be copied: it is no ring of descriptors, or cannot name theirs.
     pub copied: u64,
     /// Bytes of payload in use, of a ring of descriptors; 0 for other kinds, which use all.
-    pub deck: u64,
+    pub window: u64,
 }
 
 /// The end of a pipe that is written. Dropping it ends the ring in order.
@@ -187,14 +187,14 @@ impl PipeWriter {
             ring: writer.counters(),
             forwarded: self.forwarded,
             copied: self.copied,
-            deck: writer.layout().deck().map_or(0, |(deck, _)| deck),
+            window: writer.layout().window().map_or(0, |(window, _)| window),
         }
     }
 
     /// How much of the payload is in use from now on; a ring of another size keeps to it. EINVAL but for a ring of
     /// descriptors: other kinds always use all.
-    pub fn set_deck(&mut self, deck: Deck) -> io::Result<()> {
-        if locked(&self.sink).writer().set_deck(deck) {
+    pub fn set_window(&mut self, window: ActiveWindow) -> io::Result<()> {
+        if locked(&self.sink).writer().set_window(window) {
             return Ok(());
         }
         let text = "only a ring of descriptors (kind d) can be used in part";

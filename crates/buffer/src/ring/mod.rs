@@ -5,7 +5,7 @@
 //! - [`contract`] — what a full ring does, reader by reader; how a writer signals.
 //! - [`writer`], [`reader`] — the two sides. Start reading here.
 //! - [`consumers`] — the writer's view of its readers: who holds, who sleeps, who is demoted.
-//! - [`doorbell`] — sleeping and waking. [`deck`] — how much of the payload is in use.
+//! - [`doorbell`] — sleeping and waking. [`active window`] — how much of the payload is in use.
 //! - [`sleeper`] — sleeping in a reader's place, on several bells at once.
 //! - [`memory`] — a ring's segment: how it is made, sealed, mapped; [`map`] — a ring as it lies in this process.
 //! - [`local`] — a ring whose keeper is this process; rings between processes are kept by [`keeper`](crate::keeper).
@@ -13,9 +13,9 @@
 //! The protocols run under a model checker as they ship (`cargo xtask model`); `CRASH.md` lists each shared store and what
 //! recovers it.
 
+pub mod active_window;
 pub mod consumers;
 pub mod contract;
-pub mod deck;
 pub mod doorbell;
 pub mod layout;
 pub mod local;
@@ -28,8 +28,8 @@ pub mod sleeper;
 pub mod words;
 pub mod writer;
 
+pub use active_window::ActiveWindow;
 pub use contract::{Hold, OnFull, Signalling};
-pub use deck::Deck;
 pub use doorbell::Patience;
 pub use layout::{RingKind, Seen};
 pub use local::Ring;

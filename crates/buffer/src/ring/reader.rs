@@ -488,7 +488,7 @@ impl<L: Layout> Reader<L> {
     fn is_worth_telling(&self) -> bool {
         self.position - self.told >= (self.layout.units() / 8).max(1)
             // What a hostile writer says of its bytes makes this ring too often or too rarely, and no more.
-            || self.layout.deck().is_some_and(|(_, bytes)| self.end_bytes.wrapping_sub(self.told_bytes) >= bytes / 8)
+            || self.layout.window().is_some_and(|(_, bytes)| self.end_bytes.wrapping_sub(self.told_bytes) >= bytes / 8)
     }
 
     /// Tells the writer what was taken, and wakes it if it waits for that.

@@ -90,7 +90,7 @@ pub struct WriterCounts {
     /// Bytes of payload written.
     pub bytes: AtomicU64,
     /// Bytes of payload in use, where the writer goes round in a part of it; 0 = all.
-    pub deck: AtomicU64,
+    pub window: AtomicU64,
 }
 
 /// What the writer says to one reader.
@@ -192,7 +192,7 @@ impl RingWords {
                 dropped: AtomicU64::new(0),
                 blocks: AtomicU64::new(0),
                 bytes: AtomicU64::new(0),
-                deck: AtomicU64::new(0),
+                window: AtomicU64::new(0),
             }),
             slots: std::array::from_fn(|_| ReaderSlot {
                 bell: AtomicU32::new(0),
@@ -277,7 +277,7 @@ mod tests {
                 offset_of!(WriterCounts, dropped),
                 offset_of!(WriterCounts, blocks),
                 offset_of!(WriterCounts, bytes),
-                offset_of!(WriterCounts, deck),
+                offset_of!(WriterCounts, window),
                 offset_of!(ReaderSlot, bell),
                 offset_of!(ReaderSlot, contract),
                 offset_of!(ReaderSlot, start),

@@ -3,9 +3,9 @@
 //! Life of a block: is there room (or must somebody be waited for, the block dropped, a reader demoted), tell readers what
 //! will be overwritten, copy the bytes in, write the header, publish, wake who sleeps.
 
+use super::active_window::{ActiveWindow, Look, Search};
 use super::consumers::{Consumers, Holder, Membership, Slept};
 use super::contract::Signalling;
-use super::deck::{Deck, Look, Search};
 use super::doorbell::{self, Patience};
 use super::layout::{AnyLayout, Claim, Layout};
 use super::words::{ASLEEP, AWAKE, ENDED, MOVED, REMOVED, RingWords};
@@ -105,9 +105,9 @@ pub struct Writer<L: Layout = AnyLayout> {
     /// Next position at which the mark (a quarter of a ring before it) and the group's position are said anew.
     next_mark: u64,
     last_mark: u64,
-    deck: Deck,
+    window: ActiveWindow,
     search: Search,
-    /// The ring was full for somebody since the deck was last looked at.
+    /// The ring was full for somebody since the active window was last looked at.
     was_full: bool,
     counters: WriterCounters,
     /// What was done in the rings before this one.
@@ -149,7 +149,7 @@ impl<L: Layout> Writer<L> {
             patience: Patience::default(),
             next_mark: 0,
             last_mark: 0,
-            deck: Deck::Whole,
+            window: ActiveWindow::Whole,
             search: Search::default(),
             was_full: false,
             counters: WriterCounters::default(),
@@ -185,29 +185,29 @@ impl<L: Layout> Writer<L> {
     }
 
     /// How much of the payload is in use from now on. False where it is not a ring of descriptors: it always is all.
-    pub fn set_deck(&mut self, deck: Deck) -> bool {
-        let Some((_, all)) = self.layout.deck() else { return deck == Deck::Whole };
-        self.deck = deck;
+    pub fn set_window(&mut self, window: ActiveWindow) -> bool {
+        let Some((_, all)) = self.layout.window() else { return window == ActiveWindow::Whole };
+        self.window = window;
         self.search = Search::default();
         self.next_mark = self.head;
-        self.use_deck(if let Deck::Bytes(bytes) = deck { bytes } else { all });
+        self.use_window(if let ActiveWindow::Bytes(bytes) = window { bytes } else { all });
         true
     }
 
-    fn use_deck(&mut self, bytes: u64) {
-        self.layout.cut_deck(bytes);
-        let said = self.layout.deck().map_or(0, |(deck, all)| if deck < all { deck } else { 0 });
-        self.words.counts.0.deck.store(said, Ordering::Relaxed);
+    fn use_window(&mut self, bytes: u64) {
+        self.layout.cut_window(bytes);
+        let said = self.layout.window().map_or(0, |(window, all)| if window < all { window } else { 0 });
+        self.words.counts.0.window.store(said, Ordering::Relaxed);
     }
 
     /// Finds out whether less will do.
-    fn look_at_deck(&mut self, least: u64) {
-        let Some((deck, all)) = self.layout.deck() else { return };
+    fn look_at_window(&mut self, least: u64) {
+        let Some((window, all)) = self.layout.window() else { return };
         let was_full = std::mem::take(&mut self.was_full);
-        let look = Look { deck, all, bytes: self.bytes, was_full, waits_for_all: self.consumers.all_hold() };
+        let look = Look { window, all, bytes: self.bytes, was_full, waits_for_all: self.consumers.all_hold() };
         let better = self.search.look(least, look);
-        if better != deck {
-            self.use_deck(better);
+        if better != window {
+            self.use_window(better);
         }
     }
 
@@ -478,12 +478,12 @@ impl<L: Layout> Writer<L> {
         self.last_mark = self.head;
         self.next_mark = self.head.saturating_add((units / 4).max(1));
         self.share();
-        if let Deck::Auto { least } = self.deck {
-            self.look_at_deck(least);
+        if let ActiveWindow::Auto { least } = self.window {
+            self.look_at_window(least);
             // Once more when the writer has come round in it, if blocks go on to be as long as they are.
-            let (deck, _) = self.layout.deck().unwrap_or_default();
+            let (window, _) = self.layout.window().unwrap_or_default();
             let long = (self.bytes / self.head.max(1)).max(1);
-            self.next_mark = self.next_mark.min(self.head.saturating_add((2 * deck / long).max(1)));
+            self.next_mark = self.next_mark.min(self.head.saturating_add((2 * window / long).max(1)));
         }
     }
 
@@ -656,7 +656,7 @@ impl<L: Layout> Writer<L> {
         self.before = before.counters();
         self.patience = before.patience;
         // Of another size: what was found there says nothing here.
-        self.set_deck(before.deck);
+        self.set_window(before.window);
         self.watchers = before.watchers;
         if self.watchers > 0 {
             self.words.counts.0.wait.store(ASLEEP, Ordering::Relaxed);

@@ -10,8 +10,8 @@ pub fn check(packet: &[u8]) {
         if let Question::Exchange(_, program) = &question {
             check_program(program);
         }
-        if let Question::Open(wish) = &question {
-            check_program(&wish.program);
+        if let Question::Open(asked) = &question {
+            check_program(&asked.program);
         }
     }
     match Answer::decode(packet) {

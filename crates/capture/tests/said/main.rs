@@ -3,12 +3,12 @@
 
 mod check;
 
+use capture::attachment::Exchange;
 use capture::codec::Line;
-use capture::handout::Exchange;
 use capture::protocol::{Answer, ClientState, DaemonState, Granted, Question};
-use capture::taps::{ReaderState, RingState};
-use capture::writer::TroubleKind;
-use capture::{Budget, By, Device, Direction, Mode, Past, Wish};
+use capture::registry::{ReaderState, RingState};
+use capture::writer::CaptureErrorKind;
+use capture::{Budget, By, CaptureRequest, Device, Direction, Mode, Past};
 use check::check;
 use program::cbpf::Instruction;
 use proptest::collection::vec;
@@ -44,12 +44,12 @@ fn program() -> impl Strategy<Value = Vec<Instruction>> {
     })
 }
 
-fn wish() -> impl Strategy<Value = Wish> {
+fn capture_request() -> impl Strategy<Value = CaptureRequest> {
     let numbers = ((any::<u32>(), any::<Option<u32>>()), any::<u64>(), any::<u64>(), any::<bool>(), any::<bool>());
     let choices = (0usize..2, 0usize..3, 0usize..3);
     (text(), choices, program(), numbers).prop_map(|(device, (mode, by, direction), program, numbers)| {
         let ((sample, counts), ring_bytes, last_ns, promiscuous, keep) = numbers;
-        Wish {
+        CaptureRequest {
             device,
             mode: [Mode::Tap, Mode::Consume][mode],
             by: [By::WhatIsBest, By::Kernel, By::PacketSocket][by],
@@ -69,7 +69,7 @@ fn question() -> impl Strategy<Value = Question> {
     prop_oneof![
         (any::<u32>(), text()).prop_map(|(version, purpose)| Question::Hello(version, purpose)),
         text().prop_map(Question::Device),
-        wish().prop_map(Question::Open),
+        capture_request().prop_map(Question::Open),
         (any::<u64>(), program()).prop_map(|(id, program)| Question::Exchange(id, program)),
         any::<u64>().prop_map(Question::Close),
         Just(Question::State),
@@ -137,7 +137,7 @@ fn answer() -> impl Strategy<Value = Answer> {
         exchanged.prop_map(Answer::Exchanged),
         Just(Answer::Done),
         state.prop_map(|(confined, clients, rings)| Answer::State(DaemonState { confined, clients, rings })),
-        text().prop_map(|text| Answer::Refused(TroubleKind::Full, text)),
+        text().prop_map(|text| Answer::Refused(CaptureErrorKind::Full, text)),
     ]
 }
 

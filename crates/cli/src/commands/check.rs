@@ -54,9 +54,9 @@ fn of_devices(session: &Session, design: &Design) -> Vec<String> {
         let name = device.split_once('@').map_or(device, |(device, _part)| device);
         // `tuntap` makes its own.
         if kind.name != "tuntap"
-            && let Err(trouble) = session.device(name)
+            && let Err(error) = session.device(name)
         {
-            missing.push(trouble.text);
+            missing.push(error.text);
         } else if !may_open(session, kind) {
             missing
                 .push(format!("the right to open `{name}`: root has it, or a daemon (`streamline daemon`) shares it"));

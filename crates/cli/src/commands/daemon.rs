@@ -2,8 +2,8 @@
 
 mod remover;
 
-use crate::exit::{Outcome, Trouble};
-use capture::Taps;
+use crate::exit::{CommandError, Outcome};
+use capture::CaptureRegistry;
 use daemon::{Account, Listening, MayConnect, Policy, Server, account, confine};
 use remover::Remover;
 use std::os::fd::OwnedFd;
@@ -62,10 +62,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     let failed = |what: &str| {
         let what = what.to_string();
-        move |error: std::io::Error| Trouble::Failed(format!("{what}: {error}"))
+        move |error: std::io::Error| CommandError::Failed(format!("{what}: {error}"))
     };
     let policy = match &args.config {
-        Some(path) => Policy::read(path).map_err(Trouble::Wrong)?,
+        Some(path) => Policy::read(path).map_err(CommandError::Wrong)?,
         None => Policy::without_file(),
     };
     let capabilities = confine::capabilities();
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if !opens_something {
         let text = "the daemon could open no device: that takes CAP_NET_RAW, or CAP_NET_ADMIN and CAP_BPF\n   = help: \
                     start it as root; it keeps no other rights";
-        return Err(Trouble::Failed(text.into()));
+        return Err(CommandError::Failed(text.into()));
     }
     confine::raise_memory_lock();
     confine::raise_files();
@@ -114,9 +114,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
         }
     }
     let confined = confine::describe(&account, &guards);
-    let taps = Taps::new(Box::new(Opener))?;
-    let server =
-        Server::new(taps, policy, confined.clone(), opener::device).map_err(failed("the daemon cannot be started"))?;
+    let registry = CaptureRegistry::new(Box::new(Opener))?;
+    let server = Server::new(registry, policy, confined.clone(), opener::device)
+        .map_err(failed("the daemon cannot be started"))?;
     let stopper = server.stopper().map_err(failed("the daemon cannot be started"))?;
     crate::signals::write_on(stopper).map_err(failed("cannot listen for signals"))?;
     tell!("confined to: {confined}");
@@ -125,9 +125,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 /// Becomes the daemon's own user. Gives the process that removes the socket at the end, if the daemon has to.
-fn leave_root(args: &Args, listening: &mut Listening) -> Result<Option<Remover>, Trouble> {
-    let failed =
-        |error| Trouble::Failed(format!("the process that removes the socket at the end cannot be started: {error}"));
+fn leave_root(args: &Args, listening: &mut Listening) -> Result<Option<Remover>, CommandError> {
+    let failed = |error| {
+        CommandError::Failed(format!("the process that removes the socket at the end cannot be started: {error}"))
+    };
     let remover = listening.folder().is_some().then(|| Remover::start(&args.socket)).transpose().map_err(failed)?;
     if remover.is_some() {
         listening.leave_socket();

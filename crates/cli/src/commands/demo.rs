@@ -1,6 +1,6 @@
 //! `streamline demo`: the main job on a small bundled capture, into a fresh folder.
 
-use crate::exit::{Outcome, Trouble};
+use crate::exit::{CommandError, Outcome};
 use crate::report;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let folder = fresh_folder(&args.within)?;
     let capture = folder.join("web.pcap");
     std::fs::write(&capture, CAPTURE)
-        .map_err(|error| Trouble::Failed(format!("cannot write {}: {error}", capture.display())))?;
+        .map_err(|error| CommandError::Failed(format!("cannot write {}: {error}", capture.display())))?;
     let out = folder.join("out");
     let request = "pcap $capture | http | files dir=$out";
     let variables = BTreeMap::from([
@@ -46,15 +46,15 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 /// A folder that was not there before.
-fn fresh_folder(within: &Path) -> Result<PathBuf, Trouble> {
+fn fresh_folder(within: &Path) -> Result<PathBuf, CommandError> {
     for number in 1..1000 {
         let name = if number == 1 { "streamline-demo".to_string() } else { format!("streamline-demo-{number}") };
         let folder = within.join(name);
         match std::fs::create_dir(&folder) {
             Ok(()) => return Ok(folder),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(Trouble::Failed(format!("cannot make {}: {error}", folder.display()))),
+            Err(error) => return Err(CommandError::Failed(format!("cannot make {}: {error}", folder.display()))),
         }
     }
-    Err(Trouble::Failed(format!("{} holds too many demo folders; remove some", within.display())))
+    Err(CommandError::Failed(format!("{} holds too many demo folders; remove some", within.display())))
 }

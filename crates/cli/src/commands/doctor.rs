@@ -4,7 +4,7 @@ use crate::exit::Outcome;
 use capture::client::Client;
 use daemon::{confine, maps};
 use driver::namespace::Namespace;
-use kernel::tap::{Tap, Way};
+use kernel::capture_program::{CaptureProgram, Way};
 use serde_json::json;
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -116,7 +116,7 @@ fn daemon(args: &Args) -> Finding {
 }
 
 fn program() -> Finding {
-    let tried = Tap::new(1, true).and_then(|mut tap| tap.prepare(Way::In));
+    let tried = CaptureProgram::new(1, true).and_then(|mut capture| capture.prepare(Way::In));
     Finding {
         what: "kernel's program",
         good: tried.is_ok(),

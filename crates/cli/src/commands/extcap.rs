@@ -4,7 +4,7 @@
 //! right, and to capture, into a FIFO, until that is closed or SIGTERM comes. The first three must be quick and need no
 //! rights: nothing is opened there.
 
-use crate::exit::{Outcome, Trouble};
+use crate::exit::{CommandError, Outcome};
 use crate::signals::Finishing;
 use driver::link::{self, Link};
 use packet::link::LinkType;
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if args.extcap_interfaces {
         return crate::print_data(&interfaces(&links()?));
     }
-    let wrong = |text: &str| Trouble::Wrong(text.into());
+    let wrong = |text: &str| CommandError::Wrong(text.into());
     let name = args.extcap_interface.as_deref().ok_or_else(|| wrong("which interface? (--extcap-interface)"))?;
     if args.capture {
         return capture(args, name);
@@ -140,8 +140,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
 }
 
-fn links() -> Result<Vec<Link>, Trouble> {
-    link::list().map_err(|error| Trouble::Failed(format!("devices cannot be listed: {error}")))
+fn links() -> Result<Vec<Link>, CommandError> {
+    link::list().map_err(|error| CommandError::Failed(format!("devices cannot be listed: {error}")))
 }
 
 /// Those that can be captured from, and requests.
@@ -156,7 +156,7 @@ fn interfaces(links: &[Link]) -> String {
 }
 
 /// The link type of an interface. One that is not here may be the daemon's; most are Ethernet.
-fn link_type(interface: &str) -> Result<u16, Trouble> {
+fn link_type(interface: &str) -> Result<u16, CommandError> {
     let found = device(interface).map(|name| links().map(|links| links.into_iter().find(|link| link.name == name)));
     Ok(found.transpose()?.flatten().and_then(|link| link.link_type()).unwrap_or(LinkType::ETHERNET.0))
 }
@@ -186,10 +186,10 @@ arg {number=1}{call=--daemon}{display=Daemon}{tooltip=Its socket, if not the usu
 ";
 
 /// The request that is run, without what writes its frames.
-fn request(args: &Args, interface: &str) -> Result<String, Trouble> {
+fn request(args: &Args, interface: &str) -> Result<String, CommandError> {
     let Some(device) = device(interface) else {
         let text = args.request.clone().filter(|text| !text.trim().is_empty());
-        return text.ok_or_else(|| Trouble::Wrong("which request? (a setting of the interface)".into()));
+        return text.ok_or_else(|| CommandError::Wrong("which request? (a setting of the interface)".into()));
     };
     let part = args.part.as_deref().map(str::trim).filter(|part| !part.is_empty());
     let mut name = match part {
@@ -202,12 +202,13 @@ fn request(args: &Args, interface: &str) -> Result<String, Trouble> {
 }
 
 fn capture(args: &Args, interface: &str) -> Outcome {
-    let fifo = args.fifo.as_deref().ok_or_else(|| Trouble::Wrong("captures are written to where? (--fifo)".into()))?;
+    let fifo =
+        args.fifo.as_deref().ok_or_else(|| CommandError::Wrong("captures are written to where? (--fifo)".into()))?;
     let stop = StopFlag::new();
     crate::signals::listen(&stop, Finishing::Untold)
-        .map_err(|error| Trouble::Failed(format!("cannot listen for signals: {error}")))?;
+        .map_err(|error| CommandError::Failed(format!("cannot listen for signals: {error}")))?;
     // First of all: whoever reads waits for it.
-    let failed = |error: std::io::Error| Trouble::Failed(format!("{}: {error}", fifo.display()));
+    let failed = |error: std::io::Error| CommandError::Failed(format!("{}: {error}", fifo.display()));
     let file = File::options().write(true).open(fifo).map_err(failed)?;
     watch(file.try_clone().map_err(failed)?.into(), stop.clone()).map_err(failed)?;
     let expression = args.extcap_capture_filter.as_deref().map(str::trim).filter(|text| !text.is_empty());

@@ -1,6 +1,6 @@
 //! `streamline filters`: what there is, and what each can be told.
 
-use crate::exit::{Outcome, Trouble};
+use crate::exit::{CommandError, Outcome};
 use crate::{print_json, print_text};
 use filter::{ClassUse, Gives, Kind, Mode, Parts, Type};
 use std::fmt::Write;
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Some(kind) => print_text(&describe(kind, if args.full { Examples::Full } else { Examples::Short })),
         None => {
             let guess = registry.nearest(name).map_or(String::new(), |guess| format!("; did you mean `{guess}`?"));
-            Err(Trouble::Wrong(format!("no filter `{name}`{guess}")))
+            Err(CommandError::Wrong(format!("no filter `{name}`{guess}")))
         }
     }
 }

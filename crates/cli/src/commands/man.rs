@@ -1,7 +1,7 @@
 //! `streamline man`: the manual page of the program, with every filter in it, or of one subcommand or filter.
 
 use crate::commands::filters::{Examples, describe};
-use crate::exit::{Outcome, Trouble};
+use crate::exit::{CommandError, Outcome};
 use crate::{Cli, print_data};
 use clap::CommandFactory;
 use clap_mangen::Man;
@@ -75,7 +75,7 @@ fn push_names(names: &mut String, name: &str, command: &clap::Command) {
 }
 
 /// The source of a page.
-fn page(words: &[String]) -> Result<String, Trouble> {
+fn page(words: &[String]) -> Result<String, CommandError> {
     let cli = Cli::command();
     let registry = registry();
     let command = words.iter().try_fold(&cli, |command, word| command.find_subcommand(word));
@@ -83,8 +83,8 @@ fn page(words: &[String]) -> Result<String, Trouble> {
     let rendered = |page: Man| {
         let mut text = Vec::new();
         let made = page.render(&mut text);
-        made.map_err(|error| Trouble::Failed(format!("cannot make the manual page: {error}")))?;
-        Ok::<_, Trouble>(String::from_utf8_lossy(&text).into_owned())
+        made.map_err(|error| CommandError::Failed(format!("cannot make the manual page: {error}")))?;
+        Ok::<_, CommandError>(String::from_utf8_lossy(&text).into_owned())
     };
     let mut text = match (command, filter) {
         (None, None) => return Err(unknown(words, &cli)),
@@ -110,12 +110,12 @@ fn page(words: &[String]) -> Result<String, Trouble> {
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// There is neither a subcommand nor a filter of this name.
-fn unknown(words: &[String], cli: &clap::Command) -> Trouble {
+fn unknown(words: &[String], cli: &clap::Command) -> CommandError {
     let name = words.join(" ");
     let visible = cli.get_subcommands().filter(|command| !command.is_hide_set()).map(clap::Command::get_name);
     let names = visible.chain(registry().kinds().iter().map(|kind| kind.name));
     let near = request::nearest(&name, names).map_or(String::new(), |near| format!("; did you mean `{near}`?"));
-    Trouble::Wrong(format!("there is no command or filter `{name}`{near}"))
+    CommandError::Wrong(format!("there is no command or filter `{name}`{near}"))
         .with_help("`streamline --help` lists the commands, `streamline filters` the filters")
 }
 
@@ -167,7 +167,7 @@ mod tests {
         let both = page(&["pcap".into()]).unwrap();
         assert!(both.contains(".SH SYNOPSIS") && both.contains("FILTER pcap"), "a command and a filter: {both}");
         assert!(page(&["pipe".into(), "create".into()]).unwrap().contains("streamline\\-pipe\\-create"));
-        let Err(Trouble::Wrong(text)) = page(&["htpp".into()]) else { panic!("there is none") };
+        let Err(CommandError::Wrong(text)) = page(&["htpp".into()]) else { panic!("there is none") };
         assert!(text.starts_with("there is no command or filter `htpp`; did you mean `http`?"), "{text}");
     }
 

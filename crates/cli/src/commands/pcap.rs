@@ -4,7 +4,7 @@
 //! program that runs with more rights than who started it, nor for one that loads nothing; both are said before anything
 //! runs, for the program itself would say something else.
 
-use crate::exit::{Outcome, Trouble};
+use crate::exit::{CommandError, Outcome};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
@@ -60,19 +60,19 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let mut command = prepare(args)?;
     // Comes back only if it could not.
     let error = command.exec();
-    Err(Trouble::Failed(format!("{} cannot be run: {error}", command.get_program().display())))
+    Err(CommandError::Failed(format!("{} cannot be run: {error}", command.get_program().display())))
 }
 
-fn prepare(args: &Args) -> Result<Command, Trouble> {
-    let (program, arguments) = args.command.split_first().ok_or(Trouble::Wrong("which program?".into()))?;
+fn prepare(args: &Args) -> Result<Command, CommandError> {
+    let (program, arguments) = args.command.split_first().ok_or(CommandError::Wrong("which program?".into()))?;
     let path = find(program).ok_or_else(|| no_program(program))?;
-    let library = library().map_err(Trouble::Failed)?;
-    heeds_preloads(&path).map_err(Trouble::Failed)?;
+    let library = library().map_err(CommandError::Failed)?;
+    heeds_preloads(&path).map_err(CommandError::Failed)?;
     // These two have another capture for them, which is found beside them.
     if matches!(path.file_name().and_then(OsStr::to_str), Some("tshark" | "wireshark"))
         && let Some(dumpcap) = path.parent().map(|folder| folder.join("dumpcap")).filter(|path| path.exists())
     {
-        heeds_preloads(&dumpcap).map_err(Trouble::Failed)?;
+        heeds_preloads(&dumpcap).map_err(CommandError::Failed)?;
     }
     let mut command = Command::new(&path);
     command.arg0(program).args(arguments);
@@ -91,11 +91,11 @@ fn prepare(args: &Args) -> Result<Command, Trouble> {
 }
 
 /// The program is not there. A newcomer may have meant the filter of this command's name.
-fn no_program(program: &OsStr) -> Trouble {
-    let trouble = Trouble::Failed(format!("there is no program {}", program.display()));
+fn no_program(program: &OsStr) -> CommandError {
+    let error = CommandError::Failed(format!("there is no program {}", program.display()));
     match Path::new(program).is_file() {
-        true => trouble.with_help(&format!("to read a capture: streamline run 'pcap {} | ...'", program.display())),
-        false => trouble,
+        true => error.with_help(&format!("to read a capture: streamline run 'pcap {} | ...'", program.display())),
+        false => error,
     }
 }
 

@@ -7,15 +7,15 @@ use crate::table::Table;
 use crate::who::{self, Users, is_stopped};
 use buffer::keeper::client::Named;
 use capture::protocol::{ClientState, DaemonState};
-use capture::taps::{ReaderState, RingState};
+use capture::registry::{ReaderState, RingState};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use streamline::parser as parsers;
+use streamline::parser::protocol::ParserState;
 use streamline::running::client::{self, Request};
 use streamline::running::place::Id;
-use streamline::shared;
-use streamline::shared::protocol::SharerState;
 
 /// Show which requests run, who else uses the daemon, and what its rings have seen
 ///
@@ -36,13 +36,13 @@ pub(crate) struct Args {
 struct Shown {
     requests: Vec<Request>,
     daemon: DaemonState,
-    shared: SharerState,
+    shared: ParserState,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let requests = client::list();
     let daemon = daemon_client::state(&args.daemon, "streamline ps")?;
-    let shared = sharer(&args.daemon, "streamline ps").unwrap_or_default();
+    let shared = parser(&args.daemon, "streamline ps").unwrap_or_default();
     let nothing = match &daemon {
         Some(_) => "no request runs, and nobody reads through the daemon\n".to_string(),
         None => format!("no request of yours runs, and no daemon can be asked at {}\n", args.daemon.display()),
@@ -52,8 +52,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 /// What this user's requests that read from this daemon share, where they share anything.
-pub(super) fn sharer(daemon: &Path, purpose: &str) -> Option<SharerState> {
-    shared::client::Client::connect(&shared::socket(daemon).ok()?, purpose).ok()?.state().ok()
+pub(super) fn parser(daemon: &Path, purpose: &str) -> Option<ParserState> {
+    parsers::client::Client::connect(&parsers::socket(daemon).ok()?, purpose).ok()?.state().ok()
 }
 
 /// Blocks that each reader of a ring has lost, by its process.

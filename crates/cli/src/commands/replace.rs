@@ -1,6 +1,6 @@
 //! `streamline replace`: another request in the place of one that runs.
 
-use crate::exit::{Outcome, Trouble};
+use crate::exit::{CommandError, Outcome};
 use crate::request_text::{RequestArgs, RequestText};
 use crate::running;
 use std::path::PathBuf;
@@ -51,8 +51,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
         // It points into the text as it does for `run`.
         Answer::Wrong(text) => {
             tell_part!("{text}");
-            Err(Trouble::ToldWrong)
+            Err(CommandError::ToldWrong)
         }
-        other => Err(Trouble::from(other)),
+        other => Err(CommandError::from(other)),
     }
 }

@@ -1,6 +1,6 @@
 //! `streamline run`: runs a request.
 
-use crate::exit::{Outcome, Trouble};
+use crate::exit::{CommandError, Outcome};
 use crate::hints;
 use crate::losses;
 use crate::progress::Progress;
@@ -96,12 +96,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
     };
     match (counted, &args.stats_file) {
         (Some(counted), Some(file)) => std::fs::write(file, counted)
-            .map_err(|error| Trouble::Failed(format!("cannot write {}: {error}", base::terminal::name(file))))?,
+            .map_err(|error| CommandError::Failed(format!("cannot write {}: {error}", base::terminal::name(file))))?,
         (Some(counted), None) if args.stats == Stats::Json || !args.quiet => tell_part!("{counted}"),
         _ => {}
     }
     if args.strict && !losses.is_empty() {
-        return outcome.and(Err(Trouble::Failed(losses.join("\nerror: "))));
+        return outcome.and(Err(CommandError::Failed(losses.join("\nerror: "))));
     }
     if !quiet {
         losses.iter().for_each(|loss| tell!("warning: {loss}"));

@@ -3,10 +3,10 @@
 //! In the order of the way: the device and its driver, the processors' backlogs, the daemon's rings, their readers.
 
 use crate::daemon_client;
-use crate::exit::{Outcome, Trouble};
+use crate::exit::{CommandError, Outcome};
 use crate::table::Table;
 use capture::protocol::{ClientState, DaemonState};
-use capture::taps::{ReaderState, RingState};
+use capture::registry::{ReaderState, RingState};
 use driver::counters::{Counter, Meaning, SoftnetCounters};
 use driver::device::Device;
 use serde_json::json;
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         devices.iter().any(|device| device.link.name == *name) || rings.iter().any(|ring| ring.device.name == *name)
     };
     if let Some(unknown) = args.devices.iter().find(|name| !is_known(name)) {
-        return Err(Trouble::Failed(format!("there is no device `{unknown}` here, and no ring of one"))
+        return Err(CommandError::Failed(format!("there is no device `{unknown}` here, and no ring of one"))
             .with_help("`streamline devices` lists them"));
     }
     devices.retain(|device| is_wanted(&device.link.name));

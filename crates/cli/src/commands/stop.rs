@@ -1,7 +1,7 @@
 //! `streamline stop`: ends a request, cuts off a client of the daemon, or lets a kept ring go.
 
 use crate::daemon_client::connect;
-use crate::exit::{Outcome, Trouble};
+use crate::exit::{CommandError, Outcome};
 use crate::running;
 use std::path::PathBuf;
 use streamline::running::place::Id;
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if let Some(id) = args.id {
         return match running::find(id, &args.daemon)?.ask(&Question::Stop)? {
             Answer::Stopping => Ok(()),
-            other => Err(Trouble::from(other)),
+            other => Err(CommandError::from(other)),
         };
     }
     let client = connect(&args.daemon, "streamline stop")?;

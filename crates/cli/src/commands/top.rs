@@ -1,21 +1,21 @@
 //! `streamline top`: what goes through the daemon's rings, as it goes.
 
-use super::ps::sharer;
+use super::ps::parser;
 use crate::daemon_client::connect;
-use crate::exit::{Outcome, Trouble};
+use crate::exit::{CommandError, Outcome};
 use crate::progress::{count, size};
 use crate::signals::Finishing;
 use crate::table::Table;
 use crate::terminal;
 use crate::who::{Users, is_stopped};
 use capture::protocol::{ClientState, DaemonState};
-use capture::taps::{ReaderState, RingState};
+use capture::registry::{ReaderState, RingState};
 use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use streamline::StopFlag;
-use streamline::shared::protocol::SharerState;
+use streamline::parser::protocol::ParserState;
 
 /// Show what goes through the daemon's rings, as it goes
 ///
@@ -37,19 +37,19 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Outcome {
     if !(0.05..=3600.0).contains(&args.interval) {
-        return Err(Trouble::Wrong(format!("{} is no interval: from 0.05 to 3600 seconds", args.interval)));
+        return Err(CommandError::Wrong(format!("{} is no interval: from 0.05 to 3600 seconds", args.interval)));
     }
     let client = connect(&args.daemon, "streamline top")?;
     let stop = StopFlag::new();
     crate::signals::listen(&stop, Finishing::Told)?;
     let clear = if std::io::stdout().is_terminal() && terminal::has_escapes() { "\x1b[H\x1b[2J" } else { "" };
     let users = Users::read();
-    let mut before: Option<(Instant, DaemonState, SharerState)> = None;
+    let mut before: Option<(Instant, DaemonState, ParserState)> = None;
     let mut views = 0;
     while !stop.is_set() {
         let now = Instant::now();
         let state = client.state()?;
-        let shared = sharer(&args.daemon, "streamline top").unwrap_or_default();
+        let shared = parser(&args.daemon, "streamline top").unwrap_or_default();
         if let Some((then, last, last_shared)) = &before {
             let seconds = (now - *then).as_secs_f64();
             let shared = view_shared(last_shared, &shared, seconds);
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 /// What requests of this user share, and below each prefix its readers. Nothing where there is none.
-fn view_shared(before: &SharerState, now: &SharerState, seconds: f64) -> String {
+fn view_shared(before: &ParserState, now: &ParserState, seconds: f64) -> String {
     let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / seconds) as u64;
     let mut table = Table::new(&["process", ">blocks/s", ">bytes/s", "state", "shared"]);
     for prefix in &now.prefixes {

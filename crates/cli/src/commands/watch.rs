@@ -1,6 +1,6 @@
 //! `streamline watch`: what goes along an edge of a request that runs.
 
-use crate::exit::{Outcome, Trouble};
+use crate::exit::{CommandError, Outcome};
 use crate::running;
 use crate::signals::Finishing;
 use crate::table::Table;
@@ -76,11 +76,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
         None => (args.what.as_str(), None),
         Some((id, edge)) => (id, Some(edge)),
     };
-    let id = id.parse::<Id>().map_err(Trouble::Wrong)?;
+    let id = id.parse::<Id>().map_err(CommandError::Wrong)?;
     let target = running::find(id, &args.daemon)?;
     let edges = || match target.ask(&Question::Edges)? {
         Answer::Edges(_, edges) => Ok(edges),
-        other => Err(Trouble::from(other)),
+        other => Err(CommandError::from(other)),
     };
     let Some(edge) = edge else { return crate::print_text(&list(id, &edges()?).text()) };
     let ring = match target.ask(&Question::Watch(edge.into()))? {
@@ -88,12 +88,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Answer::Wrong(text) => {
             let there = indented(&list(id, &edges()?).within(None));
             let text = format!("request {id} has no edge `{edge}`: {text}");
-            return Err(Trouble::Wrong(text).with_help(&format!("it has\n{there}")));
+            return Err(CommandError::Wrong(text).with_help(&format!("it has\n{there}")));
         }
-        other => return Err(Trouble::from(other)),
+        other => return Err(CommandError::from(other)),
     };
     let named = client::ring(&target.0, &ring).map_err(|text| target.failed(&text))?;
-    let form = form(args.format, ring.types).map_err(|text| Trouble::Wrong(text.into()))?;
+    let form = form(args.format, ring.types).map_err(|text| CommandError::Wrong(text.into()))?;
     let stop = StopFlag::new();
     crate::signals::listen(&stop, Finishing::told_unless(args.quiet))?;
     let mut watched = Watched::new(&Session::new(), &ring, &named, form, args.count)?;

@@ -1,8 +1,8 @@
 //! A device, a daemon for it, readers that keep books of every packet, and what the daemon holds.
 
 use capture::client::Client;
-use capture::tap::Found;
-use capture::{Ledger, Tap, Wish};
+use capture::reader::Found;
+use capture::{CaptureReader, CaptureRequest, Ledger};
 use kernel::inventory::{self, Object};
 use kernel::sys::Hook;
 use rustix::process::{Pid, Resource, Rlimit, Signal};
@@ -144,8 +144,8 @@ impl Bed {
         Client::connect(&self.socket(), "a test").expect("the daemon listens")
     }
 
-    pub fn wish(&self) -> Wish {
-        Wish { device: self.pair.near.name.clone(), sample: 1, ..Wish::default() }
+    pub fn capture_request(&self) -> CaptureRequest {
+        CaptureRequest { device: self.pair.near.name.clone(), sample: 1, ..CaptureRequest::default() }
     }
 
     /// Starts `streamline run` through the daemon; `D` stands for the device.
@@ -344,11 +344,12 @@ impl Steady {
     /// Reads from packet 0 on, which is yet to be sent; `port` is all it wants.
     pub fn new(bed: &Bed, port: Option<u16>) -> Steady {
         let client = bed.client();
-        let wish = Wish { program: port.map(to_port).unwrap_or_default(), ..bed.wish() };
-        let mut tap = Tap::new(client.open(&wish).expect("there is room"), None, None).expect("it can be mapped");
+        let asked = CaptureRequest { program: port.map(to_port).unwrap_or_default(), ..bed.capture_request() };
+        let mut reader =
+            CaptureReader::new(client.open(&asked).expect("there is room"), None, None).expect("it can be mapped");
         // Who answers this has let go of what it handed out, so that it is not taken for what it holds.
         client.state().expect("it answers");
-        tap.keep(Arc::new(client));
+        reader.keep(Arc::new(client));
         let (position, ends) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
         let (theirs, theirs_ends) = (Arc::clone(&position), Arc::clone(&ends));
         let read = move || {
@@ -357,8 +358,8 @@ impl Steady {
             loop {
                 // Asked before it looks: what was sent before the end is looked at.
                 let ends = theirs_ends.load(Ordering::SeqCst);
-                while let Found::Packet(packet) = tap.look() {
-                    let Some(len) = tap.take_copy(&packet, &mut bytes) else { continue };
+                while let Found::Packet(packet) = reader.look() {
+                    let Some(len) = reader.take_copy(&packet, &mut bytes) else { continue };
                     let number = u64::from_be_bytes(bytes[42..50].try_into().expect("eight bytes"));
                     // What is lost is in the ledger.
                     assert!(number >= next, "packet {number} again, or too late");
@@ -366,11 +367,11 @@ impl Steady {
                     next = number + 1;
                     assert!(bytes[..len] == frame(number), "packet {number} has other bytes");
                 }
-                theirs.store(tap.position(), Ordering::SeqCst);
-                if ends && tap.position() == tap.memory().next() {
-                    return tap.ledger();
+                theirs.store(reader.position(), Ordering::SeqCst);
+                if ends && reader.position() == reader.memory().next() {
+                    return reader.ledger();
                 }
-                tap.wait(Some(Instant::now() + Duration::from_millis(20)));
+                reader.wait(Some(Instant::now() + Duration::from_millis(20)));
             }
         };
         let thread = std::thread::Builder::new().name("steady".into()).spawn(read).expect("there is room");

@@ -1,8 +1,8 @@
 //! Readers, daemons and devices that go without a word.
 
 use crate::bed::{Bed, Running, Traffic, Witnesses, frame, port, times, until};
-use capture::writer::TroubleKind;
-use capture::{By, Tap, Wish};
+use capture::writer::CaptureErrorKind;
+use capture::{By, CaptureReader, CaptureRequest};
 use driver::change::Change;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -118,19 +118,20 @@ fn readers_that_come_and_go_leave_nothing() {
     let mut objects = bed.objects();
     for cycle in 0..cycles / 2 {
         let client = bed.client();
-        let wish = bed.wish();
+        let asked = bed.capture_request();
         let by = [By::Kernel, By::PacketSocket][usize::from(cycle % 4 == 3)];
-        let wish = Wish { by, promiscuous: cycle % 3 == 0, ring_bytes: 1 << (18 + random.below(6)), ..wish };
-        let handout = client.open(&wish).expect("there is room");
-        if wish.promiscuous {
+        let asked =
+            CaptureRequest { by, promiscuous: cycle % 3 == 0, ring_bytes: 1 << (18 + random.below(6)), ..asked };
+        let attachment = client.open(&asked).expect("there is room");
+        if asked.promiscuous {
             assert!(bed.pair.near.link().is_promiscuous(), "cycle {cycle}");
         }
         objects.extend(bed.objects());
         match cycle % 3 {
-            0 => drop(handout),
+            0 => drop(attachment),
             // In this order.
-            1 => drop((client, handout)),
-            _ => drop(Tap::new(handout, None, None).expect("it can be mapped")),
+            1 => drop((client, attachment)),
+            _ => drop(CaptureReader::new(attachment, None, None).expect("it can be mapped")),
         }
         if cycle % 8 == 0 {
             // Now and then it has to be all gone; else the next comes while this one goes.
@@ -147,12 +148,13 @@ fn readers_that_come_and_go_leave_nothing() {
     let mut held = Vec::new();
     for cycle in 0..cycles / 2 {
         let program = if random.below(2) == 0 { to_port(port(random.below(4) as u64)) } else { Vec::new() };
-        let wish = Wish { program, promiscuous: random.below(2) == 0, ..bed.wish() };
-        let tap = Tap::new(client.open(&wish).expect("there is room"), None, None).expect("it can be mapped");
+        let asked = CaptureRequest { program, promiscuous: random.below(2) == 0, ..bed.capture_request() };
+        let reader =
+            CaptureReader::new(client.open(&asked).expect("there is room"), None, None).expect("it can be mapped");
         if random.below(2) == 0 {
-            client.exchange(tap.id(), &to_port(port(random.below(4) as u64))).expect("it is a reader");
+            client.exchange(reader.id(), &to_port(port(random.below(4) as u64))).expect("it is a reader");
         }
-        held.push(tap);
+        held.push(reader);
         if cycle % 16 == 15 {
             held.clear();
         } else if random.below(3) == 0 {
@@ -262,8 +264,8 @@ fn a_name_that_goes_to_another_device_takes_no_reader_along() {
     };
     let client = bed.client();
     let open = |name: &str| {
-        let wish = Wish { device: name.into(), ..bed.wish() };
-        Tap::new(client.open(&wish).expect("it is there"), None, None).expect("it can be mapped")
+        let asked = CaptureRequest { device: name.into(), ..bed.capture_request() };
+        CaptureReader::new(client.open(&asked).expect("it is there"), None, None).expect("it can be mapped")
     };
     // Removed, and another of that name in its place before the daemon can know.
     for _ in 0..5 {
@@ -277,12 +279,12 @@ fn a_name_that_goes_to_another_device_takes_no_reader_along() {
         until("its packets come", || late.memory().seen().packets == 1);
         second.near.remove();
     }
-    // Renamed: who reads it reads on; who wishes the old name later does not get it.
+    // Renamed: who reads it reads on; who requests the old name later does not get it.
     let first = pair("other");
     let early = open("other");
     rename(&first, "secret");
-    let wish = Wish { device: "other".into(), ..bed.wish() };
-    assert_eq!(client.open(&wish).expect_err("there is none").kind, TroubleKind::Absent);
+    let asked = CaptureRequest { device: "other".into(), ..bed.capture_request() };
+    assert_eq!(client.open(&asked).expect_err("there is none").kind, CaptureErrorKind::Absent);
     let second = pair("other");
     let late = open("other");
     second.far.sender().send(&frame(0)).expect("it is up");

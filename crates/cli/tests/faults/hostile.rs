@@ -6,8 +6,8 @@ use buffer::shared::segment::{Access, Mapping};
 use capture::client::Client;
 use capture::codec::Line;
 use capture::protocol::{Answer, Question, receive};
-use capture::writer::TroubleKind;
-use capture::{By, Direction, Handout, Mode, Tap, Wish};
+use capture::writer::CaptureErrorKind;
+use capture::{Attachment, By, CaptureReader, CaptureRequest, Direction, Mode};
 use kernel::inventory;
 use kernel::sys::Hook;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -61,13 +61,19 @@ fn ask(socket: &OwnedFd, question: &Question) -> Answer {
 /// Something a client may say.
 fn question(random: &mut Random, bed: &Bed) -> Question {
     let name = ["near", "", "lo", "no such", "near\0", "../near", "%s%n", "nearnearnearnearnearnear"][random.below(8)];
-    let wish = || Wish { device: name.into(), ..bed.wish() };
+    let asked = || CaptureRequest { device: name.into(), ..bed.capture_request() };
     match random.below(9) {
         0 => Question::Hello(random.below(3) as u32, "x".repeat(random.below(6000))),
         1 => Question::Device(name.into()),
-        2 => Question::Open(wish()),
-        3 => Question::Open(Wish { by: By::PacketSocket, last_ns: u64::MAX, promiscuous: true, ..wish() }),
-        4 => Question::Open(Wish { ring_bytes: u64::MAX, sample: 0, mode: Mode::Consume, keep: true, ..wish() }),
+        2 => Question::Open(asked()),
+        3 => Question::Open(CaptureRequest { by: By::PacketSocket, last_ns: u64::MAX, promiscuous: true, ..asked() }),
+        4 => Question::Open(CaptureRequest {
+            ring_bytes: u64::MAX,
+            sample: 0,
+            mode: Mode::Consume,
+            keep: true,
+            ..asked()
+        }),
         5 => Question::Exchange(random.below(40) as u64, to_port(port(random.below(4) as u64))),
         6 => Question::Close(random.below(40) as u64),
         7 => Question::State,
@@ -174,7 +180,7 @@ fn who_does_not_read_its_answers_is_let_go_and_holds_nothing_that_others_need() 
     let mut left = 128;
     until("it has asked, or was let go", || {
         let by = [By::Kernel, By::PacketSocket][left % 2];
-        match send(&hog, &Question::Open(Wish { by, ..bed.wish() }).encode(), &[]) {
+        match send(&hog, &Question::Open(CaptureRequest { by, ..bed.capture_request() }).encode(), &[]) {
             Ok(_) => left -= 1,
             Err(Errno::AGAIN) => {}
             Err(Errno::PIPE | Errno::CONNRESET) => left = 0,
@@ -189,7 +195,7 @@ fn who_does_not_read_its_answers_is_let_go_and_holds_nothing_that_others_need() 
         Err(error) => panic!("{error}"),
     });
     let client = bed.client();
-    let other = client.open(&bed.wish()).expect("others are served as before");
+    let other = client.open(&bed.capture_request()).expect("others are served as before");
     drop((other, client, hog));
     until("its readers are gone", || bed.readers() == Witnesses::COUNT);
     bed.await_held(&alone);
@@ -201,7 +207,10 @@ fn who_does_not_read_its_answers_is_let_go_and_holds_nothing_that_others_need() 
 fn a_sleeper_is_woken_by_a_daemon_that_has_no_files_left() {
     let Some(bed) = Bed::new(None) else { return };
     let client = bed.client();
-    let open = || Tap::new(client.open(&bed.wish()).expect("there is room"), None, None).expect("it can be mapped");
+    let open = || {
+        CaptureReader::new(client.open(&bed.capture_request()).expect("there is room"), None, None)
+            .expect("it can be mapped")
+    };
     let mut sleeper = open();
     let others = [open(), open(), open()];
     // Fewer than it has, and more than it sleeps by.
@@ -223,8 +232,8 @@ fn a_sleeper_is_woken_by_a_daemon_that_has_no_files_left() {
         assert!(readable(sleeper.line()), "packet {number} wakes nobody");
         let mut bytes = [0; 300];
         until("the packet is there", || match sleeper.look() {
-            capture::tap::Found::Packet(packet) => sleeper.take_copy(&packet, &mut bytes).is_some(),
-            capture::tap::Found::Nothing => false,
+            capture::reader::Found::Packet(packet) => sleeper.take_copy(&packet, &mut bytes).is_some(),
+            capture::reader::Found::Nothing => false,
         });
         assert!(bytes.starts_with(&frame(number)));
     }
@@ -259,9 +268,9 @@ fn crowds_of_clients_shut_nobody_else_out() {
     assert_eq!((crowd.len(), refused), (places, 6 * 300 - places));
     // Who looks after the machine is let in.
     let client = bed.client();
-    let handout = client.open(&bed.wish()).expect("and served");
+    let attachment = client.open(&bed.capture_request()).expect("and served");
     assert!(!client.state().expect("and told").clients.is_empty());
-    drop((crowd, handout, client));
+    drop((crowd, attachment, client));
     // And come and go.
     for _ in 0..1000 {
         drop(connect(&bed).expect("it listens"));
@@ -279,8 +288,8 @@ fn crowds_of_clients_shut_nobody_else_out() {
 }
 
 /// Everything by which a reader might change what others see.
-fn assert_cannot_write(handout: &Handout, by_kernel: bool) {
-    let areas = &handout.areas;
+fn assert_cannot_write(attachment: &Attachment, by_kernel: bool) {
+    let areas = &attachment.areas;
     for (fd, what) in [(&areas.words, "words"), (&areas.slots, "slots"), (&areas.data, "data")] {
         assert!(Mapping::of(fd.as_fd(), 4096, Access::Read).is_ok(), "{what}");
         assert!(Mapping::of(fd.as_fd(), 4096, Access::Write).is_err(), "{what} can be mapped for writing");
@@ -312,22 +321,22 @@ fn a_reader_that_scribbles_over_all_it_has_changes_nothing_for_others() {
     let mut random = Random(77);
     for by in [By::WhatIsBest, By::Kernel, By::PacketSocket] {
         let client = bed.client();
-        let handout = client.open(&Wish { by, ..bed.wish() }).expect("there is room");
-        assert_cannot_write(&handout, by != By::PacketSocket);
+        let attachment = client.open(&CaptureRequest { by, ..bed.capture_request() }).expect("there is room");
+        assert_cannot_write(&attachment, by != By::PacketSocket);
         // Its line is its own: true words, false ones, all that fits, with files beside them, and none that are words.
         let stray = std::fs::File::open("/dev/null").expect("every system has it");
         as_user(ANNA, || {
             for round in 0..200u64 {
                 let word = Line::Asleep([round, 0, u64::MAX][random.below(3)]).to_bytes();
                 let fds = vec![stray.as_fd(); [0, 0, 1, 100][random.below(4)]];
-                match send(&handout.line, &word, &fds) {
+                match send(&attachment.line, &word, &fds) {
                     Ok(_) | Err(Errno::AGAIN | Errno::TOOMANYREFS) => {}
                     Err(error) => panic!("it was let go: {error}"),
                 }
             }
         });
         // So is its page: whoever asks gets a number, and what it says of others does not change.
-        let page = std::fs::File::from(handout.progress.try_clone().expect("there are files left"));
+        let page = std::fs::File::from(attachment.progress.try_clone().expect("there are files left"));
         assert!(page.set_len(0).is_err() && page.set_len(1 << 20).is_err());
         for word in [0, 1, 1 << 32, u64::MAX / 2, u64::MAX - 1, u64::MAX] {
             for at in 0..3 {
@@ -335,11 +344,14 @@ fn a_reader_that_scribbles_over_all_it_has_changes_nothing_for_others() {
                 let state = bed.client().state().expect("it answers");
                 let readers = || state.rings.iter().flat_map(|ring| &ring.readers);
                 assert!(readers().all(|reader| reader.lost <= reader.matched), "{state:?}");
-                assert!(readers().filter(|reader| reader.id != handout.id).all(|reader| reader.lost == 0), "{state:?}");
+                assert!(
+                    readers().filter(|reader| reader.id != attachment.id).all(|reader| reader.lost == 0),
+                    "{state:?}"
+                );
             }
         }
         witnesses.traffic.more(300);
-        until("it is let go", || send(&handout.line, &[7; 9], &[]).is_err_and(|error| error != Errno::AGAIN));
+        until("it is let go", || send(&attachment.line, &[7; 9], &[]).is_err_and(|error| error != Errno::AGAIN));
     }
     until("it is gone", || bed.readers() == Witnesses::COUNT);
     witnesses.end(&bed);
@@ -352,8 +364,8 @@ fn what_policy_denies_is_not_seen_by_any_name_or_number() {
     let other = Pair::named([(&near.namespace, "other"), (&quiet_namespace(), "end")], 1).expect("as before");
     let root = bed.client();
     let secret = [&near.name, &other.near.name].map(|device| {
-        let wish = Wish { device: device.clone(), ..bed.wish() };
-        Tap::new(root.open(&wish).expect("root may"), None, None).expect("it can be mapped")
+        let asked = CaptureRequest { device: device.clone(), ..bed.capture_request() };
+        CaptureReader::new(root.open(&asked).expect("root may"), None, None).expect("it can be mapped")
     });
     send_packet(&bed, 0);
     other.far.sender().send(&frame(1)).expect("it is up");
@@ -366,13 +378,20 @@ fn what_policy_denies_is_not_seen_by_any_name_or_number() {
                 let names =
                     ["other", "other ", "other\0", "near\0other", "./other", "other:0", "any", "lo", "", "*", "oth*"];
                 for device in names.map(String::from).into_iter().chain([index.to_string(), name_of(index)]) {
-                    let wish = Wish { device: device.clone(), mode, by, last_ns: u64::MAX, keep: true, ..bed.wish() };
-                    packets::send(&socket, &Question::Open(wish).encode(), &[]).expect("it listens");
+                    let asked = CaptureRequest {
+                        device: device.clone(),
+                        mode,
+                        by,
+                        last_ns: u64::MAX,
+                        keep: true,
+                        ..bed.capture_request()
+                    };
+                    packets::send(&socket, &Question::Open(asked).encode(), &[]).expect("it listens");
                     let (answer, fds) = receive(&socket, Answer::decode).expect("it answers").expect("it is there");
-                    assert!(matches!(answer, Answer::Refused(TroubleKind::Denied, _)), "{device:?}: {answer:?}");
+                    assert!(matches!(answer, Answer::Refused(CaptureErrorKind::Denied, _)), "{device:?}: {answer:?}");
                     assert!(fds.is_empty());
                     let answer = ask(&socket, &Question::Device(device.clone()));
-                    assert!(matches!(answer, Answer::Refused(TroubleKind::Denied, _)), "{device:?}: {answer:?}");
+                    assert!(matches!(answer, Answer::Refused(CaptureErrorKind::Denied, _)), "{device:?}: {answer:?}");
                 }
             }
         }
@@ -385,7 +404,8 @@ fn what_policy_denies_is_not_seen_by_any_name_or_number() {
                     continue;
                 }
                 let answer = ask(&socket, &question);
-                let refused = matches!(answer, Answer::Refused(TroubleKind::Wish | TroubleKind::Absent, _));
+                let refused =
+                    matches!(answer, Answer::Refused(CaptureErrorKind::Request | CaptureErrorKind::Absent, _));
                 assert!(refused, "{question:?}: {answer:?}");
             }
         }
@@ -394,10 +414,10 @@ fn what_policy_denies_is_not_seen_by_any_name_or_number() {
     }
     // Who may read the same device by another entry has a ring of its own, and nothing of before.
     let anna = as_user(ANNA, || Client::connect(&bed.socket(), "Anna")).expect("everybody may connect");
-    let handout = anna.open(&Wish { last_ns: u64::MAX, ..bed.wish() }).expect("she may");
-    assert_eq!((handout.seen_before, handout.first, handout.decided), (0, 0, 0));
-    let mut tap = Tap::new(handout, None, None).expect("it can be mapped");
-    assert_eq!(tap.look(), capture::tap::Found::Nothing);
+    let attachment = anna.open(&CaptureRequest { last_ns: u64::MAX, ..bed.capture_request() }).expect("she may");
+    assert_eq!((attachment.seen_before, attachment.first, attachment.decided), (0, 0, 0));
+    let mut reader = CaptureReader::new(attachment, None, None).expect("it can be mapped");
+    assert_eq!(reader.look(), capture::reader::Found::Nothing);
     drop((secret, root));
 }
 
@@ -442,19 +462,19 @@ fn what_a_filter_of_the_policy_denies_is_in_no_memory_that_its_readers_have() {
     let clients = [ANNA, BERT, BERT + 1]
         .map(|user| as_user(user, || Client::connect(&bed.socket(), "hostile")).expect("everybody may connect"));
     until("packets are kept", || bed.client().state().is_ok_and(|state| state.rings.iter().any(|ring| ring.kept)));
-    let wish = |by| Wish { by, promiscuous: true, last_ns: u64::MAX, ..bed.wish() };
+    let asked = |by| CaptureRequest { by, promiscuous: true, last_ns: u64::MAX, ..bed.capture_request() };
     // Everything that can be asked for, by who is shown a part and by who is shown all.
     let open = |client: &Client| {
         let mut all = Vec::new();
         for by in [By::WhatIsBest, By::Kernel, By::PacketSocket] {
             for program in [Vec::new(), to_port(80), to_port(53)] {
-                all.push(client.open(&Wish { program, ..wish(by) }).expect("they may"));
+                all.push(client.open(&CaptureRequest { program, ..asked(by) }).expect("they may"));
             }
-            let handout = client.open(&wish(by)).expect("they may");
+            let attachment = client.open(&asked(by)).expect("they may");
             for program in [to_port(80), Vec::new()] {
-                client.exchange(handout.id, &program).expect("it is a reader of theirs");
+                client.exchange(attachment.id, &program).expect("it is a reader of theirs");
             }
-            all.push(handout);
+            all.push(attachment);
         }
         all
     };
@@ -479,34 +499,36 @@ fn what_a_filter_of_the_policy_denies_is_in_no_memory_that_its_readers_have() {
     };
     // Of each of the three there are three; a socket's filter that does not count keeps out what nobody wants.
     until("packets are seen", || seen(9));
-    let lies = |handout: &Handout, byte: u8| {
-        let Handout { areas, geometry, .. } = handout;
+    let lies = |attachment: &Attachment, byte: u8| {
+        let Attachment { areas, geometry, .. } = attachment;
         let sizes = [geometry.words_bytes(), geometry.slots_bytes(), geometry.ring_bytes as usize];
         let areas = [&areas.words, &areas.slots, &areas.data].into_iter().zip(sizes);
         areas.map(|(area, bytes)| bytes_of(area, bytes)).any(|bytes| bytes.windows(16).any(|run| run == [byte; 16]))
     };
-    let check = |handouts: &[Handout], expected: bool, what: &str| {
-        for (at, handout) in handouts.iter().enumerate() {
-            assert!(lies(handout, SHOWN), "{what}, reader {at}: it is not what was looked for");
-            assert_eq!(lies(handout, DENIED), expected, "{what}, reader {at}: {}", handout.device.how);
+    let check = |attachments: &[Attachment], expected: bool, what: &str| {
+        for (at, attachment) in attachments.iter().enumerate() {
+            assert!(lies(attachment, SHOWN), "{what}, reader {at}: it is not what was looked for");
+            assert_eq!(lies(attachment, DENIED), expected, "{what}, reader {at}: {}", attachment.device.how);
         }
     };
-    for (handouts, expected) in copies.iter().zip([false, false, true]) {
-        check(handouts, expected, "copies");
-        assert!(handouts.iter().all(|handout| handout.note.contains("only what `udp port 53` passes") != expected));
+    for (attachments, expected) in copies.iter().zip([false, false, true]) {
+        check(attachments, expected, "copies");
+        assert!(
+            attachments.iter().all(|attachment| attachment.note.contains("only what `udp port 53` passes") != expected)
+        );
     }
     drop(copies);
     // The same where packets are taken away.
     for (client, expected) in clients.iter().zip([false, false, true]) {
         until("nobody else takes them", || bed.readers() == 0);
-        let taking = Wish { mode: Mode::Consume, ..wish(By::WhatIsBest) };
-        let handouts = [Vec::new(), to_port(80)]
-            .map(|program| client.open(&Wish { program, ..taking.clone() }).expect("they may"));
+        let taking = CaptureRequest { mode: Mode::Consume, ..asked(By::WhatIsBest) };
+        let attachments = [Vec::new(), to_port(80)]
+            .map(|program| client.open(&CaptureRequest { program, ..taking.clone() }).expect("they may"));
         (0..30).for_each(|_| send());
-        until("they are taken", || lies(&handouts[0], SHOWN));
-        until("all has been looked at", || handouts[0].map().is_ok_and(|memory| memory.seen().packets >= 30));
-        check(&handouts, expected, "taken away");
-        drop(handouts);
+        until("they are taken", || lies(&attachments[0], SHOWN));
+        until("all has been looked at", || attachments[0].map().is_ok_and(|memory| memory.seen().packets >= 30));
+        check(&attachments, expected, "taken away");
+        drop(attachments);
     }
 }
 
@@ -523,7 +545,7 @@ fn whatever_expressions_users_ask_for_packets_pay_for_few_and_others_find_room()
     };
     let taken = || bed.client().budget("near").expect("it is there").expect("it has a budget").all;
     let ways = [Direction::Both, Direction::In, Direction::Out];
-    let mut held: Vec<Handout> = Vec::new();
+    let mut held: Vec<Attachment> = Vec::new();
     let mut refused = 0;
     for round in 0..120 {
         let dear = dear_to_port(53, ([1, 4, 100, 2000][random.below(4)] + random.below(8)) as u32);
@@ -536,11 +558,11 @@ fn whatever_expressions_users_ask_for_packets_pay_for_few_and_others_find_room()
                 Ok(())
             }
             _ => anna
-                .open(&Wish { program: dear, direction, by, sample, ..bed.wish() })
-                .map(|handout| held.push(handout)),
+                .open(&CaptureRequest { program: dear, direction, by, sample, ..bed.capture_request() })
+                .map(|attachment| held.push(attachment)),
         };
-        if let Err(trouble) = outcome {
-            assert!([TroubleKind::Cannot, TroubleKind::Full].contains(&trouble.kind), "round {round}: {trouble}");
+        if let Err(error) = outcome {
+            assert!([CaptureErrorKind::Cannot, CaptureErrorKind::Full].contains(&error.kind), "round {round}: {error}");
             refused += 1;
         }
         assert!(taken().taken <= taken().of / 4 * 3, "round {round}: {:?}", taken());
@@ -554,19 +576,22 @@ fn whatever_expressions_users_ask_for_packets_pay_for_few_and_others_find_room()
     // Others find room, and what they ask for runs there.
     let bert = as_user(BERT, || Client::connect(&bed.socket(), "Bert")).expect("everybody may connect");
     let before = taken().taken;
-    let handouts: Vec<Handout> =
-        (0..10).map(|_| bert.open(&Wish { program: to_port(80), ..bed.wish() }).expect("she leaves some")).collect();
+    let attachments: Vec<Attachment> = (0..10)
+        .map(|_| bert.open(&CaptureRequest { program: to_port(80), ..bed.capture_request() }).expect("she leaves some"))
+        .collect();
     assert!(taken().taken > before + 10 * 5, "{before}, {:?}", taken());
-    bert.exchange(handouts[0].id, &to_port(443)).expect("and for another");
-    let mut tap = Tap::new(bert.open(&bed.wish()).expect("there is room"), None, None).expect("it can be mapped");
+    bert.exchange(attachments[0].id, &to_port(443)).expect("and for another");
+    let mut reader = CaptureReader::new(bert.open(&bed.capture_request()).expect("there is room"), None, None)
+        .expect("it can be mapped");
     (0..40).for_each(|number| send_packet(&bed, number));
-    until("all are there", || tap.ledger().matched == 40);
-    let matched = |handout: &Handout| {
-        handout.map().expect("it can be mapped").matched(usize::from(handout.bit)).packets - handout.matched_before.0
+    until("all are there", || reader.ledger().matched == 40);
+    let matched = |attachment: &Attachment| {
+        attachment.map().expect("it can be mapped").matched(usize::from(attachment.bit)).packets
+            - attachment.matched_before.0
     };
-    assert_eq!(matched(&handouts[1]), 10, "a fourth goes to port 80");
-    assert!(matches!(tap.look(), capture::tap::Found::Packet(_)));
-    drop((held, handouts, tap));
+    assert_eq!(matched(&attachments[1]), 10, "a fourth goes to port 80");
+    assert!(matches!(reader.look(), capture::reader::Found::Packet(_)));
+    drop((held, attachments, reader));
     until("what was taken is given back", || taken().taken == 0);
 }
 
@@ -576,22 +601,23 @@ fn users_have_as_many_readers_as_policy_says_whatever_they_do_with_them() {
     // Readers that went do not count, whichever way they did.
     let client = as_user(ANNA, || Client::connect(&bed.socket(), "Anna")).expect("everybody may connect");
     for _ in 0..20 {
-        drop(client.open(&bed.wish()).expect("she has none"));
+        drop(client.open(&bed.capture_request()).expect("she has none"));
     }
-    let three: Vec<Handout> = (0..3).map(|_| client.open(&bed.wish()).expect("she may have three")).collect();
-    assert_eq!(client.open(&bed.wish()).unwrap_err().kind, TroubleKind::Full);
+    let three: Vec<Attachment> =
+        (0..3).map(|_| client.open(&bed.capture_request()).expect("she may have three")).collect();
+    assert_eq!(client.open(&bed.capture_request()).unwrap_err().kind, CaptureErrorKind::Full);
     drop(three);
     // All at the same time.
     let clients: Vec<Client> = as_user(BERT, || {
         (0..40).map(|_| Client::connect(&bed.socket(), "Bert").expect("everybody may connect")).collect()
     });
     let start = std::sync::Barrier::new(clients.len());
-    let granted: Vec<Handout> = std::thread::scope(|scope| {
+    let granted: Vec<Attachment> = std::thread::scope(|scope| {
         let open = |client| {
             let (start, bed) = (&start, &bed);
             scope.spawn(move || {
                 start.wait();
-                Client::open(client, &bed.wish()).ok()
+                Client::open(client, &bed.capture_request()).ok()
             })
         };
         let threads: Vec<_> = clients.iter().map(open).collect();
@@ -614,22 +640,22 @@ fn one_user_that_takes_every_place_it_gets_leaves_places_to_others_and_root() {
         let taken = clients.each_ref().map(|client| {
             let before = held.len();
             let full = loop {
-                match client.open(&bed.wish()) {
-                    Ok(handout) => held.push(handout),
-                    Err(trouble) => break trouble,
+                match client.open(&bed.capture_request()) {
+                    Ok(attachment) => held.push(attachment),
+                    Err(error) => break error,
                 }
             };
-            assert_eq!(full.kind, TroubleKind::Full, "{full}");
+            assert_eq!(full.kind, CaptureErrorKind::Full, "{full}");
             assert!(full.text.contains(": a place is free when one of them ends"), "{full}");
             held.len() - before
         });
         assert_eq!(taken, places, "{limits}");
-        held.push(root.open(&bed.wish()).expect("root finds a place"));
+        held.push(root.open(&bed.capture_request()).expect("root finds a place"));
         let rings = root.state().expect("it answers").rings;
         assert_eq!(rings.len(), 1, "all of it is one ring");
         // A place that somebody leaves is another's.
         held.clear();
-        clients[2].open(&bed.wish()).expect("there are places again");
+        clients[2].open(&bed.capture_request()).expect("there are places again");
     }
 }
 
@@ -640,8 +666,8 @@ fn rings_are_no_larger_than_policy_says_whatever_is_wished() {
     for ring_bytes in [0, 1, 1 << 20, 3 << 20, 1 << 30, u64::MAX] {
         for by in [By::Kernel, By::PacketSocket] {
             until("the ring before is gone", || client.state().is_ok_and(|state| state.rings.is_empty()));
-            let handout = client.open(&Wish { ring_bytes, by, ..bed.wish() }).expect("she may");
-            assert!(handout.geometry.ring_bytes <= 2 << 20, "{ring_bytes} wished, {:?}", handout.geometry);
+            let attachment = client.open(&CaptureRequest { ring_bytes, by, ..bed.capture_request() }).expect("she may");
+            assert!(attachment.geometry.ring_bytes <= 2 << 20, "{ring_bytes} wished, {:?}", attachment.geometry);
         }
     }
 }
@@ -649,8 +675,9 @@ fn rings_are_no_larger_than_policy_says_whatever_is_wished() {
 #[test]
 fn who_comes_first_with_a_small_wish_takes_no_room_from_who_comes_later() {
     let Some(bed) = Bed::new(None) else { return };
-    let handout = bed.client().open(&Wish { ring_bytes: 1 << 20, ..bed.wish() }).expect("root may");
-    assert_eq!(handout.geometry.ring_bytes, capture::taps::RING_BYTES);
+    let attachment =
+        bed.client().open(&CaptureRequest { ring_bytes: 1 << 20, ..bed.capture_request() }).expect("root may");
+    assert_eq!(attachment.geometry.ring_bytes, capture::registry::RING_BYTES);
 }
 
 #[test]
@@ -663,18 +690,18 @@ fn who_comes_from_outside_of_the_daemons_pid_namespace_is_served() {
         return;
     }
     let client = bed.client();
-    let handout = client.open(&bed.wish()).expect("root may");
+    let attachment = client.open(&bed.capture_request()).expect("root may");
     let clients = client.state().expect("it answers").clients;
     assert!(clients.iter().all(|client| client.process == 0 && client.user == 0), "{clients:?}");
-    drop(handout);
+    drop(attachment);
 }
 
 #[test]
 fn a_daemon_is_confined_in_all_its_threads_and_says_to_what() {
     let Some(bed) = Bed::new(None) else { return };
     let client = bed.client();
-    let tap = client.open(&bed.wish()).expect("there is room");
-    let copied = client.open(&Wish { by: By::PacketSocket, ..bed.wish() }).expect("there is room");
+    let reader = client.open(&bed.capture_request()).expect("there is room");
+    let copied = client.open(&CaptureRequest { by: By::PacketSocket, ..bed.capture_request() }).expect("there is room");
     let confined = client.state().expect("it answers").confined;
     let folder = format!("/proc/{}/task", bed.daemon.pid().as_raw_nonzero());
     let mut threads = 0;
@@ -698,5 +725,5 @@ fn a_daemon_is_confined_in_all_its_threads_and_says_to_what() {
     if !confined.contains("seccomp") || !confined.contains("Landlock") {
         eprintln!("skipped: this kernel confines the daemon only to {confined}");
     }
-    drop((tap, copied));
+    drop((reader, copied));
 }

@@ -4,9 +4,9 @@ use crate::bed::{Bed, PROGRAM, frame, until};
 use crate::hostile::{ANNA, BERT, as_user, send_packet};
 use buffer::live::Areas;
 use capture::client::Client;
-use capture::tap::Found;
-use capture::writer::TroubleKind;
-use capture::{By, Tap, Wish};
+use capture::reader::Found;
+use capture::writer::CaptureErrorKind;
+use capture::{By, CaptureReader, CaptureRequest};
 use kernel::code::{Code, Register, Width};
 use rustix::process::Signal;
 use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
@@ -50,12 +50,12 @@ fn as_loader<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-fn read(tap: &mut Tap) -> Vec<u8> {
+fn read(reader: &mut CaptureReader) -> Vec<u8> {
     let mut bytes = vec![0; 300];
     let mut len = None;
     until("the packet is there", || {
-        if let Found::Packet(packet) = tap.look() {
-            len = tap.take_copy(&packet, &mut bytes);
+        if let Found::Packet(packet) = reader.look() {
+            len = reader.take_copy(&packet, &mut bytes);
         }
         len.is_some()
     });
@@ -68,32 +68,33 @@ fn whoever_may_load_programs_finds_no_map_to_store_into() {
     let Some(bed) = Bed::new(Some(POLICY)) else { return };
     let connect = || Client::connect(&bed.socket(), "a test").expect("everybody may connect");
     let bert = as_user(BERT, connect);
-    let handout = bert.open(&bed.wish()).expect("he may");
-    assert!(!bert.device("near").expect("he may").copied && !handout.device.copied, "{}", handout.device.how);
+    let attachment = bert.open(&bed.capture_request()).expect("he may");
+    assert!(!bert.device("near").expect("he may").copied && !attachment.device.copied, "{}", attachment.device.how);
     // What could be done with his maps: else this would show nothing.
-    let data = handout.areas.data.try_clone().expect("there is room");
-    let mut tap = Tap::new(handout, None, None).expect("it can be mapped");
+    let data = attachment.areas.data.try_clone().expect("there is room");
+    let mut reader = CaptureReader::new(attachment, None, None).expect("it can be mapped");
     send_packet(&bed, 0);
-    until("it is written", || tap.memory().next() == 1);
+    until("it is written", || reader.memory().next() == 1);
     assert!(as_loader(ANNA, || store(&data)), "CAP_BPF is enough to store into a frozen map");
-    assert_ne!(read(&mut tap), frame(0), "what was stored is what he reads");
+    assert_ne!(read(&mut reader), frame(0), "what was stored is what he reads");
     // By what it is given itself she can store nowhere.
     let (anna, mine) = as_loader(ANNA, || {
         let anna = connect();
-        let refused = anna.open(&Wish { by: By::Kernel, ..bed.wish() }).expect_err("it would be a map");
-        assert!(refused.kind == TroubleKind::Denied && refused.text.contains("CAP_BPF"), "{refused}");
+        let refused =
+            anna.open(&CaptureRequest { by: By::Kernel, ..bed.capture_request() }).expect_err("it would be a map");
+        assert!(refused.kind == CaptureErrorKind::Denied && refused.text.contains("CAP_BPF"), "{refused}");
         let device = anna.device("near").expect("she may");
         assert!(device.copied && device.how.contains("CAP_BPF"), "{}", device.how);
-        let mine = anna.open(&bed.wish()).expect("she may");
+        let mine = anna.open(&bed.capture_request()).expect("she may");
         assert_eq!(stored(&mine.areas), [""; 0], "{}", mine.device.how);
         assert!(mine.device.copied && mine.note.contains("CAP_BPF"), "{}", mine.note);
         (anna, mine)
     });
-    let mut her_tap = Tap::new(mine, None, None).expect("it can be mapped");
+    let mut her_reader = CaptureReader::new(mine, None, None).expect("it can be mapped");
     send_packet(&bed, 1);
-    assert_eq!((read(&mut tap), read(&mut her_tap)), (frame(1), frame(1)));
+    assert_eq!((read(&mut reader), read(&mut her_reader)), (frame(1), frame(1)));
     // The connection is as good as her rights at the time, either way.
-    let again = anna.open(&bed.wish()).expect("she may");
+    let again = anna.open(&bed.capture_request()).expect("she may");
     assert!(!again.device.copied, "she has lost the capability: {}", again.device.how);
     let rings = bed.client().state().expect("it answers").rings;
     let mut readers: Vec<_> = rings.iter().map(|ring| (ring.device.copied, ring.readers.len())).collect();
@@ -117,10 +118,10 @@ fn where_everybody_may_load_programs_only_root_gets_maps() {
     let bert = as_user(BERT, || Client::connect(&bed.socket(), "Bert")).expect("everybody may connect");
     let device = bert.device("near").expect("he may");
     assert!(device.copied && device.how.contains("unprivileged_bpf_disabled"), "{}", device.how);
-    let his = bert.open(&bed.wish()).expect("he may");
-    let roots = root.open(&bed.wish()).expect("root may");
-    for handout in [&his, &roots] {
-        assert_eq!(stored(&handout.areas), [""; 0], "{}", handout.device.how);
+    let his = bert.open(&bed.capture_request()).expect("he may");
+    let roots = root.open(&bed.capture_request()).expect("root may");
+    for attachment in [&his, &roots] {
+        assert_eq!(stored(&attachment.areas), [""; 0], "{}", attachment.device.how);
     }
     let rings = root.state().expect("it answers").rings;
     assert!(matches!(&rings[..], [ring] if ring.kept && ring.readers.len() == 2), "it is the kept ring: {rings:?}");

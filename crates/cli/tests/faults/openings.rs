@@ -3,7 +3,7 @@
 
 use crate::bed::{Bed, Held, Witnesses, set_limit, times, until};
 use capture::client::Client;
-use capture::{By, Handout, Mode, Trouble, Wish};
+use capture::{Attachment, By, CaptureError, CaptureRequest, Mode};
 use rustix::process::{Resource, Rlimit};
 use testkit::packets::to_port;
 
@@ -11,16 +11,22 @@ use testkit::packets::to_port;
 const FILES: u64 = 80;
 
 /// Opens a capture under a limit, and takes the limit off. Whatever comes of it, nothing of it is left afterwards.
-fn open_within(bed: &Bed, client: &Client, wish: &Wish, limit: &Limit, before: &Held) -> Result<(), Trouble> {
+fn open_within(
+    bed: &Bed,
+    client: &Client,
+    asked: &CaptureRequest,
+    limit: &Limit,
+    before: &Held,
+) -> Result<(), CaptureError> {
     limit.set(bed);
-    let outcome = client.open(wish);
+    let outcome = client.open(asked);
     Limit::none().set(bed);
     let held = outcome.as_ref().ok().map(|_| bed.objects());
-    let outcome = outcome.map(|handout: Handout| {
-        if wish.promiscuous {
+    let outcome = outcome.map(|attachment: Attachment| {
+        if asked.promiscuous {
             assert!(bed.pair.near.link().is_promiscuous(), "granted, and not as was wished");
         }
-        assert!(handout.map().is_ok(), "what was granted can be read");
+        assert!(attachment.map().is_ok(), "what was granted can be read");
     });
     bed.await_held(before);
     if let Some(held) = held {
@@ -67,16 +73,16 @@ fn addresses(bed: &Bed) -> u64 {
 }
 
 /// The ways to open a capture.
-fn wishes(bed: &Bed) -> Vec<Wish> {
-    let plain = bed.wish();
-    let of = |by| Wish { by, promiscuous: true, last_ns: 1_000_000_000, ..plain.clone() };
+fn all_asked(bed: &Bed) -> Vec<CaptureRequest> {
+    let plain = bed.capture_request();
+    let of = |by| CaptureRequest { by, promiscuous: true, last_ns: 1_000_000_000, ..plain.clone() };
     vec![of(By::Kernel), of(By::PacketSocket), of(By::WhatIsBest)]
 }
 
 /// The same, and to have a device's packets alone: of these nobody else reads any meanwhile.
-fn all_wishes(bed: &Bed) -> Vec<Wish> {
-    let alone = Wish { mode: Mode::Consume, promiscuous: true, ..bed.wish() };
-    wishes(bed).into_iter().chain([alone]).collect()
+fn all_requests(bed: &Bed) -> Vec<CaptureRequest> {
+    let alone = CaptureRequest { mode: Mode::Consume, promiscuous: true, ..bed.capture_request() };
+    all_asked(bed).into_iter().chain([alone]).collect()
 }
 
 /// Root may everything.
@@ -87,14 +93,14 @@ fn whichever_file_is_refused_nothing_is_left_and_the_next_opening_works() {
     let Some(bed) = Bed::new(POLICY) else { return };
     let client = bed.client();
     let before = bed.held(1);
-    for wish in all_wishes(&bed) {
+    for asked in all_requests(&bed) {
         let end = files_end(&bed);
         let (mut refused, mut granted) = (0, 0);
         for limit in 3..end + FILES {
-            match open_within(&bed, &client, &wish, &Limit(Resource::Nofile, Some(limit)), &before) {
+            match open_within(&bed, &client, &asked, &Limit(Resource::Nofile, Some(limit)), &before) {
                 Ok(()) => granted += 1,
-                Err(trouble) => {
-                    assert!(!trouble.text.is_empty());
+                Err(error) => {
+                    assert!(!error.text.is_empty());
                     refused += 1;
                 }
             }
@@ -103,8 +109,8 @@ fn whichever_file_is_refused_nothing_is_left_and_the_next_opening_works() {
                 break;
             }
         }
-        assert!(refused > 8 && granted == 3, "{:?} {:?}: {refused} refused, {granted} granted", wish.mode, wish.by);
-        open_within(&bed, &client, &wish, &Limit::none(), &before).expect("there is enough of everything");
+        assert!(refused > 8 && granted == 3, "{:?} {:?}: {refused} refused, {granted} granted", asked.mode, asked.by);
+        open_within(&bed, &client, &asked, &Limit::none(), &before).expect("there is enough of everything");
     }
 }
 
@@ -114,16 +120,16 @@ fn whichever_memory_is_refused_nothing_is_left_and_the_next_opening_works() {
     let client = bed.client();
     let before = bed.held(1);
     // What its threads take at their first turn, and keep, is there before addresses are counted.
-    for wish in all_wishes(&bed) {
-        client.open(&wish).map(drop).expect("there is enough of everything");
+    for asked in all_requests(&bed) {
+        client.open(&asked).map(drop).expect("there is enough of everything");
     }
     bed.await_held(&before);
-    for wish in all_wishes(&bed) {
-        let wish = Wish { ring_bytes: 64 << 20, ..wish };
+    for asked in all_requests(&bed) {
+        let asked = CaptureRequest { ring_bytes: 64 << 20, ..asked };
         let (mut refused, mut granted) = (0, 0);
         for megabytes in (1..400).step_by(400 / times("STREAMLINE_CYCLES", 40).clamp(1, 400)) {
             let limit = Limit(Resource::As, Some(addresses(&bed) + (megabytes << 20)));
-            match open_within(&bed, &client, &wish, &limit, &before) {
+            match open_within(&bed, &client, &asked, &limit, &before) {
                 Ok(()) => granted += 1,
                 Err(_) => refused += 1,
             }
@@ -131,8 +137,8 @@ fn whichever_memory_is_refused_nothing_is_left_and_the_next_opening_works() {
                 break;
             }
         }
-        assert!(refused > 2 && granted == 2, "{:?} {:?}: {refused} refused, {granted} granted", wish.mode, wish.by);
-        open_within(&bed, &client, &wish, &Limit::none(), &before).expect("there is enough of everything");
+        assert!(refused > 2 && granted == 2, "{:?} {:?}: {refused} refused, {granted} granted", asked.mode, asked.by);
+        open_within(&bed, &client, &asked, &Limit::none(), &before).expect("there is enough of everything");
     }
 }
 
@@ -143,12 +149,12 @@ fn others_read_on_while_openings_fail() {
     let witnesses = Witnesses::new(&bed);
     let client = bed.client();
     let alone = bed.held(Witnesses::COUNT + 1);
-    for wish in wishes(&bed) {
+    for asked in all_asked(&bed) {
         let (mut refused, mut not_exchanged, mut done) = (0, 0, 0);
         for limit in 3..files_end(&bed) + FILES {
             Limit(Resource::Nofile, Some(limit)).set(&bed);
-            let outcome = client.open(&wish);
-            match outcome.as_ref().map(|handout| client.exchange(handout.id, &to_port(80))) {
+            let outcome = client.open(&asked);
+            match outcome.as_ref().map(|attachment| client.exchange(attachment.id, &to_port(80))) {
                 Err(_) => refused += 1,
                 Ok(Err(_)) => not_exchanged += 1,
                 Ok(Ok(_)) => done += 1,
@@ -161,7 +167,7 @@ fn others_read_on_while_openings_fail() {
             }
         }
         // The programs of an exchange come beside those that are there; a packet socket's are of this process's own.
-        assert!(refused > 4 && done == 2, "{:?}: {refused} refused, {not_exchanged} not exchanged", wish.by);
+        assert!(refused > 4 && done == 2, "{:?}: {refused} refused, {not_exchanged} not exchanged", asked.by);
     }
     drop(client);
     witnesses.traffic.more(500);

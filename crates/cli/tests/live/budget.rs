@@ -229,7 +229,7 @@ fn programs_and_shared_requests_decide_by_themselves_where_there_is_no_room() {
         let bpf = told["nodes"].as_array().unwrap().iter().find(|node| node["kind"] == "bpf").unwrap().clone();
         (bpf["space"].clone(), bpf["why"].as_str().unwrap().to_string())
     };
-    assert!(space == "shared" && why.contains("it runs in the reader"), "{space}: {why}");
+    assert!(space == "parser" && why.contains("it runs in the reader"), "{space}: {why}");
     let mut readers = Vec::new();
     for share in [true, false] {
         let mut command = net.request(request);

@@ -88,7 +88,7 @@ fn what_is_taken_comes_to_the_reader_alone_and_to_the_host_when_it_is_gone() {
         assert!(!second.status.success() && said.contains("taken away by another reader already"), "{said}");
         assert_eq!(net.pair.near.link().xdp.unwrap().program, attached);
         // Who copies is told that nothing comes, and so is who looks.
-        let tap = Running::start(net.as_nobody("ethernet D direction=in | count"));
+        let reader = Running::start(net.as_nobody("ethernet D direction=in | count"));
         until("both read", || net.readers() == 2);
         let state = net.state();
         let how = |at: usize| state["rings"][at]["how"].as_str().unwrap().to_string();
@@ -100,7 +100,7 @@ fn what_is_taken_comes_to_the_reader_alone_and_to_the_host_when_it_is_gone() {
             some.iter().for_each(|frame| sender.send(frame).unwrap());
             until("all are taken", || taken(&net.state()) == 200 * (at as u64 + 1));
         }
-        let output = tap.interrupt();
+        let output = reader.interrupt();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(said.contains("it does not come here"), "{said}");
         assert!(String::from_utf8_lossy(&output.stdout).contains("\"blocks\":0"));
@@ -147,7 +147,7 @@ fn who_reads_copies_is_said_to_lose_them_and_what_cannot_be_taken_is_refused() {
         return;
     }
     let net = Net::new(Some(POLICY));
-    let tap = net.read(&["ethernet D | count"]);
+    let reader = net.read(&["ethernet D | count"]);
     let taker = Running::start(net.request("ethernet D mode=consume everything=yes | count"));
     until("both read", || net.readers() == 2);
     let output = taker.interrupt();
@@ -162,7 +162,7 @@ fn who_reads_copies_is_said_to_lose_them_and_what_cannot_be_taken_is_refused() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && said.contains(why), "{request}: {said}");
     }
-    drop(tap);
+    drop(reader);
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn what_no_expression_wants_stays_the_hosts_and_readers_of_one_group_take_togeth
     until("it reads", || matched(&net).len() == 3);
     assert_ne!(net.pair.near.link().xdp.unwrap().program, attached, "the program is another");
     // Who copies hears that a part of it does not come.
-    let tap = Running::start(net.as_nobody("ethernet D direction=in | count"));
+    let reader = Running::start(net.as_nobody("ethernet D direction=in | count"));
     until("it copies", || net.readers() == 4);
     assert!(send() == left(&[53, 80, 4789]));
     until("what they want came", || matched(&net) == [160, 160, 80]);
@@ -301,7 +301,7 @@ fn what_no_expression_wants_stays_the_hosts_and_readers_of_one_group_take_togeth
     };
     // Of 602 that it was shown, 160 and 240 were wanted; those that were only counted, and the half, were not written.
     until("the books are open", || counted(&net) == Some(vec![602, 80 + 160, 141 + 61, 400]));
-    let output = tap.interrupt();
+    let output = reader.interrupt();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("a part of what `near` receives is taken away"), "{said}");
     succeeded(&second.interrupt());

@@ -471,7 +471,7 @@ fn what_cannot_be_counted_in_the_kernel_is_counted_above() {
     assert!(!line(&own, "tcp  ").contains("stays in the kernel"), "{own}");
     let own = explained("af_packet v1 | bpf \"tcp\" | drop");
     // Who may load no programs has the socket without any.
-    let place = if kernel::Sieve::new(true).is_ok() { "kernel  lowest space" } else { "app     lowest space" };
+    let place = if kernel::SocketFilter::new(true).is_ok() { "kernel  lowest space" } else { "app     lowest space" };
     assert!(line(&own, "bpf").contains(place), "{own}");
     check("af_xdp v1 | bpf \"tcp\" | count", "count", "only chooses what is taken");
     for source in ["af_xdp v1", "ethernet v1 mode=consume everything=yes"] {

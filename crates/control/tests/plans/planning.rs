@@ -2,10 +2,10 @@
 
 use control::{Design, Space, design, explain};
 use filter::Spaces;
-use testkit::{FussySpace, Wishes};
+use testkit::{FussySpace, Refusals};
 
 fn app() -> Box<dyn Space> {
-    Box::new(FussySpace::new("app", Spaces::APP, Wishes::default()).0)
+    Box::new(FussySpace::new("app", Spaces::APP, Refusals::default()).0)
 }
 
 fn plan(request: &str) -> Result<Design, String> {
@@ -203,10 +203,10 @@ fn named_nodes_join_paths() {
 fn the_lowest_space_that_may_run_it_wins_and_blocks_never_go_down() {
     let spaces: Vec<Box<dyn Space>> = vec![
         app(),
-        Box::new(FussySpace::new("kernel", Spaces::KERNEL, Wishes::default()).0),
-        Box::new(FussySpace::new("daemon", Spaces::DAEMON, Wishes::default()).0),
-        Box::new(FussySpace::new("parser", Spaces::PARSER, Wishes::default()).0.at_cost(9)),
-        Box::new(FussySpace::new("parser-2", Spaces::PARSER, Wishes::default()).0),
+        Box::new(FussySpace::new("kernel", Spaces::KERNEL, Refusals::default()).0),
+        Box::new(FussySpace::new("daemon", Spaces::DAEMON, Refusals::default()).0),
+        Box::new(FussySpace::new("parser", Spaces::PARSER, Refusals::default()).0.at_cost(9)),
+        Box::new(FussySpace::new("parser-2", Spaces::PARSER, Refusals::default()).0),
     ];
     let design = plan_in("pcap x | bpf tcp | http | ip | files out", &spaces);
     // http gives messages, which ip does not take: the refusal names both.
@@ -230,12 +230,12 @@ fn the_lowest_space_that_may_run_it_wins_and_blocks_never_go_down() {
 fn a_space_without_an_implementation_is_passed_over() {
     let spaces: Vec<Box<dyn Space>> = vec![
         app(),
-        Box::new(FussySpace::new("daemon", Spaces::DAEMON, Wishes { offers_nothing: true, ..Wishes::default() }).0),
+        Box::new(FussySpace::new("daemon", Spaces::DAEMON, Refusals { offers_nothing: true, ..Refusals::default() }).0),
     ];
     let design = plan_in("pcap x | count", &spaces).unwrap();
     assert!(design.plan.nodes.iter().all(|node| node.space == "app"));
     assert!(explain::tree(&design).contains("daemon: has no implementation of `pcap`"), "{}", explain::tree(&design));
-    let none: Vec<Box<dyn Space>> = vec![Box::new(FussySpace::new("daemon", Spaces::DAEMON, Wishes::default()).0)];
+    let none: Vec<Box<dyn Space>> = vec![Box::new(FussySpace::new("daemon", Spaces::DAEMON, Refusals::default()).0)];
     assert!(plan_in("pcap x | files out", &none).unwrap_err().contains("no space here can run `files out`"));
 }
 

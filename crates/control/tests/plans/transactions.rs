@@ -5,14 +5,14 @@ use control::{Design, Space, carry_out, carry_out_change, design, transaction};
 use filter::Spaces;
 use std::sync::{Arc, Mutex};
 use testkit::space::Contents;
-use testkit::{FussySpace, Wishes};
+use testkit::{FussySpace, Refusals};
 
 type Watched = (Vec<Box<dyn Space>>, Vec<Arc<Mutex<Contents>>>);
 
-/// A daemon with wishes and an application without.
-fn spaces(wishes: Wishes) -> Watched {
-    let (daemon, in_daemon) = FussySpace::new("daemon", Spaces::DAEMON, wishes);
-    let (app, in_app) = FussySpace::new("app", Spaces::APP, Wishes::default());
+/// A daemon with requests and an application without.
+fn spaces(all_asked: Refusals) -> Watched {
+    let (daemon, in_daemon) = FussySpace::new("daemon", Spaces::DAEMON, all_asked);
+    let (app, in_app) = FussySpace::new("app", Spaces::APP, Refusals::default());
     (vec![Box::new(daemon), Box::new(app)], vec![in_daemon, in_app])
 }
 
@@ -25,16 +25,16 @@ const REQUEST: &str = "pcap x | port | { |80 http | files out + |! count }";
 
 #[test]
 fn every_step_that_fails_leaves_nothing() {
-    let (mut all, contents) = spaces(Wishes::default());
+    let (mut all, contents) = spaces(Refusals::default());
     let design = designed(REQUEST, &all);
     carry_out(design, &mut all).unwrap();
     let steps = contents[0].lock().unwrap().steps;
     assert!(steps > 8, "the daemon takes part: {steps} steps");
     for step in 0..steps {
-        let (mut all, contents) = spaces(Wishes { fails_at: Some(step), ..Wishes::default() });
+        let (mut all, contents) = spaces(Refusals { fails_at: Some(step), ..Refusals::default() });
         let design = designed(REQUEST, &all);
-        let trouble = carry_out(design, &mut all).expect_err("a step fails");
-        let transaction::Trouble::System(text) = trouble else { panic!("{trouble:?}") };
+        let error = carry_out(design, &mut all).expect_err("a step fails");
+        let transaction::CarryError::System(text) = error else { panic!("{error:?}") };
         assert_eq!(text, format!("daemon fails at step {step}"));
         for space in &contents {
             assert!(space.lock().unwrap().is_empty(), "step {step} left {:?}", space.lock().unwrap());
@@ -44,7 +44,7 @@ fn every_step_that_fails_leaves_nothing() {
 
 #[test]
 fn a_space_that_refuses_is_left_out_and_those_above_follow() {
-    let (mut all, contents) = spaces(Wishes { refuses: Some("port"), ..Wishes::default() });
+    let (mut all, contents) = spaces(Refusals { refuses: Some("port"), ..Refusals::default() });
     let placed = designed(REQUEST, &all);
     assert_eq!(placed.plan.nodes[1].space, "daemon");
     let carried = carry_out(placed, &mut all).unwrap();
@@ -58,7 +58,7 @@ fn a_space_that_refuses_is_left_out_and_those_above_follow() {
 
 #[test]
 fn what_a_space_judges_against_is_placed_above_before_anything_is_opened() {
-    let (mut all, contents) = spaces(Wishes { judges_against: Some("port"), ..Wishes::default() });
+    let (mut all, contents) = spaces(Refusals { judges_against: Some("port"), ..Refusals::default() });
     let placed = designed(REQUEST, &all);
     let of = |design: &Design| -> Vec<(String, String)> {
         design.plan.nodes.iter().map(|node| (node.label.clone(), node.space.clone())).collect()
@@ -73,7 +73,7 @@ fn what_a_space_judges_against_is_placed_above_before_anything_is_opened() {
 
 #[test]
 fn sinks_are_active_before_sources() {
-    let (mut all, contents) = spaces(Wishes::default());
+    let (mut all, contents) = spaces(Refusals::default());
     let design = designed("pcap x | port | files out", &all);
     let design = carry_out(design, &mut all).unwrap();
     let log = |space: usize| contents[space].lock().unwrap().log.clone();
@@ -90,9 +90,9 @@ fn kept(change: &control::Change) -> Vec<(&str, u32)> {
 }
 
 fn changed(from: &str, to: &str) -> (control::Change, Vec<Arc<Mutex<Contents>>>) {
-    let (mut all, _) = spaces(Wishes::default());
+    let (mut all, _) = spaces(Refusals::default());
     let running = carry_out(designed(from, &all), &mut all).unwrap();
-    let (mut all, contents) = spaces(Wishes::default());
+    let (mut all, contents) = spaces(Refusals::default());
     let wanted = designed(to, &all);
     (carry_out_change(wanted, &running, Refused::default(), &mut all).unwrap(), contents)
 }
@@ -140,23 +140,23 @@ fn what_both_plans_begin_with_goes_on() {
 
 #[test]
 fn every_step_of_a_change_that_fails_leaves_the_running_plan_and_nothing_else() {
-    let (mut runs, in_running) = spaces(Wishes::default());
+    let (mut runs, in_running) = spaces(Refusals::default());
     let running = carry_out(designed(REQUEST, &runs), &mut runs).unwrap();
     let as_it_was = |space: &Arc<Mutex<Contents>>| format!("{:?}", space.lock().unwrap());
     let before: Vec<String> = in_running.iter().map(as_it_was).collect();
     const WANTED: &str = "pcap x | port | { |80 http | files other + |! count + |53 head | count }";
-    let (mut all, contents) = spaces(Wishes::default());
+    let (mut all, contents) = spaces(Refusals::default());
     let design = designed(WANTED, &all);
     let change = carry_out_change(design, &running, Refused::default(), &mut all).unwrap();
     assert!(kept(&change).contains(&("port", 1)), "{:?}", kept(&change));
     let steps = contents[0].lock().unwrap().steps;
     assert!(steps > 4, "the daemon takes part: {steps} steps");
     for step in 0..steps {
-        let (mut all, contents) = spaces(Wishes { fails_at: Some(step), ..Wishes::default() });
+        let (mut all, contents) = spaces(Refusals { fails_at: Some(step), ..Refusals::default() });
         let design = designed(WANTED, &all);
-        let trouble = carry_out_change(design, &running, Refused::default(), &mut all).expect_err("a step fails");
+        let error = carry_out_change(design, &running, Refused::default(), &mut all).expect_err("a step fails");
         assert!(
-            matches!(trouble, transaction::Trouble::System(text) if text == format!("daemon fails at step {step}"))
+            matches!(error, transaction::CarryError::System(text) if text == format!("daemon fails at step {step}"))
         );
         for space in &contents {
             assert!(space.lock().unwrap().is_empty(), "step {step} left {:?}", space.lock().unwrap());
@@ -203,11 +203,11 @@ fn what_is_still_written_is_not_written_anew() {
         ("pcap x | files out", "pcap x | files out hash=no", "`files` has other parameters there: `files out`"),
     ];
     for (from, to, why) in rows {
-        let (mut runs, _) = spaces(Wishes::default());
+        let (mut runs, _) = spaces(Refusals::default());
         let running = carry_out(designed(from, &runs), &mut runs).unwrap();
-        let (mut all, contents) = spaces(Wishes::default());
-        let trouble = carry_out_change(designed(to, &all), &running, Refused::default(), &mut all);
-        let transaction::Trouble::Request(diagnostic) = trouble.expect_err("it is written") else { panic!("{to}") };
+        let (mut all, contents) = spaces(Refusals::default());
+        let error = carry_out_change(designed(to, &all), &running, Refused::default(), &mut all);
+        let transaction::CarryError::Request(diagnostic) = error.expect_err("it is written") else { panic!("{to}") };
         assert_eq!(diagnostic.message, format!("`out` is written by the request that runs, and {why}"));
         assert!(contents.iter().all(|space| space.lock().unwrap().is_empty()));
     }
@@ -216,7 +216,7 @@ fn what_is_still_written_is_not_written_anew() {
 /// What is wrong with the request is said before what is wrong with a place that it writes to.
 #[test]
 fn sinks_are_prepared_last() {
-    let (mut all, contents) = spaces(Wishes::default());
+    let (mut all, contents) = spaces(Refusals::default());
     carry_out(designed("pcap x | { files out + http | count | json }", &all), &mut all).unwrap();
     let log = contents[1].lock().unwrap().log.clone();
     let prepared: Vec<_> = log.iter().filter(|step| step.starts_with("prepare")).map(String::as_str).collect();

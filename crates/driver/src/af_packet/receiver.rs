@@ -143,10 +143,10 @@ impl Receiver {
     }
 
     /// What another thread can change its filter by.
-    pub fn sieve(&self) -> Result<Sieve, Error> {
+    pub fn socket_filter(&self) -> Result<SocketFilter, Error> {
         let socket = self.socket.as_fd().try_clone_to_owned();
         let socket = socket.map_err(|error| self.failed("change the filter", error))?;
-        Ok(Sieve { socket, direction: self.direction })
+        Ok(SocketFilter { socket, direction: self.direction })
     }
 
     /// Whose clock stamps its frames, as far as that could be had.
@@ -301,12 +301,12 @@ impl Receive for Receiver {
 
 /// A receiver's filter, for who does not have the receiver.
 #[derive(Debug)]
-pub struct Sieve {
+pub struct SocketFilter {
     socket: OwnedFd,
     direction: Direction,
 }
 
-impl Sieve {
+impl SocketFilter {
     /// From now on only what `program` wants is let in. Frames that are on their way through the filter before, or behind it,
     /// still come. On an error the filter is what it was.
     pub fn set(&self, program: &[Instruction]) -> Result<(), Error> {

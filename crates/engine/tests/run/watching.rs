@@ -7,8 +7,8 @@ use buffer::keeper::server::{Keeper, RingOptions};
 use buffer::ring::memory::Geometry;
 use buffer::ring::{From, OnFull, RingKind, Signalling};
 use engine::{Edges, Report, Watch};
-use filter::Caption;
-use filter::caption::CAPTION_BYTES;
+use filter::CopyHeader;
+use filter::copy_header::COPY_HEADER_BYTES;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -54,12 +54,16 @@ pub fn all(reader: &mut NamedReader) -> (Vec<(u64, u32, String)>, u64) {
     while let Ok(seen) = reader.reader().peek() {
         let bytes = reader.reader().bytes(&seen).copy_to_vec();
         reader.reader().take(&seen).unwrap();
-        let caption = Caption::of(&bytes).unwrap();
-        last = caption.number;
-        if caption.mark {
+        let copy_header = CopyHeader::of(&bytes).unwrap();
+        last = copy_header.number;
+        if copy_header.mark {
             continue;
         }
-        found.push((caption.number, seen.block.class.0, String::from_utf8_lossy(&bytes[CAPTION_BYTES..]).into_owned()));
+        found.push((
+            copy_header.number,
+            seen.block.class.0,
+            String::from_utf8_lossy(&bytes[COPY_HEADER_BYTES..]).into_owned(),
+        ));
     }
     (found, last)
 }

@@ -12,7 +12,7 @@ use crate::parts::json_row::append_state;
 use crate::parts::json_text;
 use crate::parts::system::is_full;
 use base::limits::{FILE_PENDING_BLOCKS, FILES_OPEN, FILES_PENDING_BLOCKS, FILES_PENDING_BYTES};
-use buffer::Rings;
+use buffer::BlockTable;
 use filter::Counters;
 use filter::counter::{FILE_BYTES, FILES};
 use filter::prelude::*;
@@ -71,7 +71,7 @@ impl Held {
 
 /// Files that are written in one go.
 struct Round<'f, 'r> {
-    rings: &'r Rings,
+    rings: &'r BlockTable,
     files: Vec<(&'f mut Outgoing, Then)>,
     jobs: Vec<Job<'r>>,
     bytes: u64,
@@ -80,7 +80,7 @@ struct Round<'f, 'r> {
 }
 
 impl<'r> Round<'_, 'r> {
-    fn new(rings: &'r Rings) -> Self {
+    fn new(rings: &'r BlockTable) -> Self {
         Round { rings, files: Vec::new(), jobs: Vec::new(), bytes: 0, outcome: Ok(()) }
     }
 
@@ -143,7 +143,7 @@ impl Disk {
     }
 
     /// Holds a block for its file. True where the file has become [`ready`](Outgoing::ready) by it.
-    pub(super) fn add(&mut self, file: &mut Outgoing, block: &Descriptor, rings: &mut Rings) -> bool {
+    pub(super) fn add(&mut self, file: &mut Outgoing, block: &Descriptor, rings: &mut BlockTable) -> bool {
         file.note(block);
         if block.len == 0 || file.broken {
             return false;
@@ -180,7 +180,7 @@ impl Disk {
     }
 
     /// Ends a file. What is long waits for the next round, and so does what comes after it, for the index is in order.
-    pub(super) fn end(&mut self, mut file: Outgoing, rings: &Rings) -> Outcome {
+    pub(super) fn end(&mut self, mut file: Outgoing, rings: &BlockTable) -> Outcome {
         if file.exists && file.pending.is_empty() {
             self.open.retain(|(number, _)| *number != file.number);
         }
@@ -201,13 +201,17 @@ impl Disk {
     }
 
     /// Do all files together hold so much that it should be written? Bytes count where they take memory of ours.
-    pub(super) fn holds_enough(&self, rings: &Rings) -> bool {
+    pub(super) fn holds_enough(&self, rings: &BlockTable) -> bool {
         self.pending.blocks >= FILES_PENDING_BLOCKS
             || (self.pending.bytes >= FILES_PENDING_BYTES && rings.memory_bytes() as u64 >= FILES_PENDING_BYTES)
     }
 
     /// Writes what is held for files that are ready, of which these are under way.
-    pub(super) fn write_ready<'f>(&mut self, files: impl Iterator<Item = &'f mut Outgoing>, rings: &Rings) -> Outcome {
+    pub(super) fn write_ready<'f>(
+        &mut self,
+        files: impl Iterator<Item = &'f mut Outgoing>,
+        rings: &BlockTable,
+    ) -> Outcome {
         let mut ended = std::mem::take(&mut self.ended);
         let files = files.map(|file| (file, Then::Keep));
         let mut outcome = self.write(files.chain(ended.iter_mut().map(|file| (file, Then::Close))), rings);
@@ -219,7 +223,11 @@ impl Disk {
     }
 
     /// Writes what is held for any file, of which these are under way.
-    pub(super) fn write_all<'f>(&mut self, files: impl Iterator<Item = &'f mut Outgoing>, rings: &Rings) -> Outcome {
+    pub(super) fn write_all<'f>(
+        &mut self,
+        files: impl Iterator<Item = &'f mut Outgoing>,
+        rings: &BlockTable,
+    ) -> Outcome {
         if self.pending.blocks == 0 && self.ended.is_empty() {
             return Ok(());
         }
@@ -228,7 +236,7 @@ impl Disk {
     }
 
     /// A file that is one run of bytes.
-    pub(super) fn write_whole(&mut self, title: Title, bytes: &[u8], truncated: bool, rings: &Rings) -> Outcome {
+    pub(super) fn write_whole(&mut self, title: Title, bytes: &[u8], truncated: bool, rings: &BlockTable) -> Outcome {
         let mut file = Outgoing::new(title);
         if truncated {
             file.truncate();
@@ -252,7 +260,7 @@ impl Disk {
 
     /// Writes what these files hold and lets go of it, also where writing fails. Gives the first failure; the other
     /// files and the index should be whole.
-    fn write<'f>(&mut self, files: impl Iterator<Item = (&'f mut Outgoing, Then)>, rings: &Rings) -> Outcome {
+    fn write<'f>(&mut self, files: impl Iterator<Item = (&'f mut Outgoing, Then)>, rings: &BlockTable) -> Outcome {
         let mut round = Round::new(rings);
         for (file, then) in files.filter(|(file, _)| !file.pending.is_empty()) {
             match self.job(file, &mut round) {
@@ -299,7 +307,7 @@ impl Disk {
     }
 
     /// Leaves out what a file holds beyond what the request allows.
-    fn crop(&mut self, file: &mut Outgoing, rings: &Rings) {
+    fn crop(&mut self, file: &mut Outgoing, rings: &BlockTable) {
         let left = self.folder.room_left();
         if file.pending_bytes <= left {
             return;
@@ -371,7 +379,7 @@ impl Disk {
     }
 
     /// Lets go of what was held for a file.
-    fn let_go(&mut self, file: &mut Outgoing, rings: &Rings) {
+    fn let_go(&mut self, file: &mut Outgoing, rings: &BlockTable) {
         let (blocks, bytes) = (file.pending.len(), file.pending_bytes);
         self.pending.take(blocks, bytes);
         if file.ready {
@@ -517,7 +525,7 @@ mod tests {
         Disk::new(Folder::open(dir.to_str().unwrap(), false, room).unwrap(), true)
     }
 
-    fn held(rings: &mut Rings, view: buffer::ViewId, bytes: &[u8]) -> Descriptor {
+    fn held(rings: &mut BlockTable, view: buffer::ViewId, bytes: &[u8]) -> Descriptor {
         rings.append_copy(view, &[bytes]).expect("it fits")
     }
 
@@ -526,7 +534,7 @@ mod tests {
         const FILES: usize = 2 * FILES_OPEN;
         let folder = tempfile::tempdir().unwrap();
         let mut disk = disk_in(folder.path());
-        let mut rings = Rings::new();
+        let mut rings = BlockTable::new();
         let segment = rings.add_append_ring();
         let view = rings.add_view(segment, buffer::Interface::default()).unwrap();
         let mut files: Vec<_> =
@@ -560,7 +568,7 @@ mod tests {
         const FILES: usize = 5;
         let folder = tempfile::tempdir().unwrap();
         let mut disk = disk_in(folder.path());
-        let mut rings = Rings::new();
+        let mut rings = BlockTable::new();
         let segment = rings.add_append_ring();
         let view = rings.add_view(segment, buffer::Interface::default()).unwrap();
         let title = || Title::of_block("frame", "", &Descriptor::default());
@@ -603,7 +611,7 @@ mod tests {
         const BYTES: usize = 2 << 20;
         let folder = tempfile::tempdir().unwrap();
         let mut disk = disk_in(folder.path());
-        let mut rings = Rings::new();
+        let mut rings = BlockTable::new();
         let segment = rings.add_append_ring();
         let view = rings.add_view(segment, buffer::Interface::default()).unwrap();
         let title = || Title::of_block("frame", "", &Descriptor::default());
@@ -663,7 +671,7 @@ mod tests {
         let dir = folder.path().join("out");
         let mut disk = disk_in(&dir);
         let title = || Title::of_block("frame", "", &Descriptor::default());
-        let rings = Rings::new();
+        let rings = BlockTable::new();
         disk.write_whole(title(), b"one", false, &rings).unwrap();
         let moved = folder.path().join("moved");
         std::fs::rename(&dir, &moved).unwrap();

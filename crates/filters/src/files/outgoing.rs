@@ -3,7 +3,7 @@
 use super::title::Title;
 use base::id::{Generation, RingId};
 use base::limits::{FILE_GAPS, FILE_PENDING_BLOCKS, FILE_PENDING_BYTES};
-use buffer::Rings;
+use buffer::BlockTable;
 use filter::prelude::*;
 use sha2::Sha256;
 
@@ -113,7 +113,7 @@ impl Outgoing {
     }
 
     /// Leaves out what waits beyond so many bytes: a limit cuts the file there. Gives how many blocks and bytes that were.
-    pub(super) fn crop(&mut self, left: u64, rings: &Rings) -> (usize, u64) {
+    pub(super) fn crop(&mut self, left: u64, rings: &BlockTable) -> (usize, u64) {
         let before = (self.pending.len(), self.pending_bytes);
         while self.pending_bytes > left
             && let Some(last) = self.pending.last_mut()
@@ -133,7 +133,7 @@ impl Outgoing {
     }
 
     /// Lets go of the blocks that wait. Gives their list, for another file to use.
-    pub(super) fn release(&mut self, rings: &Rings) -> Vec<Piece> {
+    pub(super) fn release(&mut self, rings: &BlockTable) -> Vec<Piece> {
         for piece in &self.pending {
             rings.release(&piece.descriptor());
         }

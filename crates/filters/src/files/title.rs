@@ -4,7 +4,7 @@
 use crate::parts::json_text;
 use crate::parts::kept::{Budget, Share, append_text};
 use base::limits::META_KEPT_BYTES;
-use buffer::Rings;
+use buffer::BlockTable;
 use filter::Counters;
 use filter::prelude::*;
 use filter::record::{FieldValue, schema_id};
@@ -176,7 +176,13 @@ impl MetaFields {
     }
 
     /// Puts what a META block says into the title of its message. Any other block says nothing.
-    pub(super) fn read_into(&mut self, title: &mut Title, block: &Descriptor, rings: &Rings, counters: &mut Counters) {
+    pub(super) fn read_into(
+        &mut self,
+        title: &mut Title,
+        block: &Descriptor,
+        rings: &BlockTable,
+        counters: &mut Counters,
+    ) {
         if !block.has(Flags::META) {
             return;
         }

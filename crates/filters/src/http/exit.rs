@@ -5,7 +5,7 @@ use super::row::SCHEMA;
 use base::limits::{
     DECODED_TURN_BYTES, HTTP_RATIO_FREE_BYTES, HTTP_RATIO_FREE_TOTAL_BYTES, HTTP_SPARES, HTTP_TURN_BLOCKS,
 };
-use buffer::{Rings, ViewId};
+use buffer::{BlockTable, ViewId};
 use filter::prelude::*;
 use filter::{Counters, Marks};
 
@@ -94,7 +94,7 @@ impl Shared {
 
 /// Where blocks and numbers go, for one call.
 pub(super) struct Exit<'a> {
-    pub(super) rings: &'a Rings,
+    pub(super) rings: &'a BlockTable,
     pub(super) streams: &'a StreamTable,
     pub(super) own: ViewId,
     pub(super) shared: &'a mut Shared,

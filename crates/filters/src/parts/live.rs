@@ -5,8 +5,8 @@ use super::select::refused;
 use base::limits::PULL_BLOCKS;
 use buffer::ViewId;
 use buffer::live::{Packet, SlotFlags};
-use capture::tap::{Found, Rest};
-use capture::{Ledger, Past, Tap};
+use capture::reader::{Found, Rest};
+use capture::{CaptureReader, Ledger, Past};
 use filter::prelude::*;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ const LAST_PACKET: Duration = Duration::from_millis(20);
 
 /// A device's packets.
 pub struct Live {
-    tap: Tap,
+    reader: CaptureReader,
     landing: Landing,
     booked: Ledger,
     looked: Instant,
@@ -38,11 +38,11 @@ pub struct Live {
 
 impl Live {
     /// What this reader gets; `snap_len` bytes of each packet at most, 0 for all. It was to begin `last_ns` ago.
-    pub fn new(tap: Tap, snap_len: u32, last_ns: u64) -> Live {
-        let landing = Landing::new(&tap.device().name, tap.device().link_type, snap_len);
-        let notices = missing(&tap.device().name, tap.past(), last_ns).into_iter().chain(note(&tap)).collect();
+    pub fn new(reader: CaptureReader, snap_len: u32, last_ns: u64) -> Live {
+        let landing = Landing::new(&reader.device().name, reader.device().link_type, snap_len);
+        let notices = missing(&reader.device().name, reader.past(), last_ns).into_iter().chain(note(&reader)).collect();
         Live {
-            tap,
+            reader,
             landing,
             booked: Ledger::default(),
             looked: Instant::now(),
@@ -70,15 +70,15 @@ impl Live {
             Some(decides) if facts.flags.has(SlotFlags::PORTS) => decides.by_ports(facts.class),
             Some(_) => None,
         };
-        if known == Some(None) && self.tap.pass_over() {
+        if known == Some(None) && self.reader.pass_over() {
             return false;
         }
         let (is_known, mut class) = (known.is_some(), known.flatten());
-        let known = Known { time: self.tap.time(packet), len: facts.len, wire: facts.wire, flags: facts.flags };
-        let (tap, decides, link_type) = (&mut self.tap, &self.decides, self.landing.link_type());
+        let known = Known { time: self.reader.time(packet), len: facts.len, wire: facts.wire, flags: facts.flags };
+        let (reader, decides, link_type) = (&mut self.reader, &self.decides, self.landing.link_type());
         let (mut taken, mut unreadable) = (false, None);
         let given = self.landing.give(view, cx, known, |space| {
-            let len = tap.take_copy(packet, space)?;
+            let len = reader.take_copy(packet, space)?;
             taken = true;
             if let Some(decides) = decides.as_deref().filter(|_| !is_known) {
                 class = decides.read(link_type, &space[..len], facts.wire, Class(0)).unwrap_or_else(|why| {
@@ -98,7 +98,7 @@ impl Live {
     /// Brings what the ring's books say into the counters.
     fn book(&mut self, cx: &mut Context<'_>) {
         self.looked = Instant::now();
-        let ledger = self.tap.ledger();
+        let ledger = self.reader.ledger();
         let more = |now: u64, before: u64| now.saturating_sub(before);
         let lost = more(ledger.lost, self.booked.lost);
         let (delivered, others) =
@@ -139,13 +139,13 @@ fn missing(device: &str, past: Past, wanted_ns: u64) -> Option<String> {
 }
 
 /// What a reader should know of its device.
-pub fn note(tap: &Tap) -> Option<String> {
-    Some(tap.note().to_string()).filter(|note| !note.is_empty())
+pub fn note(reader: &CaptureReader) -> Option<String> {
+    Some(reader.note().to_string()).filter(|note| !note.is_empty())
 }
 
 /// Why nothing comes any more.
-pub fn has_ended(tap: &Tap) -> Box<Failure> {
-    let text = format!("the capture of `{}` has ended: {}", tap.device().name, tap.why_gone());
+pub fn has_ended(reader: &CaptureReader) -> Box<Failure> {
+    let text = format!("the capture of `{}` has ended: {}", reader.device().name, reader.why_gone());
     Box::new(Failure::System(text))
 }
 
@@ -155,7 +155,7 @@ impl Source for Live {
         let view = self.landing.view(cx)?;
         let (mut given, mut looks) = (0, 0);
         while given < PULL_BLOCKS && looks < LOOKS {
-            let Found::Packet(packet) = self.tap.look() else { break };
+            let Found::Packet(packet) = self.reader.look() else { break };
             looks += 1;
             given += usize::from(self.give(view, cx, &packet));
         }
@@ -169,13 +169,13 @@ impl Source for Live {
             self.book(cx);
         }
         if let Some(stopped) = self.stopped {
-            let is_all = self.tap.has_ended() || stopped.elapsed() > LAST_PACKET;
+            let is_all = self.reader.has_ended() || stopped.elapsed() > LAST_PACKET;
             return Ok(if is_all { Pull::End } else { Pull::Idle(LAST_PACKET / 20) });
         }
-        if self.tap.is_hung_up() {
-            return Err(has_ended(&self.tap));
+        if self.reader.is_hung_up() {
+            return Err(has_ended(&self.reader));
         }
-        Ok(match self.tap.rest() {
+        Ok(match self.reader.rest() {
             Rest::Look => Pull::Ready,
             Rest::Nap(nap) => Pull::Idle(nap),
             Rest::Sleep => Pull::Idle(Duration::MAX),
@@ -183,7 +183,7 @@ impl Source for Live {
     }
 
     fn bell(&mut self) -> Option<BorrowedFd<'_>> {
-        self.tap.announced().then(|| self.tap.line())
+        self.reader.announced().then(|| self.reader.line())
     }
 
     fn clock(&self) -> Option<u64> {
@@ -191,21 +191,21 @@ impl Source for Live {
     }
 
     fn stop(&mut self) -> bool {
-        self.tap.stop();
+        self.reader.stop();
         self.stopped = Some(Instant::now());
         true
     }
 
     fn position(&self) -> Option<u64> {
-        Some(self.tap.position())
+        Some(self.reader.position())
     }
 
     fn begin_at(&mut self, number: u64) {
-        self.tap.begin_at(number);
+        self.reader.begin_at(number);
     }
 
     fn end_before(&mut self, number: u64) -> bool {
-        self.tap.end_before(number);
+        self.reader.end_before(number);
         self.stopped = Some(Instant::now());
         true
     }
@@ -217,7 +217,7 @@ impl Source for Live {
     fn finish(&mut self, cx: &mut Context<'_>) {
         self.landing.leave(cx);
         self.book(cx);
-        let waiting = self.tap.ledger().waiting;
+        let waiting = self.reader.ledger().waiting;
         if waiting > 0 {
             cx.count("not read before the end", waiting);
         }

@@ -53,7 +53,7 @@ impl Networks {
     }
 
     /// What packets must be to be from or to one of them.
-    pub fn narrow(&self) -> Predicate {
+    pub fn pre_filter(&self) -> Predicate {
         Predicate::Addresses(Addresses { v4: self.v4.clone(), v6: self.v6.clone() })
     }
 

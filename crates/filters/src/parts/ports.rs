@@ -31,7 +31,7 @@ pub(crate) fn on_device(which: Which, params: &Params) -> Result<Box<dyn Decides
 }
 
 /// What packets must be for one of the three to want them.
-pub(crate) fn narrow(which: Which, params: &Params) -> Option<Predicate> {
+pub(crate) fn pre_filter(which: Which, params: &Params) -> Option<Predicate> {
     let ranges = Numbers::ranges_of(params, "port", PORT)?.unwrap_or_else(|| vec![(0, u16::MAX)]);
     let source = matches!(which, Which::Either | Which::Source);
     let destination = matches!(which, Which::Either | Which::Destination);

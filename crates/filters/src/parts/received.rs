@@ -177,7 +177,7 @@ impl Source for Received {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use buffer::{Interface, Rings};
+    use buffer::{BlockTable, Interface};
     use driver::counters::Counter;
     use driver::filter::Instruction;
     use driver::{Batch, ReceiveStatistics};
@@ -231,7 +231,7 @@ mod tests {
         let receivers = receivers.into_iter().map(|receiver| Queue { receiver, ended: false }).collect();
         let landing = Landing::new("late0", 1, 0);
         let mut source = Received { receivers, bells, landing, left: None, stopped: None };
-        let mut rings = Rings::new();
+        let mut rings = BlockTable::new();
         let own = rings.add_append_ring();
         let own = rings.add_view(own, Interface::default()).unwrap();
         let (mut counters, mut out, mut notices, mut wake) = (Counters::default(), Vec::new(), Vec::new(), u64::MAX);

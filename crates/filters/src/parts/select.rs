@@ -8,7 +8,7 @@
 //! up when the view changes, which it hardly ever does within a batch; then comes one call of the test for each
 //! block, and most tests begin with [`View::packet`].
 
-use buffer::Rings;
+use buffer::BlockTable;
 use filter::Counters;
 use filter::prelude::*;
 use packet::flow::Flow;
@@ -222,7 +222,7 @@ type ViewKey = (base::id::RingId, base::id::Generation);
 impl Links {
     /// The link type of this block's view, where it holds frames.
     #[inline]
-    pub fn of(&mut self, rings: &Rings, block: &Descriptor) -> Option<LinkType> {
+    pub fn of(&mut self, rings: &BlockTable, block: &Descriptor) -> Option<LinkType> {
         let key = (block.ring, block.generation);
         match self.last {
             Some((known, link)) if known == key => Some(link),

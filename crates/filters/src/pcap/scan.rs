@@ -8,7 +8,7 @@
 //! 3. *oddities* — empty frames, frames longer than a descriptor can say, absurd lengths: out of line.
 
 use base::limits::{BATCH_BLOCKS, BLOCK_BYTES, RINGS};
-use buffer::{Descriptor, Flags, Interface, Rings, SegmentId, ViewId, WIRE_MAX};
+use buffer::{BlockTable, Descriptor, Flags, Interface, SegmentId, ViewId, WIRE_MAX};
 use filter::Counters;
 use packet::LinkType;
 use packet::capture::{ByteOrder, Cause, Damage, Reader, Record, Stop};
@@ -194,7 +194,7 @@ impl Scanner {
         block: Descriptor,
         interface: u32,
         segment: SegmentId,
-        rings: &mut Rings,
+        rings: &mut BlockTable,
     ) -> Option<Descriptor> {
         let section = self.section();
         let order = match &self.reader {

@@ -516,7 +516,7 @@ fn damage_of_pcapng_says_what_where_and_what_to_do() {
 /// A source whose pulls the test makes itself.
 struct Hand {
     source: Pcap,
-    rings: buffer::Rings,
+    rings: buffer::BlockTable,
     streams: StreamTable,
     counters: filter::Counters,
     out: Vec<Descriptor>,
@@ -527,7 +527,7 @@ struct Hand {
 impl Hand {
     fn new(params: &[(&str, &str)]) -> Hand {
         let source = Pcap::new(&testkit::chain::params(&KIND, params)).unwrap();
-        let mut rings = buffer::Rings::new();
+        let mut rings = buffer::BlockTable::new();
         let segment = rings.add_append_ring();
         let own = rings.add_view(segment, buffer::Interface::default()).unwrap();
         Hand {

@@ -27,7 +27,7 @@ pub trait Forwards: Send {
     fn stop(&mut self);
 
     /// Why it does nothing any more, where that is so: a device has gone.
-    fn trouble(&mut self) -> Option<String>;
+    fn failure(&mut self) -> Option<String>;
 }
 
 /// What such a program does, as a source that gives nothing: its frames never come here.
@@ -71,7 +71,7 @@ impl Source for Kernels {
         if self.stopped {
             return Ok(Pull::End);
         }
-        match self.program.trouble() {
+        match self.program.failure() {
             Some(text) => Err(Box::new(Failure::System(text))),
             None => Ok(Pull::Idle(Duration::MAX)),
         }

@@ -11,7 +11,7 @@
 //! afterwards. So whatever is sent, in whatever order, an arrival costs O(log n) in the long run.
 
 use base::limits::{TCP_HELD_BLOCKS, TCP_HELD_BYTES};
-use buffer::{Descriptor, Rings};
+use buffer::{BlockTable, Descriptor};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One direction of one connection.
@@ -72,7 +72,7 @@ impl Held {
     }
 
     /// Keeps those parts of a piece that are not held yet; gives how many parts these were.
-    pub fn keep(&mut self, lane: Lane, piece: &Piece, rings: &mut Rings) -> u32 {
+    pub fn keep(&mut self, lane: Lane, piece: &Piece, rings: &mut BlockTable) -> u32 {
         let mut kept = 0;
         // The run that what is new becomes a part of.
         let (mut run_start, mut run_end) = (piece.start, piece.end);
@@ -97,7 +97,7 @@ impl Held {
     }
 
     /// Keeps the part of a piece between these positions, if there is one.
-    fn pin(&mut self, lane: Lane, piece: &Piece, start: u64, end: u64, rings: &mut Rings) -> u32 {
+    fn pin(&mut self, lane: Lane, piece: &Piece, start: u64, end: u64, rings: &mut BlockTable) -> u32 {
         if start >= end {
             return 0;
         }
@@ -118,7 +118,7 @@ impl Held {
     }
 
     /// Takes out the pieces of a lane's first run, in order, each released as it is given; gives how many there were.
-    pub fn take_first(&mut self, lane: Lane, rings: &Rings, mut give: impl FnMut(Piece)) -> u32 {
+    pub fn take_first(&mut self, lane: Lane, rings: &BlockTable, mut give: impl FnMut(Piece)) -> u32 {
         let Some((&(_, first), &run_end)) = self.runs.range((lane, 0)..=(lane, u64::MAX)).next() else { return 0 };
         self.runs.remove(&(lane, first));
         let (mut taken, mut load) = (0, 0);
@@ -134,7 +134,7 @@ impl Held {
     }
 
     /// Lets go of the piece of a lane that is farthest ahead; says whether there was one.
-    pub fn drop_last(&mut self, lane: Lane, rings: &Rings) -> bool {
+    pub fn drop_last(&mut self, lane: Lane, rings: &BlockTable) -> bool {
         let Some((&(_, start), _)) = self.pieces.range((lane, 0)..=(lane, u64::MAX)).next_back() else { return false };
         if let Some(kept) = self.pieces.remove(&(lane, start)) {
             release(rings, &kept.block);
@@ -179,7 +179,7 @@ impl Held {
     }
 }
 
-fn release(rings: &Rings, block: &Descriptor) {
+fn release(rings: &BlockTable, block: &Descriptor) {
     if block.len > 0 {
         rings.release(block);
     }

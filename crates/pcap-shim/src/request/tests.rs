@@ -1,8 +1,8 @@
 //! Requests over files, read as a handle reads them.
 
 use super::*;
-use capture::tap::Found;
-use capture::{Tap, Wish};
+use capture::reader::Found;
+use capture::{CaptureReader, CaptureRequest};
 use packet::LinkType;
 use packet::pcapng::{Description, PacketBlock, Section, write_interface, write_packet, write_section};
 
@@ -22,26 +22,26 @@ fn capture(links: &[LinkType]) -> tempfile::NamedTempFile {
 }
 
 /// Reads a request to its end: link type, the first byte of each packet, why it ended.
-fn read(source: &str) -> Result<(u16, Vec<u8>, Option<String>), Trouble> {
+fn read(source: &str) -> Result<(u16, Vec<u8>, Option<String>), CaptureError> {
     let request = Request::start(source, 0)?;
-    let mut tap = Tap::new(request.taps().open(&Wish::default(), 0)?, None, None).unwrap();
+    let mut reader = CaptureReader::new(request.registry().open(&CaptureRequest::default(), 0)?, None, None).unwrap();
     // Nothing is lost for being there before it is wanted.
-    let exchange = request.taps().exchange(tap.id(), &[])?;
-    tap.exchange(exchange, None);
+    let exchange = request.registry().exchange(reader.id(), &[])?;
+    reader.exchange(exchange, None);
     request.want();
     let (mut firsts, mut buffer) = (Vec::new(), [0; 60]);
     loop {
         let ended = request.has_ended();
-        match tap.look() {
+        match reader.look() {
             Found::Packet(packet) => {
-                assert_eq!(tap.take_copy(&packet, &mut buffer), Some(60));
+                assert_eq!(reader.take_copy(&packet, &mut buffer), Some(60));
                 firsts.push(buffer[0]);
             }
             Found::Nothing if ended => break,
             Found::Nothing => std::thread::yield_now(),
         }
     }
-    Ok((tap.device().link_type, firsts, request.failure()))
+    Ok((reader.device().link_type, firsts, request.failure()))
 }
 
 #[test]
@@ -66,8 +66,8 @@ fn the_first_frame_tells_the_link_type_and_another_ends_it() {
 #[test]
 fn what_cannot_be_run_is_told_at_once() {
     for (source, expected) in [("pcap /none/such.pcap", "such.pcap"), ("pcap x | nonsense", "nonsense"), ("|", "")] {
-        let Err(trouble) = Request::start(source, 0) else { panic!("{source} runs") };
-        assert!(trouble.text.contains(expected), "{trouble}");
+        let Err(error) = Request::start(source, 0) else { panic!("{source} runs") };
+        assert!(error.text.contains(expected), "{error}");
     }
 }
 

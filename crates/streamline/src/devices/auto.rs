@@ -2,7 +2,7 @@
 
 use super::{LocalDevices, reader, sure};
 use capture::client::Client;
-use capture::{Budget, Device, Share, Tap, Trouble, Wish, writer::TroubleKind};
+use capture::{Budget, CaptureError, CaptureReader, CaptureRequest, Device, Share, writer::CaptureErrorKind};
 use filter::Devices;
 use std::io;
 use std::path::PathBuf;
@@ -44,9 +44,9 @@ enum NoDaemon {
 
 impl NoDaemon {
     /// What this process may not do, a daemon might.
-    fn explain(self, device: &str, trouble: Trouble) -> Trouble {
-        if trouble.kind != TroubleKind::Denied {
-            return trouble;
+    fn explain(self, device: &str, error: CaptureError) -> CaptureError {
+        if error.kind != CaptureErrorKind::Denied {
+            return error;
         }
         let path = capture::protocol::SOCKET;
         let daemon = match self {
@@ -56,9 +56,9 @@ impl NoDaemon {
         };
         let text = format!(
             "this process may not capture `{device}` ({}): that takes root or a daemon, and {daemon}",
-            trouble.text
+            error.text
         );
-        Trouble { text, ..trouble }
+        CaptureError { text, ..error }
     }
 }
 
@@ -76,7 +76,7 @@ impl AutoDevices {
         }
     }
 
-    fn choose(&self) -> Result<Chosen, Trouble> {
+    fn choose(&self) -> Result<Chosen, CaptureError> {
         // Nothing that panics under it leaves it half made.
         let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(chosen) = &*chosen {
@@ -90,7 +90,7 @@ impl AutoDevices {
                 Ok(client) => Chosen::Daemon(Arc::new(client)),
                 Err(error) => {
                     let text = format!("no daemon can be reached at {}: {error}", path.display());
-                    return Err(Trouble::new(TroubleKind::System, text));
+                    return Err(CaptureError::new(CaptureErrorKind::System, text));
                 }
             },
             Place::Anywhere => match Client::connect(capture::protocol::SOCKET.as_ref(), &purpose) {
@@ -102,11 +102,11 @@ impl AutoDevices {
                         "the daemon at {} lets only root and the group `streamline` in: {error}",
                         capture::protocol::SOCKET
                     );
-                    return Err(Trouble::new(TroubleKind::Denied, text));
+                    return Err(CaptureError::new(CaptureErrorKind::Denied, text));
                 }
                 Err(error) => {
                     let text = format!("the daemon at {} cannot be used: {error}", capture::protocol::SOCKET);
-                    return Err(Trouble::new(TroubleKind::System, text));
+                    return Err(CaptureError::new(CaptureErrorKind::System, text));
                 }
             },
         };
@@ -116,7 +116,7 @@ impl AutoDevices {
 }
 
 impl Devices for AutoDevices {
-    fn device(&self, name: &str) -> Result<Device, Trouble> {
+    fn device(&self, name: &str) -> Result<Device, CaptureError> {
         match self.choose()? {
             Chosen::Daemon(client) => client.device(name),
             Chosen::Here(local, _) => local.device(name),
@@ -130,37 +130,37 @@ impl Devices for AutoDevices {
         }
     }
 
-    fn open(&self, wish: &Wish, share: Option<Share>) -> Result<Tap, Trouble> {
+    fn open(&self, asked: &CaptureRequest, share: Option<Share>) -> Result<CaptureReader, CaptureError> {
         match self.choose()? {
             Chosen::Daemon(client) => {
-                let mut tap = reader(client.open(wish)?, wish, share)?;
+                let mut reader = reader(client.open(asked)?, asked, share)?;
                 // The connection is as long-lived as the reader.
-                tap.keep(client);
-                Ok(tap)
+                reader.keep(client);
+                Ok(reader)
             }
             Chosen::Here(local, why) => {
-                let mut tap = local.open(wish, share).map_err(|trouble| why.explain(&wish.device, trouble))?;
+                let mut reader = local.open(asked, share).map_err(|error| why.explain(&asked.device, error))?;
                 // So are those who write its ring.
-                tap.keep(local);
-                Ok(tap)
+                reader.keep(local);
+                Ok(reader)
             }
         }
     }
 
-    fn open_sure(&self, wish: &Wish, share: Option<Share>) -> Result<(Tap, u64), Trouble> {
+    fn open_sure(&self, asked: &CaptureRequest, share: Option<Share>) -> Result<(CaptureReader, u64), CaptureError> {
         match self.choose()? {
             Chosen::Daemon(client) => {
-                let tap = reader(client.open(wish)?, wish, share)?;
-                let exchange = client.exchange(tap.id(), &wish.program)?;
-                let (mut tap, first) = sure(tap, exchange, wish)?;
-                tap.keep(client);
-                Ok((tap, first))
+                let reader = reader(client.open(asked)?, asked, share)?;
+                let exchange = client.exchange(reader.id(), &asked.program)?;
+                let (mut reader, first) = sure(reader, exchange, asked)?;
+                reader.keep(client);
+                Ok((reader, first))
             }
             Chosen::Here(local, why) => {
-                let opened = local.open_sure(wish, share);
-                let (mut tap, first) = opened.map_err(|trouble| why.explain(&wish.device, trouble))?;
-                tap.keep(local);
-                Ok((tap, first))
+                let opened = local.open_sure(asked, share);
+                let (mut reader, first) = opened.map_err(|error| why.explain(&asked.device, error))?;
+                reader.keep(local);
+                Ok((reader, first))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A device's ring of packets that are taken away from the host: by AF_XDP sockets, and from their memory copied into the
 //! ring by a thread for each of the device's queues.
 //!
-//! What none of the readers' expressions wants stays the host's: the device's program asks them all ([`kernel::Steer`]), and is
+//! What none of the readers' expressions wants stays the host's: the device's program asks them all ([`kernel::ConsumeProgram`]), and is
 //! exchanged when readers come, go or ask for something else. Above they are asked one by one, for whom a packet is. What was
 //! taken for a reader that went meanwhile is nobody's.
 //!
@@ -11,18 +11,18 @@
 
 use super::Promiscuous;
 use super::kernel_writer::cannot_choose;
-use super::opener::trouble;
+use super::opener::capture_error;
 use buffer::live::memory::Count;
 use capture::copying::{self, Copied, Copier, Copying};
 use capture::writer::own;
-use capture::{Device, ETHERNET, Expression, Trouble};
+use capture::{CaptureError, Device, ETHERNET, Expression};
 use driver::af_xdp::{self, Queue};
 use driver::device::Device as DriverDevice;
 use driver::link::XdpMode;
 use driver::namespace::Namespace;
 use driver::{Receive, ReceiveStatistics, Turn};
-use kernel::steer::{Counting, Steered};
-use kernel::{Steer, Wanted};
+use kernel::consume_program::{ConsumeCounts, Counting};
+use kernel::{ConsumeProgram, Wanted};
 use program::Program;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -56,20 +56,20 @@ enum Chooses {
     /// This program.
     Program(Chosen),
     /// Nobody: everything is taken, for this kernel runs no such program.
-    Nobody(Trouble),
+    Nobody(CaptureError),
 }
 
 /// The program that chooses.
 struct Chosen {
     counting: Counting,
     /// It, and what any of these wants; all, where it is not said. Held while another takes its place.
-    steer: Mutex<(Steer, Option<Vec<Arc<Program>>>)>,
+    consume_program: Mutex<(ConsumeProgram, Option<Vec<Arc<Program>>>)>,
 }
 
 impl Chosen {
-    fn steer(&self) -> MutexGuard<'_, (Steer, Option<Vec<Arc<Program>>>)> {
+    fn consume_program(&self) -> MutexGuard<'_, (ConsumeProgram, Option<Vec<Arc<Program>>>)> {
         // Whoever panicked under it had not changed it yet.
-        self.steer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.consume_program.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -87,14 +87,15 @@ impl ConsumeWriter {
         device: &DriverDevice,
         link_type: u16,
         ring_bytes: u64,
-    ) -> Result<Copied<ConsumeWriter>, Trouble> {
+    ) -> Result<Copied<ConsumeWriter>, CaptureError> {
         let link = &device.link;
         let (ring, copying) = copying::ring(&link.name, ring_bytes)?;
         // Nobody wants anything yet.
-        let chooses = match Steer::new(link.receive_queues, Wanted::Any(&[])) {
-            Ok(steer) => {
-                Chooses::Program(Chosen { counting: steer.counting(), steer: Mutex::new((steer, Some(Vec::new()))) })
-            }
+        let chooses = match ConsumeProgram::new(link.receive_queues, Wanted::Any(&[])) {
+            Ok(consume_program) => Chooses::Program(Chosen {
+                counting: consume_program.counting(),
+                consume_program: Mutex::new((consume_program, Some(Vec::new()))),
+            }),
             Err(error) => Chooses::Nobody(cannot_choose(error)),
         };
         let mut opened = open(namespace, &link.name, link.mtu, &chooses)?;
@@ -119,7 +120,7 @@ impl ConsumeWriter {
         for (place, queue) in queues.into_iter().enumerate() {
             // One of them keeps the program's books.
             let counting = match &writer.chooses {
-                Chooses::Program(chosen) if place == 0 => Some(chosen.steer().0.counting()),
+                Chooses::Program(chosen) if place == 0 => Some(chosen.consume_program().0.counting()),
                 _ => None,
             };
             writer.start(place, queue, link_type == ETHERNET, Arc::clone(&copying), counting)?;
@@ -134,26 +135,29 @@ impl ConsumeWriter {
         ethernet: bool,
         copying: Arc<Mutex<Copying>>,
         counting: Option<Counting>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), CaptureError> {
         let shared = Arc::clone(&self.shared);
         let started = std::thread::Builder::new()
             .name(format!("take-{}", self.device.name))
             .spawn(move || copy(queue.receiver, place, ethernet, &copying, &shared, counting.as_ref()));
-        self.threads.push(started.map_err(|error| Trouble::system("no thread can be made", &error))?);
+        self.threads.push(started.map_err(|error| CaptureError::system("no thread can be made", &error))?);
         Ok(())
     }
 }
 
 /// Opens all queues, with as much memory as may be locked.
-fn open(namespace: &Namespace, name: &str, mtu: u32, chooses: &Chooses) -> Result<af_xdp::Device, Trouble> {
+fn open(namespace: &Namespace, name: &str, mtu: u32, chooses: &Chooses) -> Result<af_xdp::Device, CaptureError> {
     let (room, header) = SMALL_CHUNK;
     let chunk_bytes = if mtu.saturating_add(header) <= room { 2048 } else { 4096 };
     let mut refused = None;
     for receive_chunks in CHUNKS {
         let program = match chooses {
             Chooses::Program(chosen) => {
-                let (steer, _) = &*chosen.steer();
-                Some(af_xdp::Program { program: own(steer.program())?, sockets: own(steer.sockets())? })
+                let (consume_program, _) = &*chosen.consume_program();
+                Some(af_xdp::Program {
+                    program: own(consume_program.program())?,
+                    sockets: own(consume_program.sockets())?,
+                })
             }
             Chooses::Nobody(_) => None,
         };
@@ -166,10 +170,10 @@ fn open(namespace: &Namespace, name: &str, mtu: u32, chooses: &Chooses) -> Resul
         };
         match af_xdp::Device::open(namespace, name, options) {
             Err(error @ driver::Error::NotPermitted { .. }) => refused = Some(error),
-            opened => return opened.map_err(trouble),
+            opened => return opened.map_err(capture_error),
         }
     }
-    Err(trouble(refused.unwrap_or_else(|| driver::Error::Absent(name.into()))))
+    Err(capture_error(refused.unwrap_or_else(|| driver::Error::Absent(name.into()))))
 }
 
 /// A thread: from a queue's chunks into the ring.
@@ -220,7 +224,7 @@ fn copy(
     }
 }
 
-fn left_to_host(counted: Steered) -> Count {
+fn left_to_host(counted: ConsumeCounts) -> Count {
     Count { packets: counted.left, wire_bytes: counted.left_bytes }
 }
 
@@ -251,28 +255,29 @@ impl Copier for ConsumeWriter {
         self.device.clone()
     }
 
-    fn promiscuous(&self, wanted: bool) -> Result<(), Trouble> {
+    fn promiscuous(&self, wanted: bool) -> Result<(), CaptureError> {
         self.promiscuous.set(self.device.index, wanted)
     }
 
-    fn sift(&self, expressions: &[&Expression]) -> Result<(), Trouble> {
+    fn sift(&self, expressions: &[&Expression]) -> Result<(), CaptureError> {
         let wanted = programs(expressions);
         let mut chosen = match &self.chooses {
-            Chooses::Program(chosen) => chosen.steer(),
+            Chooses::Program(chosen) => chosen.consume_program(),
             // Nobody asks for more than is taken anyway.
-            Chooses::Nobody(trouble) if wanted.as_ref().is_some_and(|wanted| !wanted.is_empty()) => {
-                return Err(trouble.clone());
+            Chooses::Nobody(error) if wanted.as_ref().is_some_and(|wanted| !wanted.is_empty()) => {
+                return Err(error.clone());
             }
             Chooses::Nobody(_) => return Ok(()),
         };
-        let (steer, before) = &mut *chosen;
+        let (consume_program, before) = &mut *chosen;
         if *before == wanted {
             return Ok(());
         }
         let programs: Option<Vec<&Program>> = wanted.as_ref().map(|wanted| wanted.iter().map(Arc::as_ref).collect());
-        let chosen = steer.with(programs.as_deref().map_or(Wanted::All, Wanted::Any)).map_err(cannot_choose)?;
-        self.attached.exchange(chosen.program()).map_err(trouble)?;
-        (*steer, *before) = (chosen, wanted);
+        let chosen =
+            consume_program.with(programs.as_deref().map_or(Wanted::All, Wanted::Any)).map_err(cannot_choose)?;
+        self.attached.exchange(chosen.program()).map_err(capture_error)?;
+        (*consume_program, *before) = (chosen, wanted);
         Ok(())
     }
 

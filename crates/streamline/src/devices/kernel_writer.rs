@@ -2,17 +2,17 @@
 
 use super::Promiscuous;
 use buffer::live::{Areas, Geometry};
-use capture::{Device, Direction, ETHERNET, Expression, Trouble, Writer, writer::TroubleKind};
+use capture::{CaptureError, Device, Direction, ETHERNET, Expression, Writer, writer::CaptureErrorKind};
 use driver::device::Device as DriverDevice;
 use driver::namespace::Namespace;
 use driver::watch::Watch;
-use kernel::tap::{Tap, TapError, Way};
+use kernel::capture_program::{CaptureProgram, ProgramError, Way};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 pub(crate) struct KernelWriter {
-    tap: Tap,
+    capture: CaptureProgram,
     device: Device,
     promiscuous: Promiscuous,
     watch: Mutex<Watch>,
@@ -26,14 +26,14 @@ impl KernelWriter {
         device: &DriverDevice,
         link_type: u16,
         ring_bytes: u64,
-    ) -> Result<KernelWriter, Trouble> {
+    ) -> Result<KernelWriter, CaptureError> {
         let link = &device.link;
-        let watch = Watch::new(namespace).map_err(super::opener::trouble)?;
-        let mut tap = Tap::new(ring_bytes, link_type == ETHERNET).map_err(trouble)?;
-        tap.attach(link.index, Way::In).map_err(trouble)?;
+        let watch = Watch::new(namespace).map_err(super::opener::capture_error)?;
+        let mut capture = CaptureProgram::new(ring_bytes, link_type == ETHERNET).map_err(capture_error)?;
+        capture.attach(link.index, Way::In).map_err(capture_error)?;
         // What is sent on a loopback device is received on it: once is enough.
         if !link.is_loopback() {
-            tap.attach(link.index, Way::Out).map_err(trouble)?;
+            capture.attach(link.index, Way::Out).map_err(capture_error)?;
         }
         let device = Device {
             name: link.name.clone(),
@@ -44,33 +44,37 @@ impl KernelWriter {
             copied: false,
         };
         let events = capture::writer::own(watch.as_fd())?;
-        Ok(KernelWriter { tap, device, promiscuous: Promiscuous::default(), watch: Mutex::new(watch), events })
+        Ok(KernelWriter { capture, device, promiscuous: Promiscuous::default(), watch: Mutex::new(watch), events })
     }
 }
 
 /// Of a program that the kernel did not take.
-fn trouble(error: TapError) -> Trouble {
+fn capture_error(error: ProgramError) -> CaptureError {
     let kind = match &error {
-        TapError::System(_, error) if error.kind() == std::io::ErrorKind::PermissionDenied => TroubleKind::Denied,
-        TapError::Load(error)
+        ProgramError::System(_, error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            CaptureErrorKind::Denied
+        }
+        ProgramError::Load(error)
             if error.error.kind() == std::io::ErrorKind::PermissionDenied && error.reason.is_empty() =>
         {
-            TroubleKind::Denied
+            CaptureErrorKind::Denied
         }
-        TapError::System(..) => TroubleKind::System,
-        TapError::Load(_) | TapError::Expression(..) | TapError::Verdict(_) | TapError::Code(_) => TroubleKind::Cannot,
+        ProgramError::System(..) => CaptureErrorKind::System,
+        ProgramError::Load(_) | ProgramError::Expression(..) | ProgramError::Verdict(_) | ProgramError::Code(_) => {
+            CaptureErrorKind::Cannot
+        }
     };
-    Trouble::new(kind, error.to_string())
+    CaptureError::new(kind, error.to_string())
 }
 
 /// Of a program that was to choose what is taken away from the host: nobody does without, for that would take what nobody said.
-pub(crate) fn cannot_choose(error: TapError) -> Trouble {
-    match trouble(error) {
-        denied @ Trouble { kind: TroubleKind::Denied, .. } => denied,
-        Trouble { text, .. } => {
+pub(crate) fn cannot_choose(error: ProgramError) -> CaptureError {
+    match capture_error(error) {
+        denied @ CaptureError { kind: CaptureErrorKind::Denied, .. } => denied,
+        CaptureError { text, .. } => {
             let help = "`--no-push-down` takes everything, and chooses above";
             let text = format!("the kernel does not choose what is taken away from the host: {text}; {help}");
-            Trouble::new(TroubleKind::System, text)
+            CaptureError::new(CaptureErrorKind::System, text)
         }
     }
 }
@@ -93,22 +97,22 @@ impl Writer for KernelWriter {
     }
 
     fn geometry(&self) -> Geometry {
-        self.tap.geometry()
+        self.capture.geometry()
     }
 
     fn areas(&self) -> Areas<BorrowedFd<'_>> {
-        self.tap.areas()
+        self.capture.areas()
     }
 
-    fn set(&self, expressions: &[Expression]) -> Result<(), Trouble> {
-        self.tap.set(&expressions.iter().map(to_kernel).collect::<Vec<_>>()).map_err(trouble)
+    fn set(&self, expressions: &[Expression]) -> Result<(), CaptureError> {
+        self.capture.set(&expressions.iter().map(to_kernel).collect::<Vec<_>>()).map_err(capture_error)
     }
 
     fn grace(&self) -> fn() {
         kernel::sys::wait_for_runs
     }
 
-    fn promiscuous(&self, wanted: bool) -> Result<(), Trouble> {
+    fn promiscuous(&self, wanted: bool) -> Result<(), CaptureError> {
         self.promiscuous.set(self.device.index, wanted)
     }
 
@@ -124,15 +128,15 @@ impl Writer for KernelWriter {
     }
 
     fn arm(&self, bits: u64) {
-        self.tap.arm(bits);
+        self.capture.arm(bits);
     }
 
     fn bell(&self) -> BorrowedFd<'_> {
-        self.tap.bell()
+        self.capture.bell()
     }
 
     fn rung(&self) -> u64 {
-        self.tap.rung()
+        self.capture.rung()
     }
 
     fn statistics(&self) -> Vec<(String, u64)> {

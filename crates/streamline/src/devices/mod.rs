@@ -18,7 +18,7 @@ pub(crate) use kernel_writer::cannot_choose;
 pub use packet_writer::how as copied_from_socket;
 pub use present::Present;
 
-use capture::{Device, Share, Tap, Taps, Trouble, Wish, writer::TroubleKind};
+use capture::{CaptureError, CaptureReader, CaptureRegistry, CaptureRequest, Device, Share, writer::CaptureErrorKind};
 use driver::af_packet::PacketSocket;
 use filter::Devices;
 use opener::Opener;
@@ -30,15 +30,15 @@ use std::sync::{Mutex, PoisonError};
 struct Promiscuous(Mutex<Option<PacketSocket>>);
 
 impl Promiscuous {
-    fn set(&self, index: u32, wanted: bool) -> Result<(), Trouble> {
+    fn set(&self, index: u32, wanted: bool) -> Result<(), CaptureError> {
         let mut holder = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *holder = match wanted {
             false => None,
             true => {
-                let socket = PacketSocket::new(index).map_err(opener::trouble)?;
+                let socket = PacketSocket::new(index).map_err(opener::capture_error)?;
                 socket
                     .become_promiscuous()
-                    .map_err(|error| Trouble::system("the device does not become promiscuous", &error))?;
+                    .map_err(|error| CaptureError::system("the device does not become promiscuous", &error))?;
                 Some(socket)
             }
         };
@@ -49,7 +49,7 @@ impl Promiscuous {
 /// Devices opened by this process itself.
 #[derive(Default)]
 pub struct LocalDevices {
-    taps: Mutex<Option<Taps>>,
+    registry: Mutex<Option<CaptureRegistry>>,
 }
 
 impl LocalDevices {
@@ -60,53 +60,64 @@ impl LocalDevices {
 }
 
 impl Devices for LocalDevices {
-    fn device(&self, name: &str) -> Result<Device, Trouble> {
+    fn device(&self, name: &str) -> Result<Device, CaptureError> {
         opener::device(name)
     }
 
-    fn open(&self, wish: &Wish, share: Option<Share>) -> Result<Tap, Trouble> {
-        reader(self.with_taps(|taps| taps.open(wish, 0))?, wish, share)
+    fn open(&self, asked: &CaptureRequest, share: Option<Share>) -> Result<CaptureReader, CaptureError> {
+        reader(self.with_registry(|registry| registry.open(asked, 0))?, asked, share)
     }
 
-    fn open_sure(&self, wish: &Wish, share: Option<Share>) -> Result<(Tap, u64), Trouble> {
-        let tap = self.open(wish, share)?;
-        let exchange = self.with_taps(|taps| taps.exchange(tap.id(), &wish.program))?;
-        sure(tap, exchange, wish)
+    fn open_sure(&self, asked: &CaptureRequest, share: Option<Share>) -> Result<(CaptureReader, u64), CaptureError> {
+        let reader = self.open(asked, share)?;
+        let exchange = self.with_registry(|registry| registry.exchange(reader.id(), &asked.program))?;
+        sure(reader, exchange, asked)
     }
 }
 
 impl LocalDevices {
-    fn with_taps<T>(&self, ask: impl FnOnce(&Taps) -> Result<T, Trouble>) -> Result<T, Trouble> {
+    fn with_registry<T>(
+        &self,
+        ask: impl FnOnce(&CaptureRegistry) -> Result<T, CaptureError>,
+    ) -> Result<T, CaptureError> {
         // Nothing that panics under it leaves it half made.
-        let mut taps = self.taps.lock().unwrap_or_else(PoisonError::into_inner);
-        ask(match &mut *taps {
-            Some(taps) => taps,
-            none => none.insert(Taps::new(Box::new(Opener))?),
+        let mut registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        ask(match &mut *registry {
+            Some(registry) => registry,
+            none => none.insert(CaptureRegistry::new(Box::new(Opener))?),
         })
     }
 }
 
-fn interpreter(wish: &Wish) -> Result<Option<Interpreter>, Trouble> {
-    match wish.program.as_slice() {
+fn interpreter(asked: &CaptureRequest) -> Result<Option<Interpreter>, CaptureError> {
+    match asked.program.as_slice() {
         [] => Ok(None),
         program => {
             let made = Interpreter::from_cbpf(program);
-            made.map(Some).map_err(|error| Trouble::new(TroubleKind::Wish, error.to_string()))
+            made.map(Some).map_err(|error| CaptureError::new(CaptureErrorKind::Request, error.to_string()))
         }
     }
 }
 
-/// The reader's half of what a wish was granted.
-pub fn reader(handout: capture::Handout, wish: &Wish, share: Option<Share>) -> Result<Tap, Trouble> {
-    let tap = Tap::new(handout, interpreter(wish)?, share);
-    let tap = tap.map_err(|error| Trouble::system("the ring cannot be mapped", &error))?;
-    Ok(if wish.counts.is_some() { tap.that_counts() } else { tap })
+/// The reader's half of what a capture request was granted.
+pub fn reader(
+    attachment: capture::Attachment,
+    asked: &CaptureRequest,
+    share: Option<Share>,
+) -> Result<CaptureReader, CaptureError> {
+    let reader = CaptureReader::new(attachment, interpreter(asked)?, share);
+    let reader = reader.map_err(|error| CaptureError::system("the ring cannot be mapped", &error))?;
+    Ok(if asked.counts.is_some() { reader.that_counts() } else { reader })
 }
 
 /// A reader whose expression was exchanged for itself: when that was answered, no program that did not know it was running
 /// any more, so from there on it gets everything it wants. A packet that came meanwhile may have been decided on by one.
-fn sure(mut tap: Tap, exchange: capture::Exchange, wish: &Wish) -> Result<(Tap, u64), Trouble> {
+fn sure(
+    mut reader: CaptureReader,
+    exchange: capture::Exchange,
+    asked: &CaptureRequest,
+) -> Result<(CaptureReader, u64), CaptureError> {
     let first = exchange.first;
-    tap.exchange(exchange, interpreter(wish)?);
-    Ok((tap, first))
+    reader.exchange(exchange, interpreter(asked)?);
+    Ok((reader, first))
 }

@@ -3,7 +3,7 @@
 use super::consume_writer::ConsumeWriter;
 use super::kernel_writer::KernelWriter;
 use super::packet_writer::{self, PacketWriter};
-use capture::{By, Mode, Opened, Trouble, Writer, writer::TroubleKind};
+use capture::{By, CaptureError, Mode, Opened, Writer, writer::CaptureErrorKind};
 use driver::device::{self, Device};
 use driver::namespace::Namespace;
 use program::Program;
@@ -16,21 +16,21 @@ const CUTS: &str = "the kernel cuts what is sent into segments behind its progra
 pub struct Opener;
 
 /// A device, its network namespace, and the LINKTYPE number of its frames.
-fn find(name: &str) -> Result<(Namespace, Device, u16), Trouble> {
+fn find(name: &str) -> Result<(Namespace, Device, u16), CaptureError> {
     let namespace = Namespace::current()
-        .map_err(|error| Trouble::system("this process's network namespace cannot be found", &error))?;
-    let device = device::find(&namespace, name).map_err(trouble)?;
+        .map_err(|error| CaptureError::system("this process's network namespace cannot be found", &error))?;
+    let device = device::find(&namespace, name).map_err(capture_error)?;
     match device.link.link_type() {
         Some(link_type) => Ok((namespace, device, link_type)),
         None => {
             let text = format!("frames of `{name}` are of a kind that no capture file has a number for");
-            Err(Trouble::new(TroubleKind::Wish, text))
+            Err(CaptureError::new(CaptureErrorKind::Request, text))
         }
     }
 }
 
 /// What is known of a device before it is opened.
-pub fn device(name: &str) -> Result<capture::Device, Trouble> {
+pub fn device(name: &str) -> Result<capture::Device, CaptureError> {
     let (_, device, link_type) = find(name)?;
     let copied = !sees_segments_alike(&device);
     let how = if copied { packet_writer::how(CUTS) } else { String::new() };
@@ -39,36 +39,36 @@ pub fn device(name: &str) -> Result<capture::Device, Trouble> {
 }
 
 impl Opened for Opener {
-    fn index(&self, name: &str) -> Result<u32, Trouble> {
-        let link = driver::link::find(name).map_err(|error| Trouble::system("devices cannot be listed", &error))?;
-        link.map(|link| link.index).ok_or_else(|| trouble(driver::Error::Absent(name.into())))
+    fn index(&self, name: &str) -> Result<u32, CaptureError> {
+        let link =
+            driver::link::find(name).map_err(|error| CaptureError::system("devices cannot be listed", &error))?;
+        link.map(|link| link.index).ok_or_else(|| capture_error(driver::Error::Absent(name.into())))
     }
 
     fn cost(&self, program: Option<&Program>, sample: u32) -> u32 {
         kernel::cost(program, sample)
     }
 
-    fn open(&self, name: &str, ring_bytes: u64, mode: Mode, by: By) -> Result<Box<dyn Writer>, Trouble> {
+    fn open(&self, name: &str, ring_bytes: u64, mode: Mode, by: By) -> Result<Box<dyn Writer>, CaptureError> {
         let (namespace, device, link_type) = find(name)?;
         if mode == Mode::Consume {
             return Ok(Box::new(ConsumeWriter::open(&namespace, &device, link_type, ring_bytes)?));
         }
         let by_kernel = || {
             let writer = KernelWriter::open(&namespace, &device, link_type, ring_bytes)?;
-            Ok::<Box<dyn Writer>, Trouble>(Box::new(writer))
+            Ok::<Box<dyn Writer>, CaptureError>(Box::new(writer))
         };
         let by_copying = |why: &str| {
             let writer = PacketWriter::open(&namespace, &device, link_type, ring_bytes, why)?;
-            Ok::<Box<dyn Writer>, Trouble>(Box::new(writer))
+            Ok::<Box<dyn Writer>, CaptureError>(Box::new(writer))
         };
         match by {
             By::Kernel => by_kernel(),
             By::PacketSocket => by_copying("by=socket"),
             By::WhatIsBest if !sees_segments_alike(&device) => by_copying(CUTS),
             // What the kernel's program cannot do, or may not, a packet socket may: it takes other rights.
-            By::WhatIsBest => by_kernel().or_else(|trouble| {
-                by_copying(&format!("no program of the kernel: {}", trouble.text)).map_err(|_| trouble)
-            }),
+            By::WhatIsBest => by_kernel()
+                .or_else(|error| by_copying(&format!("no program of the kernel: {}", error.text)).map_err(|_| error)),
         }
     }
 }
@@ -79,15 +79,15 @@ pub fn remember_foreign_programs() {
 }
 
 /// Of a driver's error.
-pub fn trouble(error: driver::Error) -> Trouble {
+pub fn capture_error(error: driver::Error) -> CaptureError {
     let kind = match &error {
-        driver::Error::Absent(_) => TroubleKind::Absent,
-        driver::Error::Invalid(_) => TroubleKind::Wish,
-        driver::Error::NotPermitted { .. } => TroubleKind::Denied,
-        driver::Error::Unsupported(_) => TroubleKind::Cannot,
-        driver::Error::Removed(_) | driver::Error::System { .. } => TroubleKind::System,
+        driver::Error::Absent(_) => CaptureErrorKind::Absent,
+        driver::Error::Invalid(_) => CaptureErrorKind::Request,
+        driver::Error::NotPermitted { .. } => CaptureErrorKind::Denied,
+        driver::Error::Unsupported(_) => CaptureErrorKind::Cannot,
+        driver::Error::Removed(_) | driver::Error::System { .. } => CaptureErrorKind::System,
     };
-    Trouble::new(kind, error.to_string())
+    CaptureError::new(kind, error.to_string())
 }
 
 /// Does the kernel's program see outgoing frames as a packet socket would? It stands before segmentation: where the device

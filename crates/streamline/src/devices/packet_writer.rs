@@ -2,17 +2,17 @@
 //! would see packets otherwise than a packet socket does.
 //!
 //! What nobody wants is not copied: all expressions together are the socket's filter. Where programs may be loaded that is
-//! one which lets in exactly what is wanted and counts the rest ([`kernel::Sieve`]). Where not, it is cBPF, which takes no
+//! one which lets in exactly what is wanted and counts the rest ([`kernel::SocketFilter`]). Where not, it is cBPF, which takes no
 //! right beyond that of having the socket ([`program::any_of`]): it may let in more, and never less, and counts nothing.
 //! Either way expressions are asked one by one above.
 
 use super::Promiscuous;
 use super::kernel_writer::to_kernel;
-use super::opener::trouble;
+use super::opener::capture_error;
 use buffer::live::memory::Count;
 use capture::copying::{self, Copied, Copier, Copying};
-use capture::{Device, Direction, ETHERNET, Expression, Trouble};
-use driver::af_packet::{Options, Receiver, Sieve};
+use capture::{CaptureError, Device, Direction, ETHERNET, Expression};
+use driver::af_packet::{Options, Receiver, SocketFilter};
 use driver::device::Device as DriverDevice;
 use driver::namespace::Namespace;
 use driver::{Receive, filter};
@@ -35,11 +35,11 @@ pub(crate) struct PacketWriter {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     promiscuous: Promiscuous,
-    sieve: Sieve,
+    socket_filter: SocketFilter,
     /// What the filter lets in; held while it is exchanged.
-    sieved: Mutex<Vec<Expression>>,
+    filtered: Mutex<Vec<Expression>>,
     /// The filter's counters, where programs may be loaded.
-    counting: Option<Arc<kernel::Sieve>>,
+    counting: Option<Arc<kernel::SocketFilter>>,
     how: Mutex<How>,
 }
 
@@ -74,22 +74,22 @@ impl PacketWriter {
         link_type: u16,
         ring_bytes: u64,
         why: &str,
-    ) -> Result<Copied<PacketWriter>, Trouble> {
+    ) -> Result<Copied<PacketWriter>, CaptureError> {
         let link = &device.link;
         // Nobody wants anything yet.
         let options = Options { filter: filter::nothing(), ..Options::default() };
-        let receiver = Receiver::open(namespace, &link.name, &options).map_err(trouble)?;
-        let sieve = receiver.sieve().map_err(trouble)?;
+        let receiver = Receiver::open(namespace, &link.name, &options).map_err(capture_error)?;
+        let socket_filter = receiver.socket_filter().map_err(capture_error)?;
         let (ring, copying) = copying::ring(&link.name, ring_bytes)?;
         let shared = Arc::<Shared>::default();
         let theirs = Arc::clone(&shared);
         // Who may load none, or has no memory for it, does without.
-        let counting = kernel::Sieve::new(link_type == ETHERNET).ok().map(Arc::new);
+        let counting = kernel::SocketFilter::new(link_type == ETHERNET).ok().map(Arc::new);
         let counted = counting.clone();
         let thread = std::thread::Builder::new()
             .name(format!("copy-{}", link.name))
             .spawn(move || copy(receiver, link_type == ETHERNET, copying, &theirs, counted.as_deref()))
-            .map_err(|error| Trouble::system("no thread can be made", &error))?;
+            .map_err(|error| CaptureError::system("no thread can be made", &error))?;
         let device = Device {
             name: link.name.clone(),
             index: link.index,
@@ -104,8 +104,8 @@ impl PacketWriter {
                 shared,
                 thread: Some(thread),
                 promiscuous: Promiscuous::default(),
-                sieve,
-                sieved: Mutex::default(),
+                socket_filter,
+                filtered: Mutex::default(),
                 counting,
                 how: Mutex::new(How::Classic(1)),
             },
@@ -120,7 +120,7 @@ fn copy(
     ethernet: bool,
     mut copying: Copying,
     shared: &Shared,
-    counting: Option<&kernel::Sieve>,
+    counting: Option<&kernel::SocketFilter>,
 ) {
     let mut scratch = vec![0; PACKET_BYTES];
     let mut kept_out = Count::default();
@@ -179,26 +179,26 @@ impl Copier for PacketWriter {
         self.device.clone()
     }
 
-    fn promiscuous(&self, wanted: bool) -> Result<(), Trouble> {
+    fn promiscuous(&self, wanted: bool) -> Result<(), CaptureError> {
         self.promiscuous.set(self.device.index, wanted)
     }
 
-    fn sift(&self, expressions: &[&Expression]) -> Result<(), Trouble> {
+    fn sift(&self, expressions: &[&Expression]) -> Result<(), CaptureError> {
         // Whoever panicked under it had not changed it yet.
-        let mut sieved = self.sieved.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut filtered = self.filtered.lock().unwrap_or_else(PoisonError::into_inner);
         let mut wanted: Vec<Expression> = Vec::new();
         for expression in expressions {
             if !wanted.iter().any(|known| is_same(known, expression)) {
                 wanted.push((*expression).clone());
             }
         }
-        let is_there = |one: &Expression| sieved.iter().any(|known| is_same(known, one));
-        if wanted.len() == sieved.len() && wanted.iter().all(is_there) {
+        let is_there = |one: &Expression| filtered.iter().any(|known| is_same(known, one));
+        if wanted.len() == filtered.len() && wanted.iter().all(is_there) {
             return Ok(());
         }
         let how = self.attach(&wanted)?;
         *self.how.lock().unwrap_or_else(PoisonError::into_inner) = how;
-        *sieved = wanted;
+        *filtered = wanted;
         Ok(())
     }
 
@@ -222,20 +222,20 @@ impl Copier for PacketWriter {
 
 impl PacketWriter {
     /// Has the socket let in what any of these wants, in the best way there is.
-    fn attach(&self, wanted: &[Expression]) -> Result<How, Trouble> {
+    fn attach(&self, wanted: &[Expression]) -> Result<How, CaptureError> {
         if let Some(counting) = &self.counting
             && let Ok(program) = counting.program(&wanted.iter().map(to_kernel).collect::<Vec<_>>())
-            && self.sieve.set_loaded(program.as_fd()).is_ok()
+            && self.socket_filter.set_loaded(program.as_fd()).is_ok()
         {
             return Ok(How::Loaded);
         }
-        if let Some(program) = sieve(wanted)
-            && self.sieve.set(&program).is_ok()
+        if let Some(program) = socket_filter(wanted)
+            && self.socket_filter.set(&program).is_ok()
         {
             return Ok(How::Classic(program.len()));
         }
         // Too long together, or something that only this side knows how to do.
-        self.sieve.set(&filter::everything(WHOLE)).map_err(trouble)?;
+        self.socket_filter.set(&filter::everything(WHOLE)).map_err(capture_error)?;
         Ok(How::None)
     }
 }
@@ -250,7 +250,7 @@ fn is_same(one: &Expression, other: &Expression) -> bool {
 }
 
 /// The socket's filter in the classic machine: what any of these wants. None where one program cannot say that, or need not.
-fn sieve(expressions: &[Expression]) -> Option<Vec<filter::Instruction>> {
+fn socket_filter(expressions: &[Expression]) -> Option<Vec<filter::Instruction>> {
     let all = Program::constant(WHOLE);
     let of = |way: Direction| -> Option<Vec<filter::Instruction>> {
         let asked = expressions.iter().filter(|expression| [Direction::Both, way].contains(&expression.direction));

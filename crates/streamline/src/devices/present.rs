@@ -1,7 +1,7 @@
 //! The devices of this process's network namespace, as they come and go: for who wants to have something of each.
 
-use super::opener::trouble;
-use capture::Trouble;
+use super::opener::capture_error;
+use capture::CaptureError;
 use driver::namespace::Namespace;
 use driver::watch::Watch;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,10 +15,10 @@ pub struct Present {
 
 impl Present {
     /// Those there are now, and whatever comes.
-    pub fn new() -> Result<Present, Trouble> {
+    pub fn new() -> Result<Present, CaptureError> {
         let namespace = Namespace::current()
-            .map_err(|error| Trouble::system("this process's network namespace cannot be found", &error))?;
-        Ok(Present { watch: Watch::new(&namespace).map_err(trouble)? })
+            .map_err(|error| CaptureError::system("this process's network namespace cannot be found", &error))?;
+        Ok(Present { watch: Watch::new(&namespace).map_err(capture_error)? })
     }
 
     /// Index and name of each, as of now.

@@ -14,7 +14,7 @@ use filter::run::Instance;
 use filter::{Lower, Params};
 use filters::send::forwarded::{self, Forwarded, Forwards};
 use kernel::sys::{self, Hook};
-use kernel::{Steer, To, Wanted};
+use kernel::{ConsumeProgram, To, Wanted};
 use program::Program;
 use std::time::{Duration, Instant};
 
@@ -100,22 +100,22 @@ pub(super) fn open(from: &Params, to: &str, wanted: Option<&Program>) -> Result<
     let (input, output) = (found(name_of(from))?, found(to)?);
     driver::af_xdp::check_free(&input).map_err(|error| error.to_string())?;
     let way = To::Device { index: output.index, longest: output.mtu + output.header_bytes() + TAG_BYTES };
-    let load = |wanted: Wanted<'_>| Steer::to(way, wanted).map_err(|error| error.to_string());
+    let load = |wanted: Wanted<'_>| ConsumeProgram::to(way, wanted).map_err(|error| error.to_string());
     try_out(&load(Wanted::All)?, &output)?;
-    let steer = match wanted {
+    let consume_program = match wanted {
         Some(program) => load(Wanted::Any(&[program]))?,
         None => load(Wanted::All)?,
     };
     let socket = from.flag("promisc").then(|| promiscuous(&input)).transpose()?;
     let namespace = driver::namespace::Namespace::current().map_err(|error| error.to_string())?;
     let watch = Watch::new(&namespace).map_err(|error| error.to_string())?;
-    let attached = sys::Link::attach(steer.program(), input.index, Hook::Xdp);
+    let attached = sys::Link::attach(consume_program.program(), input.index, Hook::Xdp);
     let link = attached.map_err(|error| format!("an XDP program cannot be attached to `{}`: {error}", input.name))?;
     if found(&input.name)?.xdp.is_none_or(|attached| attached.mode != XdpMode::Native) {
         return Err(format!("the driver of `{}` runs no XDP programs", input.name));
     }
     let before = [input.clone(), output.clone()];
-    let forward = Forward { link: Some(link), steer, _promiscuous: socket, watch, before, dropped: 0 };
+    let forward = Forward { link: Some(link), consume_program, _promiscuous: socket, watch, before, dropped: 0 };
     Ok(forwarded::source(Box::new(forward)))
 }
 
@@ -128,10 +128,10 @@ fn promiscuous(device: &Link) -> Result<PacketSocket, String> {
 }
 
 /// Sends some frames the way all will go, and looks whether the device sends them.
-fn try_out(steer: &Steer, output: &Link) -> Result<(), String> {
+fn try_out(consume_program: &ConsumeProgram, output: &Link) -> Result<(), String> {
     let sent = || found(&output.name).map(|link| link.counters.get("tx_packets").unwrap_or(0));
     let before = sent()?;
-    sys::live_run(steer.program(), &TEST_FRAME, TEST_FRAMES)
+    sys::live_run(consume_program.program(), &TEST_FRAME, TEST_FRAMES)
         .map_err(|error| format!("a frame cannot be sent by a program to try it out: {error}"))?;
     let patience = COUNTED[usize::from(output.kind.is_none())];
     let began = Instant::now();
@@ -148,7 +148,7 @@ fn try_out(steer: &Steer, output: &Link) -> Result<(), String> {
 struct Forward {
     /// None once it has stopped.
     link: Option<sys::Link>,
-    steer: Steer,
+    consume_program: ConsumeProgram,
     _promiscuous: Option<PacketSocket>,
     watch: Watch,
     /// The two devices, as they were when it began.
@@ -159,7 +159,7 @@ struct Forward {
 
 impl Forwards for Forward {
     fn counted(&mut self) -> Forwarded {
-        let counted = self.steer.counted();
+        let counted = self.consume_program.counted();
         let [input, output] = &self.before;
         let more = |before: &Link, names: &[&str]| {
             let now = found(&before.name).ok().filter(|now| now.index == before.index)?;
@@ -187,7 +187,7 @@ impl Forwards for Forward {
         }
     }
 
-    fn trouble(&mut self) -> Option<String> {
+    fn failure(&mut self) -> Option<String> {
         while let Ok(Some(event)) = self.watch.next(Duration::ZERO) {
             if event.what == What::Removed && self.before.iter().any(|link| link.index == event.index) {
                 return Some(format!("the device `{}` was removed", event.name));

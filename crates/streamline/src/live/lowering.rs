@@ -10,16 +10,16 @@
 
 use super::ration::Rationed;
 use super::selection::{Selection, is_typed};
-use super::space::Narrowing;
-use crate::shared::space::NAME as SHARED;
+use super::space::PreFiltering;
+use crate::parser::space::NAME as PARSER;
 use capture::budget::INSTRUCTIONS;
-use capture::wish::PROGRAM_INSTRUCTIONS;
-use capture::{ETHERNET, Trouble, writer::TroubleKind};
+use capture::request::PROGRAM_INSTRUCTIONS;
+use capture::{CaptureError, ETHERNET, writer::CaptureErrorKind};
 use control::Verdict;
 use engine::{Edge, Node, NodeId, Plan, Task};
 use filter::{Devices, Kind, Lower, Params};
-use kernel::Sieve;
-use kernel::tap::TapError;
+use kernel::SocketFilter;
+use kernel::capture_program::ProgramError;
 use program::{Compile, Expression, Passes, Program};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -78,8 +78,8 @@ impl Lowered {
     }
 }
 
-fn cannot(text: impl Into<String>) -> Trouble {
-    Trouble::new(TroubleKind::Cannot, text)
+fn cannot(text: impl Into<String>) -> CaptureError {
+    CaptureError::new(CaptureErrorKind::Cannot, text)
 }
 
 /// What filters are together, one after the other, over frames of a link type; else why the kernel cannot do it.
@@ -87,7 +87,7 @@ pub(crate) fn lowered<'a>(
     filters: impl IntoIterator<Item = &'a Selection>,
     compiler: &dyn Compile,
     link_type: u16,
-) -> Result<Lowered, Trouble> {
+) -> Result<Lowered, CaptureError> {
     let mut all = Lowered { sample: 1, ..Lowered::default() };
     for filter in filters {
         match filter {
@@ -130,13 +130,13 @@ pub(crate) struct Behind {
     /// Selectors: what is wanted passes all of them.
     written: Vec<Selection>,
     /// What packets must be otherwise.
-    narrow: Option<Expression>,
+    pre_filter: Option<Expression>,
 }
 
 impl Behind {
     /// Of an edge of a plan.
     pub(crate) fn of(plan: &Plan, edge: &Edge) -> Behind {
-        let mut behind = Behind { written: Vec::new(), narrow: None };
+        let mut behind = Behind { written: Vec::new(), pre_filter: None };
         let mut at = edge.to;
         // Plans lead nowhere back: this ends.
         while behind.add(plan, at) {
@@ -156,7 +156,7 @@ impl Behind {
             match &selection {
                 Selection::Filter(Kind { lower: Some(Lower::Program(_) | Lower::Selects(_)), .. }, _) => {}
                 Selection::Filter(kind, params) => {
-                    self.narrow = kind.narrow.and_then(|narrow| narrow(params)).map(Expression::Packet);
+                    self.pre_filter = kind.pre_filter.and_then(|pre_filter| pre_filter(params)).map(Expression::Packet);
                     return false;
                 }
                 _ => {}
@@ -179,8 +179,9 @@ impl Behind {
         let written = self.written.iter().filter(|one| snap_len == 0 || one.is_of_cut_packets());
         // A selector that has no expression says itself what is wrong with it.
         let written = written.filter_map(|one| one.expression(compiler, link_type).ok());
-        let narrow = self.narrow.clone().filter(|_| !only_written && link_type == ETHERNET);
-        let all: Vec<Expression> = written.chain(narrow).filter(|one| one.program(Passes::Perhaps).is_some()).collect();
+        let pre_filter = self.pre_filter.clone().filter(|_| !only_written && link_type == ETHERNET);
+        let all: Vec<Expression> =
+            written.chain(pre_filter).filter(|one| one.program(Passes::Perhaps).is_some()).collect();
         let all = Expression::All(all);
         let program = all.program(Passes::Perhaps)?;
         program.always().is_none_or(|length| length == 0).then_some(all)
@@ -256,7 +257,11 @@ pub(crate) fn programs(chosen: &Expression, wanted: Option<&[Expression]>) -> Op
 }
 
 /// The filter of a packet socket that these are to come by, and what counts what it keeps out.
-pub(crate) fn sieve(wanted: &[Program], params: &Params, link_type: u16) -> Result<(OwnedFd, Sieve), TapError> {
+pub(crate) fn socket_filter(
+    wanted: &[Program],
+    params: &Params,
+    link_type: u16,
+) -> Result<(OwnedFd, SocketFilter), ProgramError> {
     let (incoming, outgoing) = filters::af_packet::ways(params);
     // Whose bit it is nobody asks.
     let expression = |(at, program): (usize, &Program)| kernel::Expression {
@@ -265,8 +270,8 @@ pub(crate) fn sieve(wanted: &[Program], params: &Params, link_type: u16) -> Resu
         ..kernel::Expression::new((at % WAYS) as u8, Some(Arc::new(program.clone())))
     };
     let expressions: Vec<kernel::Expression> = wanted.iter().enumerate().map(expression).collect();
-    let sieve = Sieve::new(link_type == ETHERNET)?;
-    Ok((sieve.program(&expressions)?, sieve))
+    let socket_filter = SocketFilter::new(link_type == ETHERNET)?;
+    Ok((socket_filter.program(&expressions)?, socket_filter))
 }
 
 /// Judges a plan.
@@ -453,7 +458,7 @@ impl<'a> Judge<'a> {
     }
 
     /// What stands on a way behind its device.
-    fn lowered(&self, way: &[NodeId], link_type: u16) -> Result<Lowered, Trouble> {
+    fn lowered(&self, way: &[NodeId], link_type: u16) -> Result<Lowered, CaptureError> {
         let selections: Vec<Selection> = way[1..].iter().filter_map(|id| selection(self.plan, *id)).collect();
         lowered(&selections, self.compiler, link_type)
     }
@@ -465,9 +470,9 @@ impl<'a> Judge<'a> {
         }
         let known = match self.filter(device) {
             Some((kind, params)) if is_own(kind) => filters::af_packet::link_type(params).ok(),
-            Some((_, params)) => filters::ethernet::wish(params)
+            Some((_, params)) => filters::ethernet::capture_request(params)
                 .ok()
-                .and_then(|(wish, _)| self.devices.device(&wish.device).ok())
+                .and_then(|(asked, _)| self.devices.device(&asked.device).ok())
                 .map(|device| device.link_type),
             None => None,
         };
@@ -480,7 +485,7 @@ impl<'a> Judge<'a> {
             let [device, _, ..] = way[..] else { continue };
             let link_type = self.link_type(device);
             let refused = match self.lowered(way, link_type) {
-                Err(trouble) => Some(trouble.text),
+                Err(error) => Some(error.text),
                 Ok(Lowered { chosen, .. }) if chosen.is_empty() => None,
                 Ok(lowered) => {
                     let program = lowered.expression().program(Passes::Perhaps);
@@ -503,7 +508,7 @@ impl<'a> Judge<'a> {
         };
         if is_own(kind) {
             // Whoever may not load programs may still have a packet socket, without any.
-            return sieve(wanted, params, link_type).map(drop).map_err(|error| error.to_string());
+            return socket_filter(wanted, params, link_type).map(drop).map_err(|error| error.to_string());
         }
         for program in wanted {
             let length = program::to_cbpf(program).len();
@@ -515,10 +520,10 @@ impl<'a> Judge<'a> {
             // The thread that copies asks what its socket's filter cannot.
             return Ok(());
         }
-        match sieve(wanted, params, link_type) {
+        match socket_filter(wanted, params, link_type) {
             // Who may not load any has a daemon, which may.
-            Ok(_) | Err(TapError::System(..)) => Ok(()),
-            Err(TapError::Load(error))
+            Ok(_) | Err(ProgramError::System(..)) => Ok(()),
+            Err(ProgramError::Load(error))
                 if error.error.kind() == ErrorKind::PermissionDenied && error.reason.is_empty() =>
             {
                 Ok(())
@@ -535,15 +540,17 @@ impl<'a> Judge<'a> {
         }
         let leaving = self.node(id).edges.iter().filter(|edge| !self.is_here(edge.to));
         // Who shares takes his packets from a reader of his own.
-        let (shared, own): (Vec<&Edge>, Vec<&Edge>) = leaving.partition(|edge| self.node(edge.to).space == SHARED);
+        let (shared, own): (Vec<&Edge>, Vec<&Edge>) = leaving.partition(|edge| self.node(edge.to).space == PARSER);
         for (edges, to_shared) in [(shared, true), (own, false)].into_iter().filter(|(edges, _)| !edges.is_empty()) {
             let Some(where_to) = self.left_out(&edges, ways) else { continue };
             let what =
                 if edges.len() > 1 { "what no branch can want for sure" } else { "what it cannot want for sure" };
-            let note = match rationed.narrowing.get(&(id, to_shared)) {
-                Some(Narrowing::Roughly) => format!("a part of {what} {where_to}, for its budget has no room for more"),
-                Some(Narrowing::None) => "it gets all packets, for the kernel's budget has no room for more".into(),
-                Some(Narrowing::Wanted) | None => format!("{what} {where_to}"),
+            let note = match rationed.pre_filtering.get(&(id, to_shared)) {
+                Some(PreFiltering::Roughly) => {
+                    format!("a part of {what} {where_to}, for its budget has no room for more")
+                }
+                Some(PreFiltering::None) => "it gets all packets, for the kernel's budget has no room for more".into(),
+                Some(PreFiltering::Wanted) | None => format!("{what} {where_to}"),
             };
             self.verdict.notes.extend(edges.iter().map(|edge| (edge.to, note.clone())));
         }

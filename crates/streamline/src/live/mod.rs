@@ -15,8 +15,8 @@ mod space;
 
 pub(crate) use space::{Reads, RunningSource, hands_over};
 
+use crate::parser::space::NAME as PARSER;
 use crate::session::{Left, Opened, Rest};
-use crate::shared::space::NAME as SHARED;
 use control::Space;
 use engine::{Edge, Node, NodeId, Plan, Task};
 use filter::{Devices, Params};
@@ -67,7 +67,7 @@ pub(crate) fn rest(mut live: LiveSpaces, mut inlets: BTreeMap<NodeId, (String, O
     let mut left = Vec::new();
     // By node of the whole plan; only those that stay have one.
     let mut places: Vec<Option<NodeId>> = vec![None; plan.nodes.len()];
-    let is_below = |id: NodeId| [KERNEL, DAEMON, SHARED].contains(&plan.nodes[id.index()].space.as_str());
+    let is_below = |id: NodeId| [KERNEL, DAEMON, PARSER].contains(&plan.nodes[id.index()].space.as_str());
     let ids = || (0..plan.nodes.len()).map(|index| NodeId(index as u32));
     let mut pushed = Vec::new();
     for id in ids() {

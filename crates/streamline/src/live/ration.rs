@@ -4,9 +4,9 @@
 //! In: a plan, and the budgets of its devices as they are now. Out: what will not run here, and where more comes up than is
 //! wanted. Should a budget change before the plan is carried out, the daemon refuses what does not fit, and it is placed again.
 
-use super::space::{LiveSpace, Narrowing, Reads, Why};
-use capture::writer::TroubleKind;
-use capture::{Budget, Mode, Trouble, Wish};
+use super::space::{LiveSpace, PreFiltering, Reads, Why};
+use capture::writer::CaptureErrorKind;
+use capture::{Budget, CaptureError, CaptureRequest, Mode};
 use engine::{NodeId, Plan};
 use filter::Devices;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ pub(super) struct Rationed {
     /// Nodes that run in the reader, and why.
     pub(super) refused: Vec<(NodeId, String)>,
     /// How much is left out at least where packets leave the space: at a node, and whether what is above is shared.
-    pub(super) narrowing: BTreeMap<(NodeId, bool), Narrowing>,
+    pub(super) pre_filtering: BTreeMap<(NodeId, bool), PreFiltering>,
 }
 
 /// What this plan is given in this space.
@@ -31,18 +31,18 @@ pub(super) fn ration(space: &LiveSpace, plan: &Plan) -> Rationed {
             for paths in rehearsed.leaving(id) {
                 let taken = rehearsed.narrowest(&paths, |reads| match rehearsed.goes_on(&reads) {
                     Some(node) => Ok(Some((reads, node))),
-                    None => budgets.take(&reads).map(|()| None).map_err(Why::Trouble),
+                    None => budgets.take(&reads).map(|()| None).map_err(Why::CaptureError),
                 });
                 match taken {
-                    Ok((goes_on, narrowing)) => {
-                        let least = rationed.narrowing.entry((id, to_shared)).or_insert(narrowing);
-                        *least = narrowing.max(*least);
+                    Ok((goes_on, pre_filtering)) => {
+                        let least = rationed.pre_filtering.entry((id, to_shared)).or_insert(pre_filtering);
+                        *least = pre_filtering.max(*least);
                         if let Some((reads, node)) = goes_on {
                             rehearsed.takes_over(id, paths, reads, node);
                         }
                     }
-                    Err(Why::Trouble(trouble)) if trouble.kind == TroubleKind::Cannot => {
-                        rationed.refused.push((id, format!("it runs in the reader: {}", trouble.text)));
+                    Err(Why::CaptureError(error)) if error.kind == CaptureErrorKind::Cannot => {
+                        rationed.refused.push((id, format!("it runs in the reader: {}", error.text)));
                     }
                     // A device that is not there is not there: who opens it says so.
                     Err(_) => {}
@@ -61,17 +61,17 @@ struct Budgets<'a> {
 
 impl Budgets<'_> {
     /// Takes what all readers of a source cost, or nothing.
-    fn take(&mut self, reads: &Reads) -> Result<(), Trouble> {
-        let wishes = reads.wishes();
-        for wish in &wishes {
-            let budget = || self.devices.budget(&wish.device);
-            self.known.entry(wish.device.clone()).or_insert_with(budget);
+    fn take(&mut self, reads: &Reads) -> Result<(), CaptureError> {
+        let all_asked = reads.all_asked();
+        for asked in &all_asked {
+            let budget = || self.devices.budget(&asked.device);
+            self.known.entry(asked.device.clone()).or_insert_with(budget);
         }
         let mut left = self.known.clone();
         // What is to be taken away from the host is chosen in the kernel, or not taken at all: whoever opens it says so.
-        for wish in wishes.into_iter().filter(|wish| wish.mode == Mode::Tap) {
-            if let Some(Some(budget)) = left.get_mut(&wish.device) {
-                budget.take(&wish.device, cost(wish)?)?;
+        for asked in all_asked.into_iter().filter(|asked| asked.mode == Mode::Tap) {
+            if let Some(Some(budget)) = left.get_mut(&asked.device) {
+                budget.take(&asked.device, cost(asked)?)?;
             }
         }
         self.known = left;
@@ -80,13 +80,13 @@ impl Budgets<'_> {
 }
 
 /// What a reader's expression costs, as the daemon counts it.
-fn cost(wish: &Wish) -> Result<u32, Trouble> {
-    let program = match wish.program.as_slice() {
+fn cost(asked: &CaptureRequest) -> Result<u32, CaptureError> {
+    let program = match asked.program.as_slice() {
         [] => None,
         program => {
             let lowered = program::from_cbpf(program);
-            Some(lowered.map_err(|error| Trouble::new(TroubleKind::Wish, error.to_string()))?)
+            Some(lowered.map_err(|error| CaptureError::new(CaptureErrorKind::Request, error.to_string()))?)
         }
     };
-    Ok(kernel::cost(program.as_ref(), wish.sample))
+    Ok(kernel::cost(program.as_ref(), asked.sample))
 }

@@ -55,7 +55,7 @@ impl Selection {
                     return Err(format!("the program for `{}` is one for Ethernet", kind.name));
                 }
                 Some(Lower::Selects(_)) => {
-                    let predicate = kind.narrow.and_then(|narrow| narrow(params));
+                    let predicate = kind.pre_filter.and_then(|pre_filter| pre_filter(params));
                     Expression::Packet(predicate.ok_or_else(|| no_program(kind))?)
                 }
                 _ => return Err(no_program(kind)),
@@ -122,7 +122,7 @@ pub(crate) fn is_typed(kind: &Kind) -> bool {
 
 /// Is it one about some of whose packets only the reader can tell?
 pub(crate) fn is_undecided(kind: &Kind, params: &Params) -> bool {
-    let predicate = kind.narrow.and_then(|narrow| narrow(params));
+    let predicate = kind.pre_filter.and_then(|pre_filter| pre_filter(params));
     is_typed(kind) && !predicate.is_some_and(|predicate| Expression::Packet(predicate).is_exact())
 }
 

@@ -16,7 +16,7 @@
 //! takes away from the host, or what its socket lets in.
 //!
 //! What the filters above cannot want stays here, too, even where none of them can run here: they say what a packet must be
-//! ([`filter::Kind::narrow`], or an expression), and what is something else for sure is not captured.
+//! ([`filter::Kind::pre_filter`], or an expression), and what is something else for sure is not captured.
 //!
 //! What can be done here is decided in [`lowering`](super::lowering), before anything is opened; here it is opened.
 
@@ -24,15 +24,15 @@ use super::forward;
 use super::lowering::{self, Behind, DAEMON, Judge, Lowered, counts, forwards_to, is_own, takes_away};
 use super::ration;
 use super::selection::{OneByOne, Selection, is_undecided};
+use crate::parser::space::NAME as PARSER;
 use crate::session::{Left, Opened};
-use crate::shared::space::NAME as SHARED;
-use capture::wish::PROGRAM_INSTRUCTIONS;
-use capture::{By, ETHERNET, Mode, Share, Tap, Trouble, Wish, writer::TroubleKind};
+use capture::request::PROGRAM_INSTRUCTIONS;
+use capture::{By, CaptureError, CaptureReader, CaptureRequest, ETHERNET, Mode, Share, writer::CaptureErrorKind};
 use control::{Before, Offer, Space, StepError, Verdict};
 use engine::{Edge, Node, NodeId, Plan, Task};
 use filter::run::Instance;
 use filter::{Decides, Devices, Kind, Lower, ParamError, Params, Spaces};
-use kernel::{Steer, Wanted};
+use kernel::{ConsumeProgram, Wanted};
 use program::{Compile, Expression, Passes, Program, to_cbpf};
 use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
@@ -60,7 +60,7 @@ pub(crate) struct LiveSpace {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reads {
     /// Packets of a device.
-    Packets(Wish, Option<Share>, Given),
+    Packets(CaptureRequest, Option<Share>, Given),
     /// Numbers of packets, of so many readers.
     Counts(Vec<Counted>),
     /// A device that nobody shares, as people know it with what chooses of it.
@@ -83,12 +83,12 @@ pub(crate) enum Reads {
 
 impl Reads {
     /// What its readers ask the owner of a device for.
-    pub(super) fn wishes(&self) -> Vec<&Wish> {
+    pub(super) fn all_asked(&self) -> Vec<&CaptureRequest> {
         match self {
-            Reads::Packets(wish, ..) => vec![wish],
+            Reads::Packets(asked, ..) => vec![asked],
             Reads::Counts(all) => {
-                let undecided = all.iter().filter_map(|counted| counted.undecided.as_ref().map(|(wish, _)| wish));
-                all.iter().map(|counted| &counted.wish).chain(undecided).collect()
+                let undecided = all.iter().filter_map(|counted| counted.undecided.as_ref().map(|(asked, _)| asked));
+                all.iter().map(|counted| &counted.asked).chain(undecided).collect()
             }
             Reads::Own { .. } | Reads::Forward { .. } => Vec::new(),
         }
@@ -107,10 +107,10 @@ pub(crate) struct Given {
 /// What a reader counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Counted {
-    wish: Wish,
+    asked: CaptureRequest,
     share: Option<Share>,
     /// Packets that its program cannot tell about: these selectors decide about them.
-    undecided: Option<(Wish, String)>,
+    undecided: Option<(CaptureRequest, String)>,
 }
 
 /// A source of the running plan.
@@ -131,11 +131,11 @@ struct Reading {
 
 enum How {
     /// A reader.
-    Tap(Box<Tap>),
+    CaptureReader(Box<CaptureReader>),
     /// Readers that count, and those of packets that none of them can tell about.
-    Counts(Vec<Tap>, Vec<filters::count::Undecided>),
+    Counts(Vec<CaptureReader>, Vec<filters::count::Undecided>),
     /// One that can take over from others of its device, from this packet on.
-    Sure(Box<Tap>, u64),
+    Sure(Box<CaptureReader>, u64),
     /// A device that nobody shares.
     Own(Instance),
     /// This source of the running plan reads the same.
@@ -144,7 +144,7 @@ enum How {
 
 /// How much of what nobody above can want is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Narrowing {
+pub(super) enum PreFiltering {
     /// All of it that a program can tell.
     Wanted,
     /// As much as costs little.
@@ -155,13 +155,13 @@ pub(super) enum Narrowing {
 
 /// Why a path cannot be opened, and where something else could be tried.
 pub(super) enum Why {
-    Trouble(Trouble),
+    CaptureError(CaptureError),
     Param(ParamError),
 }
 
-impl From<Trouble> for Why {
-    fn from(trouble: Trouble) -> Why {
-        Why::Trouble(trouble)
+impl From<CaptureError> for Why {
+    fn from(error: CaptureError) -> Why {
+        Why::CaptureError(error)
     }
 }
 
@@ -180,7 +180,7 @@ struct Laid {
 }
 
 enum What {
-    Device(Wish, Option<Share>, Params),
+    Device(CaptureRequest, Option<Share>, Params),
     /// A device that nobody shares.
     Own(&'static Kind, Params),
     Filter(Selection),
@@ -209,7 +209,7 @@ impl LiveSpace {
             space.prepare(id, &plan.nodes[id.index()]).ok()?;
         }
         for from in here() {
-            let is_shared = |edge: &Edge| plan.nodes[edge.to.index()].space == SHARED;
+            let is_shared = |edge: &Edge| plan.nodes[edge.to.index()].space == PARSER;
             let edges = plan.nodes[from.index()].edges.iter();
             edges
                 .filter(|edge| is_here(edge.to) || is_shared(edge) == to_shared)
@@ -249,19 +249,19 @@ impl LiveSpace {
             // One record, wherever its packets come from.
             let task = if is_count { node.task.clone() } else { Task::Filter { kind, params: params.clone() } };
             let labels: Vec<String> = paths.iter().map(|path| self.label(path)).collect();
-            let link_type = |tap: &Tap| tap.device().link_type;
-            let decides = |tap: &Tap| self.decides(first, link_type(tap)).ok().flatten();
+            let link_type = |reader: &CaptureReader| reader.device().link_type;
+            let decides = |reader: &CaptureReader| self.decides(first, link_type(reader)).ok().flatten();
             let (source, first) = match how {
                 How::Running(node) => (Opened::Running(node), None),
                 How::Own(source) => (Opened::New(source), None),
-                How::Sure(tap, first) => {
-                    let decides = decides(&tap);
-                    (Opened::New(filters::ethernet::source(*tap, &params, decides)), Some(first))
+                How::Sure(reader, first) => {
+                    let decides = decides(&reader);
+                    (Opened::New(filters::ethernet::source(*reader, &params, decides)), Some(first))
                 }
-                How::Counts(taps, undecided) => (Opened::New(filters::count::source(taps, undecided)), None),
-                How::Tap(tap) => {
-                    let decides = decides(&tap);
-                    (Opened::New(filters::ethernet::source(*tap, &params, decides)), None)
+                How::Counts(registry, undecided) => (Opened::New(filters::count::source(registry, undecided)), None),
+                How::CaptureReader(reader) => {
+                    let decides = decides(&reader);
+                    (Opened::New(filters::ethernet::source(*reader, &params, decides)), None)
                 }
             };
             Some((labels.join(" + "), task, Left::Source { origin: id, source, reads, first }))
@@ -271,16 +271,16 @@ impl LiveSpace {
 
     /// Why the packets that are wished for are copied by a thread of the daemon's; none where they are not, as far as that
     /// is known before the device is open.
-    fn copied_in_daemon(&self, wish: &Wish) -> Option<String> {
+    fn copied_in_daemon(&self, asked: &CaptureRequest) -> Option<String> {
         // What is taken away from the host the kernel's program chooses, whoever copies it then.
-        if wish.mode == Mode::Consume || wish.by == By::Kernel || !self.devices.is_elsewhere() {
+        if asked.mode == Mode::Consume || asked.by == By::Kernel || !self.devices.is_elsewhere() {
             return None;
         }
-        if wish.by == By::PacketSocket {
+        if asked.by == By::PacketSocket {
             return Some("its packets are copied from a packet socket, as was asked for".into());
         }
         // A device that is not there is not there: who opens it says so.
-        self.devices.device(&wish.device).ok().filter(|device| device.copied).map(|device| device.how)
+        self.devices.device(&asked.device).ok().filter(|device| device.copied).map(|device| device.how)
     }
 
     /// The ways from a device to this node, all inside this space; each begins with the device.
@@ -306,18 +306,18 @@ impl LiveSpace {
         &self,
         paths: &[Vec<NodeId>],
         mut open: impl FnMut(Reads) -> Result<T, Why>,
-    ) -> Result<(T, Narrowing), Why> {
+    ) -> Result<(T, PreFiltering), Why> {
         let mut refused: Option<(Reads, Why)> = None;
-        for narrowing in [Narrowing::Wanted, Narrowing::Roughly, Narrowing::None] {
-            let reads = self.reads(paths, narrowing)?;
+        for pre_filtering in [PreFiltering::Wanted, PreFiltering::Roughly, PreFiltering::None] {
+            let reads = self.reads(paths, pre_filtering)?;
             if refused.as_ref().is_some_and(|(before, _)| *before == reads) {
                 continue;
             }
             match open(reads.clone()) {
-                Err(Why::Trouble(trouble)) if trouble.kind == TroubleKind::Cannot => {
-                    refused = Some((reads, trouble.into()));
+                Err(Why::CaptureError(error)) if error.kind == CaptureErrorKind::Cannot => {
+                    refused = Some((reads, error.into()));
                 }
-                opened => return opened.map(|opened| (opened, narrowing)),
+                opened => return opened.map(|opened| (opened, pre_filtering)),
             }
         }
         Err(refused.map_or_else(|| nothing_comes().into(), |(_, why)| why))
@@ -328,12 +328,13 @@ impl LiveSpace {
             return Ok(Reading { paths, reads, how: How::Running(node) });
         }
         let mut how = match &reads {
-            Reads::Packets(wish, share, _) if self.running.iter().any(|source| hands_over(&source.reads, wish)) => {
+            Reads::Packets(asked, share, _) if self.running.iter().any(|source| hands_over(&source.reads, asked)) => {
                 // What had come before was the other's.
-                let (tap, first) = self.devices.open_sure(&Wish { last_ns: 0, ..wish.clone() }, *share)?;
-                How::Sure(Box::new(tap), first)
+                let (reader, first) =
+                    self.devices.open_sure(&CaptureRequest { last_ns: 0, ..asked.clone() }, *share)?;
+                How::Sure(Box::new(reader), first)
             }
-            Reads::Packets(wish, share, _) => How::Tap(Box::new(self.devices.open(wish, *share)?)),
+            Reads::Packets(asked, share, _) => How::CaptureReader(Box::new(self.devices.open(asked, *share)?)),
             Reads::Counts(all) => self.open_counts(&paths, all)?,
             Reads::Own { wanted, .. } => match self.first(paths.first().map_or(&[], Vec::as_slice)) {
                 Some(What::Own(kind, params)) if kind.name == filters::af_packet::KIND.name => {
@@ -345,14 +346,14 @@ impl LiveSpace {
             Reads::Forward { wanted, to, .. } => match self.first(paths.first().map_or(&[], Vec::as_slice)) {
                 Some(What::Device(_, _, params) | What::Own(_, params)) => {
                     let opened = forward::open(params, to, wanted.as_ref());
-                    How::Own(opened.map_err(|text| Trouble::new(TroubleKind::Cannot, text))?)
+                    How::Own(opened.map_err(|text| CaptureError::new(CaptureErrorKind::Cannot, text))?)
                 }
                 _ => return Err(nothing_comes().into()),
             },
         };
         if let Some(latency) = self.latency {
             match &mut how {
-                How::Tap(tap) | How::Sure(tap, _) => tap.set_latency(latency),
+                How::CaptureReader(reader) | How::Sure(reader, _) => reader.set_latency(latency),
                 How::Counts(..) | How::Own(_) | How::Running(_) => {}
             }
         }
@@ -361,7 +362,7 @@ impl LiveSpace {
 
     /// What it would refuse to read of a plan, whatever the device says: found out by the steps that would read it, none of
     /// which opens anything.
-    fn refused_wish(&self, plan: &Plan) -> Option<(NodeId, ParamError)> {
+    fn refused_request(&self, plan: &Plan) -> Option<(NodeId, ParamError)> {
         let is_taken = |node: &Node| matches!(&node.task, Task::Filter { kind, params } if takes_away(kind, params));
         // Nothing else is refused whatever the device says.
         if !plan.nodes.iter().any(|node| node.space == self.name && is_taken(node)) {
@@ -371,7 +372,7 @@ impl LiveSpace {
             // Whatever else is wrong is said when it is prepared.
             let trial = self.rehearsed(plan, to_shared)?;
             let refused = |id: NodeId| {
-                trial.leaving(id).iter().find_map(|paths| match trial.reads(paths, Narrowing::Wanted) {
+                trial.leaving(id).iter().find_map(|paths| match trial.reads(paths, PreFiltering::Wanted) {
                     Err(Why::Param(error)) => Some((id, error)),
                     _ => None,
                 })
@@ -414,52 +415,53 @@ impl LiveSpace {
     }
 
     /// Readers that count, one for each path, and those of packets that they cannot tell about.
-    fn open_counts(&self, paths: &[Vec<NodeId>], all: &[Counted]) -> Result<How, Trouble> {
-        let (mut taps, mut undecided) = (Vec::new(), Vec::new());
+    fn open_counts(&self, paths: &[Vec<NodeId>], all: &[Counted]) -> Result<How, CaptureError> {
+        let (mut registry, mut undecided) = (Vec::new(), Vec::new());
         for (path, counted) in paths.iter().zip(all) {
-            taps.push(self.devices.open(&counted.wish, counted.share)?);
-            let Some((wish, _)) = &counted.undecided else { continue };
-            let tap = self.devices.open(wish, counted.share)?;
-            let decides = self.decides(path, tap.device().link_type)?.ok_or_else(nothing_comes)?;
-            undecided.push(filters::count::Undecided::new(tap, decides));
+            registry.push(self.devices.open(&counted.asked, counted.share)?);
+            let Some((asked, _)) = &counted.undecided else { continue };
+            let reader = self.devices.open(asked, counted.share)?;
+            let decides = self.decides(path, reader.device().link_type)?.ok_or_else(nothing_comes)?;
+            undecided.push(filters::count::Undecided::new(reader, decides));
         }
-        Ok(How::Counts(taps, undecided))
+        Ok(How::Counts(registry, undecided))
     }
 
     /// What comes out at the end of these paths, before anything is opened. Of what is taken away from the host, what nobody
     /// above can want is left out always.
-    fn reads(&self, paths: &[Vec<NodeId>], narrowing: Narrowing) -> Result<Reads, Why> {
+    fn reads(&self, paths: &[Vec<NodeId>], pre_filtering: PreFiltering) -> Result<Reads, Why> {
         if let [path] = paths
             && let Some(to) = self.forwards_to(path)
         {
             let wanted = self.lowered(path, ETHERNET)?.expression().program(Passes::Surely);
             let wanted = wanted.filter(|program| program.always().is_none_or(|length| length == 0));
-            if let Some(What::Device(wish, _, params)) = self.first(path) {
+            if let Some(What::Device(asked, _, params)) = self.first(path) {
                 let program = wanted.as_ref().map_or_else(Vec::new, to_cbpf);
-                filters::ethernet::takes_everything(&Wish { program, ..wish.clone() }, params).map_err(Why::Param)?;
+                filters::ethernet::takes_everything(&CaptureRequest { program, ..asked.clone() }, params)
+                    .map_err(Why::Param)?;
             }
             return Ok(Reads::Forward { label: self.label(path), wanted, to });
         }
         if let [path] = paths
             && let Some(What::Own(kind, params)) = self.first(path)
         {
-            let (label, wanted) = (self.label(path), self.of_own(kind, params, path, narrowing)?);
+            let (label, wanted) = (self.label(path), self.of_own(kind, params, path, pre_filtering)?);
             return Ok(Reads::Own { label, wanted });
         }
         let mut all = Vec::new();
         for path in paths {
-            let Some(What::Device(wish, share, params)) = self.first(path) else { return Err(nothing_comes().into()) };
-            let link_type = self.devices.device(&wish.device)?.link_type;
+            let Some(What::Device(asked, share, params)) = self.first(path) else { return Err(nothing_comes().into()) };
+            let link_type = self.devices.device(&asked.device)?.link_type;
             let lowered = self.lowered(path, link_type)?;
             if lowered.counts {
-                let counted = self.counted(wish, *share, params, path, &lowered)?;
-                filters::ethernet::takes_everything(&counted.wish, params).map_err(Why::Param)?;
+                let counted = self.counted(asked, *share, params, path, &lowered)?;
+                filters::ethernet::takes_everything(&counted.asked, params).map_err(Why::Param)?;
                 all.push(counted);
                 continue;
             }
-            let wish = self.wish(wish.clone(), params, path, &lowered, (narrowing, link_type));
-            filters::ethernet::takes_everything(&wish, params).map_err(Why::Param)?;
-            return Ok(Reads::Packets(wish, *share, self.given(path)));
+            let asked = self.capture_request(asked.clone(), params, path, &lowered, (pre_filtering, link_type));
+            filters::ethernet::takes_everything(&asked, params).map_err(Why::Param)?;
+            return Ok(Reads::Packets(asked, *share, self.given(path)));
         }
         Ok(Reads::Counts(all))
     }
@@ -467,29 +469,30 @@ impl LiveSpace {
     /// What is counted at the end of a path.
     fn counted(
         &self,
-        wish: &Wish,
+        asked: &CaptureRequest,
         share: Option<Share>,
         device: &Params,
         path: &[NodeId],
         lowered: &Lowered,
-    ) -> Result<Counted, Trouble> {
+    ) -> Result<Counted, CaptureError> {
         let chosen = lowered.expression();
         // Both programs or neither: what one is sure of the other leaves out.
         let of = |passes| {
             let program = chosen.program(passes).filter(|program| to_cbpf(program).len() <= PROGRAM_INSTRUCTIONS);
-            program.ok_or_else(|| Trouble::new(TroubleKind::Cannot, "the expression is too long for a program"))
+            program
+                .ok_or_else(|| CaptureError::new(CaptureErrorKind::Cannot, "the expression is too long for a program"))
         };
-        let wish = Wish { program: Vec::new(), sample: lowered.sample, counts: None, ..wish.clone() };
+        let asked = CaptureRequest { program: Vec::new(), sample: lowered.sample, counts: None, ..asked.clone() };
         let undecided = match chosen.is_exact() {
             true => None,
             false => Some((
-                Wish { program: to_cbpf(&of(Passes::Unsure)?), ..wish.clone() },
+                CaptureRequest { program: to_cbpf(&of(Passes::Unsure)?), ..asked.clone() },
                 self.decided_by(path).unwrap_or_default(),
             )),
         };
         let program = if lowered.chosen.is_empty() { Vec::new() } else { to_cbpf(&of(Passes::Surely)?) };
-        let wish = Wish { program, counts: Some(filters::ethernet::snap_len(device)), ..wish };
-        Ok(Counted { wish, share, undecided })
+        let asked = CaptureRequest { program, counts: Some(filters::ethernet::snap_len(device)), ..asked };
+        Ok(Counted { asked, share, undecided })
     }
 
     /// The device that frames of a path go out by, where it ends so.
@@ -517,12 +520,12 @@ impl LiveSpace {
     }
 
     /// What decides in the reader about packets at the end of a path; `None` where programs tell about all of them.
-    fn decides(&self, path: &[NodeId], link_type: u16) -> Result<Option<Box<dyn Decides>>, Trouble> {
+    fn decides(&self, path: &[NodeId], link_type: u16) -> Result<Option<Box<dyn Decides>>, CaptureError> {
         let mut all = Vec::new();
         for node in path.iter().filter_map(|id| self.nodes.get(id)) {
             let What::Filter(selection) = &node.what else { continue };
             let decider = selection.decider(self.compiler.as_ref(), link_type);
-            all.extend(decider.map_err(|text| Trouble::new(TroubleKind::Cannot, text))?);
+            all.extend(decider.map_err(|text| CaptureError::new(CaptureErrorKind::Cannot, text))?);
         }
         Ok((!all.is_empty()).then(|| Box::new(OneByOne(all)) as Box<dyn Decides>))
     }
@@ -533,10 +536,10 @@ impl LiveSpace {
     }
 
     /// What the filters of a path are together, over frames of a link type.
-    fn lowered(&self, path: &[NodeId], link_type: u16) -> Result<Lowered, Trouble> {
+    fn lowered(&self, path: &[NodeId], link_type: u16) -> Result<Lowered, CaptureError> {
         let filters = path[1..].iter().map(|id| match self.nodes.get(id).map(|node| &node.what) {
             Some(What::Filter(selection)) => Ok(selection),
-            _ => Err(Trouble::new(TroubleKind::Cannot, "devices stand before everything else")),
+            _ => Err(CaptureError::new(CaptureErrorKind::Cannot, "devices stand before everything else")),
         });
         lowering::lowered(filters.collect::<Result<Vec<_>, _>>()?, self.compiler.as_ref(), link_type)
     }
@@ -548,29 +551,29 @@ impl LiveSpace {
         lowering::wanted(&behind?, only_written, self.compiler.as_ref(), link_type, snap_len)
     }
 
-    /// What filters behind a device make of a wish for it.
-    fn wish(
+    /// What filters behind a device make of a capture request for it.
+    fn capture_request(
         &self,
-        mut wish: Wish,
+        mut asked: CaptureRequest,
         device: &Params,
         path: &[NodeId],
         lowered: &Lowered,
-        (narrowing, link_type): (Narrowing, u16),
-    ) -> Wish {
+        (pre_filtering, link_type): (PreFiltering, u16),
+    ) -> CaptureRequest {
         let chosen = lowered.expression();
-        wish.sample = lowered.sample;
-        let is_taken = wish.mode == Mode::Consume;
+        asked.sample = lowered.sample;
+        let is_taken = asked.mode == Mode::Consume;
         // What is left out before packets are counted would make others the first of so many.
-        let last = path.last().filter(|_| (narrowing != Narrowing::None || is_taken) && lowered.sample == 1);
+        let last = path.last().filter(|_| (pre_filtering != PreFiltering::None || is_taken) && lowered.sample == 1);
         let snap_len = filters::ethernet::snap_len(device);
         let wanted = last.and_then(|last| self.wanted(*last, is_taken, link_type, snap_len));
-        let wanted = wanted.and_then(|wanted| match narrowing {
-            Narrowing::Roughly if !is_taken => lowering::roughly(wanted),
+        let wanted = wanted.and_then(|wanted| match pre_filtering {
+            PreFiltering::Roughly if !is_taken => lowering::roughly(wanted),
             _ => Some(wanted),
         });
         let program = lowering::program(&chosen, wanted.as_deref(), Passes::Perhaps);
-        wish.program = program.as_ref().map_or_else(Vec::new, to_cbpf);
-        wish
+        asked.program = program.as_ref().map_or_else(Vec::new, to_cbpf);
+        asked
     }
 
     /// What is wanted of a device that nobody shares: what any of these passes; none for all.
@@ -579,13 +582,13 @@ impl LiveSpace {
         kind: &Kind,
         params: &Params,
         path: &[NodeId],
-        narrowing: Narrowing,
-    ) -> Result<Option<Vec<Program>>, Trouble> {
+        pre_filtering: PreFiltering,
+    ) -> Result<Option<Vec<Program>>, CaptureError> {
         // A device that is not there is not there: who opens it says so.
         let link_type = filters::af_packet::link_type(params).unwrap_or(ETHERNET);
         let chosen = self.lowered(path, link_type)?.expression();
         let is_taken = lowering::takes_away(kind, params);
-        let last = path.last().filter(|_| narrowing != Narrowing::None || is_taken);
+        let last = path.last().filter(|_| pre_filtering != PreFiltering::None || is_taken);
         let wanted = last.and_then(|last| self.wanted(*last, is_taken, link_type, filters::ethernet::snap_len(params)));
         Ok(lowering::programs(&chosen, wanted.as_deref()))
     }
@@ -610,11 +613,12 @@ impl LiveSpace {
 fn open_own(params: &Params, wanted: Option<&[Program]>) -> Result<Instance, Why> {
     let Some(wanted) = wanted else { return filters::af_xdp::open(params, None).map_err(Why::Param) };
     let (queues, _) = filters::af_xdp::look_up(params).map_err(Why::Param)?;
-    let steer = Steer::new(queues, Wanted::Any(&wanted.iter().collect::<Vec<_>>()));
-    let steer = steer.map_err(crate::devices::cannot_choose)?;
+    let consume_program = ConsumeProgram::new(queues, Wanted::Any(&wanted.iter().collect::<Vec<_>>()));
+    let consume_program = consume_program.map_err(crate::devices::cannot_choose)?;
     let own = |fd: BorrowedFd<'_>| capture::writer::own(fd);
-    let chooses = driver::af_xdp::Program { program: own(steer.program())?, sockets: own(steer.sockets())? };
-    let counting = steer.counting();
+    let chooses =
+        driver::af_xdp::Program { program: own(consume_program.program())?, sockets: own(consume_program.sockets())? };
+    let counting = consume_program.counting();
     let left = Box::new(move || counting.counted().left);
     filters::af_xdp::open(params, Some((chooses, ("left to the host", left)))).map_err(Why::Param)
 }
@@ -624,9 +628,10 @@ fn open_packet_socket(params: &Params, wanted: Option<&[Program]>) -> Result<Ins
     let Some(wanted) = wanted else { return filters::af_packet::open(params, None).map_err(Why::Param) };
     let link_type = filters::af_packet::link_type(params).map_err(Why::Param)?;
     // Whoever may not load programs may still have the socket: the expressions are asked above then.
-    let sieve = lowering::sieve(wanted, params, link_type);
-    let (filter, sieve) = sieve.map_err(|error| Trouble::new(TroubleKind::Cannot, error.to_string()))?;
-    let kept_out = Box::new(move || sieve.kept_out().packets);
+    let socket_filter = lowering::socket_filter(wanted, params, link_type);
+    let (filter, socket_filter) =
+        socket_filter.map_err(|error| CaptureError::new(CaptureErrorKind::Cannot, error.to_string()))?;
+    let kept_out = Box::new(move || socket_filter.kept_out().packets);
     filters::af_packet::open(params, Some((filter, ("kept out of the socket", kept_out)))).map_err(Why::Param)
 }
 
@@ -635,25 +640,26 @@ fn samples(filters: &[Before<'_>]) -> bool {
     filters.iter().any(|(kind, _)| matches!(kind.lower, Some(Lower::OneIn(_))))
 }
 
-fn nothing_comes() -> Trouble {
-    Trouble::new(TroubleKind::Cannot, "nothing comes from a device here")
+fn nothing_comes() -> CaptureError {
+    CaptureError::new(CaptureErrorKind::Cannot, "nothing comes from a device here")
 }
 
 /// Are the packets of a source that reads this numbered as those are that are wished for, so that a reader of these can take
 /// over? Rings are of a device and of who writes them.
-pub(crate) fn hands_over(reads: &Reads, wish: &Wish) -> bool {
-    let is_same = |other: &Wish| (&other.device, other.by) == (&wish.device, wish.by) && other.mode == wish.mode;
+pub(crate) fn hands_over(reads: &Reads, asked: &CaptureRequest) -> bool {
+    let is_same =
+        |other: &CaptureRequest| (&other.device, other.by) == (&asked.device, asked.by) && other.mode == asked.mode;
     matches!(reads, Reads::Packets(other, ..) if is_same(other))
 }
 
 /// Does a device's program decide on every packet that comes from it? Else says which are chosen by the reader.
 fn decides_on_all(before: &[Before<'_>]) -> Result<(), String> {
     for (_, params) in before.iter().filter(|(kind, _)| kind.is_source() && !is_own(kind)) {
-        let (wish, share) = filters::ethernet::wish(params).map_err(|error| error.message)?;
+        let (asked, share) = filters::ethernet::capture_request(params).map_err(|error| error.message)?;
         if share.is_some() {
             return Err("flows of one part are chosen by the reader".into());
         }
-        if wish.last_ns > 0 {
+        if asked.last_ns > 0 {
             return Err("packets of the past are looked at by the reader".into());
         }
     }
@@ -685,8 +691,8 @@ impl Space for LiveSpace {
             return if self.push_down { Ok(OFFER) } else { Err("it was asked to stay out of the kernel".into()) };
         }
         if kind.is_source() {
-            let (wish, _) = filters::ethernet::wish(params).map_err(|error| error.message)?;
-            return match (self.copied_in_daemon(&wish), self.name == DAEMON) {
+            let (asked, _) = filters::ethernet::capture_request(params).map_err(|error| error.message)?;
+            return match (self.copied_in_daemon(&asked), self.name == DAEMON) {
                 (Some(_), true) | (None, false) => Ok(OFFER),
                 (Some(why), false) => Err(why),
                 (None, true) => Ok(None),
@@ -746,7 +752,7 @@ impl Space for LiveSpace {
             false => Verdict::default(),
         };
         // Of what it refuses it will be asked again.
-        let wrong = if verdict.refused.is_empty() { self.refused_wish(plan) } else { None };
+        let wrong = if verdict.refused.is_empty() { self.refused_request(plan) } else { None };
         Verdict { wrong, ..verdict }
     }
 
@@ -767,9 +773,9 @@ impl Space for LiveSpace {
         let what = if is_own(kind) {
             What::Own(kind, params.clone())
         } else if kind.is_source() {
-            let wished = filters::ethernet::wish(params);
-            let (wish, share) = wished.map_err(|error| StepError { refused: false, error })?;
-            What::Device(wish, share, params.clone())
+            let wanted = filters::ethernet::capture_request(params);
+            let (asked, share) = wanted.map_err(|error| StepError { refused: false, error })?;
+            What::Device(asked, share, params.clone())
         } else {
             if let Some(Lower::Selects(make)) = kind.lower {
                 // From here on it is known to be made.
@@ -787,7 +793,7 @@ impl Space for LiveSpace {
 
     fn connect(&mut self, from: NodeId, edge: &Edge, plan: &Plan) -> Result<(), StepError> {
         // Whoever runs what is shared takes its packets from the kernel, too.
-        if plan.nodes[edge.to.index()].space != SHARED {
+        if plan.nodes[edge.to.index()].space != PARSER {
             self.lay(from, edge, plan);
         }
         Ok(())
@@ -806,8 +812,8 @@ impl Space for LiveSpace {
             let opened = self.narrowest(&paths, |reads| self.open_reading(paths.clone(), reads));
             let opened = opened.map(|(reading, _)| reading).map_err(|why| match why {
                 // A selector that cannot run here may run one space higher; a device that is not there is not there.
-                Why::Trouble(trouble) if trouble.kind == TroubleKind::Cannot && !is_device => refused(trouble.text),
-                Why::Trouble(trouble) => StepError { refused: false, error: filters::ethernet::refusal(trouble) },
+                Why::CaptureError(error) if error.kind == CaptureErrorKind::Cannot && !is_device => refused(error.text),
+                Why::CaptureError(error) => StepError { refused: false, error: filters::ethernet::refusal(error) },
                 Why::Param(error) => StepError { refused: false, error },
             });
             match opened {

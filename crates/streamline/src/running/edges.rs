@@ -2,7 +2,7 @@
 //! `streamline explain --json`), the filter's kind, or what `name=` calls it; where it gives to several, by the one that gets
 //! as well: `tcp`, `2`, `port.count`, `1.3`. What a filter rejects goes along edges that are called in the second way.
 
-use crate::shared::space::NAME as SHARED;
+use crate::parser::space::NAME as PARSER;
 use control::Design;
 use engine::{Choice, Edge, Edges, NodeId, Plan, Task};
 use filter::Types;
@@ -135,7 +135,7 @@ impl EdgeNames {
             _ => return Err(format!("several filters are called `{from}`: say which, by number")),
         };
         if giver.at.is_empty() {
-            let space = if giver.space == SHARED { "space `shared`" } else { &giver.space };
+            let space = if giver.space == PARSER { "space `shared`" } else { &giver.space };
             return Err(format!("what `{}` gives stays in the {space}", giver.label));
         }
         let all = || giver.at.iter().map(|from| Edges { from: *from, edge: None }).collect();

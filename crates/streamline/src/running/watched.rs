@@ -12,11 +12,11 @@ use buffer::keeper::client::{Named, NamedReader};
 use buffer::ring::{From, Nothing, OnFull, Seen};
 use buffer::{Descriptor, Flags, Interface, SegmentId, ViewId};
 use engine::{Edge, Node, NodeId, Plan, Task, Worker};
-use filter::caption::CAPTION_BYTES;
+use filter::copy_header::COPY_HEADER_BYTES;
 use filter::env::Reader;
 use filter::param::Value;
 use filter::{
-    Batch, Caption, Context, Env, Failure, Filter, Instance, Kind, Made, Output, ParamError, Params, Pull, Source,
+    Batch, Context, CopyHeader, Env, Failure, Filter, Instance, Kind, Made, Output, ParamError, Params, Pull, Source,
     Status, Type, Types,
 };
 use std::collections::BTreeMap;
@@ -223,50 +223,50 @@ impl FromRing {
         let reader = self.reader.reader();
         let _ = reader.wait(Some(Instant::now() + GREETING));
         if let Ok(seen) = reader.peek() {
-            let caption = Caption::of(&reader.bytes(&seen).copy_to_vec()).filter(|caption| caption.mark);
-            if let (Some(caption), Ok(())) = (caption, reader.take(&seen)) {
-                self.expected = Some(caption.number);
+            let copy_header = CopyHeader::of(&reader.bytes(&seen).copy_to_vec()).filter(|copy_header| copy_header.mark);
+            if let (Some(copy_header), Ok(())) = (copy_header, reader.take(&seen)) {
+                self.expected = Some(copy_header.number);
             }
         }
     }
 
     /// Copies a block out of the ring and gives it on, unless it is overwritten meanwhile or makes no sense.
     fn give(&mut self, seen: &Seen, segment: SegmentId, cx: &mut Context<'_>) {
-        let mut head = [0; CAPTION_BYTES];
+        let mut head = [0; COPY_HEADER_BYTES];
         let mut block = None;
         let len = seen.block.len as usize;
-        let caption = if seen.elsewhere || len < CAPTION_BYTES {
+        let copy_header = if seen.elsewhere || len < COPY_HEADER_BYTES {
             None
         } else {
-            self.reader.reader().bytes(seen).part(0, CAPTION_BYTES).copy_to(&mut head);
-            Caption::of(&head)
+            self.reader.reader().bytes(seen).part(0, COPY_HEADER_BYTES).copy_to(&mut head);
+            CopyHeader::of(&head)
         };
-        if let Some(caption) = &caption
-            && !caption.mark
-            && let Some(view) = self.landing.view(segment, caption.link_type.unwrap_or(USER0), cx)
+        if let Some(copy_header) = &copy_header
+            && !copy_header.mark
+            && let Some(view) = self.landing.view(segment, copy_header.link_type.unwrap_or(USER0), cx)
         {
-            let len = len - CAPTION_BYTES;
-            let bytes = self.reader.reader().bytes(seen).part(CAPTION_BYTES, len);
+            let len = len - COPY_HEADER_BYTES;
+            let bytes = self.reader.reader().bytes(seen).part(COPY_HEADER_BYTES, len);
             block = cx.rings.append(view, len, |space| (bytes.copy_to(space), ())).map(|(block, ())| block);
         }
         // What was copied is worth something only if it was not overwritten up to now.
         if self.reader.reader().take(seen).is_err() {
             return;
         }
-        let Some(caption) = caption else { return };
-        let lost = self.expected.map_or(0, |expected| caption.number.saturating_sub(expected));
+        let Some(copy_header) = copy_header else { return };
+        let lost = self.expected.map_or(0, |expected| copy_header.number.saturating_sub(expected));
         self.counted.lost.fetch_add(lost, Ordering::Relaxed);
-        let expected = self.expected.unwrap_or(0).max(caption.number);
+        let expected = self.expected.unwrap_or(0).max(copy_header.number);
         self.expected = Some(expected);
         let Some(block) = block else { return };
         self.expected = Some(expected.saturating_add(1));
         self.counted.seen.fetch_add(1, Ordering::Relaxed);
         self.left -= 1;
         let class = Class(seen.block.class.0);
-        if let Some((facts, epoch)) = caption.stream {
+        if let Some((facts, epoch)) = copy_header.stream {
             cx.streams.mirror(class, facts, epoch);
         }
-        cx.emit(Descriptor { time: seen.block.time, wire_and_flags: caption.wire_and_flags, class, ..block });
+        cx.emit(Descriptor { time: seen.block.time, wire_and_flags: copy_header.wire_and_flags, class, ..block });
     }
 }
 

@@ -3,11 +3,11 @@
 use super::{Error, Left, Opened, Rest, Session, latency, place_shared};
 use crate::app_space::{AppSpace, Taken};
 use crate::live::{Reads, RunningSource, hands_over, rest};
+use crate::parser::client::Client;
+use crate::parser::prefix;
+use crate::parser::space::{NAME as PARSER, ParserSpace};
 use crate::running::edges::EdgeNames;
-use crate::shared::client::Client;
-use crate::shared::prefix;
-use crate::shared::space::{NAME as SHARED, SharedSpace};
-use capture::Wish;
+use capture::CaptureRequest;
 use control::place::Refused;
 use control::{Change, Design, Space, carry_out_change, design};
 use engine::{Edge, HandOver, NodeId, Part, Plan};
@@ -53,7 +53,7 @@ impl RunningPlan {
         let prefixes = prefix::prefixes(&self.design);
         let mut inlets: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (node, origin) in self.origins.iter().enumerate() {
-            let is_shared = self.design.plan.nodes[origin.index()].space == SHARED;
+            let is_shared = self.design.plan.nodes[origin.index()].space == PARSER;
             if let Some(prefix) = prefixes[origin.index()].as_ref().filter(|_| is_shared && !ended.contains(&node)) {
                 inlets.entry(prefix.text.clone()).or_default().push(node);
             }
@@ -64,7 +64,7 @@ impl RunningPlan {
     /// Prefixes that run in this process.
     fn prefixes_here(&self) -> BTreeSet<String> {
         let nodes = self.design.plan.nodes.iter().zip(prefix::prefixes(&self.design));
-        nodes.filter(|(node, _)| node.space != SHARED).filter_map(|(_, prefix)| Some(prefix?.text)).collect()
+        nodes.filter(|(node, _)| node.space != PARSER).filter_map(|(_, prefix)| Some(prefix?.text)).collect()
     }
 }
 
@@ -89,7 +89,7 @@ impl Session {
         if wants_to_share {
             joiner = joiner.over(self.joined().upgrade());
         }
-        let mut shared = SharedSpace::new(Some(&mut joiner), self.nobody_to_share_with(), prefix::prefixes(&first))
+        let mut shared = ParserSpace::new(Some(&mut joiner), self.nobody_to_share_with(), prefix::prefixes(&first))
             .beside(running.inlets(ended));
         let mut spaces: Vec<Box<dyn Space + '_>> = vec![Box::new(&mut app)];
         spaces.extend(live.each().map(|space| Box::new(space) as Box<dyn Space + '_>));
@@ -165,8 +165,8 @@ impl Succession<'_> {
             }
             Left::Given(origin, Opened::New(instance)) => self.part_of_new(origin, instance),
             Left::Source { origin, source: Opened::New(instance), reads, first } => {
-                if let (Some(first), Reads::Packets(wish, ..)) = (first, &reads) {
-                    self.hand_over(&mut hand_overs, at, first, wish);
+                if let (Some(first), Reads::Packets(asked, ..)) = (first, &reads) {
+                    self.hand_over(&mut hand_overs, at, first, asked);
                 }
                 self.part_of_new(origin, instance)
             }
@@ -192,8 +192,8 @@ impl Succession<'_> {
     }
 
     /// Notes that node `to` of the new plan takes over from the sources of its device that end.
-    fn hand_over(&self, all: &mut Vec<(usize, HandOver)>, to: usize, first: u64, wish: &Wish) {
-        let of_device = || self.sources.iter().filter(|source| hands_over(&source.reads, wish));
+    fn hand_over(&self, all: &mut Vec<(usize, HandOver)>, to: usize, first: u64, asked: &CaptureRequest) {
+        let of_device = || self.sources.iter().filter(|source| hands_over(&source.reads, asked));
         // Which device it is, the first of its sources says.
         let Some(device) = of_device().next().map(|source| source.node) else { return };
         let at = match all.iter().position(|(known, _)| *known == device) {

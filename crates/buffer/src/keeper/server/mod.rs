@@ -448,7 +448,7 @@ impl Keeper {
             blocks: counts.blocks.load(Ordering::Relaxed),
             bytes: counts.bytes.load(Ordering::Relaxed),
             dropped: counts.dropped.load(Ordering::Relaxed),
-            deck: counts.deck.load(Ordering::Relaxed),
+            window: counts.window.load(Ordering::Relaxed),
             readers: readers.collect(),
         }
     }

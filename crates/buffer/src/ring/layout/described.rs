@@ -55,8 +55,8 @@ impl DescriptorSlot {
 pub struct Described {
     descriptors: SharedArray<DescriptorSlot>,
     bytes: u64,
-    /// Bytes in use: a cut deck keeps a fast writer within the cache. Power of two, at most `bytes`.
-    deck: u64,
+    /// Bytes in use: a cut active window keeps a fast writer within the cache. Power of two, at most `bytes`.
+    window: u64,
     /// Where the payload stood when each descriptor was written (writer only).
     begins: Vec<u64>,
 }
@@ -64,7 +64,7 @@ pub struct Described {
 impl Described {
     /// For as many descriptors as there are slots, and `bytes` bytes of payload. Blocks of this ring carry ring id 0.
     pub fn new(descriptors: SharedArray<DescriptorSlot>, bytes: u64) -> Described {
-        Described { descriptors, bytes, deck: bytes, begins: Vec::new() }
+        Described { descriptors, bytes, window: bytes, begins: Vec::new() }
     }
 
     /// The writer's side of it.
@@ -84,13 +84,13 @@ impl Layout for Described {
         RingKind::D
     }
 
-    fn deck(&self) -> Option<(u64, u64)> {
-        Some((self.deck, self.bytes))
+    fn window(&self) -> Option<(u64, u64)> {
+        Some((self.window, self.bytes))
     }
 
-    fn cut_deck(&mut self, bytes: u64) {
+    fn cut_window(&mut self, bytes: u64) {
         // More than all of it first: what is near 2^64 has no next power of two.
-        self.deck = bytes.clamp(1, self.bytes).next_power_of_two();
+        self.window = bytes.clamp(1, self.bytes).next_power_of_two();
     }
 
     #[inline]
@@ -108,8 +108,8 @@ impl Layout for Described {
         if len > self.bytes {
             return Err(TooLong);
         }
-        // What does not fit below the deck's edge begins at the ring's next lap.
-        let over = (bytes & (self.bytes - 1)) + len > self.deck && self.deck < self.bytes;
+        // What does not fit below the active window's edge begins at the ring's next lap.
+        let over = (bytes & (self.bytes - 1)) + len > self.window && self.window < self.bytes;
         let pos = if over { (bytes | (self.bytes - 1)).checked_add(1).ok_or(TooLong)? } else { bytes };
         Ok(Claim { head_after: head + 1, pos, bytes_after: pos.checked_add(len).ok_or(TooLong)? })
     }

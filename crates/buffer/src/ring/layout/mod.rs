@@ -135,14 +135,14 @@ pub trait Layout: Send {
     /// Writes the header of the block whose bytes are in place.
     fn finish(&mut self, claim: &Claim, head: u64, block: &Descriptor, payload: &Payload);
 
-    /// Bytes of payload in use, and bytes there are, where blocks may lie in a part of it: a cut deck.
-    fn deck(&self) -> Option<(u64, u64)> {
+    /// Bytes of payload in use, and bytes there are, where blocks may lie in a part of it: a cut active window.
+    fn window(&self) -> Option<(u64, u64)> {
         None
     }
 
     /// Uses only the first `bytes` bytes of the payload from now on, rounded up to a power of two; all, where blocks may not
     /// lie in a part of it.
-    fn cut_deck(&mut self, _bytes: u64) {}
+    fn cut_window(&mut self, _bytes: u64) {}
 
     /// Looks at the block at unit `position`, where everything before `head` is published.
     fn look(&self, position: u64, head: u64, payload: &Payload) -> Result<Seen, Damaged>;
@@ -235,12 +235,12 @@ impl Layout for AnyLayout {
         each!(self, layout => layout.kind())
     }
 
-    fn deck(&self) -> Option<(u64, u64)> {
-        each!(self, layout => layout.deck())
+    fn window(&self) -> Option<(u64, u64)> {
+        each!(self, layout => layout.window())
     }
 
-    fn cut_deck(&mut self, bytes: u64) {
-        each!(self, layout => layout.cut_deck(bytes));
+    fn cut_window(&mut self, bytes: u64) {
+        each!(self, layout => layout.cut_window(bytes));
     }
 
     #[inline]

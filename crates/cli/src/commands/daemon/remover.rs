@@ -5,7 +5,7 @@
 //! The process waits until the daemon asks. It has no capabilities, opens no files, and makes only the system calls of a
 //! keeper of rings. A daemon that is killed does not ask: its socket stays until the next daemon takes its place.
 
-use crate::exit::{Outcome, Trouble};
+use crate::exit::{CommandError, Outcome};
 use guard::CapabilitySet;
 use guard::calls::Calls;
 use guard::files::{AccessFs, BitFlags};
@@ -47,12 +47,12 @@ impl Drop for Remover {
 pub(super) fn run(socket: &Path) -> Outcome {
     // A signal that ends the daemon may go to all its processes; this one is needed until the daemon has ended.
     if crate::signals::outlive().is_err() || guard::keep_capabilities(CapabilitySet::empty()).is_err() {
-        return Err(Trouble::ToldFailed);
+        return Err(CommandError::ToldFailed);
     }
     let folder = socket.parent().unwrap_or(Path::new("/"));
     guard::files::confine("removing a socket", &[(folder, BitFlags::from(AccessFs::RemoveFile))]);
     Calls::of_any_program().and_to_keep_rings().confine("removing a socket");
     let asked = io::stdin().read_exact(&mut [0]);
     // It has no output to say so.
-    asked.and_then(|()| std::fs::remove_file(socket)).map_err(|_| Trouble::ToldFailed)
+    asked.and_then(|()| std::fs::remove_file(socket)).map_err(|_| CommandError::ToldFailed)
 }

@@ -1,7 +1,7 @@
 //! `streamline pipe create`, and the keeper process that it starts.
 
 use super::options;
-use crate::exit::{Outcome, Trouble};
+use crate::exit::{CommandError, Outcome};
 use buffer::keeper::client::Named;
 use buffer::keeper::place;
 use buffer::keeper::policy::{Policy, Reach};
@@ -60,12 +60,12 @@ const OPTIONS: &[Param] = &[
     Param::new("keep-open", ParamType::Flag, "readers wait for the next writer when one closes").default("no"),
 ];
 
-fn ring_options(params: &Params) -> Result<RingOptions, Trouble> {
+fn ring_options(params: &Params) -> Result<RingOptions, CommandError> {
     let word = |key| params.text(key).unwrap_or_default();
-    let reach = |key| word(key).parse::<Reach>().map_err(Trouble::Wrong);
-    let kind: RingKind = word("kind").parse().map_err(Trouble::Wrong)?;
+    let reach = |key| word(key).parse::<Reach>().map_err(CommandError::Wrong);
+    let kind: RingKind = word("kind").parse().map_err(CommandError::Wrong)?;
     let (size, slots) = (params.number("size").unwrap_or(0), params.number("slots").unwrap_or(0));
-    let wrong = |text: String| Err(Trouble::Wrong(text));
+    let wrong = |text: String| Err(CommandError::Wrong(text));
     if size > PAYLOAD_BYTES_MAX {
         return wrong(format!("size: a ring has at most {}G", PAYLOAD_BYTES_MAX >> 30));
     }
@@ -96,7 +96,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let ring_options = ring_options(&params)?;
     let with = super::with(&args.name);
     let named = Named::at(&args.name).map_err(&with)?;
-    let failed = |error| Trouble::Failed(format!("cannot start the ring's keeper: {error}"));
+    let failed = |error| CommandError::Failed(format!("cannot start the ring's keeper: {error}"));
     let program = std::env::current_exe().map_err(failed)?;
     // The keeper lives in no folder of its own, so that none is kept busy by it: a path begins at the root, and leads
     // through nothing that may be gone when the ring is removed.
@@ -105,10 +105,10 @@ pub(super) fn run(args: &Args) -> Outcome {
             let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
             let folder = folder
                 .canonicalize()
-                .map_err(|error| Trouble::Failed(format!("{}: the folder of its socket: {error}", args.name)))?;
+                .map_err(|error| CommandError::Failed(format!("{}: the folder of its socket: {error}", args.name)))?;
             folder.join(file)
         }
-        (_, None) => return Err(Trouble::Wrong(format!("`{}` is the path of no file", args.name))),
+        (_, None) => return Err(CommandError::Wrong(format!("`{}` is the path of no file", args.name))),
         _ => PathBuf::from(&args.name),
     };
     let owner = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
@@ -128,10 +128,10 @@ pub(super) fn run(args: &Args) -> Outcome {
         stderr.read_to_string(&mut said).map_err(failed)?;
     }
     if !said.is_empty() {
-        return Err(Trouble::Failed(said.trim().trim_start_matches("error: ").to_string()));
+        return Err(CommandError::Failed(said.trim().trim_start_matches("error: ").to_string()));
     }
     // Not its state: that may be for others than this process to ask (`read=process`).
-    named.greet().map_err(|error| Trouble::Failed(format!("the ring's keeper does not answer: {error}")))?;
+    named.greet().map_err(|error| CommandError::Failed(format!("the ring's keeper does not answer: {error}")))?;
     tell_rounded(&args.name, &params, &ring_options.geometry);
     Ok(())
 }

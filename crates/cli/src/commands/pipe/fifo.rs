@@ -1,7 +1,7 @@
 //! A FIFO for programs that know nothing of rings.
 
 use super::stop::Stop;
-use crate::exit::{Outcome, Trouble};
+use crate::exit::{CommandError, Outcome};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{FileType, Mode, OFlags};
 use std::io;
@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
-fn failed(path: &Path, what: &str, error: impl Into<io::Error>) -> Trouble {
-    Trouble::Failed(format!("cannot {what} `{}`: {}", path.display(), error.into()))
+fn failed(path: &Path, what: &str, error: impl Into<io::Error>) -> CommandError {
+    CommandError::Failed(format!("cannot {what} `{}`: {}", path.display(), error.into()))
 }
 
 /// A FIFO at its path; who made it removes it when done.
@@ -29,7 +29,7 @@ impl Drop for Fifo {
 }
 
 /// Makes the FIFO, if it is not there.
-pub(super) fn make(path: &Path) -> Result<Fifo, Trouble> {
+pub(super) fn make(path: &Path) -> Result<Fifo, CommandError> {
     match rustix::fs::mknodat(rustix::fs::CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0) {
         Ok(()) => Ok(Fifo { path: path.to_owned(), made: true }),
         Err(rustix::io::Errno::EXIST) => {
@@ -37,7 +37,7 @@ pub(super) fn make(path: &Path) -> Result<Fifo, Trouble> {
             if FileType::from_raw_mode(found.st_mode) == FileType::Fifo {
                 return Ok(Fifo { path: path.to_owned(), made: false });
             }
-            Err(Trouble::Failed(format!("`{}` is there and no FIFO", path.display())))
+            Err(CommandError::Failed(format!("`{}` is there and no FIFO", path.display())))
         }
         Err(error) => Err(failed(path, "make", error)),
     }
@@ -45,13 +45,13 @@ pub(super) fn make(path: &Path) -> Result<Fifo, Trouble> {
 
 impl Fifo {
     /// Opens it to read what one program after another writes to it.
-    pub(super) fn open_to_read(self) -> Result<Input, Trouble> {
+    pub(super) fn open_to_read(self) -> Result<Input, CommandError> {
         let file = open_reading_end(&self.path).map_err(|error| failed(&self.path, "open", error))?;
         Ok(Input { fifo: self, file })
     }
 
     /// Opens it to write once somebody reads it; `None` where that was given up.
-    pub(super) fn open_to_write(&self, stop: &Stop) -> Result<Option<OwnedFd>, Trouble> {
+    pub(super) fn open_to_write(&self, stop: &Stop) -> Result<Option<OwnedFd>, CommandError> {
         // Nothing but open(2) itself tells when somebody opens the other end, and it hears of no descriptor: it waits aside.
         let (opened, open) = mpsc::channel();
         let (done, is_done) = io::pipe().map_err(|error| failed(&self.path, "open", error))?;
@@ -135,7 +135,11 @@ pub(super) fn is_readable(file: impl AsFd) -> bool {
 }
 
 /// Writes all of it, however slowly it is read. `false` where that was given up; a reader that went is an error.
-pub(super) fn write_all(file: impl AsFd, mut bytes: &[u8], stop: &Stop) -> Result<Result<bool, io::Error>, Trouble> {
+pub(super) fn write_all(
+    file: impl AsFd,
+    mut bytes: &[u8],
+    stop: &Stop,
+) -> Result<Result<bool, io::Error>, CommandError> {
     while !bytes.is_empty() {
         match rustix::io::write(&file, bytes) {
             Ok(written) => bytes = &bytes[written..],

@@ -1,6 +1,6 @@
 //! `streamline pipe ls`: the rings there are.
 
-use crate::exit::{Outcome, Trouble};
+use crate::exit::{CommandError, Outcome};
 use crate::progress::{count, size};
 use crate::table::Table;
 use crate::who::Users;
@@ -24,7 +24,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Outcome {
     let names = match args.names.as_slice() {
-        [] => place::names().map_err(|error| Trouble::Failed(format!("cannot look for rings: {error}")))?,
+        [] => place::names().map_err(|error| CommandError::Failed(format!("cannot look for rings: {error}")))?,
         names => names.to_vec(),
     };
     let states: Vec<(String, io::Result<RingState>)> = names
@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
     // What is wrong with it stands in its row.
     let failed = !args.names.is_empty() && states.iter().any(|(_, state)| state.is_err());
-    if failed { Err(Trouble::ToldFailed) } else { Ok(()) }
+    if failed { Err(CommandError::ToldFailed) } else { Ok(()) }
 }
 
 /// How far a reader is behind the writer; nothing where it has not begun.
@@ -71,8 +71,8 @@ fn text(states: &[(String, io::Result<RingState>)], users: &Users) -> String {
         let lost = |number| if kind == RingKind::C { size(number) } else { count(number) };
         let far = |number| if matches!(kind, RingKind::C | RingKind::V) { size(number) } else { count(number) };
         let mut remarks = Vec::new();
-        if state.deck > 0 {
-            remarks.push(format!("{} of it in use", size(state.deck)));
+        if state.window > 0 {
+            remarks.push(format!("{} of it in use", size(state.window)));
         }
         if state.keep_open {
             remarks.push("stays open".into());
@@ -141,7 +141,7 @@ fn json(name: &str, state: &io::Result<RingState>) -> serde_json::Value {
         "kind": state.geometry.kind.name(),
         "size": state.geometry.payload_bytes,
         "slots": state.geometry.slots,
-        "deck": if state.deck == 0 { state.geometry.payload_bytes } else { state.deck },
+        "deck": if state.window == 0 { state.geometry.payload_bytes } else { state.window },
         "generation": state.generation,
         "writing": state.writing,
         "keep_open": state.keep_open,

@@ -15,7 +15,7 @@ mod write;
 
 pub(super) use confine::supported as keeper_guards;
 
-use crate::exit::{Outcome, Trouble};
+use crate::exit::{CommandError, Outcome};
 use buffer::keeper::client::Named;
 use std::io;
 
@@ -71,8 +71,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 /// Why there is no keeper any more.
-fn gone(named: &Named) -> Trouble {
-    Trouble::Failed(match named.state() {
+fn gone(named: &Named) -> CommandError {
+    CommandError::Failed(match named.state() {
         // Another ring of that name may be there by now.
         Ok(_) => "the ring was removed".to_string(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => "the ring was removed".to_string(),
@@ -81,12 +81,12 @@ fn gone(named: &Named) -> Trouble {
 }
 
 /// What went wrong with a ring of this name.
-fn with(name: &str) -> impl Fn(io::Error) -> Trouble {
+fn with(name: &str) -> impl Fn(io::Error) -> CommandError {
     move |error| match error.kind() {
-        io::ErrorKind::InvalidInput => Trouble::Wrong(error.to_string()),
+        io::ErrorKind::InvalidInput => CommandError::Wrong(error.to_string()),
         io::ErrorKind::NotFound if !name.contains('/') => {
-            Trouble::Failed(format!("{name}: {error}; `streamline pipe create {name}` makes one"))
+            CommandError::Failed(format!("{name}: {error}; `streamline pipe create {name}` makes one"))
         }
-        _ => Trouble::Failed(format!("{name}: {error}")),
+        _ => CommandError::Failed(format!("{name}: {error}")),
     }
 }

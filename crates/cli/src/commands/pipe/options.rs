@@ -1,27 +1,30 @@
 //! `key=value` words behind a ring's name, declared as a filter's parameters are.
 
-use crate::exit::Trouble;
+use crate::exit::CommandError;
 use filter::{Param, Params};
 
 /// Reads these words as the declared options, and fills in what was not said.
-pub(super) fn parse(words: &[String], declared: &'static [Param]) -> Result<Params, Trouble> {
+pub(super) fn parse(words: &[String], declared: &'static [Param]) -> Result<Params, CommandError> {
     let keys = || declared.iter().map(|option| option.key);
     let mut params = Params::new();
     for word in words {
         let Some((key, text)) = word.split_once('=') else {
-            return Err(Trouble::Wrong(format!("`{word}` is no option: options are key=value, with {}", list(keys()))));
+            return Err(CommandError::Wrong(format!(
+                "`{word}` is no option: options are key=value, with {}",
+                list(keys())
+            )));
         };
         let Some(option) = declared.iter().find(|option| option.key == key) else {
             let hint = match request::nearest(key, keys()) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => format!("there are {}", list(keys())),
             };
-            return Err(Trouble::Wrong(format!("no option `{key}`; {hint}")));
+            return Err(CommandError::Wrong(format!("no option `{key}`; {hint}")));
         };
-        let value = option.kind.parse(text).map_err(|message| Trouble::Wrong(format!("{key}: {message}")))?;
+        let value = option.kind.parse(text).map_err(|message| CommandError::Wrong(format!("{key}: {message}")))?;
         params.set(option.key, value);
     }
-    params.fill_defaults(declared).map_err(|option| Trouble::Wrong(format!("`{}` is missing", option.key)))?;
+    params.fill_defaults(declared).map_err(|option| CommandError::Wrong(format!("`{}` is missing", option.key)))?;
     Ok(params)
 }
 

@@ -2,7 +2,7 @@
 
 use super::stop::Stop;
 use super::{fifo, gone, options, read};
-use crate::exit::{Outcome, Trouble};
+use crate::exit::{CommandError, Outcome};
 use crate::print_text;
 use buffer::Descriptor;
 use buffer::keeper::client::Named;
@@ -44,7 +44,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let stop = Stop::listen()?;
     let outcome = if params.flag("follow") { follow(&named, &stop) } else { glance(&named, &stop) };
     let lost = outcome.map_err(|error| match error {
-        Ended::Trouble(trouble) => trouble.about(&args.name),
+        Ended::CommandError(error) => error.about(&args.name),
         Ended::System(error) => super::with(&args.name)(error),
     })?;
     if lost > 0 {
@@ -56,7 +56,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 /// Why there is nothing more to show.
 enum Ended {
     System(io::Error),
-    Trouble(Trouble),
+    CommandError(CommandError),
 }
 
 /// What is there now. Says how much could not be shown.
@@ -74,24 +74,26 @@ fn glance(named: &Named, stop: &Stop) -> Result<u64, Ended> {
 
 /// What is there, and what comes.
 fn follow(named: &Named, stop: &Stop) -> Result<u64, Ended> {
-    let opened = read::open(named, OnFull::Overwrite, From::Oldest, stop, |error| Trouble::Failed(error.to_string()));
-    let Some(mut reader) = opened.map_err(Ended::Trouble)? else { return Ok(0) };
+    let opened =
+        read::open(named, OnFull::Overwrite, From::Oldest, stop, |error| CommandError::Failed(error.to_string()));
+    let Some(mut reader) = opened.map_err(Ended::CommandError)? else { return Ok(0) };
     while !stop.is_set() && !fifo::is_closed(io::stdout()) {
         let (text, outcome) = gather(&mut reader);
         print(&text)?;
         match outcome {
             Ok(true) => {}
             Ok(false) if matches!(reader.end(), Some(End::Removed | End::Unkept)) => {
-                return Err(Ended::Trouble(gone(named)));
+                return Err(Ended::CommandError(gone(named)));
             }
             Ok(false) => break,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let stdout = io::stdout();
                 let fd = reader.poll_fd().map_err(Ended::System)?;
-                stop.sleep(&[(fd, PollFlags::IN), (stdout.as_fd(), PollFlags::empty())]).map_err(Ended::Trouble)?;
+                stop.sleep(&[(fd, PollFlags::IN), (stdout.as_fd(), PollFlags::empty())])
+                    .map_err(Ended::CommandError)?;
                 reader.close_poll_fd();
             }
-            Err(error) if error.kind() == io::ErrorKind::NotConnected => return Err(Ended::Trouble(gone(named))),
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => return Err(Ended::CommandError(gone(named))),
             Err(error) => return Err(Ended::System(error)),
         }
     }
@@ -144,7 +146,7 @@ fn line(text: &mut String, position: u64, known: &Descriptor, shown: &[u8], inst
 }
 
 fn print(text: &str) -> Result<(), Ended> {
-    if text.is_empty() { Ok(()) } else { print_text(text).map_err(Ended::Trouble) }
+    if text.is_empty() { Ok(()) } else { print_text(text).map_err(Ended::CommandError) }
 }
 
 /// Prints some blocks, of those that begin before `end`; why there are no more, where there are none.
@@ -156,7 +158,7 @@ fn show(reader: &mut Reader, end: u64) -> Result<Option<Nothing>, Ended> {
             Ok(_) => break Some(Nothing::Yet),
             Err(Nothing::Damaged) => {
                 let text = "what the ring's writer says makes no sense: it is broken or hostile";
-                return Err(Ended::Trouble(Trouble::Failed(text.to_string())));
+                return Err(Ended::CommandError(CommandError::Failed(text.to_string())));
             }
             Err(nothing) => break Some(nothing),
         };

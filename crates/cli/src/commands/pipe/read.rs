@@ -3,7 +3,7 @@
 use super::fifo::{self, Fifo};
 use super::stop::{SOON, Stop};
 use super::{gone, options};
-use crate::exit::{Outcome, Trouble};
+use crate::exit::{CommandError, Outcome};
 use buffer::keeper::client::Named;
 use buffer::pipe::{End, PipeReader};
 use buffer::ring::{From, OnFull, RingKind};
@@ -46,10 +46,10 @@ const GATHER_BYTES: usize = 256 << 10;
 
 pub(super) fn run(args: &Args) -> Outcome {
     let params = options::parse(&args.options, OPTIONS)?;
-    let contract: OnFull = params.text("on-full").unwrap_or_default().parse().map_err(Trouble::Wrong)?;
+    let contract: OnFull = params.text("on-full").unwrap_or_default().parse().map_err(CommandError::Wrong)?;
     let from = if params.text("from") == Some("oldest") { From::Oldest } else { From::Next };
     if from == From::Oldest && contract.holds() {
-        return Err(Trouble::Wrong(format!(
+        return Err(CommandError::Wrong(format!(
             "from=oldest: a reader with on-full={} begins at the next block, for what is there may be overwritten at any \
              time; read with on-full=overwrite or shared",
             contract.name()
@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args) -> Outcome {
             None => return Ok(()),
         },
         None => fifo::standard_output()
-            .map_err(|error| Trouble::Failed(format!("cannot write to standard output: {error}")))?,
+            .map_err(|error| CommandError::Failed(format!("cannot write to standard output: {error}")))?,
     };
     let Some(reader) = open(&named, contract, from, &stop, &with)? else { return Ok(()) };
     let mut reading = Reading {
@@ -85,7 +85,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     };
     let outcome = reading.run();
     reading.tell_losses();
-    outcome.map_err(|trouble| trouble.about(&args.name))
+    outcome.map_err(|error| error.about(&args.name))
 }
 
 /// Becomes a reader, once somebody writes; `None` where that was given up.
@@ -94,8 +94,8 @@ pub(super) fn open(
     contract: OnFull,
     from: From,
     stop: &Stop,
-    with: impl Fn(io::Error) -> Trouble,
-) -> Result<Option<PipeReader>, Trouble> {
+    with: impl Fn(io::Error) -> CommandError,
+) -> Result<Option<PipeReader>, CommandError> {
     let mut asked = named.ask_to_read(contract, from).map_err(&with)?;
     while !stop.is_set() {
         stop.sleep(&[(asked.answer_fd(), PollFlags::IN)])?;
@@ -150,7 +150,7 @@ impl Reading<'_> {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotConnected => return Err(gone(&self.named)),
-                Err(error) => return Err(Trouble::Failed(error.to_string())),
+                Err(error) => return Err(CommandError::Failed(error.to_string())),
             }
         }
         Ok(())
@@ -160,17 +160,17 @@ impl Reading<'_> {
     fn ended(&self) -> Outcome {
         match self.reader.end() {
             Some(End::WriterDied) => {
-                Err(Trouble::Failed("the writer died: what it had not published is missing".into()))
+                Err(CommandError::Failed("the writer died: what it had not published is missing".into()))
             }
-            Some(End::Removed) => Err(Trouble::Failed("the ring was removed".into())),
+            Some(End::Removed) => Err(CommandError::Failed("the ring was removed".into())),
             Some(End::Unkept) => Err(gone(&self.named)),
             Some(End::Closed) | None => Ok(()),
         }
     }
 
     /// Sleeps until there is something to read, or to be told, however long that takes.
-    fn sleep(&mut self) -> Result<Then, Trouble> {
-        let failed = |error: io::Error| Trouble::Failed(error.to_string());
+    fn sleep(&mut self) -> Result<Then, CommandError> {
+        let failed = |error: io::Error| CommandError::Failed(error.to_string());
         if self.reader.wait(SOON).is_ok_and(|is_due| !is_due) {
             // A ring that ends with its writer would have said so by now.
             self.note_deaths();
@@ -186,8 +186,8 @@ impl Reading<'_> {
         Ok(if self.fifo.is_none() && fifo::is_closed(&self.output) { Then::End } else { Then::GoOn })
     }
 
-    fn write_out(&mut self) -> Result<Then, Trouble> {
-        self.note_trouble();
+    fn write_out(&mut self) -> Result<Then, CommandError> {
+        self.note_error();
         let written = loop {
             let written = fifo::write_all(&self.output, &self.gathered, &self.stop)?;
             match (&self.fifo, &written) {
@@ -207,7 +207,7 @@ impl Reading<'_> {
             Ok(false) => Ok(Then::End),
             // Whoever read it has had enough.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(Then::End),
-            Err(error) => Err(Trouble::Failed(format!("cannot write: {error}"))),
+            Err(error) => Err(CommandError::Failed(format!("cannot write: {error}"))),
         }
     }
 
@@ -217,7 +217,7 @@ impl Reading<'_> {
     }
 
     /// Tells once what is told again, with numbers, at the end.
-    fn note_trouble(&mut self) {
+    fn note_error(&mut self) {
         let stat = self.reader.stat();
         if !self.demoted && stat.contract != self.granted {
             self.demoted = true;
@@ -245,7 +245,7 @@ impl Reading<'_> {
     }
 
     fn tell_losses(&mut self) {
-        self.note_trouble();
+        self.note_error();
         let (name, stat) = (self.name, self.reader.stat());
         if stat.refused > 0 {
             tell!(

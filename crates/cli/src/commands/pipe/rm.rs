@@ -1,6 +1,6 @@
 //! `streamline pipe rm`: rings go for good.
 
-use crate::exit::{Outcome, Trouble};
+use crate::exit::{CommandError, Outcome};
 use buffer::keeper::client::Named;
 use buffer::keeper::server::clear_dead;
 use std::io;
@@ -44,12 +44,12 @@ pub(super) fn run(args: &Args) -> Outcome {
             refused => refused,
         });
         if let Err(error) = removed {
-            let trouble = match error.kind() {
-                io::ErrorKind::NotFound => Trouble::Failed(format!("{name}: {error}")),
+            let error = match error.kind() {
+                io::ErrorKind::NotFound => CommandError::Failed(format!("{name}: {error}")),
                 _ => super::with(name)(error),
             };
             // Each is told; the last one is told by the caller, who knows how that ends.
-            if let Err(before) = std::mem::replace(&mut outcome, Err(trouble)) {
+            if let Err(before) = std::mem::replace(&mut outcome, Err(error)) {
                 before.told();
             }
         }

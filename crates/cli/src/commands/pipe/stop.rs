@@ -1,6 +1,6 @@
 //! Ctrl-C and its like, for loops that sleep until there is something to do.
 
-use crate::exit::{Outcome, Trouble};
+use crate::exit::{CommandError, Outcome};
 use crate::signals::Finishing;
 use rustix::event::{PollFd, PollFlags};
 use std::io;
@@ -21,8 +21,8 @@ pub(super) struct Stop {
 
 impl Stop {
     /// Listens from here on.
-    pub(super) fn listen() -> Result<Stop, Trouble> {
-        let failed = |error: io::Error| Trouble::Failed(format!("cannot listen for signals: {error}"));
+    pub(super) fn listen() -> Result<Stop, CommandError> {
+        let failed = |error: io::Error| CommandError::Failed(format!("cannot listen for signals: {error}"));
         let flag = StopFlag::new();
         // The flag is set before the descriptor can be read: who is woken sees it.
         crate::signals::listen(&flag, Finishing::Told).map_err(failed)?;
@@ -40,7 +40,7 @@ impl Stop {
         polled.extend(files.iter().map(|(file, flags)| PollFd::from_borrowed_fd(*file, *flags)));
         match rustix::event::poll(&mut polled, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(Trouble::Failed(format!("cannot wait: {}", io::Error::from(error)))),
+            Err(error) => Err(CommandError::Failed(format!("cannot wait: {}", io::Error::from(error)))),
         }
     }
 }

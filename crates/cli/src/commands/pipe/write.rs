@@ -2,11 +2,11 @@
 
 use super::stop::{SOON, Stop};
 use super::{fifo, gone, options};
-use crate::exit::{Outcome, Trouble};
+use crate::exit::{CommandError, Outcome};
 use buffer::Descriptor;
 use buffer::keeper::client::Named;
 use buffer::pipe::{OpenOptions, PipeWriter};
-use buffer::ring::{Deck, RingKind, Signalling};
+use buffer::ring::{ActiveWindow, RingKind, Signalling};
 use filter::{Param, ParamType};
 use rustix::event::PollFlags;
 use std::io;
@@ -56,7 +56,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let named = Named::at(&args.name).map_err(&with)?;
     let stop = Stop::listen()?;
     let options = OpenOptions::new().signalling(signalling).needs_readers(!no_wait).non_blocking(true);
-    let options = if params.text("deck") == Some("auto") { options.deck(Deck::AUTO) } else { options };
+    let options = if params.text("deck") == Some("auto") { options.window(ActiveWindow::AUTO) } else { options };
     let writer = options.write(&args.name).map_err(&with)?;
     let news = writer.news_fd().map_err(&with)?;
     let input = match params.text("fifo").map(Path::new).map(fifo::make).transpose()? {
@@ -76,7 +76,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     };
     let outcome = writing.run(input);
     writing.tell_losses(&args.name);
-    outcome.map_err(|trouble| trouble.about(&args.name))
+    outcome.map_err(|error| error.about(&args.name))
 }
 
 /// What is read.
@@ -103,7 +103,7 @@ enum Heard {
 
 impl Input {
     /// What there is now.
-    fn hear(&self, buffer: &mut [u8]) -> Result<Heard, Trouble> {
+    fn hear(&self, buffer: &mut [u8]) -> Result<Heard, CommandError> {
         if !fifo::is_readable(self) {
             return Ok(Heard::Pause);
         }
@@ -111,7 +111,7 @@ impl Input {
             Ok(0) => Ok(Heard::End),
             Ok(bytes) => Ok(Heard::Bytes(bytes)),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(Heard::Pause),
-            Err(error) => Err(Trouble::Failed(format!("cannot read the input: {}", io::Error::from(error)))),
+            Err(error) => Err(CommandError::Failed(format!("cannot read the input: {}", io::Error::from(error)))),
         }
     }
 }
@@ -189,7 +189,7 @@ impl Writing {
         Ok(())
     }
 
-    fn wait_for_reader(&mut self) -> Result<Then, Trouble> {
+    fn wait_for_reader(&mut self) -> Result<Then, CommandError> {
         while !self.no_wait && self.writer.readers() == 0 {
             if self.stop.is_set() {
                 return Ok(Then::End);
@@ -203,7 +203,7 @@ impl Writing {
     }
 
     /// Have all readers left? Then it ends, or waits for the next. Is the keeper gone? Then nobody can come, or be missed.
-    fn look_for_readers(&mut self) -> Result<Then, Trouble> {
+    fn look_for_readers(&mut self) -> Result<Then, CommandError> {
         if !self.writer.is_kept() {
             return Err(gone(&self.named));
         }
@@ -215,7 +215,7 @@ impl Writing {
         }
     }
 
-    fn write_pieces(&mut self, bytes: &[u8]) -> Result<Then, Trouble> {
+    fn write_pieces(&mut self, bytes: &[u8]) -> Result<Then, CommandError> {
         // A block of most of the ring leaves the writer nothing to do while it is read, and an Overwrite reader nothing to
         // read; slots are as long as they are.
         let most = self.block_bytes();
@@ -233,7 +233,7 @@ impl Writing {
         usize::try_from(self.writer.stat().block_bytes).unwrap_or(usize::MAX)
     }
 
-    fn write_lines(&mut self, line: &mut Vec<u8>, bytes: &[u8]) -> Result<Then, Trouble> {
+    fn write_lines(&mut self, line: &mut Vec<u8>, bytes: &[u8]) -> Result<Then, CommandError> {
         let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else {
             line.extend_from_slice(bytes);
             return self.check_line(line.len()).map(|()| Then::GoOn);
@@ -262,13 +262,13 @@ impl Writing {
     fn check_line(&mut self, bytes: usize) -> Outcome {
         match self.block_bytes() {
             most if bytes > most => {
-                Err(Trouble::Failed(format!("a line is longer than the {most} bytes that a block can have")))
+                Err(CommandError::Failed(format!("a line is longer than the {most} bytes that a block can have")))
             }
             _ => Ok(()),
         }
     }
 
-    fn write_line(&mut self, line: &mut Vec<u8>) -> Result<Then, Trouble> {
+    fn write_line(&mut self, line: &mut Vec<u8>) -> Result<Then, CommandError> {
         self.check_line(line.len())?;
         let then = self.write_block(line);
         line.clear();
@@ -282,7 +282,7 @@ impl Writing {
     }
 
     /// Writes blocks that were read together, however long their readers take.
-    fn write_blocks(&mut self, mut blocks: &[&[u8]]) -> Result<Then, Trouble> {
+    fn write_blocks(&mut self, mut blocks: &[&[u8]]) -> Result<Then, CommandError> {
         let about = Writing::about();
         while let Some(next) = blocks.first() {
             let room = next.len();
@@ -302,7 +302,7 @@ impl Writing {
     }
 
     /// Writes one block (a stream: all of the bytes), however long its readers take.
-    fn write_block(&mut self, mut bytes: &[u8]) -> Result<Then, Trouble> {
+    fn write_block(&mut self, mut bytes: &[u8]) -> Result<Then, CommandError> {
         let about = Writing::about();
         while !bytes.is_empty() {
             match self.writer.write_block(about, bytes) {
@@ -322,20 +322,20 @@ impl Writing {
     }
 
     /// A block of so many bytes could not be written.
-    fn go_on_after(&mut self, error: &io::Error, bytes: usize) -> Result<Then, Trouble> {
+    fn go_on_after(&mut self, error: &io::Error, bytes: usize) -> Result<Then, CommandError> {
         match error.kind() {
             io::ErrorKind::WouldBlock => self.wait_for_room(bytes),
             // All readers have left, or the ring was removed.
             io::ErrorKind::BrokenPipe => self.look_for_readers(),
-            _ => Err(Trouble::Failed(error.to_string())),
+            _ => Err(CommandError::Failed(error.to_string())),
         }
     }
 
     /// Sleeps until so many bytes have room (a part of them, in a stream), however long that takes.
-    fn wait_for_room(&mut self, bytes: usize) -> Result<Then, Trouble> {
+    fn wait_for_room(&mut self, bytes: usize) -> Result<Then, CommandError> {
         let room = if self.writer.kind() == RingKind::C { 1 } else { bytes };
         if !self.writer.wait_for_room(room, SOON) {
-            let fd = self.writer.poll_fd(room).map_err(|error| Trouble::Failed(error.to_string()))?;
+            let fd = self.writer.poll_fd(room).map_err(|error| CommandError::Failed(error.to_string()))?;
             self.stop.sleep(&[(fd, PollFlags::OUT), (self.news.as_fd(), PollFlags::IN)])?;
             self.writer.close_poll_fd();
         }

@@ -1,0 +1,422 @@
+//! A request's way to the parser process: finds it, starts it where there is none, asks it.
+
+use super::protocol::{Answer, MESSAGE_BYTES, PROTOCOL, ParserState, Place, Question};
+use super::space::{Join, Joined};
+use crate::running::on_one_line;
+use buffer::pipe::{OpenOptions, PipeReader};
+use buffer::ring::OnFull;
+use buffer::shared::packets::is_readable;
+use buffer::shared::{packets, peer};
+use filters::parser::inlet::Keeper;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// A parser process that does not answer within this time is stopped, or none.
+const ANSWER: Duration = if cfg!(test) { Duration::from_secs(1) } else { Duration::from_secs(5) };
+
+/// One that is started listens within this time, or says why it does not.
+const START: Duration = if cfg!(test) { Duration::from_secs(2) } else { Duration::from_secs(10) };
+
+/// A parser process that ends before anybody comes is started so often: another may have been there, and have gone.
+const STARTS: u32 = 3;
+
+const CANNOT_START: &str = "the process that is to run it for several requests cannot start";
+
+/// A connection to a parser process.
+pub struct Client {
+    said: Mutex<Said>,
+}
+
+struct Said {
+    socket: OwnedFd,
+    /// What it said unasked.
+    over: Vec<(u64, String)>,
+    /// Answers that nobody waits for any more, and that will come before all others.
+    late: usize,
+}
+
+impl Client {
+    /// Connects to the parser process that listens at `path`; `purpose` says to people what this client is for. An error of kind
+    /// `NotFound` or `ConnectionRefused` says that there is none, `UnexpectedEof` that it is about to end, `PermissionDenied`
+    /// that it is somebody else's: what prefixes give would be what that one likes.
+    pub fn connect(path: &Path, purpose: &str) -> io::Result<Client> {
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        // Who is stopped lets nobody in, once as many wait as may.
+        set_socket_timeout(&socket, Timeout::Send, Some(ANSWER))?;
+        match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
+            Err(rustix::io::Errno::AGAIN) => return Err(late()),
+            connected => connected?,
+        }
+        if peer::of(socket.as_fd())?.user != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user's process listens there"));
+        }
+        let client = Client { said: Mutex::new(Said { socket, over: Vec::new(), late: 0 }) };
+        client.set_purpose(purpose)?;
+        Ok(client)
+    }
+
+    fn said(&self) -> MutexGuard<'_, Said> {
+        // Who panicked while holding it left a question without its answer; the next answer is then refused as unexpected.
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ask(&self, question: &Question) -> io::Result<Answer> {
+        let mut said = self.said();
+        match packets::send(&said.socket, &question.encode(), &[]) {
+            // It listens no more; why, it may have said.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
+            _ => {}
+        }
+        let deadline = Instant::now() + ANSWER;
+        loop {
+            let Some(answer) = said.hear(deadline.saturating_duration_since(Instant::now()))? else {
+                said.late += 1;
+                return Err(late());
+            };
+            if let Some(answer) = said.sort(answer) {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// Says to people that this client is for something else from now on.
+    pub(crate) fn set_purpose(&self, purpose: &str) -> io::Result<()> {
+        let version = env!("CARGO_PKG_VERSION").to_string();
+        match self.ask(&Question::Hello(PROTOCOL, version, on_one_line(purpose)))? {
+            Answer::Hello(PROTOCOL) => Ok(()),
+            Answer::Refused(why) => Err(io::Error::other(why)),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// What is going on.
+    pub fn state(&self) -> io::Result<ParserState> {
+        match self.ask(&Question::State)? {
+            Answer::State(state) => Ok(state),
+            Answer::Refused(why) => Err(io::Error::other(why)),
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+impl Said {
+    /// What answers the last question, if this does.
+    fn sort(&mut self, answer: Answer) -> Option<Answer> {
+        match answer {
+            Answer::Over(id, why) => self.over.push((id, why)),
+            answer if self.late == 0 => return Some(answer),
+            answer => {
+                self.late -= 1;
+                if let Answer::Joined(Place { id, .. }) = answer {
+                    // Nobody reads there.
+                    let _ = packets::send(&self.socket, &Question::Leave(id).encode(), &[]);
+                }
+            }
+        }
+        None
+    }
+
+    /// One message, within this time; `None` where there is none.
+    fn hear(&mut self, timeout: Duration) -> io::Result<Option<Answer>> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if !is_readable(&self.socket, deadline)? {
+                return Ok(None);
+            }
+            let mut packet = vec![0; MESSAGE_BYTES];
+            return match packets::receive(&self.socket, &mut packet) {
+                Ok(None) => Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(Some((len, _no_fds_are_expected))) => {
+                    Answer::decode(&packet[..len]).map(Some).ok_or_else(unexpected)
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => Err(error),
+            };
+        }
+    }
+}
+
+/// Everything that comes before the other end is closed, which is before this time.
+fn read_until_closed(mut from: impl Read + AsFd, deadline: Instant) -> io::Result<String> {
+    let (mut said, mut some) = (Vec::new(), [0; 4096]);
+    while is_readable(&from, deadline)? {
+        match from.read(&mut some) {
+            Ok(0) => return Ok(String::from_utf8_lossy(&said).into_owned()),
+            Ok(len) => said.extend_from_slice(&some[..len]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(late())
+}
+
+fn late() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "it does not answer in time")
+}
+
+fn unexpected() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "it says what cannot be understood")
+}
+
+/// What keeps a reading: as long as this lives, the parser process goes on with the prefix.
+struct Member {
+    client: Arc<Client>,
+    id: u64,
+}
+
+impl Keeper for Member {
+    fn last_word(&mut self) -> Option<String> {
+        let mut said = self.client.said();
+        while let Ok(Some(answer)) = said.hear(Duration::ZERO) {
+            // Nobody waits for an answer.
+            let _ = said.sort(answer);
+        }
+        said.over.iter().find(|(id, _)| *id == self.id).map(|(_, why)| why.clone())
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        // Where it is gone there is nobody to tell.
+        let _ = packets::send(&self.client.said().socket, &Question::Leave(self.id).encode(), &[]);
+    }
+}
+
+/// Joins prefixes at a parser process, which is started for it if need be.
+pub(crate) struct Joiner {
+    /// The daemon it takes packets from.
+    daemon: PathBuf,
+    /// The program that becomes a parser process when it is called with the daemon's socket as one more argument.
+    start: Option<Vec<OsString>>,
+    purpose: String,
+    client: Option<Arc<Client>>,
+    /// Why none can be used; it is not tried again.
+    failed: Option<String>,
+}
+
+impl Joiner {
+    pub(crate) fn new(daemon: PathBuf, start: Option<Vec<OsString>>, purpose: &str) -> Joiner {
+        Joiner { daemon, start, purpose: purpose.into(), client: None, failed: None }
+    }
+
+    /// The same over a connection that this process has already, as long as it is one: whoever asks twice is still one who
+    /// asks.
+    pub(crate) fn over(mut self, client: Option<Arc<Client>>) -> Joiner {
+        self.client = client.filter(|client| client.state().is_ok());
+        if let Some(client) = &self.client {
+            // Where it is gone, nothing can be joined either.
+            let _ = packets::send(&client.said().socket, &Question::Forget.encode(), &[]);
+        }
+        self
+    }
+
+    /// The connection, for as long as something is read by it.
+    pub(crate) fn connection(&self) -> Weak<Client> {
+        self.client.as_ref().map(Arc::downgrade).unwrap_or_default()
+    }
+
+    fn client(&mut self) -> Result<Arc<Client>, String> {
+        if let Some(client) = &self.client {
+            return Ok(Arc::clone(client));
+        }
+        if let Some(why) = &self.failed {
+            return Err(why.clone());
+        }
+        match self.connect() {
+            Ok(client) => Ok(Arc::clone(self.client.insert(Arc::new(client)))),
+            Err(why) => Err(self.failed.insert(why).clone()),
+        }
+    }
+
+    /// Connects to the parser process there is, or to one that is started. One that is about to end goes, and another comes.
+    fn connect(&self) -> Result<Client, String> {
+        let none = |error: io::Error| format!("no process that runs filters for several requests can be used: {error}");
+        let path = super::socket(&self.daemon).map_err(none)?;
+        let deadline = Instant::now() + START;
+        let mut started = None;
+        let mut starts = 0;
+        loop {
+            let error = match Client::connect(&path, &self.purpose) {
+                Ok(client) => {
+                    started.into_iter().for_each(await_end);
+                    return Ok(client);
+                }
+                Err(error) => error,
+            };
+            let is_absent = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
+            let is_ending = matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset);
+            match &self.start {
+                _ if !(is_absent || is_ending) || Instant::now() > deadline => return Err(none(error)),
+                None if is_absent => return Err(none(error)),
+                Some(start) if is_absent && has_ended(started.as_mut())? => {
+                    if starts == STARTS {
+                        return Err(format!("{CANNOT_START}: it ends before it can be spoken to"));
+                    }
+                    starts += 1;
+                    started = Some(self.start(start)?);
+                }
+                // It has left its place in a moment, or is about to end.
+                _ => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+    }
+
+    /// Starts a parser process, and waits until it listens, or says why it does not.
+    fn start(&self, command: &[OsString]) -> Result<Child, String> {
+        let failed = |error: io::Error| format!("{CANNOT_START}: {error}");
+        let Some((program, arguments)) = command.split_first() else { return Err("there is no program for it".into()) };
+        let daemon = std::path::absolute(&self.daemon).map_err(failed)?;
+        let mut child = Command::new(program)
+            .args(arguments)
+            .arg(daemon)
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(failed)?;
+        // It closes its standard error when it listens, or says there why it does not.
+        let said =
+            child.stderr.take().map_or(Ok(String::new()), |said| read_until_closed(said, Instant::now() + START));
+        let said = said.inspect_err(|_| {
+            // Nobody would wait for it any more.
+            let _ = child.kill();
+            let _ = child.wait();
+        });
+        let said = said.map_err(failed)?;
+        match said.trim().trim_start_matches("error: ") {
+            "" => Ok(child),
+            said => Err(format!("{CANNOT_START}: {said}")),
+        }
+    }
+}
+
+/// Has somebody wait until a parser process that this process started ends, which may be before this process does.
+fn await_end(mut started: Child) {
+    let waiting = std::thread::Builder::new().name("sharer-end".into());
+    // Where there is no thread for it, the system waits when this process ends.
+    let _ = waiting.spawn(move || drop(started.wait()));
+}
+
+/// Has the parser process that was started ended, if any was? An error where it did not end as one does that found another there.
+fn has_ended(started: Option<&mut Child>) -> Result<bool, String> {
+    match started.map(Child::try_wait) {
+        None => Ok(true),
+        Some(Ok(None)) => Ok(false),
+        Some(Ok(Some(status))) if status.success() => Ok(true),
+        Some(Ok(Some(status))) => Err(format!("{CANNOT_START}: {status}")),
+        Some(Err(error)) => Err(format!("{CANNOT_START}: {error}")),
+    }
+}
+
+impl Join for Joiner {
+    fn join(&mut self, text: &str) -> Result<Joined, String> {
+        let client = self.client()?;
+        let Place { id, ring, continuity } = match client.ask(&Question::Join(text.into())) {
+            Ok(Answer::Joined(place)) => place,
+            Ok(Answer::Refused(why)) => return Err(why),
+            Ok(_) => return Err(unexpected().to_string()),
+            Err(error) => return Err(format!("the process that runs it for several requests: {error}")),
+        };
+        let keeper = Box::new(Member { client, id });
+        Ok(Joined { ring: open(&ring)?, continuity, keeper })
+    }
+}
+
+/// A reader of a shared ring: one that holds nothing.
+pub(crate) fn open(ring: &str) -> Result<PipeReader, String> {
+    loop {
+        match OpenOptions::new().contract(OnFull::Overwrite).read(ring) {
+            Ok(ring) => return Ok(ring),
+            // As above.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(format!("its ring cannot be read: {error}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use filters::parser::Continuity;
+
+    #[test]
+    fn a_sharer_that_ends_at_once_is_not_started_again_and_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let starts = folder.path().join("starts");
+        for (ends_by, told) in [("exit 0", "ends before"), ("exit 3", "exit status: 3"), ("kill -SYS $$", "signal: ")] {
+            let script = format!("echo >> {}; {ends_by}", starts.display());
+            let command = ["sh", "-c", &script].map(OsString::from).to_vec();
+            let mut joiner = Joiner::new(folder.path().join("no-daemon"), Some(command), "a test");
+            let why = joiner.join("ethernet eth0 | tcp").err().unwrap();
+            assert!(why.contains(told), "{ends_by}: {why}");
+            assert!(std::fs::read(&starts).unwrap().len() <= 3, "{ends_by}");
+            std::fs::remove_file(&starts).unwrap();
+        }
+    }
+
+    /// The first answer to who wants to join comes late, and so to who asks again meanwhile; the others at once.
+    fn answer_late(listener: &OwnedFd) -> Vec<u64> {
+        let socket = rustix::net::accept(listener).unwrap();
+        let (mut joined, mut left) = (0, Vec::new());
+        loop {
+            let mut packet = vec![0; MESSAGE_BYTES];
+            let Ok(Some((len, _))) = packets::receive(&socket, &mut packet) else { return left };
+            let answer = match Question::decode(&packet[..len]).unwrap() {
+                Question::Hello(..) => Answer::Hello(PROTOCOL),
+                Question::Join(ring) => {
+                    if joined == 0 {
+                        std::thread::sleep(ANSWER * 3 / 2);
+                    }
+                    joined += 1;
+                    Answer::Joined(Place { id: joined, ring, continuity: Continuity::Bytes })
+                }
+                Question::Leave(id) => {
+                    left.push(id);
+                    continue;
+                }
+                Question::State | Question::Forget => panic!("nobody asks for it"),
+            };
+            packets::send(&socket, &answer.encode(), &[]).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_answer_that_comes_late_answers_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sharer");
+        let listener = buffer::keeper::server::claim(&path, 0o600).unwrap().listener;
+        rustix::io::ioctl_fionbio(&listener, false).unwrap();
+        let answering = std::thread::spawn(move || answer_late(&listener));
+        let client = Client::connect(&path, "a test").unwrap();
+        let join = |text: &str| client.ask(&Question::Join(text.into()));
+        assert_eq!(join("one").unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let place = loop {
+            match join("two") {
+                Ok(Answer::Joined(place)) => break place,
+                Ok(other) => panic!("{other:?}"),
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::TimedOut),
+            }
+        };
+        assert_eq!(place.ring, "two");
+        drop(client);
+        let left = answering.join().unwrap();
+        assert_eq!(left, (1..place.id).collect::<Vec<_>>(), "who gave up reads nothing");
+    }
+
+    #[test]
+    fn a_sharer_that_does_not_say_whether_it_listens_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let command = ["sh", "-c", "echo >&2 soon; exec sleep 1000"].map(OsString::from).to_vec();
+        let mut joiner = Joiner::new(folder.path().join("no-daemon"), Some(command), "a test");
+        let why = joiner.join("ethernet eth0 | tcp").err().unwrap();
+        assert!(why.contains("does not answer in time"), "{why}");
+    }
+}

@@ -1,0 +1,174 @@
+//! What the parser process gives up once it listens: it reads packets that anybody may have sent, for all requests of its user, and
+//! does it without that user's files, programs and network.
+//!
+//! What it still can: make threads and memory, take packets from the daemon and give blocks to its clients, over Unix sockets
+//! that keep packets apart. That leaves out those at which others of this user listen who execute what they are told (D-Bus,
+//! systemd, terminals, agents): they take streams. It makes and removes its rings' sockets, in a folder of its own, and
+//! looks names up that stand in tcpdump expressions. A name that is asked of the network is not found here: such a prefix is
+//! refused, and its request runs it by itself.
+//!
+//! How it is done, and what refusing means, is for [`guard`]; the daemon does the same (`daemon/confine.rs`).
+
+use guard::Guard;
+use guard::calls::{Argument, Calls};
+use guard::files::{AccessFs, BitFlags};
+use rustix::fs::Mode;
+use std::path::Path;
+
+/// What people are told of files, and of calls.
+const NAMES: [&str; 2] = ["the sockets of its rings (Landlock)", "the system calls it makes (seccomp)"];
+
+/// Names in expressions: `port http`, `ip proto ospf`, `host localhost`, `net loopback`, and what says where names are.
+const NAME_FILES: [&str; 6] =
+    ["/etc/services", "/etc/protocols", "/etc/hosts", "/etc/networks", "/etc/ethers", "/etc/nsswitch.conf"];
+
+/// Calls that may be made with any arguments, beside those of any program and those of a keeper of rings.
+const CALLS: &[libc::c_long] = &[
+    // Waiting for rings, and waking those that wait.
+    libc::SYS_futex_waitv,
+    libc::SYS_eventfd2,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    // Beside what is done with sockets anyhow; which it may make is below.
+    libc::SYS_listen,
+    libc::SYS_connect,
+    // Whose a ring's name is.
+    libc::SYS_flock,
+    // Who it is, and whether that is so still.
+    libc::SYS_getppid,
+    libc::SYS_pidfd_open,
+    libc::SYS_getgroups,
+];
+
+/// Kinds of sockets, without the flags beside them (SOCK_TYPE_MASK).
+const SOCKET_TYPES: libc::c_int = 0xf;
+
+fn permitted() -> Calls {
+    let packets = Argument::bits(1, SOCKET_TYPES, libc::SOCK_SEQPACKET);
+    Calls::of_any_program()
+        .and(CALLS)
+        .and_to_keep_rings()
+        // A lock is a file that is made and never written: even without Landlock no file of the user's is changed.
+        .and_to_read_and_make()
+        .and_if(libc::SYS_socket, [vec![Argument::is(0, libc::AF_UNIX as u32), packets]])
+}
+
+/// What this process makes from now on is for its user alone: it may change no modes any more.
+pub(crate) fn make_for_user_alone() {
+    rustix::process::umask(Mode::from_raw_mode(0o177));
+}
+
+/// Confines this thread and those it will start, for good: it makes and removes sockets and locks in this folder, and changes
+/// nothing else. New privileges have to be given up before.
+pub(crate) fn confine(folder: &Path) -> [Guard; 2] {
+    let own = AccessFs::MakeSock | AccessFs::MakeReg | AccessFs::ReadFile | AccessFs::RemoveFile;
+    let names = NAME_FILES.map(|file| (Path::new(file), BitFlags::from(AccessFs::ReadFile)));
+    let permitted_files: Vec<_> = [(folder, own)].into_iter().chain(names).collect();
+    // The second takes away the calls that the first makes.
+    let files = guard::files::confine(NAMES[0], &permitted_files);
+    [files, permitted().confine(NAMES[1])]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    use std::io::ErrorKind;
+
+    /// A thread of its own, which ends with it, is confined; gives what is tried there, unless a guard is not to be had.
+    fn confined<T: Send + 'static>(
+        confine: impl FnOnce() -> Vec<Guard> + Send + 'static,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let thread = std::thread::spawn(|| {
+            rustix::thread::set_no_new_privs(true).ok()?;
+            for guard in confine() {
+                guard.held.map_err(|error| eprintln!("skipped: {}: {error}", guard.name)).ok()?;
+            }
+            Some(work())
+        });
+        thread.join().expect("what is tried does not panic")
+    }
+
+    #[test]
+    fn without_landlock_too_nothing_is_executed_written_traced_or_spoken_to() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_owned();
+        let tried = confined(
+            || vec![permitted().confine(NAMES[1])],
+            move || {
+                let kind = |error: std::io::Error| error.kind();
+                let errno = |error: rustix::io::Errno| error.kind();
+                let socket = |family, kind| rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None);
+                let read = std::fs::File::open(&path).expect("it may be read");
+                [
+                    std::process::Command::new("/bin/true").status().map(drop).map_err(kind),
+                    std::fs::File::options().append(true).open(&path).map(drop).map_err(kind),
+                    std::fs::write(&path, "x").map_err(kind),
+                    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).map_err(kind),
+                    read.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666)).map_err(kind),
+                    std::fs::rename(&path, "/tmp/streamline-elsewhere").map_err(kind),
+                    std::fs::create_dir(path.with_extension("folder")).map_err(kind),
+                    std::net::UdpSocket::bind("127.0.0.1:0").map(drop).map_err(kind),
+                    std::os::unix::net::UnixStream::connect("/run/dbus/system_bus_socket").map(drop).map_err(kind),
+                    socket(AddressFamily::UNIX, SocketType::DGRAM).map(drop).map_err(errno),
+                    socket(AddressFamily::NETLINK, SocketType::RAW).map(drop).map_err(errno),
+                    rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::CONT)
+                        .map_err(errno),
+                    rustix::thread::move_into_link_name_space(
+                        std::os::fd::AsFd::as_fd(&std::fs::File::open("/proc/self/ns/net").expect("it may be read")),
+                        None,
+                    )
+                    .map_err(errno),
+                ]
+            },
+        );
+        let Some(tried) = tried else { return };
+        assert_eq!(tried, [Err(ErrorKind::PermissionDenied); 13]);
+        assert_eq!(std::fs::read(file.path()).unwrap(), b"");
+    }
+
+    #[test]
+    fn files_are_made_and_removed_in_its_folder_and_names_looked_up() {
+        let folders = [0, 1].map(|_| tempfile::tempdir().unwrap());
+        let [own, other] = folders.each_ref().map(|folder| folder.path().to_owned());
+        let own_folder = own.clone();
+        for folder in [&own, &other] {
+            std::fs::write(folder.join("old.lock"), "").unwrap();
+        }
+        let tried = confined(
+            move || confine(&own_folder).into(),
+            move || {
+                let kind = |error: std::io::Error| error.kind();
+                let claim = |folder: &Path| {
+                    let path = folder.join("new.ring");
+                    let _lock = buffer::keeper::server::lock(&path)?;
+                    let socket = rustix::net::socket_with(
+                        AddressFamily::UNIX,
+                        SocketType::SEQPACKET,
+                        SocketFlags::CLOEXEC,
+                        None,
+                    )?;
+                    rustix::net::bind(&socket, &SocketAddrUnix::new(&path)?)?;
+                    buffer::keeper::server::remove_socket(&path)
+                };
+                [
+                    claim(&own).map_err(kind),
+                    std::fs::remove_file(own.join("old.lock")).map_err(kind),
+                    std::fs::read("/etc/nsswitch.conf").map(drop).or_else(|error| match error.kind() {
+                        ErrorKind::NotFound => Ok(()),
+                        other => Err(other),
+                    }),
+                    claim(&other).map_err(kind),
+                    std::fs::remove_file(other.join("old.lock")).map_err(kind),
+                    std::fs::read("/etc/passwd").map(drop).map_err(kind),
+                    std::fs::read("/proc/self/environ").map(drop).map_err(kind),
+                    std::fs::read_dir(&own).map(drop).map_err(kind),
+                ]
+            },
+        );
+        let Some(tried) = tried else { return };
+        assert_eq!(tried[..3], [Ok(()); 3]);
+        assert_eq!(tried[3..], [Err(ErrorKind::PermissionDenied); 5]);
+    }
+}

@@ -1,0 +1,447 @@
+//! The parser process: runs what several requests of one user begin with, once, and tells each where to read.
+//!
+//! Who asks for a prefix is sent to where it comes out already; to what it begins with, where only that runs and nobody else
+//! wants the rest; else it is started, as far as the asker goes. So no filter runs for more than one request that runs for one
+//! of them alone in that one's process, and no request waits for another.
+//!
+//! One thread listens and decides; each stage has a thread, each ring one that keeps it. Nothing a client says or does not
+//! read makes anybody wait.
+
+use super::confine;
+use super::protocol::{Answer, MESSAGE_BYTES, PROTOCOL, ParserState, Place, PrefixState, Question};
+use super::stage::{Base, Outlet, Stage};
+use crate::compiled::Compiled;
+use crate::devices;
+use crate::session::Session;
+use buffer::keeper::place;
+use buffer::keeper::server::{Claimed, claim, clear_dead, give_up};
+use buffer::shared::{packets, peer};
+use filter::Output;
+use guard::CapabilitySet;
+use program::Compile;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::SocketFlags;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Clients at a time.
+const CLIENTS: usize = 256;
+
+/// Readings one client may have at a time.
+const READINGS: usize = 64;
+
+/// Stages at a time: each is a thread, and has a ring for each place where it is read.
+const STAGES: usize = 64;
+
+/// Names that are tried for one ring.
+const RING_NAMES: u32 = 256;
+
+/// What nobody reads any more goes on for so long: requests are often started anew.
+const UNUSED: Duration = Duration::from_secs(1);
+
+/// A parser process of which nobody reads stays for so long.
+const LINGER: Duration = Duration::from_secs(5);
+
+/// How often it looks after its stages.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// So long it leaves those who come alone, where the system has nothing more to give to them (file descriptors, mostly).
+const REST: Duration = Duration::from_millis(50);
+
+/// Why a parser process could not go on.
+#[derive(Debug)]
+pub enum ServerError {
+    /// Another one is there already.
+    Present,
+    /// The system failed.
+    System(io::Error),
+}
+
+impl From<io::Error> for ServerError {
+    fn from(error: io::Error) -> ServerError {
+        ServerError::System(error)
+    }
+}
+
+/// A parser process.
+pub struct Server {
+    daemon: PathBuf,
+    /// Of tcpdump text: loaded while libraries can be. It compiles each text once, for all clients wait meanwhile.
+    compiler: Arc<dyn Compile>,
+    /// What holds of this process, for people.
+    confined: String,
+    path: PathBuf,
+    claimed: Option<Claimed>,
+    /// The system had nothing more to give to who came in the last turn.
+    is_short: bool,
+    groups: Vec<u32>,
+    clients: BTreeMap<u64, Client>,
+    stages: Vec<Stage>,
+    last_id: u64,
+    last_ring: u64,
+    /// Since when nobody reads anything.
+    alone: Instant,
+}
+
+struct Client {
+    socket: OwnedFd,
+    process: i32,
+    purpose: String,
+    greeted: bool,
+    /// By number: the prefix.
+    readings: BTreeMap<u64, String>,
+    /// What it would have had run, prefix by prefix.
+    wanted: Vec<String>,
+}
+
+/// A client is not listened to any more.
+struct Gone;
+
+impl Server {
+    /// Listens where clients of the daemon at this socket look for it. Payload is parsed here: this thread and those it starts
+    /// keep no capability, nor can they get one again.
+    pub fn listen(daemon: &Path) -> Result<Server, ServerError> {
+        guard::keep_capabilities(CapabilitySet::empty())?;
+        let path = super::socket(daemon)?;
+        if let Some(folder) = path.parent() {
+            place::make_folder(&place::folder())?;
+            place::make_folder(folder)?;
+        }
+        let claimed = claim(&path, 0o600).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => ServerError::Present,
+            _ => ServerError::System(error),
+        })?;
+        let server = Server {
+            daemon: daemon.to_owned(),
+            compiler: Arc::new(Compiled::new(libpcap::Lazy::new())),
+            confined: String::new(),
+            path,
+            claimed: Some(claimed),
+            is_short: false,
+            groups: super::groups()?,
+            clients: BTreeMap::new(),
+            stages: Vec::new(),
+            last_id: 0,
+            last_ring: 0,
+            alone: Instant::now(),
+        };
+        server.clear_rings();
+        Ok(server)
+    }
+
+    /// Gives up, for good, all that it does not need to serve; where the kernel has a guard not, it serves without.
+    pub fn confine(&mut self) {
+        // For what it says nobody has to know; where there is none, filters given as tcpdump text are refused later.
+        let _ = self.compiler.describe();
+        let Some(folder) = self.path.parent() else { return };
+        confine::make_for_user_alone();
+        self.confined = guard::describe("no capabilities", &confine::confine(folder));
+    }
+
+    /// The path of a ring.
+    fn ring_path(&self, number: u64) -> PathBuf {
+        self.path.with_extension(format!("{number}.ring"))
+    }
+
+    /// Takes away what a parser process that was killed left: the name is ours, so nobody keeps a ring under it.
+    fn clear_rings(&self) {
+        let Some((folder, stem)) = self.path.parent().zip(self.path.file_stem()) else { return };
+        let Ok(entries) = std::fs::read_dir(folder) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let is_ours = name.as_encoded_bytes().starts_with(stem.as_encoded_bytes());
+            if is_ours && entry.path().extension().is_some_and(|extension| extension == "ring") {
+                // What cannot be taken away does not stand in the way: numbers go on until one is free.
+                let _ = clear_dead(&entry.path());
+            }
+        }
+    }
+
+    /// Answers until nobody has needed it for a while.
+    pub fn run(&mut self) -> io::Result<()> {
+        let mut looked = Instant::now();
+        while !self.is_done() {
+            self.turn()?;
+            if looked.elapsed() >= LOOK {
+                self.look_after_stages();
+                looked = Instant::now();
+            }
+        }
+        // Whoever connects from here on finds the next one.
+        if let Some(claimed) = self.claimed.take() {
+            give_up(&self.path, claimed);
+        }
+        std::mem::take(&mut self.stages).into_iter().for_each(Stage::end);
+        Ok(())
+    }
+
+    fn is_done(&mut self) -> bool {
+        if self.clients.values().any(|client| !client.readings.is_empty()) {
+            self.alone = Instant::now();
+        }
+        self.alone.elapsed() > LINGER
+    }
+
+    /// Waits for something to do, does it.
+    fn turn(&mut self) -> io::Result<()> {
+        let Some(claimed) = &self.claimed else { return Ok(()) };
+        // Who comes is there still: looking again and again would take a processor.
+        let rests = std::mem::take(&mut self.is_short);
+        let mut polled = vec![PollFd::new(&claimed.listener, if rests { PollFlags::empty() } else { PollFlags::IN })];
+        polled.extend(self.clients.values().map(|client| PollFd::new(&client.socket, PollFlags::IN)));
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(if rests { REST } else { LOOK }.subsec_nanos()) };
+        match rustix::event::poll(&mut polled, Some(&timeout)) {
+            Err(rustix::io::Errno::INTR) => return Ok(()),
+            result => result?,
+        };
+        let mut ready = polled.iter().map(|polled| !polled.revents().is_empty());
+        let somebody_comes = ready.next().unwrap_or(false);
+        let speaking: Vec<u64> =
+            self.clients.keys().copied().zip(ready).filter(|(_, ready)| *ready).map(|(id, _)| id).collect();
+        for id in speaking {
+            if self.hear(id).is_err() {
+                self.clients.remove(&id);
+            }
+        }
+        if somebody_comes {
+            self.accept();
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self) {
+        let Some(claimed) = &self.claimed else { return };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = match rustix::net::accept_with(&claimed.listener, flags) {
+            Ok(socket) => socket,
+            Err(error) => {
+                self.is_short = packets::is_short(&error.into());
+                return;
+            }
+        };
+        let Ok(mut peer) = peer::of(socket.as_fd()) else { return };
+        peer.groups.sort_unstable();
+        peer.groups.dedup();
+        let refuse = |why: &str| packets::send_last(&socket, &Answer::Refused(why.into()).encode());
+        // What this process may read, all its clients read: they must be who may read the same.
+        if peer.user != rustix::process::geteuid().as_raw() || peer.groups != self.groups {
+            return refuse("it runs for another user, or for one in other groups");
+        }
+        if self.clients.len() >= CLIENTS {
+            return refuse(&format!("it has {CLIENTS} clients already"));
+        }
+        self.last_id += 1;
+        let client = Client {
+            socket,
+            process: peer.process,
+            purpose: String::new(),
+            greeted: false,
+            readings: BTreeMap::new(),
+            wanted: Vec::new(),
+        };
+        self.clients.insert(self.last_id, client);
+    }
+
+    /// One message of a client that has something to say.
+    fn hear(&mut self, id: u64) -> Result<(), Gone> {
+        let client = self.clients.get_mut(&id).ok_or(Gone)?;
+        let mut packet = vec![0; MESSAGE_BYTES];
+        let question = match packets::receive(&client.socket, &mut packet) {
+            Ok(Some((len, _no_fds_are_expected))) => Question::decode(&packet[..len]).ok_or(Gone)?,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                return Ok(());
+            }
+            Ok(None) | Err(_) => return Err(Gone),
+        };
+        let answer = match question {
+            Question::Hello(version, program, purpose) => {
+                if (version, program.as_str()) != (PROTOCOL, env!("CARGO_PKG_VERSION")) {
+                    Answer::Refused("it is of another version".into())
+                } else {
+                    (client.greeted, client.purpose) = (true, purpose);
+                    Answer::Hello(PROTOCOL)
+                }
+            }
+            _ if !client.greeted => return Err(Gone),
+            Question::Join(text) => match self.join(id, &text) {
+                Ok(place) => Answer::Joined(place),
+                Err(why) => Answer::Refused(why),
+            },
+            Question::Leave(reading) => {
+                client.readings.remove(&reading);
+                return Ok(());
+            }
+            Question::Forget => {
+                client.wanted.clear();
+                return Ok(());
+            }
+            Question::State => Answer::State(self.state()),
+        };
+        let client = self.clients.get(&id).ok_or(Gone)?;
+        // Who does not read its answers is let go: it has asked for each.
+        packets::send(&client.socket, &answer.encode(), &[]).map_err(|_| Gone)
+    }
+
+    fn outlet(&mut self, text: &str) -> Option<&mut Outlet> {
+        self.stages.iter_mut().flat_map(|stage| &mut stage.outlets).find(|outlet| outlet.text == text)
+    }
+
+    /// Where a client reads what this prefix gives.
+    fn join(&mut self, id: u64, text: &str) -> Result<Place, String> {
+        self.alone = Instant::now();
+        self.look_after_stages();
+        if self.clients.get(&id).is_none_or(|client| client.readings.len() >= READINGS) {
+            return Err(format!("one client reads in {READINGS} places at most"));
+        }
+        if self.outlet(text).is_none() {
+            self.begin(id, text)?;
+        }
+        let (ring, continuity) = self.open(text)?;
+        let ring = ring.to_str().ok_or("the folder's path is not text")?.to_string();
+        self.last_id += 1;
+        let reading = self.last_id;
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.readings.insert(reading, text.into());
+        }
+        Ok(Place { id: reading, ring, continuity })
+    }
+
+    /// The ring of an outlet.
+    fn open(&mut self, text: &str) -> Result<(PathBuf, filters::parser::Continuity), String> {
+        for _ in 0..RING_NAMES {
+            self.last_ring += 1;
+            let path = self.ring_path(self.last_ring);
+            let outlet = self.outlet(text).ok_or("it ended while it was started")?;
+            outlet.unused = None;
+            let continuity = outlet.continuity;
+            match outlet.open(|| path) {
+                Ok(ring) => return Ok((ring.to_owned(), continuity)),
+                // A parser process that is ending has it still.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(format!("there is no ring for it: {error}")),
+            }
+        }
+        Err(format!("there is no ring for it: {RING_NAMES} names are others'"))
+    }
+
+    /// Starts what a client wants and nobody runs yet, unless it is better off by itself.
+    fn begin(&mut self, id: u64, text: &str) -> Result<(), String> {
+        if self.stages.len() >= STAGES {
+            return Err(format!("{STAGES} prefixes run already"));
+        }
+        let output = Output::new(Box::new(io::sink()), false);
+        let session = Session::with_output(output)
+            .devices_at(devices::Place::Daemon(self.daemon.clone()))
+            .compiler(Arc::clone(&self.compiler));
+        let parts = session.prefixes_of(text).map_err(|error| error.to_string())?;
+        if parts.last().is_none_or(|last| last != text) {
+            return Err("it is not written as it must be to be the same for all".into());
+        }
+        let is_wanted =
+            self.clients.iter().any(|(other, client)| *other != id && client.wanted.iter().any(|one| one == text));
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.wanted.extend(parts.iter().cloned());
+            client.wanted.sort_unstable();
+            client.wanted.dedup();
+            client.wanted.truncate(READINGS);
+        }
+        let running: Vec<&String> = parts.iter().filter(|part| self.outlet(part).is_some()).collect();
+        if let Some(last) = running.last().filter(|_| !is_wanted) {
+            return Err(format!("no other request wants more than `{last}`"));
+        }
+        let mut bases = Vec::new();
+        for part in &running {
+            // What another one of them goes on from is not read itself.
+            if running.iter().all(|other| !other.starts_with(&format!("{part} |"))) {
+                let (ring, continuity) = self.open(part)?;
+                let stage = self.stages.iter().find(|stage| stage.outlets.iter().any(|outlet| outlet.text == **part));
+                let last_word = stage.map(Stage::last_word).unwrap_or_default();
+                bases.push(Base { text: part.to_string(), continuity, ring, last_word });
+            }
+        }
+        let stage = Stage::start(&session, text, bases).map_err(|error| error.to_string())?;
+        self.stages.push(stage);
+        Ok(())
+    }
+
+    /// Who reads what this prefix gives: clients' readings, and stages that go on from it.
+    fn is_used(&self, text: &str) -> bool {
+        self.clients.values().any(|client| client.readings.values().any(|reading| reading == text))
+            || self.stages.iter().any(|stage| stage.bases.iter().any(|base| base == text))
+    }
+
+    /// Lets go of what has ended, and of what nobody reads any more.
+    fn look_after_stages(&mut self) {
+        let mut index = 0;
+        while index < self.stages.len() {
+            if let Some(why) = self.stages[index].ended() {
+                let stage = self.stages.remove(index);
+                self.tell_end(&stage, &why);
+                stage.end();
+                continue;
+            }
+            let used: Vec<bool> = self.stages[index].outlets.iter().map(|outlet| self.is_used(&outlet.text)).collect();
+            let now = Instant::now();
+            let mut any = false;
+            for (outlet, used) in self.stages[index].outlets.iter_mut().zip(used) {
+                outlet.unused = if used { None } else { Some(outlet.unused.unwrap_or(now)) };
+                let is_kept = outlet.unused.is_none_or(|since| since.elapsed() < UNUSED);
+                any |= is_kept;
+                if !is_kept {
+                    outlet.close();
+                }
+            }
+            if any {
+                index += 1;
+            } else {
+                self.stages.remove(index).end();
+            }
+        }
+    }
+
+    /// Tells who reads there why nothing more will come, before its ring ends.
+    fn tell_end(&mut self, stage: &Stage, why: &str) {
+        for client in self.clients.values() {
+            for (reading, text) in &client.readings {
+                if stage.outlets.iter().any(|outlet| outlet.text == *text) {
+                    // Who does not listen finds that the ring has ended.
+                    let _ = packets::send(&client.socket, &Answer::Over(*reading, why.into()).encode(), &[]);
+                }
+            }
+        }
+        for client in self.clients.values_mut() {
+            client.readings.retain(|_, text| stage.outlets.iter().all(|outlet| outlet.text != *text));
+        }
+    }
+
+    fn state(&self) -> ParserState {
+        let mut prefixes = Vec::new();
+        for stage in &self.stages {
+            for outlet in &stage.outlets {
+                let readers = self.clients.values().flat_map(|client| {
+                    let here = client.readings.values().filter(|text| **text == outlet.text);
+                    here.map(|_| (client.process, client.purpose.clone()))
+                });
+                let readers: Vec<(i32, String)> = readers.collect();
+                let is_last = outlet.text == stage.text;
+                if readers.is_empty() && outlet.path().is_none() && !is_last {
+                    continue;
+                }
+                prefixes.push(PrefixState {
+                    text: outlet.text.clone(),
+                    base: stage.bases.join(" + "),
+                    ring: outlet.path().map(|path| path.display().to_string()).unwrap_or_default(),
+                    since: stage.since,
+                    given: outlet.given(),
+                    lost: stage.lost(),
+                    readers,
+                });
+            }
+        }
+        ParserState { process: std::process::id() as i32, confined: self.confined.clone(), prefixes }
+    }
+}

@@ -1,0 +1,140 @@
+//! The space `shared`: filters that run once for several requests, in the parser process.
+//!
+//! In: steps of a transaction. Out: a source for every place where blocks leave this space for the request's own process.
+//! Nothing of the filters placed here is made in this process, nor of what stands before them in the kernel: the parser process has
+//! the same text, and does that itself.
+
+use crate::parser::prefix::{Prefix, is_shareable};
+use crate::session::Opened;
+use buffer::pipe::PipeReader;
+use control::{Before, Offer, Space, StepError};
+use engine::{Edge, Node, NodeId, Plan};
+use filter::{Kind, ParamError, Params, Spaces};
+use filters::parser::Continuity;
+use filters::parser::inlet::{Keeper, inlet};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The name of this space.
+pub(crate) const NAME: &str = "parser";
+
+/// Where what a prefix gives can be read.
+pub(crate) struct Joined {
+    pub(crate) ring: PipeReader,
+    pub(crate) continuity: Continuity,
+    pub(crate) keeper: Box<dyn Keeper>,
+}
+
+/// Whoever runs prefixes for several requests.
+pub(crate) trait Join {
+    /// What this prefix gives, from now on; else why not.
+    fn join(&mut self, text: &str) -> Result<Joined, String>;
+}
+
+/// The space `shared`.
+pub(crate) struct ParserSpace<'a> {
+    parser: Option<&'a mut dyn Join>,
+    /// Why there is nobody to ask, for this whole design.
+    nobody: Option<String>,
+    /// By node of the plan.
+    prefixes: Vec<Option<Prefix>>,
+    nodes: BTreeSet<NodeId>,
+    edges: Vec<(NodeId, NodeId)>,
+    inlets: BTreeMap<NodeId, Opened>,
+    /// What is read already, where a plan is to take the place of one that runs: by prefix, the nodes of its worker.
+    running: BTreeMap<String, Vec<usize>>,
+}
+
+impl<'a> ParserSpace<'a> {
+    /// For a design in which these prefixes lead to its nodes. Without somebody to ask nothing can be carried out.
+    pub(crate) fn new(parser: Option<&'a mut dyn Join>, nobody: Option<String>, prefixes: Vec<Option<Prefix>>) -> Self {
+        let (nodes, edges, inlets) = (BTreeSet::new(), Vec::new(), BTreeMap::new());
+        ParserSpace { parser, nobody, prefixes, nodes, edges, inlets, running: BTreeMap::new() }
+    }
+
+    /// The same beside what reads these prefixes: who wants what one of them gives goes on with it.
+    pub(crate) fn beside(mut self, running: BTreeMap<String, Vec<usize>>) -> Self {
+        self.running = running;
+        self
+    }
+
+    /// The sources that blocks of this space come from, by the node they come from, each with its text.
+    pub(crate) fn into_inlets(self) -> BTreeMap<NodeId, (String, Opened)> {
+        let text =
+            |id: NodeId| self.prefixes.get(id.index()).and_then(Option::as_ref).map(|prefix| prefix.text.clone());
+        self.inlets.into_iter().map(|(id, inlet)| (id, (text(id).unwrap_or_default(), inlet))).collect()
+    }
+
+    /// The source that gives what this prefix gives, unless it goes on elsewhere already.
+    fn goes_on(&self, text: &str) -> Option<usize> {
+        let is_taken =
+            |node: usize| self.inlets.values().any(|inlet| matches!(inlet, Opened::Running(taken) if *taken == node));
+        // Nodes are activated from the last up.
+        self.running.get(text)?.iter().rev().copied().find(|node| !is_taken(*node))
+    }
+
+    fn join(&mut self, id: NodeId) -> Result<Opened, String> {
+        let prefix =
+            self.prefixes.get(id.index()).and_then(Option::as_ref).filter(|prefix| prefix.continuity.is_some());
+        let prefix = prefix.ok_or("what comes out of it cannot be shared")?;
+        if let Some(node) = self.goes_on(&prefix.text) {
+            return Ok(Opened::Running(node));
+        }
+        let parser = self.parser.as_mut().ok_or("there is nobody to ask")?;
+        let Joined { ring, continuity, keeper } = parser.join(&prefix.text)?;
+        Ok(Opened::New(inlet(ring, continuity, prefix.text.clone(), keeper)))
+    }
+}
+
+fn refused(text: impl Into<String>) -> StepError {
+    StepError { refused: true, error: ParamError::system(text) }
+}
+
+impl Space for ParserSpace<'_> {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn sort(&self) -> Spaces {
+        Spaces::PARSER
+    }
+
+    fn offer(&self, kind: &Kind, params: &Params, _before: &[Before<'_>]) -> Result<Option<Offer>, String> {
+        match &self.nobody {
+            Some(why) => Err(why.clone()),
+            None => is_shareable(kind, params).map(|()| Some(Offer { cost: 1 })),
+        }
+    }
+
+    fn prepare(&mut self, id: NodeId, _node: &Node) -> Result<(), StepError> {
+        self.nodes.insert(id);
+        Ok(())
+    }
+
+    fn discard(&mut self, id: NodeId) {
+        self.nodes.remove(&id);
+    }
+
+    fn connect(&mut self, from: NodeId, edge: &Edge, _plan: &Plan) -> Result<(), StepError> {
+        self.edges.push((from, edge.to));
+        Ok(())
+    }
+
+    fn disconnect(&mut self, from: NodeId, edge: &Edge) {
+        if let Some(at) = self.edges.iter().rposition(|known| *known == (from, edge.to)) {
+            self.edges.remove(at);
+        }
+    }
+
+    fn activate(&mut self, id: NodeId) -> Result<(), StepError> {
+        let leaves = self.edges.iter().any(|(from, to)| *from == id && !self.nodes.contains(to));
+        if leaves {
+            let inlet = self.join(id).map_err(refused)?;
+            self.inlets.insert(id, inlet);
+        }
+        Ok(())
+    }
+
+    fn deactivate(&mut self, id: NodeId) {
+        self.inlets.remove(&id);
+    }
+}

@@ -1,0 +1,234 @@
+//! One prefix that runs in the parser process: a thread of its own, an outlet at each place where a request may go on by itself.
+//!
+//! In: the prefix as a request; perhaps another prefix that it goes on from. Out: rings, each made when somebody wants to read
+//! there, and gone when nobody does any more.
+
+use crate::parser::client::open;
+use crate::parser::space::{Join, Joined};
+use crate::session::{Error, Prepared, Session};
+use base::atomic::{AtomicU64, Ordering, StopFlag};
+use buffer::keeper::client::Named;
+use buffer::keeper::policy::{Policy, Reach};
+use buffer::keeper::server::{Keeper as RingKeeper, RingOptions};
+use buffer::ring::memory::Geometry;
+use buffer::ring::{RingKind, Signalling};
+use engine::Worker;
+use filters::parser::Continuity;
+use filters::parser::inlet::Keeper;
+use filters::parser::outlet::Slot;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Bytes of a ring, as many as the least a daemon gives a device: so much each reader may be behind before it loses blocks.
+const RING_BYTES: u64 = 32 << 20;
+
+/// Blocks of a ring: as many as there is room for where they are short, as datagrams are.
+const RING_BLOCKS: u64 = 1 << 16;
+
+/// Root may hold any ring: so long, and then it is overtaken like all others.
+const HOLD: Duration = Duration::from_millis(1);
+
+/// How often it is counted what a stage lost.
+const COUNT_LOST: Duration = Duration::from_millis(500);
+
+/// A place where what a prefix gives can be read.
+pub(crate) struct Outlet {
+    /// The prefix up to here.
+    pub(crate) text: String,
+    pub(crate) continuity: Continuity,
+    slot: Arc<Slot>,
+    ring: Option<Ring>,
+    /// Since when nobody reads here.
+    pub(crate) unused: Option<Instant>,
+}
+
+/// A ring and its keeper, in a thread of this process.
+struct Ring {
+    path: PathBuf,
+    /// Closing it ends the keeper, which removes the ring.
+    _asks: OwnedFd,
+}
+
+impl Outlet {
+    /// The socket of its ring's keeper; a ring is made at `path` if there is none.
+    pub(crate) fn open(&mut self, path: impl FnOnce() -> PathBuf) -> io::Result<&Path> {
+        let ring = match self.ring.take() {
+            Some(ring) => ring,
+            None => {
+                let path = path();
+                let ring = Ring::make(path)?;
+                let name = ring.path.to_str().ok_or_else(|| io::Error::other("the folder's path is not text"))?;
+                self.slot.open(Named::at(name)?.open_writer(Signalling::default())?);
+                ring
+            }
+        };
+        Ok(&self.ring.insert(ring).path)
+    }
+
+    /// The socket of its ring's keeper, where it has one.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.ring.as_ref().map(|ring| ring.path.as_path())
+    }
+
+    /// Ends its ring: readers take what there is.
+    pub(crate) fn close(&mut self) {
+        self.slot.close();
+        self.ring = None;
+    }
+
+    /// Blocks it gave, and their bytes.
+    pub(crate) fn given(&self) -> (u64, u64) {
+        self.slot.written()
+    }
+}
+
+impl Ring {
+    fn make(path: PathBuf) -> io::Result<Ring> {
+        let options = RingOptions {
+            // Whoever holds would make others wait: that may only this process, and it does not.
+            policy: Policy { read: Reach::User, hold: Reach::Process, write: Reach::Process },
+            hold: Some(HOLD),
+            ..RingOptions::new(Geometry::new(RingKind::D, RING_BYTES, RING_BLOCKS))
+        };
+        let mut keeper = RingKeeper::create(&path, options)?;
+        keeper.set_owner_process(std::process::id() as i32);
+        let (asked, asks) = io::pipe()?;
+        std::thread::Builder::new().name("ring-keeper".into()).spawn(move || {
+            // It ends when the ring is removed; where it fails, the ring goes on for whoever has it, and nobody comes.
+            let _ = keeper.run_until(asked.as_fd());
+        })?;
+        Ok(Ring { path, _asks: asks.into() })
+    }
+}
+
+/// A prefix that runs.
+pub(crate) struct Stage {
+    pub(crate) text: String,
+    /// The prefixes that it goes on from.
+    pub(crate) bases: Vec<String>,
+    /// From the source down.
+    pub(crate) outlets: Vec<Outlet>,
+    /// Since when, ns since 1970 UTC.
+    pub(crate) since: u64,
+    /// What its sources lost so far.
+    lost: Arc<AtomicU64>,
+    stop: StopFlag,
+    /// Gives why it ended.
+    thread: Option<JoinHandle<()>>,
+    /// Why it ended, once it has.
+    last_word: LastWord,
+}
+
+/// Why a stage ended: for who reads there, and for the stages that go on from it.
+pub(crate) type LastWord = Arc<OnceLock<String>>;
+
+/// The ring of another stage, as a stage reads it that goes on from there.
+pub(crate) struct Base {
+    pub(crate) text: String,
+    pub(crate) continuity: Continuity,
+    pub(crate) ring: PathBuf,
+    pub(crate) last_word: LastWord,
+}
+
+/// Of a stage of this process: as long as that is read, it goes on.
+struct Below(LastWord);
+
+impl Keeper for Below {
+    fn last_word(&mut self) -> Option<String> {
+        // Set before its ring ends, but where it panicked.
+        Some(self.0.get().map_or("what it goes on from has ended", |why| why).into())
+    }
+}
+
+/// The rings that one stage may go on from.
+pub(crate) struct Bases(pub(crate) Vec<Base>);
+
+impl Join for Bases {
+    fn join(&mut self, text: &str) -> Result<Joined, String> {
+        let base = self.0.iter().find(|base| base.text == text).ok_or("it is not there yet")?;
+        let path = base.ring.to_str().ok_or("the folder's path is not text")?;
+        Ok(Joined {
+            ring: open(path)?,
+            continuity: base.continuity,
+            keeper: Box::new(Below(Arc::clone(&base.last_word))),
+        })
+    }
+}
+
+impl Stage {
+    /// Prepares a prefix, and runs it.
+    pub(crate) fn start(session: &Session, text: &str, bases: Vec<Base>) -> Result<Stage, Error> {
+        let base_texts = bases.iter().map(|base| base.text.clone()).collect();
+        let Prepared { mut job, outlets } = session.prepare_prefix(text, Bases(bases))?;
+        let stop = StopFlag::new();
+        let asked = stop.clone();
+        let lost = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&lost);
+        let last_word = LastWord::default();
+        let (says, what) = (Arc::clone(&last_word), text.to_string());
+        let run = move || {
+            let mut counted_at = Instant::now();
+            let mut look = |worker: &mut Worker| {
+                // There is nobody to tell.
+                drop(worker.take_notices());
+                if counted_at.elapsed() >= COUNT_LOST {
+                    counted_at = Instant::now();
+                    let sources = worker.report().nodes.into_iter().filter(|node| node.source);
+                    counted.store(sources.map(|node| node.counters.drops.total()).sum(), Ordering::Relaxed);
+                }
+            };
+            let why = match job.run_to_end(&asked, &mut look).0 {
+                Ok(_) => format!("`{what}` was stopped"),
+                Err(error) => error.to_string(),
+            };
+            // Nobody else sets it.
+            let _ = says.set(why);
+        };
+        let thread = std::thread::Builder::new().name("shared-prefix".into()).spawn(run);
+        let thread = thread.map_err(|error| Error::System(format!("no thread can be started: {error}")))?;
+        let outlet = |(text, continuity, slot)| Outlet { text, continuity, slot, ring: None, unused: None };
+        Ok(Stage {
+            text: text.into(),
+            bases: base_texts,
+            outlets: outlets.into_iter().map(outlet).collect(),
+            since: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64),
+            lost,
+            stop,
+            thread: Some(thread),
+            last_word,
+        })
+    }
+
+    /// Where it will say why it ended.
+    pub(crate) fn last_word(&self) -> LastWord {
+        Arc::clone(&self.last_word)
+    }
+
+    /// Packets that its sources lost before they could be looked at, or blocks of what it goes on from.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    /// Why it ended by itself, where it did.
+    pub(crate) fn ended(&mut self) -> Option<String> {
+        let thread = self.thread.take_if(|thread| thread.is_finished())?;
+        let panicked = || format!("the thread that ran `{}` has panicked", self.text);
+        // It is finished: there is nothing to wait for, and its panic has been told.
+        let _ = thread.join();
+        Some(self.last_word.get().cloned().unwrap_or_else(panicked))
+    }
+
+    /// Ends it: its source first, then its rings.
+    pub(crate) fn end(mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            // Why it ended nobody wants to know any more.
+            let _ = thread.join();
+        }
+        self.outlets.iter_mut().for_each(Outlet::close);
+    }
+}
