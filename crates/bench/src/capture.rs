@@ -1,9 +1,9 @@
-//! The comparison `capture`: what taps on a device cost, ours and the kernel's own packet sockets.
+//! The comparison `capture`: what listeners on a device cost, ours and the kernel's own packet sockets.
 //!
 //! Two devices of a pair, each in a namespace of its own. A process pinned to one processor sends on one as fast as it can,
-//! or as fast as both sides can take without a loss; the taps are on the other, and packets are counted there. The cost of
-//! taps is the processor time of everybody, the sender included (it is the one who is interrupted), for each packet, minus
-//! what the sender needs with no tap, measured right before. Starting and ending programs is not counted.
+//! or as fast as both sides can take without a loss; the listeners are on the other, and packets are counted there. The cost of
+//! listeners is the processor time of everybody, the sender included (it is the one who is interrupted), for each packet, minus
+//! what the sender needs with no listener, measured right before. Starting and ending programs is not counted.
 //!
 //! [`field`] has the devices, the daemon and the sender; [`listeners`] the programs; [`limits`] what is no cost: losses, memory,
 //! waiting, idling; [`bulk`] what is left of a TCP stream; [`web`] what is sent to requests that parse.
@@ -55,7 +55,7 @@ fn dumpcap(who: Who) -> Vec<Listener> {
     vec![Listener { who, program: Program::Dumpcap, expression: "", buffer: BUFFER }]
 }
 
-/// Two sets of taps, and the length of the frames that are sent.
+/// Two sets of listeners, and the length of the frames that are sent.
 struct Pairing {
     ours: fn(Who) -> Vec<Listener>,
     peer: (fn(Who) -> Vec<Listener>, Who),
@@ -202,7 +202,7 @@ pub static CASES: &[Case] = &[
         Goal::AtLeast(1.0, 1.5),
         |setting| to_file(setting, field::MIXED),
     ),
-    number("64-byte sender beside nine tcpdumps that reject", "no tap", Goal::Reported, |setting| {
+    number("64-byte sender beside nine tcpdumps that reject", "no listener", Goal::Reported, |setting| {
         limits::sender(setting, &nine_rejecting(Who::Ours), &[], 0)
     }),
     // Stock ones leave a sender half of its rate or more: 0.8 of that is 10 points of the whole.
@@ -214,16 +214,19 @@ pub static CASES: &[Case] = &[
     ),
     number(
         "sender of 225,000 a second beside four of 8,000 instructions each",
-        "no tap",
+        "no listener",
         Goal::AtLeast(0.9, 0.98),
         |setting| limits::sender(setting, &four_dear(), &[], 225_000),
     ),
-    number("iperf3 TCP beside nine tcpdumps that reject", "no tap", Goal::AtLeast(0.95, 0.98), |setting| {
+    number("iperf3 TCP beside nine tcpdumps that reject", "no listener", Goal::AtLeast(0.95, 0.98), |setting| {
         bulk::throughput(setting, &nine_rejecting(Who::Ours), &[], true)
     }),
-    number("iperf3 TCP without offloads beside nine that reject", "no tap", Goal::AtLeast(0.95, 0.98), |setting| {
-        bulk::throughput(setting, &nine_rejecting(Who::Ours), &[], false)
-    }),
+    number(
+        "iperf3 TCP without offloads beside nine that reject",
+        "no listener",
+        Goal::AtLeast(0.95, 0.98),
+        |setting| bulk::throughput(setting, &nine_rejecting(Who::Ours), &[], false),
+    ),
     number("iperf3 TCP beside nine tcpdumps that match all", "nine stock", Goal::AtLeast(1.8, 2.3), |setting| {
         bulk::throughput(setting, &nine(Who::Ours), &nine(Who::Stock), true)
     }),

@@ -2,7 +2,7 @@
 //!
 //! - [`first_light`] — a comparison: what is measured against what, and how good it has to be. Start reading here.
 //! - [`rings`] — another: queues and rings between threads and processes.
-//! - [`capture`] — another: taps on a device.
+//! - [`capture`] — another: listeners on a device.
 //! - [`case`] — what a comparison is made of; [`setting`] — what every case needs.
 //! - [`measure`] — how two things are compared: interleaved blocks, ratios, intervals.
 //! - [`process`], [`in_process`] — running programs, and requests in this process, and what they cost.

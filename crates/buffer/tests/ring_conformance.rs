@@ -394,7 +394,7 @@ fn an_eighth_of_a_ring_that_was_taken_is_room() {
 }
 
 #[test]
-fn a_cut_deck_uses_less_memory_and_loses_nothing() {
+fn a_cut_window_uses_less_memory_and_loses_nothing() {
     let (mut ring, mut writer) = ring(RingKind::D, Signalling::default());
     let mut reader = ring.attach(OnFull::Wait, None, From::Next).unwrap();
     assert!(writer.set_window(ActiveWindow::Bytes(1024)));
@@ -407,7 +407,7 @@ fn a_cut_deck_uses_less_memory_and_loses_nothing() {
 }
 
 #[test]
-fn a_deck_that_is_found_is_small_while_readers_keep_up_and_whole_where_one_is_not_waited_for() {
+fn a_window_that_is_found_is_small_while_readers_keep_up_and_whole_where_one_is_not_waited_for() {
     let (mut ring, mut writer) = ring(RingKind::D, Signalling::default());
     assert!(writer.set_window(ActiveWindow::Auto { least: 512 }));
     let mut reader = ring.attach(OnFull::Wait, None, From::Next).unwrap();

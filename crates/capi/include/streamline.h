@@ -145,7 +145,7 @@ typedef struct {
   /*
    Bytes of payload that this writer uses, of a ring of descriptors; else 0: all there are.
    */
-  uint64_t deck;
+  uint64_t window;
   /*
    'c', 'p', 'v' or 'd'.
    */

@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deck_is_cut_and_told_and_only_a_ring_of_descriptors_has_one() {
+    fn a_window_is_cut_and_told_and_only_a_ring_of_descriptors_has_one() {
         for (kind, cut, told) in [(RingKind::D, 0, 2048), (RingKind::V, -libc::EINVAL, 0)] {
             let (_folder, path, name, keeper) = kept(kind);
             let mut pipe = null_mut();

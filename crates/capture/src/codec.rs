@@ -126,7 +126,7 @@ impl Out {
         self
     }
 
-    /// A wish.
+    /// A capture request.
     pub fn capture_request(&mut self, asked: &CaptureRequest) -> &mut Out {
         self.text(&asked.device)
             .u8(asked.mode as u8)
@@ -226,7 +226,7 @@ impl In<'_> {
             .collect()
     }
 
-    /// A wish.
+    /// A capture request.
     pub fn capture_request(&mut self) -> Option<CaptureRequest> {
         Some(CaptureRequest {
             device: self.text()?,

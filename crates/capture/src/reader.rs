@@ -228,7 +228,7 @@ impl CaptureReader {
         self.kept = Some(kept);
     }
 
-    /// Its wish was for numbers: no packet is ever found, and all that match count as delivered.
+    /// It asked for numbers: no packet is ever found, and all that match count as delivered.
     #[must_use]
     pub fn that_counts(mut self) -> CaptureReader {
         self.counts = true;

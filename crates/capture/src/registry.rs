@@ -280,7 +280,7 @@ fn may_be_consumed(asked: &CaptureRequest) -> Result<(), CaptureError> {
     }
 }
 
-/// A wish's program, checked.
+/// The program of a capture request, checked.
 fn lower(program: &[Instruction]) -> Result<Option<Arc<Program>>, CaptureError> {
     if program.is_empty() {
         return Ok(None);

@@ -1,7 +1,7 @@
 //! The daemon: owns devices and their rings, and lets others read them. It runs drivers, programs and copying only; what
 //! parses payload, writes files or talks to terminals is in its clients, who need no rights but to connect.
 //!
-//! - [`policy`] — who may do what, from a file; without one, root and the group `streamline` may tap.
+//! - [`policy`] — who may do what, from a file; without one, root and the group `streamline` may capture.
 //! - [`server`] — the control socket: one thread a client, asked and answered. Start reading here.
 //! - `journal` — lines for the administrator.
 //! - [`maps`] — which clients get no maps of the kernel's.

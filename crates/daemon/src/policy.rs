@@ -36,7 +36,7 @@ const RING_BYTES: u64 = 256 << 20;
 /// Readers one user may have at a time, if the file does not say.
 const READERS: usize = capture::registry::READERS_OF_USER;
 
-/// The group that may tap where there is no file.
+/// The group that may capture where there is no file.
 const GROUP: &str = "streamline";
 
 /// Who is at the other end of a socket, as the kernel says.
@@ -145,7 +145,7 @@ impl Policy {
         Policy { ring_bytes, readers, instructions, from_file: false, is_for_one: false, entries }
     }
 
-    /// Whoever is let in may tap everything: for a daemon that only the process it was made by can speak to, and that has
+    /// Whoever is let in may capture everything: for a daemon that only the process it was made by can speak to, and that has
     /// no more rights than that one. Its expressions may cost any number of instructions, as when that one captures by itself.
     pub fn for_one() -> Policy {
         let entry = Entry { everybody: true, devices: vec!["*".into()], modes: vec![Allowed::Tap], ..Entry::default() };

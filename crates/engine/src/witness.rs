@@ -3,6 +3,7 @@
 //! A planner that lets two filters look at one block goes by what kinds say, so one that says too little spoils what others
 //! see. Nothing of this is in release builds.
 
+use base::limits::BATCH_BLOCKS;
 use buffer::Descriptor;
 use buffer::block_table::Traffic;
 use filter::{Batch, Parts};
@@ -11,7 +12,8 @@ use crate::worker::Shared;
 
 /// How things were before a filter ran.
 pub(crate) struct Witness {
-    blocks: Vec<Descriptor>,
+    /// On the stack: tests count allocations.
+    blocks: [Descriptor; BATCH_BLOCKS],
     traffic: Traffic,
     stream_changes: u64,
 }
@@ -21,7 +23,7 @@ impl Witness {
     #[inline]
     pub(crate) fn of(batch: &Batch<'_>, shared: &Shared) -> Option<Witness> {
         cfg!(debug_assertions).then(|| Witness {
-            blocks: batch.blocks().to_vec(),
+            blocks: copied(batch.blocks()),
             traffic: shared.rings.traffic(),
             stream_changes: shared.streams.changes(),
         })
@@ -45,4 +47,10 @@ impl Witness {
             says(Parts::STREAMS);
         }
     }
+}
+
+fn copied(blocks: &[Descriptor]) -> [Descriptor; BATCH_BLOCKS] {
+    let mut copies = [Descriptor::default(); BATCH_BLOCKS];
+    copies[..blocks.len()].copy_from_slice(blocks);
+    copies
 }

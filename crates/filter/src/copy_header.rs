@@ -98,7 +98,7 @@ mod tests {
     proptest! {
         /// It comes from another process.
         #[test]
-        fn any_bytes_are_a_caption_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+        fn any_bytes_are_a_copy_header_or_none(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
             if let Some(copy_header) = CopyHeader::of(&bytes) {
                 prop_assert_eq!(CopyHeader::of(&copy_header.to_bytes()), Some(copy_header));
             }

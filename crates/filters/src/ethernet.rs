@@ -115,7 +115,7 @@ fn share(text: &str) -> Result<Share, ParamError> {
     })
 }
 
-/// A source of what a tap gives; where the reader decides about its packets, of those that pass.
+/// A source of what a capture reader gives; where the reader decides about its packets, of those that pass.
 pub fn source(reader: CaptureReader, params: &Params, decides: Option<Box<dyn Decides>>) -> Instance {
     let live = Live::new(reader, landing::snap_len(params), params.number("last").unwrap_or(0));
     Instance::source(live.deciding(decides))

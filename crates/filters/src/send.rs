@@ -23,12 +23,12 @@ pub static KIND: Kind = Kind::new("send", "sends frames on a device", make)
          ever: use direction=in there.\n\
          \n\
          `ethernet a mode=consume everything=yes | send b`, and `bpf` between the two, runs in the kernel (`explain` says so, or why not): a \
-         program on `a` has frames go out by `b`, and neither queues nor taps of `b` see them. It takes root without a daemon, and \
+         program on `a` has frames go out by `b`, and neither queues nor capture readers of `b` see them. It takes root without a daemon, and \
          a driver of `b` that takes such frames; a virtual pair does while its other end works by NAPI (`ethtool -K PEER gro on`, \
          or an XDP program there). When it begins, three frames of ether type 0x88b5 go out by `b`, to see that they do. Frames \
          that the two devices dropped meanwhile count as lost there.\n\
          \n\
-         by=socket sends through the host's queues, where taps see it (CAP_NET_RAW), and so does by=best where frames do not stay \
+         by=socket sends through the host's queues, where capture readers see it (CAP_NET_RAW), and so does by=best where frames do not stay \
          in the kernel; by=direct goes round the queues; by=xdp uses an AF_XDP socket on the first queue, which receives nothing. \
          by=tap and by=tun make the device, for Ethernet frames or IP packets: the host receives by it what is sent here.",
     )

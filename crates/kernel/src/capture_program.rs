@@ -61,7 +61,7 @@ impl Expression {
     }
 }
 
-/// Why there is no tap.
+/// Why there is no program.
 #[derive(Debug)]
 pub enum ProgramError {
     /// A call of the system failed.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! program::ir::Program ── lower ──┐
-//!                                 ├── tap ── code ── sys ──▶ a device's TCX hook ──▶ live ring (buffer::live)
+//!                                 ├── capture_program ── code ── sys ──▶ a device's TCX hook ──▶ live ring (buffer::live)
 //! expressions, one bit each ──────┘
 //! ```
 //!

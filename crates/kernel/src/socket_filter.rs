@@ -1,9 +1,9 @@
 //! The program that is a packet socket's filter: lets in what any of several expressions wants, and counts what it does not.
 //!
-//! It sees what the taps' program sees, tags in their place, so it lets in exactly that. Where programs may not be loaded
+//! It sees what the readers' program sees, tags in their place, so it lets in exactly that. Where programs may not be loaded
 //! there is [`program::any_of`], which the kernel's classic machine runs: that counts nothing, and sees no tags.
 //!
-//! It is not tried before, as the taps' program is: whoever is let in is asked again above. Its verdicts are compared with
+//! It is not tried before, as the readers' program is: whoever is let in is asked again above. Its verdicts are compared with
 //! the interpreter's by tests.
 
 use crate::capture_program::{Expression, ProgramError, Tally};

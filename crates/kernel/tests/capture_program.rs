@@ -11,7 +11,7 @@ use std::sync::Arc;
 use testkit::frames::{real_and_damaged, shaped};
 use testkit::random::Random;
 
-/// A tap that test runs can be made with; `None`, said aloud, where programs cannot be loaded.
+/// A capture program that test runs can be made with; `None`, said aloud, where programs cannot be loaded.
 fn capture(ring_bytes: u64) -> Option<CaptureProgram> {
     match CaptureProgram::new(ring_bytes, true).and_then(|mut capture| capture.prepare(Way::In).map(|()| capture)) {
         Ok(capture) => Some(capture),
@@ -352,7 +352,7 @@ fn it_loads_where_the_guard_against_speculation_may_not_be_left_out() {
 }
 
 #[test]
-fn what_hangs_on_a_device_is_known_and_goes_with_its_tap() {
+fn what_hangs_on_a_device_is_known_and_goes_with_its_program() {
     use kernel::inventory::{Object, exists, on_hook};
     use kernel::sys::Hook;
     if !testkit::network::may_make_networks() {

@@ -18,7 +18,7 @@ fn line(code: u16, jt: u8, jf: u8, k: u32) -> Instruction {
     Instruction { code, jt, jf, k }
 }
 
-/// A tap that test runs can be made with; `None`, said aloud, where programs cannot be loaded.
+/// A capture program that test runs can be made with; `None`, said aloud, where programs cannot be loaded.
 fn capture() -> Option<CaptureProgram> {
     match CaptureProgram::new(1 << 20, true).and_then(|mut capture| capture.prepare(Way::In).map(|()| capture)) {
         Ok(capture) => Some(capture),
@@ -37,7 +37,7 @@ fn expressions(programs: &[Vec<Instruction>]) -> Vec<Expression> {
     programs.iter().enumerate().map(expression).collect()
 }
 
-/// Sets programs on a tap that has one for all packets. True where they are in force.
+/// Sets programs on a device that has one for all packets. True where they are in force.
 fn set(name: &str, programs: &[Vec<Instruction>]) -> Option<bool> {
     let capture = capture()?;
     let all = Expression::new(63, None);

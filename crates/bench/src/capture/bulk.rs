@@ -1,4 +1,4 @@
-//! What taps leave of a TCP stream: iperf3 from one side to the other, at whatever rate it comes to.
+//! What listeners leave of a TCP stream: iperf3 from one side to the other, at whatever rate it comes to.
 
 use super::field::Field;
 use super::listeners::Listener;
@@ -18,7 +18,7 @@ const SECONDS: u32 = 2;
 const ROUNDS: usize = 25;
 const QUICK_ROUNDS: usize = 3;
 
-/// The side that is tapped, and the other.
+/// The side that is captured, and the other.
 const ADDRESSES: [&str; 2] = ["10.99.0.1", "10.99.0.2"];
 
 /// What a device of a pair has when nobody changes it.
@@ -34,7 +34,7 @@ const ALL: Offloads = Offloads {
 /// A server may take so long to listen.
 const LONG: Duration = Duration::from_secs(10);
 
-/// Gb/s of one TCP stream to the tapped device beside these taps and beside those, with every offload of both devices or none.
+/// Gb/s of one TCP stream to the captured device beside these listeners and beside those, with every offload of both devices or none.
 pub fn throughput(
     setting: &Setting,
     ours: &[Listener],

@@ -1,4 +1,4 @@
-//! Where taps are measured: a pair of devices, a daemon on one side of it, a sender on the other.
+//! Where listeners are measured: a pair of devices, a daemon on one side of it, a sender on the other.
 
 use super::listeners::{Listener, Running, Said};
 use crate::case::CaseError;
@@ -16,7 +16,7 @@ use testkit::network::{End, Pair, may_make_networks};
 /// Packets sent in one run: all of them fit into the buffers where costs are compared.
 const PACKETS: u64 = 400_000;
 
-/// The same where nobody wants any: what taps cost then is little, and none of it is for their starting.
+/// The same where nobody wants any: what listeners cost then is little, and none of it is for their starting.
 const UNWANTED_PACKETS: u64 = 1_600_000;
 
 /// Rates tried where there are losses at full speed, packets a second.
@@ -46,7 +46,7 @@ const QUIET: Duration = Duration::from_millis(40);
 /// for (1 s) and some more.
 const BLOCK_TIMEOUT: Duration = Duration::from_millis(1100);
 
-/// Where taps are measured.
+/// Where listeners are measured.
 pub struct Field {
     pair: Pair,
     daemon: Child,
@@ -147,7 +147,7 @@ impl Field {
         self.parser().map_or(0, |parser| parser.prefixes.iter().map(|prefix| prefix.lost).max().unwrap_or(0))
     }
 
-    /// The highest rate at which none of these sets of taps loses a packet; 0 is as fast as can be.
+    /// The highest rate at which none of these sets of listeners loses a packet; 0 is as fast as can be.
     pub fn common_rate(&self, sets: &[Vec<Listener>], frame_bytes: usize) -> Result<u64, CaseError> {
         'rates: for &rate in self.rates {
             let shown = if rate == 0 { "full speed".into() } else { format!("{rate} packets a second") };
@@ -164,12 +164,12 @@ impl Field {
         Err(CaseError::Failed("packets are lost even at the lowest rate".into()))
     }
 
-    /// The device that is tapped.
+    /// The device that is captured.
     pub fn device(&self) -> &str {
         &self.pair.near.name
     }
 
-    /// The end that is tapped.
+    /// The end that is captured.
     pub fn near(&self) -> &End {
         &self.pair.near
     }
@@ -179,11 +179,11 @@ impl Field {
         &self.pair.far
     }
 
-    /// Starts a tap, and waits until it listens.
+    /// Starts a listener, and waits until it listens.
     pub fn start(&self, listener: &Listener) -> Result<Running, CaseError> {
         let mut command = listener.command(self.device(), &self.streamline, &self.socket, self.scratch.path());
         let child = self.pair.near.namespace.enter(move || command.spawn()).map_err(failed("the namespace"))?;
-        listener.started(child.map_err(failed("a tap"))?)
+        listener.started(child.map_err(failed("a listener"))?)
     }
 
     /// Our own program with this request, through the daemon.
@@ -206,8 +206,8 @@ impl Field {
         child.map(Sending).map_err(failed("the sender"))
     }
 
-    /// The highest rate, in packets a second, at which these taps lose nothing for a second: what the sender came to, for
-    /// taps that slow it down lose nothing by that.
+    /// The highest rate, in packets a second, at which these listeners lose nothing for a second: what the sender came to, for
+    /// listeners that slow it down lose nothing by that.
     pub fn highest_rate(&self, listeners: &[Listener], frame_bytes: usize) -> Result<f64, CaseError> {
         let rate_or_lost = |wanted: f64| -> Result<Result<f64, u64>, CaseError> {
             let count = (wanted * TRIAL.as_secs_f64()) as u64;
@@ -228,7 +228,7 @@ impl Field {
         Ok(best)
     }
 
-    /// Packets a second that a sender comes to beside these taps which is to send so many; 0 is as fast as it can.
+    /// Packets a second that a sender comes to beside these listeners which is to send so many; 0 is as fast as it can.
     pub fn speed(&self, listeners: &[Listener], frame_bytes: usize, rate: u64) -> Result<f64, CaseError> {
         Ok(self.packets as f64 / self.run(listeners, frame_bytes, rate, self.packets)?.wall_s)
     }
@@ -238,7 +238,7 @@ impl Field {
         self.packets
     }
 
-    /// What these taps cost for so many packets, beyond sending them.
+    /// What these listeners cost for so many packets, beyond sending them.
     pub fn cost_of(&self, listeners: &[Listener], frame_bytes: usize, rate: u64) -> Result<Cost, String> {
         let told = |error| match error {
             CaseError::Missing(text) | CaseError::Failed(text) => text,
@@ -286,7 +286,7 @@ impl Field {
                 lost += wanted - said.captured - said.dropped;
             }
             if said.captured > wanted {
-                return Err(CaseError::Failed(format!("a tap got {} packets of {wanted}", said.captured)));
+                return Err(CaseError::Failed(format!("a listener got {} packets of {wanted}", said.captured)));
             }
         }
         Ok(Run { wall_s, cpu_s, lost })
@@ -357,9 +357,9 @@ impl Drop for Sending {
     }
 }
 
-/// How many taps these are, and which, for messages: they are all of one kind.
+/// How many listeners these are, and which, for messages: they are all of one kind.
 fn shown_of(listeners: &[Listener]) -> String {
-    listeners.first().map_or("no taps".to_owned(), |listener| {
+    listeners.first().map_or("no listeners".to_owned(), |listener| {
         format!("{} x {:?} {:?}", listeners.len(), listener.who, listener.program)
     })
 }

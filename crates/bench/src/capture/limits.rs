@@ -14,7 +14,7 @@ fn rounds(setting: &Setting) -> usize {
     if setting.effort == Effort::Quick { 3 } else { 5 }
 }
 
-/// The highest rate without a loss, in thousands of packets a second: that of the best of several sets of taps, on each side.
+/// The highest rate without a loss, in thousands of packets a second: that of the best of several sets of listeners, on each side.
 pub fn loss_free(
     setting: &Setting,
     ours: &[Vec<Listener>],
@@ -34,7 +34,7 @@ pub fn loss_free(
     Ok(numbers)
 }
 
-/// What a sender of frames of 64 bytes comes to beside these taps and beside those, in thousands of packets a second, where
+/// What a sender of frames of 64 bytes comes to beside these listeners and beside those, in thousands of packets a second, where
 /// it is to send so many packets a second; 0 is as fast as it can.
 pub fn sender(setting: &Setting, listeners: &[Listener], peers: &[Listener], rate: u64) -> Result<Numbers, CaseError> {
     let field = Field::of_urgent(setting)?;
@@ -46,7 +46,7 @@ pub fn sender(setting: &Setting, listeners: &[Listener], peers: &[Listener], rat
     Ok(numbers)
 }
 
-/// By how much MemAvailable falls, in MiB, once taps listen and their buffers have been written all over.
+/// By how much MemAvailable falls, in MiB, once listeners listen and their buffers have been written all over.
 pub fn memory(setting: &Setting, ours: &[Listener], peer: &[Listener]) -> Result<Numbers, CaseError> {
     let mut numbers = Numbers { ours: Vec::new(), peer: Some(Vec::new()), unit: "MiB" };
     for _ in 0..rounds(setting) {

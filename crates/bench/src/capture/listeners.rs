@@ -1,4 +1,4 @@
-//! The programs that tap: unmodified ones, through us or on packet sockets of their own.
+//! The programs that listener: unmodified ones, through us or on packet sockets of their own.
 
 use crate::case::CaseError;
 use std::io::{BufRead, BufReader, Read};
@@ -65,7 +65,7 @@ pub fn dear() -> &'static str {
     &DEAR
 }
 
-/// One tap.
+/// One listener.
 #[derive(Clone, Copy, Debug)]
 pub struct Listener {
     /// Whose way packets come.
@@ -78,7 +78,7 @@ pub struct Listener {
     pub buffer: u32,
 }
 
-/// A tap that runs.
+/// A listener that runs.
 pub struct Running {
     child: Child,
     program: Program,
@@ -86,7 +86,7 @@ pub struct Running {
     heard: String,
 }
 
-/// What a tap said at its end.
+/// What a listener said at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Said {
     /// Packets it got.
@@ -95,7 +95,7 @@ pub struct Said {
     pub dropped: u64,
 }
 
-/// How long a tap may take to start, or to end.
+/// How long a listener may take to start, or to end.
 const LONG: Duration = Duration::from_secs(20);
 
 impl Listener {
@@ -225,7 +225,7 @@ impl Running {
         while !self.heard.contains(ready) {
             let read = self.said.as_mut().map_or(Ok(0), |said| said.read_line(&mut self.heard));
             if !matches!(read, Ok(1..)) || Instant::now() > until {
-                return Err(CaseError::Failed(format!("a tap did not start: {}", self.heard)));
+                return Err(CaseError::Failed(format!("a listener did not start: {}", self.heard)));
             }
         }
         Ok(())
@@ -246,7 +246,7 @@ impl Running {
 
     /// Ctrl-C, and what it says then.
     pub fn end(mut self) -> Result<Said, CaseError> {
-        let failed = |error: std::io::Error| CaseError::Failed(format!("a tap did not end: {error}"));
+        let failed = |error: std::io::Error| CaseError::Failed(format!("a listener did not end: {error}"));
         let process = nix::unistd::Pid::from_raw(self.child.id() as i32);
         nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGINT).map_err(|error| failed(error.into()))?;
         if let Some(said) = &mut self.said {

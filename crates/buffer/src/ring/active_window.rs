@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deck_that_nobody_went_round_in_says_nothing() {
+    fn a_window_that_nobody_went_round_in_says_nothing() {
         let mut search = Search::default();
         let look = Look { window: 1 << 20, all: 1 << 20, bytes: 1 << 20, was_full: false, waits_for_all: true };
         assert_eq!(search.look(1, look), 1 << 20);

@@ -47,7 +47,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH", default_value = capture::protocol::SOCKET)]
     socket: PathBuf,
 
-    /// Who may do what (TOML); without it root and the group `streamline` may tap
+    /// Who may do what (TOML); without it root and the group `streamline` may capture
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 

@@ -673,7 +673,7 @@ fn rings_are_no_larger_than_policy_says_whatever_is_wished() {
 }
 
 #[test]
-fn who_comes_first_with_a_small_wish_takes_no_room_from_who_comes_later() {
+fn who_comes_first_with_a_small_ring_takes_no_room_from_who_comes_later() {
     let Some(bed) = Bed::new(None) else { return };
     let attachment =
         bed.client().open(&CaptureRequest { ring_bytes: 1 << 20, ..bed.capture_request() }).expect("root may");

@@ -25,7 +25,7 @@ fn each_row_of_crash_md_on_live_capture_names_a_test() {
     let tests: String = files
         .iter()
         .chain(&[
-            "capture/tests/taps/changes.rs",
+            "capture/tests/registry/changes.rs",
             "streamline/tests/kernel_faults.rs",
             "cli/tests/live/consume.rs",
             "cli/tests/live/shared.rs",

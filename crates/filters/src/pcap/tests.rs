@@ -202,7 +202,7 @@ fn what_cannot_be_read_whole_into_memory_fails_after_what_can() {
     damaged[third + 8..third + 12].copy_from_slice(&300_000_u32.to_le_bytes());
     let outcome = read(&[("file", given(&damaged).path()), ("memory", "yes"), ("loop", "2")]);
     assert_eq!(outcome.blocks.len(), 4, "two frames, twice");
-    assert!(outcome.failure.unwrap().to_string().contains("over the limit"));
+    assert!(outcome.failure.unwrap().to_string().contains("262144 are possible at most"));
     let empty =
         read(&[("file", given(&classic(Resolution::Nanoseconds)[..24]).path()), ("memory", "yes"), ("loop", "0")]);
     assert_eq!((empty.blocks.len(), empty.failure), (0, None), "nothing, however often");

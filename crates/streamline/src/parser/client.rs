@@ -300,7 +300,7 @@ impl Joiner {
 
 /// Has somebody wait until a parser process that this process started ends, which may be before this process does.
 fn await_end(mut started: Child) {
-    let waiting = std::thread::Builder::new().name("sharer-end".into());
+    let waiting = std::thread::Builder::new().name("parser-end".into());
     // Where there is no thread for it, the system waits when this process ends.
     let _ = waiting.spawn(move || drop(started.wait()));
 }
@@ -348,7 +348,7 @@ mod tests {
     use filters::parser::Continuity;
 
     #[test]
-    fn a_sharer_that_ends_at_once_is_not_started_again_and_again() {
+    fn a_parser_that_ends_at_once_is_not_started_again_and_again() {
         let folder = tempfile::tempdir().unwrap();
         let starts = folder.path().join("starts");
         for (ends_by, told) in [("exit 0", "ends before"), ("exit 3", "exit status: 3"), ("kill -SYS $$", "signal: ")] {
@@ -391,7 +391,7 @@ mod tests {
     #[test]
     fn an_answer_that_comes_late_answers_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("sharer");
+        let path = folder.path().join("parser");
         let listener = buffer::keeper::server::claim(&path, 0o600).unwrap().listener;
         rustix::io::ioctl_fionbio(&listener, false).unwrap();
         let answering = std::thread::spawn(move || answer_late(&listener));
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sharer_that_does_not_say_whether_it_listens_is_not_waited_for() {
+    fn a_parser_that_does_not_say_whether_it_listens_is_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let command = ["sh", "-c", "echo >&2 soon; exec sleep 1000"].map(OsString::from).to_vec();
         let mut joiner = Joiner::new(folder.path().join("no-daemon"), Some(command), "a test");

@@ -141,7 +141,7 @@ fn json(name: &str, state: &io::Result<RingState>) -> serde_json::Value {
         "kind": state.geometry.kind.name(),
         "size": state.geometry.payload_bytes,
         "slots": state.geometry.slots,
-        "deck": if state.window == 0 { state.geometry.payload_bytes } else { state.window },
+        "window": if state.window == 0 { state.geometry.payload_bytes } else { state.window },
         "generation": state.generation,
         "writing": state.writing,
         "keep_open": state.keep_open,

@@ -31,7 +31,7 @@ const OPTIONS: &[Param] = &[
     Param::new("batch", ParamType::Number, "wake sleeping readers once for so many blocks, and when the input pauses")
         .default("32"),
     Param::new(
-        "deck",
+        "window",
         ParamType::Choice(&["whole", "auto"]),
         "how much of a d-ring is in use: all of it, or as little as will do while readers keep up, so that it stays in the cache",
     )
@@ -56,7 +56,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let named = Named::at(&args.name).map_err(&with)?;
     let stop = Stop::listen()?;
     let options = OpenOptions::new().signalling(signalling).needs_readers(!no_wait).non_blocking(true);
-    let options = if params.text("deck") == Some("auto") { options.window(ActiveWindow::AUTO) } else { options };
+    let options = if params.text("window") == Some("auto") { options.window(ActiveWindow::AUTO) } else { options };
     let writer = options.write(&args.name).map_err(&with)?;
     let news = writer.news_fd().map_err(&with)?;
     let input = match params.text("fifo").map(Path::new).map(fifo::make).transpose()? {
