@@ -1,7 +1,7 @@
 //! BUFFERING PLANE: every byte once, in a ring; what travels is a [`Descriptor`].
 //!
 //! - [`descriptor`] — 32 bytes that name a block and say what is known of it.
-//! - [`rings`] — the dense table of one process: descriptor in, bytes out, checked. Start reading here.
+//! - [`block_table`] — the dense table of one process: descriptor in, bytes out, checked. Start reading here.
 //! - [`lookup`] — the same for many blocks, one after the other.
 //! - [`mapped_file`] — a capture file as a zero-copy data ring.
 //! - [`append_ring`] — what sources read and filters make, in memory that is used again.
@@ -9,11 +9,14 @@
 //! - [`live`] — what a device's packets are captured into, by the kernel or a thread, for any number of readers.
 //! - [`pipe`] — such rings in the manner of pipes: read, write, peek, forward, poll.
 //! - [`queue`] — descriptors from one thread or process to one other.
+//! - `control` — control sockets: packets, codec, who is at the other end, whose a name is.
 //! - [`shared`] — memory that several processes see: segments, words, bytes, futexes.
 //!
 //! This crate moves no meaning: it knows of no packet, filter or request. It is one of the few that may use `unsafe`.
 
 pub mod append_ring;
+#[cfg(not(loom))]
+pub mod control;
 pub mod descriptor;
 mod held_blocks;
 #[cfg(not(loom))]

@@ -3,9 +3,10 @@
 #![cfg(not(loom))]
 
 use buffer::Descriptor;
+use buffer::control::name::clear_dead;
 use buffer::keeper::client::{Named, NamedReader};
 use buffer::keeper::policy::{Policy, Reach};
-use buffer::keeper::server::{Keeper, RingOptions, clear_dead};
+use buffer::keeper::server::{Keeper, RingOptions};
 use buffer::ring::memory::Geometry;
 use buffer::ring::{From, NotWritten, Nothing, OnFull, RingKind, Signalling};
 use std::io;

@@ -2,8 +2,9 @@
 
 #![cfg(not(loom))]
 
+use buffer::control;
 use buffer::keeper::client::Named;
-use buffer::keeper::message::{self, Message, PROTOCOL};
+use buffer::keeper::message::{Message, PROTOCOL};
 use buffer::keeper::server::{Keeper, RingOptions};
 use buffer::ring::memory::Geometry;
 use buffer::ring::{From, OnFull, RingKind, Signalling};
@@ -96,7 +97,7 @@ fn socket() -> OwnedFd {
 
 fn greet(socket: &OwnedFd, path: &Path) {
     rustix::net::connect(socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
-    message::send(socket, &Message::Hello(PROTOCOL), &[]).unwrap();
+    control::send(socket, &Message::Hello(PROTOCOL), &[]).unwrap();
 }
 
 #[test]
@@ -114,7 +115,7 @@ fn a_keeper_without_files_lets_clients_wait_and_sleeps() {
     std::thread::sleep(Duration::from_millis(500));
     let spent = kept.cpu_time() - before;
     drop(all);
-    let answer = message::receive(&client).unwrap().unwrap().0;
+    let answer = control::receive(&client).unwrap().unwrap().0;
     assert_eq!(answer, Message::Done);
     assert!(spent < Duration::from_millis(100), "{spent:?} of half a second");
     kept.end();
@@ -132,7 +133,7 @@ fn clients_that_take_no_answers_cost_others_none() {
         rustix::io::ioctl_fionbio(client, true).unwrap();
         for _ in 0..300 {
             // Until there is no room, or nobody listens any more.
-            if message::send(client, &Message::Map(writer.generation()), &[]).is_err() {
+            if control::send(client, &Message::Map(writer.generation()), &[]).is_err() {
                 break;
             }
             std::thread::sleep(Duration::from_micros(100));
@@ -213,17 +214,17 @@ fn a_keeper_takes_no_memory_for_what_is_not_written_yet() {
     let kept = Kept::new();
     let client = socket();
     greet(&client, &kept.path);
-    let hear = || message::receive(&client).unwrap().unwrap();
+    let hear = || control::receive(&client).unwrap().unwrap();
     assert_eq!(hear().0, Message::Done);
     for (asked, ring_bytes) in
         [(Message::OpenWriter, 4096), (Message::Resize(Geometry::new(RingKind::D, 64 << 20, 0)), 64 << 20)]
     {
-        message::send(&client, &asked, &[]).unwrap();
+        control::send(&client, &asked, &[]).unwrap();
         let (offer, fds) = hear();
         assert!(matches!(offer, Message::Writer(..)), "{offer:?}");
         let stat = rustix::fs::fstat(&fds[0]).unwrap();
         assert!(stat.st_size >= ring_bytes && stat.st_blocks * 512 <= 16384, "{} bytes", stat.st_blocks * 512);
-        message::send(&client, &Message::Mapped, &[]).unwrap();
+        control::send(&client, &Message::Mapped, &[]).unwrap();
         assert_eq!(hear().0, Message::Sealed);
     }
     kept.end();

@@ -277,7 +277,7 @@ int32_t sl_resize(sl_pipe *pipe, uint64_t bytes, uint64_t slots);
 
 /*
  Uses so many bytes of a ring of descriptors from here on (rounded up to a power of two), so that what is written stays
- in the processor's cache; SL_WINDOW_WHOLE for all of it, SL_WINDOW_AUTO to find out how many will do. A ring of another size
+ in the processor's cache; SL_DECK_WHOLE for all of it, SL_DECK_AUTO to find out how many will do. A ring of another size
  keeps to it. 0, or a negative errno: -EINVAL for rings of other kinds.
 
  # Safety
@@ -285,7 +285,7 @@ int32_t sl_resize(sl_pipe *pipe, uint64_t bytes, uint64_t slots);
  `pipe` is from `sl_open`.
  */
 int32_t sl_window(sl_pipe *pipe,
-                uint64_t bytes);
+                  uint64_t bytes);
 
 /*
  Waits until what was forwarded is read, so that closing overwrites nothing unread. 0, or a negative errno.

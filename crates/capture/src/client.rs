@@ -2,13 +2,13 @@
 
 use crate::attachment::{Attachment, Device, Exchange};
 use crate::budget::Budget;
-use crate::protocol::{Answer, DaemonState, PROTOCOL, Question, receive};
+use crate::protocol::{Answer, Code, DaemonState, PROTOCOL, Question};
 use crate::request::CaptureRequest;
 use crate::writer::{CaptureError, CaptureErrorKind};
-use buffer::shared::packets;
+use buffer::control;
 use program::cbpf::Instruction;
+use rustix::net::SocketFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -45,13 +45,11 @@ impl Client {
     /// Connects to the daemon that listens at `path`; `purpose` says to people what this client is for. An error of kind
     /// `NotFound` or `ConnectionRefused` says that there is none.
     pub fn connect(path: &Path, purpose: &str) -> io::Result<Client> {
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        // One that is stopped lets nobody in, once as many wait as may.
-        set_socket_timeout(&socket, Timeout::Send, Some(ANSWER))?;
-        rustix::net::connect(&socket, &SocketAddrUnix::new(path)?).map_err(|error| match error {
-            rustix::io::Errno::AGAIN => io::Error::new(io::ErrorKind::TimedOut, SILENT),
-            other => other.into(),
-        })?;
+        let socket =
+            control::connect(path, None, SocketFlags::empty(), ANSWER).map_err(|error| match error.kind() {
+                io::ErrorKind::TimedOut => io::Error::new(error.kind(), SILENT),
+                _ => error,
+            })?;
         Client::over(socket, purpose)
     }
 
@@ -79,14 +77,12 @@ impl Client {
     fn ask(&self, question: &Question) -> Result<(Answer, Vec<OwnedFd>), CaptureError> {
         // Who panicked while holding it left a question without its answer: the next answer would be that one.
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        match packets::send(&*socket, &question.encode(), &[]) {
+        match control::ask(&*socket, question) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(silent(&socket)),
-            // It listens no more; why, it may have said.
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(broken(&error)),
-            _ => {}
+            asked => asked.map_err(|error| broken(&error))?,
         }
         loop {
-            return match receive(&*socket, Answer::decode) {
+            return match control::receive(&*socket) {
                 Ok(Some(answer)) => Ok(answer),
                 Ok(None) => Err(CaptureError::new(CaptureErrorKind::System, "the daemon has gone")),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -134,7 +130,7 @@ impl Client {
 
     /// Another expression for a reader of this client.
     pub fn exchange(&self, id: u64, program: &[Instruction]) -> Result<Exchange, CaptureError> {
-        match self.ask(&Question::Exchange(id, program.to_vec()))?.0 {
+        match self.ask(&Question::Exchange(id, Code(program.to_vec())))?.0 {
             Answer::Exchanged(exchange) => Ok(exchange),
             Answer::Refused(kind, text) => Err(CaptureError { kind, text }),
             _ => Err(unexpected()),
@@ -172,6 +168,7 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
     #[test]
     fn a_daemon_that_is_stopped_makes_nobody_wait_for_ever() {
@@ -193,11 +190,11 @@ mod tests {
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         let hello = Answer::Hello(PROTOCOL);
-        packets::send(&theirs, &hello.encode(), &[]).unwrap();
+        control::send(&theirs, &hello, &[]).unwrap();
         let client = Client::over(ours, "test").unwrap();
         assert!(client.forget("near").unwrap_err().text.contains("does not answer"));
         // It comes too late.
-        let _ = packets::send(&theirs, &Answer::Done.encode(), &[]);
+        let _ = control::send(&theirs, &Answer::Done, &[]);
         client.stop(7).unwrap_err();
     }
 }

@@ -16,7 +16,7 @@
 //! - [`writer`] — what a device's writer must be able to do; the drivers' are in the facade.
 //! - [`reader`] — the reader's half: look, copy, sleep, count. Start reading here.
 //! - [`protocol`], [`client`] — the same through a daemon's socket.
-//! - [`codec`] — how requests and attachments are written down.
+//! - [`line`] — what a reader and its owner say on the reader's line.
 //!
 //! Nothing here opens a device or checks who may: that is for the writer and for the daemon.
 
@@ -26,8 +26,8 @@ pub mod attachment;
 pub mod budget;
 pub mod client;
 pub mod clock;
-pub mod codec;
 pub mod copying;
+pub mod line;
 pub mod permission;
 pub mod protocol;
 pub mod reader;

@@ -1,21 +1,19 @@
-//! What is said on a daemon's control socket: one packet for each message, file descriptors beside it.
-//!
-//! A client says hello, then asks; every question has one answer. What comes from the other side is checked field by field.
+//! What a daemon and its clients say to each other. A client says hello, then asks; every question has one answer.
 
 use crate::attachment::{Attachment, Device, Exchange, Past};
-use crate::budget::Budget;
-use crate::codec::{In, Out};
+use crate::budget::{Budget, Part};
 use crate::registry::{ReaderState, RingState};
-use crate::request::CaptureRequest;
+use crate::request::{By, CaptureRequest, Direction, Mode, PROGRAM_INSTRUCTIONS};
 use crate::writer::{CaptureError, CaptureErrorKind};
+use buffer::control::Message;
+use buffer::control::codec::{self, In, Out, Wire};
 use buffer::live::{Areas, Geometry};
-use buffer::shared::packets;
+use buffer::{wire_codes, wire_enum, wire_struct};
 use program::cbpf::Instruction;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 
 /// Where a daemon listens if nothing else is said.
 pub const SOCKET: &str = "/run/streamline/control";
@@ -33,7 +31,7 @@ pub enum Question {
     /// Let me read.
     Open(CaptureRequest),
     /// Another expression for this reader of mine.
-    Exchange(u64, Vec<Instruction>),
+    Exchange(u64, Code),
     /// I need this reader of mine no more.
     Close(u64),
     /// What is going on?
@@ -118,171 +116,136 @@ pub enum Answer {
     Refused(CaptureErrorKind, String),
 }
 
-impl Question {
-    /// As a packet.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = Out::default();
-        match self {
-            Question::Hello(version, purpose) => out.u8(1).u32(*version).text(purpose),
-            Question::Device(name) => out.u8(2).text(name),
-            Question::Open(asked) => out.u8(3).capture_request(asked),
-            Question::Exchange(id, program) => out.u8(4).u64(*id).program(program),
-            Question::Close(id) => out.u8(5).u64(*id),
-            Question::State => out.u8(6),
-            Question::Stop(id) => out.u8(7).u64(*id),
-            Question::Forget(device) => out.u8(8).text(device),
-        };
-        out.0
-    }
+/// A program, not looked into.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Code(pub Vec<Instruction>);
 
-    /// From a packet; `None` where it says nothing that can be said.
-    pub fn decode(packet: &[u8]) -> Option<Question> {
-        let mut fields = In(packet);
-        let question = match fields.u8()? {
-            1 => Question::Hello(fields.u32()?, fields.text()?),
-            2 => Question::Device(fields.text()?),
-            3 => Question::Open(fields.capture_request()?),
-            4 => Question::Exchange(fields.u64()?, fields.program()?),
-            5 => Question::Close(fields.u64()?),
-            6 => Question::State,
-            7 => Question::Stop(fields.u64()?),
-            8 => Question::Forget(fields.text()?),
-            _ => return None,
-        };
-        fields.is_empty().then_some(question)
-    }
-}
-
-impl Answer {
-    /// As a packet. Of a state that is too long for one, what does not fit is left out.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = Out::default();
-        match self {
-            Answer::Hello(version) => out.u8(1).u32(*version),
-            Answer::Device(device, budget) => out.u8(2).device(device).budget(budget.as_ref()),
-            Answer::Granted(granted) => {
-                let (packets, bytes) = granted.matched_before;
-                out.u8(3).u64(granted.id).device(&granted.device).geometry(&granted.geometry).u8(granted.bit);
-                out.u64(packets).u64(bytes).u64(granted.kept_before).u64(granted.seen_before);
-                out.u64(granted.first).u64(granted.decided);
-                out.u64(granted.past.reaches_ns).u8(granted.past.whole.into()).text(&granted.note)
-            }
-            Answer::Exchanged(exchange) => out.u8(4).exchange(exchange),
-            Answer::Done => out.u8(5),
-            Answer::State(state) => {
-                out.u8(6);
-                return encode_state(out, state);
-            }
-            Answer::Refused(kind, text) => out.u8(7).u8(*kind as u8).text(text),
-        };
-        out.0
-    }
-
-    /// From a packet; `None` where it says nothing that can be said.
-    pub fn decode(packet: &[u8]) -> Option<Answer> {
-        let mut fields = In(packet);
-        let answer = match fields.u8()? {
-            1 => Answer::Hello(fields.u32()?),
-            2 => Answer::Device(fields.device()?, fields.budget()?),
-            3 => Answer::Granted(Granted {
-                id: fields.u64()?,
-                device: fields.device()?,
-                geometry: fields.geometry()?,
-                bit: fields.u8().filter(|bit| *bit < 64)?,
-                matched_before: (fields.u64()?, fields.u64()?),
-                kept_before: fields.u64()?,
-                seen_before: fields.u64()?,
-                first: fields.u64()?,
-                decided: fields.u64()?,
-                past: Past { reaches_ns: fields.u64()?, whole: fields.bool()? },
-                note: fields.text()?,
-            }),
-            4 => Answer::Exchanged(fields.exchange()?),
-            5 => Answer::Done,
-            6 => Answer::State(decode_state(&mut fields)?),
-            7 => Answer::Refused(CaptureErrorKind::from_code(fields.u8()?)?, fields.text()?),
-            _ => return None,
-        };
-        fields.is_empty().then_some(answer)
-    }
-}
-
-/// Rings first, for there are no more than devices and trust groups; then clients, which are as many as users like, each with
-/// as much of its purpose as there is room for: none that says much hides others. Entries are else whole or left out.
-fn encode_state(mut out: Out, state: &DaemonState) -> Vec<u8> {
-    out.text(&state.confined);
-    let add = |out: &mut Out, entry: Out| {
-        if out.0.len() + entry.0.len() <= MESSAGE_BYTES {
-            out.0.extend(entry.0);
-        }
-    };
-    state.rings.iter().for_each(|ring| add(&mut out, encode_ring(ring)));
-    let used = out.0.len();
-    let without: usize = state.clients.iter().map(|client| encode_client(client, 0).0.len()).sum();
-    let room = MESSAGE_BYTES.saturating_sub(used + without) / state.clients.len().max(1);
-    state.clients.iter().for_each(|client| add(&mut out, encode_client(client, room)));
-    out.0
-}
-
-/// With so many bytes of its purpose at most.
-fn encode_client(client: &ClientState, purpose_bytes: usize) -> Out {
-    let purpose = &client.purpose[..client.purpose.floor_char_boundary(purpose_bytes)];
-    let mut out = Out::default();
-    out.u8(1).u64(client.id).u32(client.process as u32).u32(client.user).text(purpose).u64(client.since);
-    let readers = &client.readers[..client.readers.len().min(64)];
-    out.u8(readers.len() as u8);
-    for (id, device) in readers {
-        out.u64(*id).text(device);
-    }
-    out
-}
-
-fn encode_ring(ring: &RingState) -> Out {
-    let mut out = Out::default();
-    let (packets, bytes) = ring.seen;
-    out.u8(2).device(&ring.device).u32(ring.group).u64(ring.ring_bytes).u64(packets).u64(bytes).u64(ring.written);
-    out.u8(ring.kept.into());
-    let readers = &ring.readers[..ring.readers.len().min(64)];
-    out.u8(readers.len() as u8);
-    for reader in readers {
-        out.u64(reader.id).u8(reader.bit).u64(reader.matched).u64(reader.lost).u8(reader.asleep.into());
-    }
-    let statistics = &ring.statistics[..ring.statistics.len().min(100)];
-    out.u8(statistics.len() as u8);
-    for (name, number) in statistics {
-        out.text(name).u64(*number);
-    }
-    out
-}
-
-fn decode_state(fields: &mut In<'_>) -> Option<DaemonState> {
-    let mut state = DaemonState { confined: fields.text()?, ..DaemonState::default() };
-    while !fields.is_empty() {
-        match fields.u8()? {
-            1 => {
-                let (id, process, user) = (fields.u64()?, fields.u32()? as i32, fields.u32()?);
-                let (purpose, since) = (fields.text()?, fields.u64()?);
-                let readers = (0..fields.u8()?).map(|_| Some((fields.u64()?, fields.text()?)));
-                let readers = readers.collect::<Option<Vec<_>>>()?;
-                state.clients.push(ClientState { id, process, user, purpose, since, readers });
-            }
-            2 => {
-                let (device, group, ring_bytes) = (fields.device()?, fields.u32()?, fields.u64()?);
-                let (seen, written) = ((fields.u64()?, fields.u64()?), fields.u64()?);
-                let kept = fields.bool()?;
-                let readers = (0..fields.u8()?).map(|_| {
-                    let (id, bit) = (fields.u64()?, fields.u8()?);
-                    Some(ReaderState { id, bit, matched: fields.u64()?, lost: fields.u64()?, asleep: fields.bool()? })
-                });
-                let readers = readers.collect::<Option<Vec<_>>>()?;
-                let statistics = (0..fields.u8()?).map(|_| Some((fields.text()?, fields.u64()?)));
-                let statistics = statistics.collect::<Option<Vec<_>>>()?;
-                state.rings.push(RingState { device, group, ring_bytes, seen, written, kept, readers, statistics });
-            }
-            _ => return None,
+impl Wire for Code {
+    fn put(&self, out: &mut Out) {
+        (self.0.len() as u32).put(out);
+        for Instruction { code, jt, jf, k } in &self.0 {
+            ((*code, *jt), (*jf, *k)).put(out);
         }
     }
-    Some(state)
+
+    fn get(fields: &mut In<'_>) -> Option<Code> {
+        let count = u32::get(fields).filter(|count| *count as usize <= PROGRAM_INSTRUCTIONS)?;
+        let instruction = |_| {
+            let ((code, jt), (jf, k)) = Wire::get(fields)?;
+            Some(Instruction { code, jt, jf, k })
+        };
+        (0..count).map(instruction).collect::<Option<_>>().map(Code)
+    }
+}
+
+impl Wire for CaptureRequest {
+    fn put(&self, out: &mut Out) {
+        let CaptureRequest { device, mode, by, direction, program, sample, counts, promiscuous, .. } = self;
+        device.put(out);
+        mode.put(out);
+        by.put(out);
+        direction.put(out);
+        Code(program.clone()).put(out);
+        sample.put(out);
+        counts.put(out);
+        promiscuous.put(out);
+        ((self.ring_bytes, self.last_ns), self.keep).put(out);
+    }
+
+    fn get(fields: &mut In<'_>) -> Option<CaptureRequest> {
+        Some(CaptureRequest {
+            device: Wire::get(fields)?,
+            mode: Wire::get(fields)?,
+            by: Wire::get(fields)?,
+            direction: Wire::get(fields)?,
+            program: Code::get(fields)?.0,
+            sample: Wire::get(fields)?,
+            counts: Wire::get(fields)?,
+            promiscuous: Wire::get(fields)?,
+            ring_bytes: Wire::get(fields)?,
+            last_ns: Wire::get(fields)?,
+            keep: Wire::get(fields)?,
+        })
+    }
+}
+
+wire_codes!(Mode { Tap = 0, Consume = 1 });
+wire_codes!(By { WhatIsBest = 0, Kernel = 1, PacketSocket = 2 });
+wire_codes!(Direction { Both = 0, In = 1, Out = 2 });
+wire_codes!(CaptureErrorKind { Request = 1, Denied = 2, Cannot = 3, System = 4, Full = 5, Absent = 6 });
+wire_struct!(Device { name, index, link_type, mtu, how, copied });
+wire_struct!(Part { taken, of });
+wire_struct!(Budget { user, all });
+wire_struct!(Past { reaches_ns, whole });
+wire_struct!(Exchange { bit, matched_before, first } if |exchange| exchange.bit < 64);
+wire_struct!(Granted {
+    id,
+    device,
+    geometry,
+    bit,
+    matched_before,
+    kept_before,
+    seen_before,
+    first,
+    decided,
+    past,
+    note,
+} if |granted| granted.bit < 64);
+wire_struct!(ClientState { id, process, user, purpose, since, readers });
+wire_struct!(ReaderState { id, bit, matched, lost, asleep });
+wire_struct!(RingState { device, group, ring_bytes, seen, written, kept, readers, statistics });
+wire_enum!(Question {
+    1 = Hello(version, purpose),
+    2 = Device(name),
+    3 = Open(asked),
+    4 = Exchange(id, program),
+    5 = Close(id),
+    6 = State,
+    7 = Stop(id),
+    8 = Forget(device),
+});
+wire_enum!(Answer {
+    1 = Hello(version),
+    2 = Device(device, budget),
+    3 = Granted(granted),
+    4 = Exchanged(exchange),
+    5 = Done,
+    6 = State(state),
+    7 = Refused(kind, text),
+});
+
+impl Message for Question {
+    const BYTES: usize = MESSAGE_BYTES;
+}
+
+impl Message for Answer {
+    const BYTES: usize = MESSAGE_BYTES;
+}
+
+/// Readers of one client that are listed.
+const READERS_LISTED: usize = 64;
+
+impl Wire for DaemonState {
+    /// Rings first, for there are no more than devices and trust groups; then clients, which are as many as users like, each
+    /// with as much of its purpose as there is room for: none that says much hides others. What does not fit is left out.
+    fn put(&self, out: &mut Out) {
+        let client = |client: &ClientState, purpose_bytes: usize| ClientState {
+            purpose: client.purpose[..client.purpose.floor_char_boundary(purpose_bytes)].into(),
+            readers: client.readers.iter().take(READERS_LISTED).cloned().collect(),
+            ..client.clone()
+        };
+        let clients_count = size_of::<u32>();
+        self.confined.put(out);
+        codec::put_fitting(out, self.rings.iter().cloned(), MESSAGE_BYTES - clients_count);
+        let without: usize = self.clients.iter().map(|one| codec::len(&client(one, 0))).sum();
+        let room = MESSAGE_BYTES.saturating_sub(out.0.len() + clients_count + without) / self.clients.len().max(1);
+        codec::put_fitting(out, self.clients.iter().map(|one| client(one, room)), MESSAGE_BYTES);
+    }
+
+    fn get(fields: &mut In<'_>) -> Option<DaemonState> {
+        let (confined, rings) = Wire::get(fields)?;
+        Some(DaemonState { confined, rings, clients: Wire::get(fields)? })
+    }
 }
 
 impl Granted {
@@ -332,16 +295,6 @@ impl Granted {
 pub fn fds_of(attachment: &Attachment) -> [BorrowedFd<'_>; 5] {
     let Areas { words, slots, data } = &attachment.areas;
     [words.as_fd(), slots.as_fd(), data.as_fd(), attachment.line.as_fd(), attachment.progress.as_fd()]
-}
-
-/// Receives a packet and reads it. `None` where the other side closed.
-pub fn receive<T>(socket: impl AsFd, decode: impl FnOnce(&[u8]) -> Option<T>) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
-    let mut packet = vec![0; MESSAGE_BYTES];
-    let Some((len, fds)) = packets::receive(socket, &mut packet)? else { return Ok(None) };
-    match decode(&packet[..len]) {
-        Some(message) => Ok(Some((message, fds))),
-        None => Err(io::Error::new(io::ErrorKind::InvalidData, "the other side says what cannot be understood")),
-    }
 }
 
 impl From<CaptureError> for Answer {
@@ -409,7 +362,7 @@ mod tests {
             Question::Hello(1, "me".into()),
             Question::Device("eth0".into()),
             Question::Open(CaptureRequest::default()),
-            Question::Exchange(3, vec![Instruction { code: 6, jt: 0, jf: 0, k: 1 }]),
+            Question::Exchange(3, Code(vec![Instruction { code: 6, jt: 0, jf: 0, k: 1 }])),
             Question::Close(3),
             Question::State,
             Question::Stop(4),

@@ -8,7 +8,7 @@
 
 use crate::attachment::{Attachment, Device, Exchange, Past};
 use crate::clock::Offset;
-use crate::codec::{CloseReason, Line, Word};
+use crate::line::{CloseReason, Line, Word};
 use crate::request::Share;
 use buffer::live::{LiveMemory, LiveReader, Look, Packet, Progress, SlotFlags};
 use program::Interpreter;

@@ -14,7 +14,7 @@ mod turn;
 
 use crate::attachment::{Attachment, Exchange};
 use crate::budget::Budget;
-use crate::codec::CloseReason;
+use crate::line::CloseReason;
 use crate::permission::Permission;
 use crate::request::{By, CaptureRequest, Direction, Mode, PROGRAM_INSTRUCTIONS};
 use crate::writer::{CaptureError, CaptureErrorKind, Opened};

@@ -49,14 +49,6 @@ pub enum CaptureErrorKind {
     Absent = 6,
 }
 
-impl CaptureErrorKind {
-    /// From its number.
-    pub fn from_code(code: u8) -> Option<CaptureErrorKind> {
-        use CaptureErrorKind::*;
-        [Request, Denied, Cannot, System, Full, Absent].into_iter().find(|kind| *kind as u8 == code)
-    }
-}
-
 impl CaptureError {
     /// A trouble of this kind.
     pub fn new(kind: CaptureErrorKind, text: impl Into<String>) -> CaptureError {

@@ -625,7 +625,7 @@ fn who_waits_is_not_woken_until_there_is_something_to_do() {
 #[test]
 fn what_makes_no_sense_is_one_line_that_says_what_would() {
     let ring = Ring::create(&["size=64k"]);
-    check(&ring.run("create", &[]), 1, "there is a ring of this name already");
+    check(&ring.run("create", &[]), 1, "this name is in use already");
     let writer = ring.writer(&[]);
     until("the writer", || ring.state()["writing"] == true);
     check(&ring.run("write", &[]), 1, "has a writer already");
@@ -635,7 +635,7 @@ fn what_makes_no_sense_is_one_line_that_says_what_would() {
         (&["create", "x y"], 2, "is no name for a ring"),
         (&["create", ".hidden"], 2, "is no name for a ring"),
         (&["create", ""], 2, "is no name for a ring"),
-        (&["create", "./notes.txt"], 1, "is no ring"),
+        (&["create", "./notes.txt"], 1, "is no socket"),
         (&["create", "nowhere/x.sock"], 1, "No such file"),
         (&["create", "./.."], 2, "is the path of no file"),
         (&["create", "./a", "size=lots"], 2, "size: `lots` is not a size"),

@@ -262,7 +262,7 @@ impl Drop for ParserProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
-        for left in [buffer::keeper::server::lock_path(&self.1), self.1.clone()] {
+        for left in [buffer::control::name::lock_path(&self.1), self.1.clone()] {
             let _ = std::fs::remove_file(left);
         }
     }
@@ -492,8 +492,8 @@ fn listener(path: &Path, flags: SocketFlags) -> OwnedFd {
 /// A request of a user who means harm: it names as its ring whatever socket it likes, and lies where others look. Root looks.
 #[test]
 fn a_request_has_nobody_connect_to_anything_but_its_users_own_sockets() {
-    use buffer::shared::packets;
-    use streamline::running::protocol::{Answer, MESSAGE_BYTES, Question, RingPlace};
+    use buffer::control;
+    use streamline::running::protocol::{Answer, Asked, Question, RingPlace};
     let Some(([stranger, victim], at)) = victim_and_stranger() else { return };
     let folder = |user: u32| {
         let folder = at.path().join(format!("streamline-{user}/requests"));
@@ -545,17 +545,16 @@ fn a_request_has_nobody_connect_to_anything_but_its_users_own_sockets() {
                 // Whoever looks for it first sees whether it is there.
                 while !done.load(std::sync::atomic::Ordering::SeqCst) {
                     let soon = Instant::now() + Duration::from_millis(20);
-                    if !packets::is_readable(&listens, soon).unwrap() {
+                    if !control::packets::is_readable(&listens, soon).unwrap() {
                         continue;
                     }
                     let asker = rustix::net::accept(&listens).unwrap();
-                    let mut packet = vec![0; MESSAGE_BYTES];
-                    let Ok(Some((len, _))) = packets::receive(&asker, &mut packet) else { continue };
-                    assert_eq!(Question::decode(&packet[..len]), Ok(Question::Watch("pcap".into())));
+                    let Ok(Some((asked, _))) = control::receive::<Asked>(&asker) else { continue };
+                    assert_eq!(asked, Asked::Question(Question::Watch("pcap".into())));
                     let path = named.display().to_string();
                     let types = filter::Types::of(&[filter::Type::Frame]);
                     let ring = RingPlace { path, types, number: "0".into(), label: "pcap".into() };
-                    packets::send(&asker, &Answer::Ring(ring).encode(), &[]).unwrap();
+                    control::send(&asker, &Answer::Ring(ring), &[]).unwrap();
                 }
             });
             let output = watch();

@@ -199,7 +199,7 @@ fn choose<'a, 'b>(
     let Some((at, _, space)) = best else { return Err(objections.join("; ")) };
     let app_only = calls.iter().any(|(kind, _)| kind.spaces == Spaces::APP);
     let mut why =
-        if app_only { "touches files or the terminal".to_string() } else { "lowest space that may run it".to_string() };
+        if app_only { "touches files or the terminal".to_string() } else { "runs as early as possible".to_string() };
     // Nobody wonders about what lies higher.
     surprises.retain(|(level, _)| *level < at);
     if !surprises.is_empty() {

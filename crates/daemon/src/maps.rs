@@ -7,7 +7,7 @@
 //! the process asks. It cannot know what the process gets later, by executing a file with capabilities, nor to which other
 //! process it hands a map: `docs/decisions/exclusive-maps.md`.
 
-use buffer::shared::{packets, peer};
+use buffer::control::{packets, peer};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Instant;

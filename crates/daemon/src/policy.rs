@@ -22,6 +22,7 @@
 //! stands behind a VLAN tag is other packets to it: `not port 22` lets port 22 through behind a tag. Better to say what is to
 //! be seen.
 
+pub use buffer::control::peer::Peer;
 use capture::budget::INSTRUCTIONS;
 use capture::{Mode, Only, Permission};
 use program::Compile;
@@ -38,17 +39,6 @@ const READERS: usize = capture::registry::READERS_OF_USER;
 
 /// The group that may capture where there is no file.
 const GROUP: &str = "streamline";
-
-/// Who is at the other end of a socket, as the kernel says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// Its process when it connected.
-    pub process: i32,
-    /// Its user.
-    pub user: u32,
-    /// All groups it is in.
-    pub groups: Vec<u32>,
-}
 
 /// Who may do what.
 #[derive(Clone, Debug, PartialEq, Eq)]

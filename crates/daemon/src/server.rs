@@ -7,12 +7,14 @@ use crate::journal::{Cause, Journal};
 use crate::maps;
 use crate::policy::{Peer, Policy};
 use crate::standing::Standing;
-use capture::codec::CloseReason;
-use capture::protocol::{Answer, ClientState, DaemonState, Granted, PROTOCOL, Question, fds_of, receive};
+use buffer::control::name::{self, Claimed};
+use buffer::control::{self, packets};
+use capture::line::CloseReason;
+use capture::protocol::{Answer, ClientState, Code, DaemonState, Granted, PROTOCOL, Question, fds_of};
 use capture::writer::CaptureErrorKind;
 use capture::{By, CaptureError, CaptureRegistry, CaptureRequest, Device, Mode, Permission};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::SocketFlags;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -45,45 +47,29 @@ pub enum MayConnect {
 pub struct Listening {
     socket: OwnedFd,
     path: Option<PathBuf>,
+    /// Says that the path is taken.
+    _lock: Option<OwnedFd>,
 }
 
 impl Listening {
-    /// Listens at a path. A socket that nobody listens on is replaced.
+    /// Listens at a path, in place of a daemon that was killed there.
     pub fn at(path: &Path, who: MayConnect) -> io::Result<Listening> {
         if let Some(folder) = path.parent() {
             // Whatever this process makes else is for whom its umask says; who may write here takes the socket's place.
             std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
         }
-        let address = SocketAddrUnix::new(path)?;
-        let make = || rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
-        if path.exists() {
-            match rustix::net::connect(&make()?, &address) {
-                Ok(()) => return Err(io::Error::new(io::ErrorKind::AddrInUse, "a daemon listens there already")),
-                Err(rustix::io::Errno::CONNREFUSED) => std::fs::remove_file(path)?,
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let socket = make()?;
-        // Where the kernel cannot, whoever sends some can make its own client's thread wait.
-        buffer::shared::packets::take_no_files(&socket);
-        // Nobody can connect before it is said who may: it does not listen yet.
-        rustix::net::bind(&socket, &address)?;
         let (mode, group) = match who {
             MayConnect::Root => (0o600, None),
             MayConnect::Group(group) => (0o660, Some(group)),
             MayConnect::Everybody => (0o666, None),
         };
-        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))?;
-        if group.is_some() {
-            std::os::unix::fs::chown(path, None, group)?;
-        }
-        rustix::net::listen(&socket, 128)?;
-        Ok(Listening { socket, path: Some(path.to_path_buf()) })
+        let Claimed { listener, lock } = name::claim(path, mode, group)?;
+        Ok(Listening { socket: listener, path: Some(path.to_path_buf()), _lock: Some(lock) })
     }
 
     /// A socket that was made by who started the daemon, and listens already.
     pub fn inherited(socket: OwnedFd) -> Listening {
-        Listening { socket, path: None }
+        Listening { socket, path: None, _lock: None }
     }
 }
 
@@ -103,7 +89,7 @@ impl Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
-            let _ = std::fs::remove_file(path);
+            name::remove_name(path);
         }
     }
 }
@@ -198,16 +184,18 @@ impl Server {
             if !comes {
                 continue;
             }
-            let accepted = rustix::net::accept_with(&listening.socket, SocketFlags::CLOEXEC);
-            match accepted {
-                Ok(socket) => self.admit(socket, &mut |line| journal.tell(Cause::Refusal, Instant::now(), line)),
-                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED | rustix::io::Errno::AGAIN) => {}
+            match control::accept(&listening.socket, SocketFlags::empty()) {
+                Ok((socket, peer)) => {
+                    self.admit(socket, peer, &mut |line| journal.tell(Cause::Refusal, Instant::now(), line));
+                }
                 // Out of files or memory for a moment: those who are there go on.
-                Err(error) => {
+                Err(error) if packets::is_short(&error) => {
                     let line = format!("clients cannot be let in: {error}");
                     journal.tell(Cause::Accepting, Instant::now(), line);
                     std::thread::sleep(Duration::from_millis(100));
                 }
+                // It has gone again.
+                Err(_) => {}
             }
         }
         for client in self.shared.clients().all.values() {
@@ -218,25 +206,22 @@ impl Server {
 
     /// Answers one client that is connected already, in this thread, until it goes.
     pub fn attend(&self, socket: &OwnedFd) -> io::Result<()> {
+        let peer = control::peer::of(socket.as_fd())?;
         let socket = Arc::new(socket.try_clone()?);
-        match self.register(&socket)? {
+        match self.register(&socket, peer) {
             Ok(session) => session.run(&socket),
             Err(full) => refuse(&socket, &full),
         }
         Ok(())
     }
 
-    fn admit(&self, socket: OwnedFd, tell: &mut dyn FnMut(String)) {
+    fn admit(&self, socket: OwnedFd, peer: Peer, tell: &mut dyn FnMut(String)) {
         let socket = Arc::new(socket);
-        let session = match self.register(&socket) {
-            Ok(Ok(session)) => session,
-            Ok(Err(full)) => {
+        let session = match self.register(&socket, peer) {
+            Ok(session) => session,
+            Err(full) => {
                 refuse(&socket, &full);
                 return tell(format!("a client was not let in: {full}"));
-            }
-            Err(error) => {
-                refuse(&socket, "the daemon cannot tell who you are");
-                return tell(format!("a client was not let in: who it is cannot be told: {error}"));
             }
         };
         let (id, theirs) = (session.id, Arc::clone(&socket));
@@ -248,14 +233,10 @@ impl Server {
         }
     }
 
-    /// Makes a client of the process at the other end of a socket, or says why there are too many.
-    fn register(&self, socket: &Arc<OwnedFd>) -> io::Result<Result<Session, String>> {
-        let peer = buffer::shared::peer::of(socket.as_fd())?;
-        let peer = Peer { process: peer.process, user: peer.user, groups: peer.groups };
+    /// Makes a client of a process, or says why there are too many.
+    fn register(&self, socket: &Arc<OwnedFd>, peer: Peer) -> Result<Session, String> {
         let mut clients = self.shared.clients();
-        if let Err(full) = place_for(&self.shared.policy, clients.all.values().map(|client| &client.peer), &peer) {
-            return Ok(Err(full));
-        }
+        place_for(&self.shared.policy, clients.all.values().map(|client| &client.peer), &peer)?;
         clients.last += 1;
         let id = clients.last;
         let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
@@ -263,7 +244,7 @@ impl Server {
         let connected =
             Connected { peer: peer.clone(), purpose: String::new(), since, readers: vec![], opening: false, socket };
         clients.all.insert(id, connected);
-        Ok(Ok(Session { shared: Arc::clone(&self.shared), id, peer }))
+        Ok(Session { shared: Arc::clone(&self.shared), id, peer })
     }
 }
 
@@ -289,7 +270,7 @@ fn place_for<'a>(
 
 fn refuse(socket: &OwnedFd, text: &str) {
     let answer = Answer::Refused(CaptureErrorKind::Full, text.into());
-    buffer::shared::packets::send_last(socket, &answer.encode());
+    control::send_last(socket, &answer);
 }
 
 /// One client's thread.
@@ -302,7 +283,7 @@ struct Session {
 impl Session {
     fn run(self, socket: &OwnedFd) {
         loop {
-            let question = match receive(socket, Question::decode) {
+            let question = match control::receive(socket) {
                 Ok(Some((question, _))) => question,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 // It closed, or said what no client says.
@@ -310,7 +291,7 @@ impl Session {
             };
             // One question and its answer at a time: who asks on without taking its answers would have all that goes
             // with them (file descriptors, which are counted for all clients together) pile up.
-            if !buffer::shared::packets::all_taken(socket).unwrap_or(false) {
+            if !packets::all_taken(socket).unwrap_or(false) {
                 break;
             }
             if self.answer(socket, question).is_err() {
@@ -320,7 +301,7 @@ impl Session {
     }
 
     fn answer(&self, socket: &OwnedFd, question: Question) -> io::Result<()> {
-        let send = |answer: Answer| buffer::shared::packets::send(socket, &answer.encode(), &[]);
+        let send = |answer: Answer| control::send(socket, &answer, &[]);
         match question {
             Question::Hello(_, purpose) => {
                 let purpose = base::terminal::line(&purpose.chars().take(500).collect::<String>()).into_owned();
@@ -347,7 +328,7 @@ impl Session {
             Question::Open(asked) => match self.open(socket, asked) {
                 Ok(attachment) => {
                     let answer = Answer::Granted(Granted::of(&attachment));
-                    let sent = buffer::shared::packets::send(socket, &answer.encode(), &fds_of(&attachment));
+                    let sent = control::send(socket, &answer, &fds_of(&attachment));
                     sent.or_else(|error| {
                         // Too many file descriptors are on their way, perhaps; words can still be said.
                         self.release(attachment.id);
@@ -356,7 +337,7 @@ impl Session {
                 }
                 Err(error) => send(error.into()),
             },
-            Question::Exchange(id, program) => send(match self.mine(id) {
+            Question::Exchange(id, Code(program)) => send(match self.mine(id) {
                 Ok(()) => match self.shared.registry.exchange(id, &program) {
                     Ok(exchange) => Answer::Exchanged(exchange),
                     Err(error) => error.into(),
@@ -445,7 +426,7 @@ impl Session {
 
     /// Books one more reader for this client's user, who may have so many.
     fn book(&self, most: usize) -> Result<(), CaptureError> {
-        // Readers go by their lines as well, of which only their owner knows. It is wanted_bytes without the lock, for it may be
+        // Readers go by their lines as well, of which only their owner knows. They are looked for without the lock, for it may be
         // loading programs.
         let of_user = |client: &Connected| client.peer.user == self.peer.user;
         let known: Vec<u64> = {

@@ -8,6 +8,7 @@ use crate::env::Env;
 use crate::param::{Param, ParamError, Params};
 use crate::record::Schema;
 use crate::run::{Instance, SessionKey};
+use buffer::control::codec::{In, Out, Wire};
 use program::cbpf::Instruction;
 use program::{Compile, Predicate};
 
@@ -45,6 +46,20 @@ impl Type {
 /// A set of [`Type`]s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Types(u8);
+
+/// As the names that people know them by, each once and in order: numbers may change.
+impl Wire for Types {
+    fn put(&self, out: &mut Out) {
+        self.iter().map(|one| one.name().to_string()).collect::<Vec<_>>().put(out);
+    }
+
+    fn get(fields: &mut In<'_>) -> Option<Types> {
+        let names = Vec::<String>::get(fields)?;
+        let one = |name: &String| Type::ALL.into_iter().find(|known| known.name() == name);
+        let types = Types::of(&names.iter().map(one).collect::<Option<Vec<_>>>()?);
+        types.iter().map(Type::name).eq(names.iter().map(String::as_str)).then_some(types)
+    }
+}
 
 impl Types {
     /// None: what a source takes.

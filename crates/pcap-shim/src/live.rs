@@ -18,7 +18,7 @@ use crate::source::Source;
 use crate::stop::Stop;
 use buffer::live::words::PACKET_BYTES;
 use buffer::live::{Packet, SlotFlags};
-use capture::codec::CloseReason;
+use capture::line::CloseReason;
 use capture::reader::{Found, Rest};
 use capture::writer::CaptureErrorKind;
 use capture::{CaptureError, CaptureReader};

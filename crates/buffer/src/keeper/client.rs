@@ -2,6 +2,7 @@
 
 use super::message::{self, GivenReader, Message, PROTOCOL, RingState, WantedReader};
 use super::place;
+use crate::control;
 use crate::ring::consumers::{Change, Membership, NewReader};
 use crate::ring::layout::{AnyLayout, Layout};
 use crate::ring::map::RingMap;
@@ -9,11 +10,10 @@ use crate::ring::memory::{Geometry, RingMemory};
 use crate::ring::words::ReaderPage;
 use crate::ring::{From, OnFull, Reader, RingKind, Signalling, Writer};
 use crate::shared::lifeline::Lifeline;
-use crate::shared::peer;
 use crate::shared::segment::{Access, PAGE_BYTES, Segment};
 use crate::shared::words::Shared;
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::SocketFlags;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -66,21 +66,14 @@ impl Connection {
     /// The same with a keeper that need not be trusted to answer: gives up after so long.
     fn open_until(named: &Named, deadline: Option<Instant>) -> io::Result<Connection> {
         let Named { path, owner } = named;
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let deadline = deadline.or_else(at_once);
-        let left = deadline.map(|deadline| {
+        let left = deadline.map_or(ANSWER, |deadline| {
             // A hair, for none would mean for ever.
             deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
         });
-        // One that is stopped lets nobody in, once as many wait as may.
-        rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Send, left)?;
-        let connected = match owner {
-            None => rustix::net::connect(&socket, &SocketAddrUnix::new(path)?).map_err(io::Error::from),
-            Some(user) => peer::connect_to(&socket, path, *user),
-        };
-        connected.map_err(|error| {
+        let socket = control::connect(path, *owner, SocketFlags::empty(), left).map_err(|error| {
             let told = match error.kind() {
-                io::ErrorKind::WouldBlock => return not_in_time(),
+                io::ErrorKind::TimedOut => return not_in_time(),
                 io::ErrorKind::NotFound => format!("no ring at `{}`", path.display()),
                 io::ErrorKind::ConnectionRefused => format!("the keeper of `{}` is dead", path.display()),
                 _ => format!("no way to the keeper of `{}`: {error}", path.display()),
@@ -117,7 +110,7 @@ impl Connection {
 
     /// Says something that will be answered.
     fn ask(&mut self, message: &Message) -> io::Result<()> {
-        message::send(&self.socket, message, &[])?;
+        control::send(&self.socket, message, &[])?;
         self.owed += 1;
         Ok(())
     }
@@ -142,7 +135,7 @@ impl Connection {
 
     /// One message, whatever it is about. Waits where there is none.
     fn hear(&mut self) -> io::Result<Heard> {
-        Ok(match message::receive(&self.socket)? {
+        Ok(match control::receive(&self.socket)? {
             None => Heard::Closed,
             Some((change @ (Message::Joined(_) | Message::Left(_)), fds)) => {
                 // Nobody else would ever ask for it.
@@ -255,7 +248,7 @@ impl Named {
         Ok(Named { path: place::socket(name)?, owner: None })
     }
 
-    /// The ring whose keeper's socket is at this path; connecting fails unless it is this user's ([`peer::connect_to`]). For
+    /// The ring whose keeper's socket is at this path; connecting fails unless it is this user's ([`peer::connect_to`](crate::control::peer::connect_to)). For
     /// a path that another process names, which must not have this one connect to any socket it likes.
     pub fn of_user(path: &Path, user: u32) -> Named {
         Named { path: path.into(), owner: Some(user) }

@@ -1,23 +1,17 @@
-//! What is said between a keeper and its clients: one packet for each message (SOCK_SEQPACKET), file descriptors beside it.
-//!
-//! Fields are little-endian, one after the other, texts last. What comes from the other side is checked field by field; a
-//! packet that says something else is an error, not a guess.
+//! What a keeper and its clients say to each other.
 
+use crate::control::{
+    self,
+    codec::{In, Out, Wire},
+};
 use crate::ring::memory::Geometry;
 use crate::ring::{OnFull, RingKind};
-use crate::shared::packets;
+use crate::{wire_codes, wire_enum, wire_struct};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 3;
-
-/// Longest packet in bytes.
-pub const MESSAGE_BYTES: usize = 8192;
-
-/// Most file descriptors beside one message.
-pub const FDS: usize = 4;
+pub const PROTOCOL: u32 = 4;
 
 /// What is asked for when a reader opens a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,11 +164,6 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    fn from_code(code: u8) -> Option<Refusal> {
-        use Refusal::*;
-        [Denied, Busy, Full, Nothing, Wrong, Removed, Failed, Ended].into_iter().find(|refusal| *refusal as u8 == code)
-    }
-
     /// As an error of the system.
     pub fn to_error(self, text: String) -> io::Error {
         let kind = match self {
@@ -190,234 +179,65 @@ impl Refusal {
     }
 }
 
-/// A packet in the making.
-#[derive(Default)]
-struct Out(Vec<u8>);
-
-impl Out {
-    fn of(code: u8) -> Out {
-        Out(vec![code])
+impl Wire for OnFull {
+    fn put(&self, out: &mut Out) {
+        self.code().put(out);
     }
 
-    fn u8(mut self, value: u8) -> Out {
-        self.0.push(value);
-        self
-    }
-
-    fn u16(mut self, value: u16) -> Out {
-        self.0.extend(value.to_le_bytes());
-        self
-    }
-
-    fn u32(mut self, value: u32) -> Out {
-        self.0.extend(value.to_le_bytes());
-        self
-    }
-
-    fn u64(mut self, value: u64) -> Out {
-        self.0.extend(value.to_le_bytes());
-        self
-    }
-
-    fn text(mut self, value: &str) -> Out {
-        self.0.extend(value.as_bytes());
-        self
-    }
-
-    fn geometry(self, geometry: &Geometry) -> Out {
-        self.u32(geometry.kind.code()).u64(geometry.payload_bytes).u64(geometry.slots)
+    fn get(fields: &mut In<'_>) -> Option<OnFull> {
+        OnFull::from_code(Wire::get(fields)?)
     }
 }
 
-/// A packet being read: each step is `None` where it says something it cannot.
-struct In<'a>(&'a [u8]);
-
-impl In<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (first, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*first)
+impl Wire for RingKind {
+    fn put(&self, out: &mut Out) {
+        self.code().put(out);
     }
 
-    fn u8(&mut self) -> Option<u8> {
-        self.take::<1>().map(|[byte]| byte)
-    }
-
-    fn bool(&mut self) -> Option<bool> {
-        self.u8().filter(|byte| *byte < 2).map(|byte| byte == 1)
-    }
-
-    fn u16(&mut self) -> Option<u16> {
-        self.take().map(u16::from_le_bytes)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_le_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_le_bytes)
-    }
-
-    fn text(&mut self) -> Option<String> {
-        String::from_utf8(std::mem::take(&mut self.0).to_vec()).ok()
-    }
-
-    fn contract(&mut self) -> Option<OnFull> {
-        OnFull::from_code(self.u32()?)
-    }
-
-    fn geometry(&mut self) -> Option<Geometry> {
-        let kind = RingKind::from_code(self.u32()?)?;
-        Some(Geometry { kind, payload_bytes: self.u64()?, slots: self.u64()? }).filter(Geometry::is_sound)
+    fn get(fields: &mut In<'_>) -> Option<RingKind> {
+        RingKind::from_code(Wire::get(fields)?)
     }
 }
 
-impl Message {
-    /// As a packet.
-    pub fn encode(&self) -> Vec<u8> {
-        use Message::*;
-        match self {
-            Hello(version) => Out::of(1).u32(*version),
-            OpenWriter => Out::of(2),
-            Writer(geometry, generation) => Out::of(3).geometry(geometry).u32(*generation),
-            Mapped => Out::of(4),
-            Sealed => Out::of(5),
-            OpenReader(wanted) => {
-                Out::of(6).u32(wanted.contract.code()).u8(wanted.oldest.into()).u32(wanted.after).u8(wanted.wait.into())
-            }
-            Reader(given) => {
-                Out::of(7).geometry(&given.geometry).u32(given.generation).u32(given.slot).u32(given.serial)
-            }
-            Joined(joined) => {
-                let hold = joined.hold.map_or(0, |hold| u64::try_from(hold.as_nanos()).unwrap_or(u64::MAX).max(1));
-                Out::of(8).u32(joined.slot).u32(joined.serial).u32(joined.contract.code()).u64(hold)
-            }
-            Left(serial) => Out::of(9).u32(*serial),
-            AskState => Out::of(10),
-            State(state) => {
-                let mut out = Out::of(11)
-                    .geometry(&state.geometry)
-                    .u32(state.generation)
-                    .u8(state.writing.into())
-                    .u8(state.keep_open.into())
-                    .u64(state.head)
-                    .u64(state.blocks)
-                    .u64(state.bytes)
-                    .u64(state.dropped)
-                    .u64(state.window);
-                for reader in &state.readers {
-                    out = out
-                        .u32(reader.process as u32)
-                        .u32(reader.user)
-                        .u32(reader.granted.code())
-                        .u32(reader.in_force.map_or(0, OnFull::code))
-                        .u64(reader.position)
-                        .u64(reader.lost);
-                }
-                out
-            }
-            Remove => Out::of(12),
-            Map(generation) => Out::of(13).u32(*generation),
-            Mapping(geometry, generation) => Out::of(14).geometry(geometry).u32(*generation),
-            Register(generation, path) => Out::of(15).u32(*generation).text(path),
-            Registered(ring) => Out::of(16).u16(*ring),
-            Where(ring) => Out::of(17).u16(*ring),
-            Elsewhere(generation, path) => Out::of(18).u32(*generation).text(path),
-            Done => Out::of(19),
-            Resize(geometry) => Out::of(21).geometry(geometry),
-            Refused(refusal, text) => Out::of(20).u8(*refusal as u8).text(text),
-        }
-        .0
-    }
+wire_struct!(Geometry { kind, payload_bytes, slots } if Geometry::is_sound);
+wire_struct!(WantedReader { contract, oldest, after, wait });
+wire_struct!(GivenReader { geometry, generation, slot, serial });
+wire_struct!(JoinedReader { slot, serial, contract, hold });
+wire_struct!(ReaderState { process, user, granted, in_force, position, lost });
+wire_struct!(RingState { geometry, generation, writing, keep_open, head, blocks, bytes, dropped, window, readers });
+wire_codes!(Refusal { Denied = 1, Busy = 2, Full = 3, Nothing = 4, Wrong = 5, Removed = 6, Failed = 7, Ended = 8 });
+wire_enum!(Message {
+    1 = Hello(version),
+    2 = OpenWriter,
+    3 = Writer(geometry, generation),
+    4 = Mapped,
+    5 = Sealed,
+    6 = OpenReader(wanted),
+    7 = Reader(given),
+    8 = Joined(joined),
+    9 = Left(serial),
+    10 = AskState,
+    11 = State(state),
+    12 = Remove,
+    13 = Map(generation),
+    14 = Mapping(geometry, generation),
+    15 = Register(generation, path),
+    16 = Registered(ring),
+    17 = Where(ring),
+    18 = Elsewhere(generation, path),
+    19 = Done,
+    20 = Refused(refusal, text),
+    21 = Resize(geometry),
+});
 
-    /// From a packet; `None` where it says nothing that can be said.
-    pub fn decode(packet: &[u8]) -> Option<Message> {
-        use Message::*;
-        let mut p = In(packet);
-        let message = match p.u8()? {
-            1 => Hello(p.u32()?),
-            2 => OpenWriter,
-            3 => Writer(p.geometry()?, p.u32()?),
-            4 => Mapped,
-            5 => Sealed,
-            6 => OpenReader(WantedReader {
-                contract: p.contract()?,
-                oldest: p.bool()?,
-                after: p.u32()?,
-                wait: p.bool()?,
-            }),
-            7 => {
-                Reader(GivenReader { geometry: p.geometry()?, generation: p.u32()?, slot: p.u32()?, serial: p.u32()? })
-            }
-            8 => Joined(JoinedReader {
-                slot: p.u32()?,
-                serial: p.u32()?,
-                contract: p.contract()?,
-                hold: Some(p.u64()?).filter(|hold| *hold > 0).map(Duration::from_nanos),
-            }),
-            9 => Left(p.u32()?),
-            10 => AskState,
-            11 => {
-                let mut state = RingState {
-                    geometry: p.geometry()?,
-                    generation: p.u32()?,
-                    writing: p.bool()?,
-                    keep_open: p.bool()?,
-                    head: p.u64()?,
-                    blocks: p.u64()?,
-                    bytes: p.u64()?,
-                    dropped: p.u64()?,
-                    window: p.u64()?,
-                    readers: Vec::new(),
-                };
-                while !p.0.is_empty() {
-                    state.readers.push(ReaderState {
-                        process: p.u32()? as i32,
-                        user: p.u32()?,
-                        granted: p.contract()?,
-                        in_force: OnFull::from_code(p.u32()?),
-                        position: p.u64()?,
-                        lost: p.u64()?,
-                    });
-                }
-                State(state)
-            }
-            12 => Remove,
-            13 => Map(p.u32()?),
-            14 => Mapping(p.geometry()?, p.u32()?),
-            15 => Register(p.u32()?, p.text()?),
-            16 => Registered(p.u16()?),
-            17 => Where(p.u16()?),
-            18 => Elsewhere(p.u32()?, p.text()?),
-            19 => Done,
-            20 => Refused(Refusal::from_code(p.u8()?)?, p.text()?),
-            21 => Resize(p.geometry()?),
-            _ => return None,
-        };
-        p.0.is_empty().then_some(message)
-    }
-}
-
-/// Sends one message. A socket that does not block says [`io::ErrorKind::WouldBlock`] where there is no room.
-pub fn send(socket: impl AsFd, message: &Message, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
-    packets::send(socket, &message.encode(), fds)
-}
-
-/// Receives one message and what file descriptors came with it: none where not all of them could come, and it is for who needs
-/// them to say that there are none. `None` where the other side closed.
-pub fn receive(socket: impl AsFd) -> io::Result<Option<(Message, Vec<OwnedFd>)>> {
-    let mut packet = vec![0; MESSAGE_BYTES];
-    let Some(packets::Received { len, fds, .. }) = packets::receive_cut(socket, &mut packet)? else { return Ok(None) };
-    match Message::decode(&packet[..len]).filter(|_| fds.len() <= FDS) {
-        Some(message) => Ok(Some((message, fds))),
-        None => Err(io::Error::new(io::ErrorKind::InvalidData, "the other side says what cannot be understood")),
-    }
+impl control::Message for Message {
+    const BYTES: usize = 8192;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::Message as _;
 
     #[test]
     fn every_message_comes_back_and_none_is_taken_for_another() {
@@ -471,14 +291,7 @@ mod tests {
             let packet = message.encode();
             assert_eq!(Message::decode(&packet).as_ref(), Some(&message));
             for cut in 0..packet.len() {
-                // A cut text is a shorter text; anything else cut is nothing.
-                if let Some(other) = Message::decode(&packet[..cut]) {
-                    assert_eq!(
-                        std::mem::discriminant(&other),
-                        std::mem::discriminant(&message),
-                        "{message:?} at {cut}"
-                    );
-                }
+                assert_eq!(Message::decode(&packet[..cut]), None, "{message:?} at {cut}");
             }
         }
         assert_eq!(Message::decode(&[99]), None);

@@ -35,6 +35,8 @@ pub const BYTES_PER_SLOT: u64 = 256;
 /// Processors at most.
 const CPUS_MAX: u32 = 4096;
 
+crate::wire_struct!(Geometry { slots, ring_bytes, cpus } if Geometry::is_sound);
+
 impl Geometry {
     /// A ring of about `bytes` bytes, its slots included in nothing: rounded up to what a ring can be, and cut to the
     /// largest there is.

@@ -6,17 +6,12 @@
 //! - [`hints`] — lines asked for before they are needed.
 //! - [`futex`] — sleeping on a word and waking who sleeps.
 //! - [`lifeline`] — learning that a process died, from the kernel.
-//! - [`packets`] — messages with file descriptors beside them; [`peer`] — who is at the other end.
 //!
 //! Nothing here knows what the words and bytes mean: that is [`ring`](crate::ring).
 
 pub mod futex;
 pub mod hints;
 pub mod lifeline;
-#[cfg(not(loom))]
-pub mod packets;
 pub mod payload;
-#[cfg(not(loom))]
-pub mod peer;
 pub mod segment;
 pub mod words;

@@ -5,7 +5,7 @@
 
 use super::{Consumed, READERS_OF_USERS, ring_bytes};
 use crate::attachment::{Attachment, Device, Past};
-use crate::codec::{CloseReason, LINE_BYTES, Line, Word};
+use crate::line::{CloseReason, LINE_BYTES, Line, Word};
 use crate::permission::{Permission, Shown};
 use crate::request::{CaptureRequest, Direction};
 use crate::writer::{CaptureError, CaptureErrorKind, Expression, Opened, Writer, own};

@@ -1,7 +1,7 @@
 //! Readers that come, go, and ask for something else: nobody waits, and nothing is left.
 
 use crate::played::*;
-use capture::codec::CloseReason;
+use capture::line::CloseReason;
 use capture::reader::Rest;
 use capture::writer::CaptureErrorKind;
 use capture::{Attachment, By, CaptureError, CaptureReader, CaptureRequest, Direction, Mode};

@@ -336,7 +336,7 @@ fn who_says_that_it_sleeps_again_and_again_is_woken_no_more_often_than_the_owner
         });
         while began.elapsed() < Duration::from_millis(300) {
             // Looks at nothing between two sleeps.
-            let asleep = capture::codec::Line::Asleep(busy.memory().next()).to_bytes();
+            let asleep = capture::line::Line::Asleep(busy.memory().next()).to_bytes();
             let _ = rustix::net::send(busy.line(), &asleep, rustix::net::SendFlags::DONTWAIT);
             let mut word = [0; 8];
             while let Ok((1.., _)) = rustix::net::recv(busy.line(), &mut word, rustix::net::RecvFlags::DONTWAIT) {

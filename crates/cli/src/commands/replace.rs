@@ -5,7 +5,7 @@ use crate::request_text::{RequestArgs, RequestText};
 use crate::running;
 use std::path::PathBuf;
 use streamline::running::place::Id;
-use streamline::running::protocol::{Answer, Question};
+use streamline::running::protocol::{Answer, NewRequest, Question};
 
 /// Put another request in the place of one that runs
 ///
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let request = args.request.read()?;
     let target = running::find(args.id, &args.daemon)?;
     let RequestText { source, name, variables } = request;
-    match target.ask(&Question::Replace { source, name, variables })? {
+    match target.ask(&Question::Replace(NewRequest { source, name, variables }))? {
         Answer::Replaced => Ok(()),
         // It points into the text as it does for `run`.
         Answer::Wrong(text) => {

@@ -1,11 +1,11 @@
 //! Clients that mean harm: what they send, keep, hold and ask for is nobody's trouble but their own.
 
 use crate::bed::{Bed, Witnesses, as_user_of, frame, memory, port, until};
-use buffer::shared::packets;
+use buffer::control::{self, Message, packets};
 use buffer::shared::segment::{Access, Mapping};
 use capture::client::Client;
-use capture::codec::Line;
-use capture::protocol::{Answer, Question, receive};
+use capture::line::Line;
+use capture::protocol::{Answer, Code, Question};
 use capture::writer::CaptureErrorKind;
 use capture::{Attachment, By, CaptureReader, CaptureRequest, Direction, Mode};
 use kernel::inventory;
@@ -54,8 +54,8 @@ fn send(socket: &OwnedFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<usize,
 }
 
 fn ask(socket: &OwnedFd, question: &Question) -> Answer {
-    packets::send(socket, &question.encode(), &[]).expect("it listens");
-    receive(socket, Answer::decode).expect("it answers").expect("it is there").0
+    control::send(socket, question, &[]).expect("it listens");
+    control::receive::<Answer>(socket).expect("it answers").expect("it is there").0
 }
 
 /// Something a client may say.
@@ -74,7 +74,7 @@ fn question(random: &mut Random, bed: &Bed) -> Question {
             keep: true,
             ..asked()
         }),
-        5 => Question::Exchange(random.below(40) as u64, to_port(port(random.below(4) as u64))),
+        5 => Question::Exchange(random.below(40) as u64, Code(to_port(port(random.below(4) as u64)))),
         6 => Question::Close(random.below(40) as u64),
         7 => Question::State,
         // Of nobody.
@@ -387,7 +387,7 @@ fn what_policy_denies_is_not_seen_by_any_name_or_number() {
                         ..bed.capture_request()
                     };
                     packets::send(&socket, &Question::Open(asked).encode(), &[]).expect("it listens");
-                    let (answer, fds) = receive(&socket, Answer::decode).expect("it answers").expect("it is there");
+                    let (answer, fds) = control::receive::<Answer>(&socket).expect("it answers").expect("it is there");
                     assert!(matches!(answer, Answer::Refused(CaptureErrorKind::Denied, _)), "{device:?}: {answer:?}");
                     assert!(fds.is_empty());
                     let answer = ask(&socket, &Question::Device(device.clone()));
@@ -399,7 +399,7 @@ fn what_policy_denies_is_not_seen_by_any_name_or_number() {
         for id in 0..20 {
             let Answer::State(state) = ask(&socket, &Question::State) else { panic!("it may ask for that") };
             let is_itself = state.clients.iter().any(|client| client.id == id);
-            for question in [Question::Exchange(id, Vec::new()), Question::Close(id), Question::Stop(id)] {
+            for question in [Question::Exchange(id, Code::default()), Question::Close(id), Question::Stop(id)] {
                 if is_itself && matches!(question, Question::Stop(_)) {
                     continue;
                 }

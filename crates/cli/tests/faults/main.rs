@@ -28,7 +28,7 @@ fn each_row_of_crash_md_on_live_capture_names_a_test() {
             "capture/tests/registry/changes.rs",
             "streamline/tests/kernel_faults.rs",
             "cli/tests/live/consume.rs",
-            "cli/tests/live/shared.rs",
+            "cli/tests/live/parser.rs",
         ])
         .map(|file| text(&format!("crates/{file}")))
         .collect();

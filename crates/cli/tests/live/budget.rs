@@ -87,7 +87,7 @@ fn four_readers_with_eight_thousand_instructions_each_add_few_to_a_packets_way()
     for request in &requests {
         let (space, why) = explained(&net, NOBODY, request, "bpf");
         assert!(space == "app" && why.contains("it runs in the reader: your expressions on `near` cost"), "{why}");
-        assert!(why.contains("a part of what it cannot want for sure stays in the kernel"), "{why}");
+        assert!(why.contains("some packets it certainly cannot use are filtered in the kernel"), "{why}");
         readers.push(start(&net, NOBODY, request));
     }
     // The kernel's programs have what each reader needs, and a rough expression: nothing of what it asked for.

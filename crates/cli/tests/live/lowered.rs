@@ -400,17 +400,17 @@ fn what_a_thread_of_the_daemon_copies_runs_in_the_daemon() {
     };
     let copied = explained("ethernet D by=socket | bpf \"udp\" | sample 2 | count");
     for filter in ["ethernet", "bpf", "sample", "count"] {
-        assert!(line(&copied, filter).contains("daemon  lowest space"), "{copied}");
+        assert!(line(&copied, filter).contains("daemon  runs as early"), "{copied}");
     }
     assert!(line(&copied, "ethernet").contains("(kernel: its packets are copied"), "{copied}");
     let refused = explained("ethernet D by=socket | bpf \"ip6 protochain 6\" | drop");
-    assert!(line(&refused, "bpf").contains("app     lowest space that may run it (daemon: "), "{refused}");
+    assert!(line(&refused, "bpf").contains("app     runs as early as possible (daemon: "), "{refused}");
     let written = explained("ethernet D | bpf \"udp\" | { count + tcp | drop }");
-    assert!(line(&written, "count").contains("kernel  lowest space") && !written.contains("daemon"), "{written}");
+    assert!(line(&written, "count").contains("kernel  runs as early") && !written.contains("daemon"), "{written}");
     // Each space says for itself what does not come up from it.
     let meeting = explained("{ ethernet D by=kernel + ethernet D by=socket } | udp | drop");
     for space in ["kernel", "daemon"] {
-        let stays = format!("what it cannot want for sure stays in the {space}");
+        let stays = format!("packets it certainly cannot use are filtered in the {space}");
         assert_eq!(line(&meeting, "udp").matches(&stays).count(), 1, "{meeting}");
     }
     // Where the kernel cuts what is sent, nobody has to ask for it.
@@ -420,7 +420,7 @@ fn what_a_thread_of_the_daemon_copies_runs_in_the_daemon() {
     until("the device is there", || explained("ethernet made0 | count").contains("daemon"));
     let copied = explained("ethernet made0 | bpf \"udp\" | count");
     assert!(line(&copied, "ethernet").contains("the kernel cuts what is sent"), "{copied}");
-    assert!(line(&copied, "count").contains("daemon  lowest space"), "{copied}");
+    assert!(line(&copied, "count").contains("daemon  runs as early"), "{copied}");
     drop(made.interrupt());
     // It runs as it was placed, and where one of its steps fails nothing of it is left there.
     let reader = net.read(&["ethernet D by=socket | bpf \"udp port 53\" | sample 7 | count"]).pop().unwrap();
@@ -454,8 +454,8 @@ fn who_counts_says_what_it_counted_when_its_device_goes() {
 #[test]
 fn what_cannot_be_counted_in_the_kernel_is_counted_above() {
     let sampled = explained("ethernet v1 | bpf \"tcp\" | sample 10 | tcp | drop");
-    assert!(line(&sampled, "sample 10").contains("kernel  lowest space"), "{sampled}");
-    assert!(!line(&sampled, "tcp  ").contains("stays in the kernel"), "{sampled}");
+    assert!(line(&sampled, "sample 10").contains("kernel  runs as early"), "{sampled}");
+    assert!(!line(&sampled, "tcp  ").contains("filtered in the kernel"), "{sampled}");
     let check = |request: &str, filter: &str, why: &str| {
         let explained = explained(request);
         let line = line(&explained, filter);
@@ -465,20 +465,20 @@ fn what_cannot_be_counted_in_the_kernel_is_counted_above() {
     check("ethernet v1 | sample 4294967296 | drop", "sample", "up to 4,294,967,295");
     check("ethernet v1@0/4 | sample 10 | drop", "sample", "chosen by the reader");
     let counted = explained("ethernet v1 snaplen=64 | bpf \"tcp\" | sample 10 | count");
-    assert!(line(&counted, "count").contains("kernel  lowest space"), "{counted}");
+    assert!(line(&counted, "count").contains("kernel  runs as early"), "{counted}");
     let own = explained("af_xdp v1 | bpf \"tcp\" | tcp | drop");
-    assert!(line(&own, "bpf").contains("kernel  lowest space"), "{own}");
-    assert!(!line(&own, "tcp  ").contains("stays in the kernel"), "{own}");
+    assert!(line(&own, "bpf").contains("kernel  runs as early"), "{own}");
+    assert!(!line(&own, "tcp  ").contains("filtered in the kernel"), "{own}");
     let own = explained("af_packet v1 | bpf \"tcp\" | drop");
     // Who may load no programs has the socket without any.
-    let place = if kernel::SocketFilter::new(true).is_ok() { "kernel  lowest space" } else { "app     lowest space" };
+    let place = if kernel::SocketFilter::new(true).is_ok() { "kernel  runs as early" } else { "app     runs as early" };
     assert!(line(&own, "bpf").contains(place), "{own}");
     check("af_xdp v1 | bpf \"tcp\" | count", "count", "only chooses what is taken");
     for source in ["af_xdp v1", "ethernet v1 mode=consume everything=yes"] {
         let taken = explained(&format!("{source} | {{ tcp | drop + bpf \"ip6 protochain 6\" | drop }}"));
         assert!(!taken.contains("for sure"), "{taken}");
         let taken = explained(&format!("{source} | bpf \"ip6 protochain 6\" | drop"));
-        assert!(line(&taken, "bpf").contains("what it cannot want for sure is left to the host"), "{taken}");
+        assert!(line(&taken, "bpf").contains("packets it certainly cannot use are left to the host"), "{taken}");
     }
     let branches = explained("af_xdp v1 | { bpf \"tcp\" | drop + bpf \"udp\" and port 53 | drop }");
     for filter in ["bpf tcp", "bpf udp"] {
@@ -494,7 +494,7 @@ fn what_cannot_be_counted_in_the_kernel_is_counted_above() {
     check("ethernet v1@0/4 | count", "count", "chosen by the reader");
     check("ethernet v1 last=3s | bpf \"tcp\" | count", "count", "looked at by the reader");
     check("ethernet v1 | count | sample 2", "sample", "has no records");
-    check("ethernet v1 | tcp | count", "count", "lowest space");
+    check("ethernet v1 | tcp | count", "count", "runs as early");
     check("ethernet v1 last=3s | sample 10 | drop", "sample", "looked at by the reader");
     check("ethernet v1 | sample 10 | bpf \"tcp\" | drop", "bpf", "before it takes one in so many");
     let ports = explained("ethernet v1 | sample 3 | port |80 tcp | drop");
@@ -507,13 +507,13 @@ fn what_cannot_be_counted_in_the_kernel_is_counted_above() {
     check("ethernet v1 | sample 3 | port 80 | count", "count", "that a program cannot tell about");
     check("ethernet v1 | not { port |80 bpf \"tcp\" } | count", "not {", "it does not know the class");
     let exact = explained("ethernet v1 | not bpf \"tcp\" or ether 02:00:00:00:00:01 | sample 3 | count");
-    assert!(line(&exact, "sample").contains("kernel  lowest space") && !exact.contains("the reader"), "{exact}");
+    assert!(line(&exact, "sample").contains("kernel  runs as early") && !exact.contains("the reader"), "{exact}");
     let whole = explained("ethernet v1 | not { host 10.0.0.1 or vlan } | count");
-    assert!(line(&whole, "count").contains("kernel  lowest space"), "{whole}");
+    assert!(line(&whole, "count").contains("kernel  runs as early"), "{whole}");
     let whole = line(&whole, "not { host 10.0.0.1 or vlan }");
-    assert!(whole.contains("kernel  lowest space") && whole.contains("the reader decides"), "{whole}");
+    assert!(whole.contains("kernel  runs as early") && whole.contains("the reader decides"), "{whole}");
     let own = explained("af_xdp v1 | not { host 10.0.0.1 or vlan } | drop");
-    assert!(line(&own, "not {").contains("what it cannot want for sure is left to the host"), "{own}");
+    assert!(line(&own, "not {").contains("packets it certainly cannot use are left to the host"), "{own}");
     check("ethernet v1 snaplen=60 | port 80 | drop", "port", "decides by what is left");
     check("af_xdp v1 | port 80 | drop", "port", "only chooses what is taken");
 }

@@ -3,6 +3,7 @@
 use crate::net::*;
 use crate::programs::{installed, ours};
 use crate::replacing::replace;
+use buffer::control::Message;
 use buffer::pipe::OpenOptions;
 use buffer::ring::OnFull;
 use rustix::process::{Pid, Signal, kill_process};
@@ -493,11 +494,11 @@ fn a_ring_of_another_that_ends_only_now_is_in_nobodys_way() {
     let socket = streamline::parser::socket(&net.socket()).unwrap();
     std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
     let left = socket.with_extension("1.ring");
-    let lock = buffer::keeper::server::lock(&left).unwrap();
+    let lock = buffer::control::name::lock(&left).unwrap();
     let running = start(&net, &["ethernet D | udp | count"]);
     assert_eq!(shared(&net).into_values().map(|(_, readers)| readers).collect::<Vec<_>>(), [1]);
     running.into_iter().for_each(|running| drop(succeeded(&running.interrupt())));
-    std::fs::remove_file(buffer::keeper::server::lock_path(&left)).unwrap();
+    std::fs::remove_file(buffer::control::name::lock_path(&left)).unwrap();
     drop(lock);
 }
 
@@ -529,11 +530,11 @@ fn a_hostile_client_of_the_same_user_hurts_nobody() {
         let messages = [vec![hello.clone(), garbage], vec![hello.clone(), join.encode(), Question::Leave(1).encode()]];
         for message in &messages[seed as usize % 2] {
             // It may have been let go already.
-            let _ = buffer::shared::packets::send(&peer, message, &[]);
+            let _ = buffer::control::packets::send(&peer, message, &[]);
         }
         if seed % 3 == 0 {
             // Asks and never listens.
-            (0..500).for_each(|_| drop(buffer::shared::packets::send(&peer, &Question::State.encode(), &[])));
+            (0..500).for_each(|_| drop(buffer::control::send(&peer, &Question::State, &[])));
         }
     }
     // A ring may be read without holding it, and by nobody written; root alone may hold it, for a moment.

@@ -67,10 +67,10 @@ fn explain_says_why_a_filter_whose_rejects_are_wanted_stays_above() {
     assert!(both.contains("bpf tcp") && both.contains("(kernel: what it rejects is wanted, too)"), "{both}");
     assert!(both.contains("├─") && both.contains("└─|! save rest.pcap"), "{both}");
     let tcp = explained(&[], "ethernet v1 | tcp | { http | count + |! save rest.pcap }");
-    assert!(!tcp.contains("stays in the kernel"), "{tcp}");
+    assert!(!tcp.contains("filtered in the kernel"), "{tcp}");
     let shared = ["--share", "--daemon", "/nowhere/control"];
     let shared = explained(&shared, "ethernet v1 | tcp | { http | count + |! save rest.pcap }");
-    assert!(!shared.contains(" shared  ") && shared.contains("(shared: what it rejects is wanted, too"), "{shared}");
+    assert!(!shared.contains(" parser  ") && shared.contains("(parser: what it rejects is wanted, too"), "{shared}");
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub enum Continuity {
     Records = 3,
 }
 
+buffer::wire_codes!(Continuity { Bytes = 1, Messages = 2, Records = 3 });
+
 impl Continuity {
     /// Of what comes out of a filter; none where that is nothing that is shared: frames and packets are read by all from the
     /// device's ring.

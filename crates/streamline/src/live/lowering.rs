@@ -544,12 +544,12 @@ impl<'a> Judge<'a> {
         for (edges, to_shared) in [(shared, true), (own, false)].into_iter().filter(|(edges, _)| !edges.is_empty()) {
             let Some(where_to) = self.left_out(&edges, ways) else { continue };
             let what =
-                if edges.len() > 1 { "what no branch can want for sure" } else { "what it cannot want for sure" };
+                if edges.len() > 1 { "packets that no branch can use" } else { "packets it certainly cannot use" };
             let note = match rationed.pre_filtering.get(&(id, to_shared)) {
                 Some(PreFiltering::Roughly) => {
-                    format!("a part of {what} {where_to}, for its budget has no room for more")
+                    format!("some {what} {where_to}: its budget has no room for more")
                 }
-                Some(PreFiltering::None) => "it gets all packets, for the kernel's budget has no room for more".into(),
+                Some(PreFiltering::None) => "it gets all packets: the kernel's budget has no room for more".into(),
                 Some(PreFiltering::Wanted) | None => format!("{what} {where_to}"),
             };
             self.verdict.notes.extend(edges.iter().map(|edge| (edge.to, note.clone())));
@@ -578,7 +578,11 @@ impl<'a> Judge<'a> {
             } else {
                 program(&chosen, Some(&wanted), Passes::Perhaps)?;
             }
-            said = Some(if is_taken { "is left to the host".into() } else { format!("stays in the {}", self.space) });
+            said = Some(if is_taken {
+                "are left to the host".into()
+            } else {
+                format!("are filtered in the {}", self.space)
+            });
         }
         said
     }

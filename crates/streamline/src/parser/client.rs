@@ -1,15 +1,14 @@
 //! A request's way to the parser process: finds it, starts it where there is none, asks it.
 
-use super::protocol::{Answer, MESSAGE_BYTES, PROTOCOL, ParserState, Place, Question};
+use super::protocol::{Answer, PROTOCOL, ParserState, Place, Question};
 use super::space::{Join, Joined};
 use crate::running::on_one_line;
+use buffer::control::packets::is_readable;
+use buffer::control::{self, peer};
 use buffer::pipe::{OpenOptions, PipeReader};
 use buffer::ring::OnFull;
-use buffer::shared::packets::is_readable;
-use buffer::shared::{packets, peer};
 use filters::parser::inlet::Keeper;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::SocketFlags;
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
@@ -47,13 +46,11 @@ impl Client {
     /// `NotFound` or `ConnectionRefused` says that there is none, `UnexpectedEof` that it is about to end, `PermissionDenied`
     /// that it is somebody else's: what prefixes give would be what that one likes.
     pub fn connect(path: &Path, purpose: &str) -> io::Result<Client> {
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        // Who is stopped lets nobody in, once as many wait as may.
-        set_socket_timeout(&socket, Timeout::Send, Some(ANSWER))?;
-        match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
-            Err(rustix::io::Errno::AGAIN) => return Err(late()),
-            connected => connected?,
-        }
+        let socket =
+            control::connect(path, None, SocketFlags::empty(), ANSWER).map_err(|error| match error.kind() {
+                io::ErrorKind::TimedOut => late(),
+                _ => error,
+            })?;
         if peer::of(socket.as_fd())?.user != rustix::process::geteuid().as_raw() {
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another user's process listens there"));
         }
@@ -69,11 +66,7 @@ impl Client {
 
     fn ask(&self, question: &Question) -> io::Result<Answer> {
         let mut said = self.said();
-        match packets::send(&said.socket, &question.encode(), &[]) {
-            // It listens no more; why, it may have said.
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
-            _ => {}
-        }
+        control::ask(&said.socket, question)?;
         let deadline = Instant::now() + ANSWER;
         loop {
             let Some(answer) = said.hear(deadline.saturating_duration_since(Instant::now()))? else {
@@ -116,7 +109,7 @@ impl Said {
                 self.late -= 1;
                 if let Answer::Joined(Place { id, .. }) = answer {
                     // Nobody reads there.
-                    let _ = packets::send(&self.socket, &Question::Leave(id).encode(), &[]);
+                    let _ = control::send(&self.socket, &Question::Leave(id), &[]);
                 }
             }
         }
@@ -130,12 +123,9 @@ impl Said {
             if !is_readable(&self.socket, deadline)? {
                 return Ok(None);
             }
-            let mut packet = vec![0; MESSAGE_BYTES];
-            return match packets::receive(&self.socket, &mut packet) {
+            return match control::receive(&self.socket) {
                 Ok(None) => Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(Some((len, _no_fds_are_expected))) => {
-                    Answer::decode(&packet[..len]).map(Some).ok_or_else(unexpected)
-                }
+                Ok(Some((answer, _no_fds_are_expected))) => Ok(Some(answer)),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => Err(error),
             };
@@ -185,7 +175,7 @@ impl Keeper for Member {
 impl Drop for Member {
     fn drop(&mut self) {
         // Where it is gone there is nobody to tell.
-        let _ = packets::send(&self.client.said().socket, &Question::Leave(self.id).encode(), &[]);
+        let _ = control::send(&self.client.said().socket, &Question::Leave(self.id), &[]);
     }
 }
 
@@ -212,7 +202,7 @@ impl Joiner {
         self.client = client.filter(|client| client.state().is_ok());
         if let Some(client) = &self.client {
             // Where it is gone, nothing can be joined either.
-            let _ = packets::send(&client.said().socket, &Question::Forget.encode(), &[]);
+            let _ = control::send(&client.said().socket, &Question::Forget, &[]);
         }
         self
     }
@@ -367,9 +357,8 @@ mod tests {
         let socket = rustix::net::accept(listener).unwrap();
         let (mut joined, mut left) = (0, Vec::new());
         loop {
-            let mut packet = vec![0; MESSAGE_BYTES];
-            let Ok(Some((len, _))) = packets::receive(&socket, &mut packet) else { return left };
-            let answer = match Question::decode(&packet[..len]).unwrap() {
+            let Ok(Some((question, _))) = control::receive(&socket) else { return left };
+            let answer = match question {
                 Question::Hello(..) => Answer::Hello(PROTOCOL),
                 Question::Join(ring) => {
                     if joined == 0 {
@@ -384,7 +373,7 @@ mod tests {
                 }
                 Question::State | Question::Forget => panic!("nobody asks for it"),
             };
-            packets::send(&socket, &answer.encode(), &[]).unwrap();
+            control::send(&socket, &answer, &[]).unwrap();
         }
     }
 
@@ -392,7 +381,7 @@ mod tests {
     fn an_answer_that_comes_late_answers_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("parser");
-        let listener = buffer::keeper::server::claim(&path, 0o600).unwrap().listener;
+        let listener = buffer::control::name::claim(&path, 0o600, None).unwrap().listener;
         rustix::io::ioctl_fionbio(&listener, false).unwrap();
         let answering = std::thread::spawn(move || answer_late(&listener));
         let client = Client::connect(&path, "a test").unwrap();

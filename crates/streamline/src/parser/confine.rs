@@ -142,7 +142,7 @@ mod tests {
                 let kind = |error: std::io::Error| error.kind();
                 let claim = |folder: &Path| {
                     let path = folder.join("new.ring");
-                    let _lock = buffer::keeper::server::lock(&path)?;
+                    let _lock = buffer::control::name::lock(&path)?;
                     let socket = rustix::net::socket_with(
                         AddressFamily::UNIX,
                         SocketType::SEQPACKET,
@@ -150,7 +150,7 @@ mod tests {
                         None,
                     )?;
                     rustix::net::bind(&socket, &SocketAddrUnix::new(&path)?)?;
-                    buffer::keeper::server::remove_socket(&path)
+                    buffer::control::name::remove_socket(&path)
                 };
                 [
                     claim(&own).map_err(kind),

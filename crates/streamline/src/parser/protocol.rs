@@ -1,13 +1,13 @@
-//! What is said on a parser process's control socket: one packet for each message.
-//!
-//! A client says hello, then asks; every question but leaving and forgetting has one answer. When what a client reads comes
-//! to its end, it is told why, unasked. What comes from the other side is checked field by field.
+//! What a parser process and its clients say to each other. A client says hello, then asks; every question but leaving and
+//! forgetting has one answer. When what a client reads comes to its end, the process tells it why, unasked.
 
-use capture::codec::{In, Out};
+use buffer::control::Message;
+use buffer::control::codec::{self, In, Out, Wire};
+use buffer::{wire_enum, wire_struct};
 use filters::parser::Continuity;
 
 /// Version of these messages, of the headers of blocks, and of what the texts of prefixes mean.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// Longest packet in bytes.
 pub const MESSAGE_BYTES: usize = 64 << 10;
@@ -86,120 +86,40 @@ pub enum Answer {
 /// Readers that are listed of one prefix.
 const READERS_LISTED: usize = 64;
 
-impl Question {
-    /// As a packet.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = Out::default();
-        match self {
-            Question::Hello(version, program, purpose) => out.u8(1).u32(*version).text(program).text(purpose),
-            Question::Join(text) => out.u8(2).text(text),
-            Question::Leave(id) => out.u8(3).u64(*id),
-            Question::State => out.u8(4),
-            Question::Forget => out.u8(5),
-        };
-        out.0
-    }
+wire_struct!(Place { id, ring, continuity });
+wire_struct!(PrefixState { text, base, ring, since, given, lost, readers });
+wire_enum!(Question { 1 = Hello(version, program, purpose), 2 = Join(text), 3 = Leave(id), 4 = State, 5 = Forget });
+wire_enum!(Answer { 1 = Hello(version), 2 = Joined(place), 3 = State(state), 4 = Refused(why), 5 = Over(id, why) });
 
-    /// From a packet; `None` where it says nothing that can be said.
-    pub fn decode(packet: &[u8]) -> Option<Question> {
-        let mut fields = In(packet);
-        let question = match fields.u8()? {
-            1 => Question::Hello(fields.u32()?, fields.text()?, fields.text()?),
-            2 => Question::Join(fields.text()?),
-            3 => Question::Leave(fields.u64()?),
-            4 => Question::State,
-            5 => Question::Forget,
-            _ => return None,
-        };
-        fields.is_empty().then_some(question)
-    }
+impl Message for Question {
+    const BYTES: usize = MESSAGE_BYTES;
 }
 
-impl Answer {
-    /// As a packet. Of a state that is too long for one, prefixes that do not fit are left out, and of what readers are for
-    /// there is as much as there is room for: none that says much hides others.
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = Out::default();
-        match self {
-            Answer::Hello(version) => out.u8(1).u32(*version),
-            Answer::Joined(place) => out.u8(2).u64(place.id).text(&place.ring).u8(place.continuity as u8),
-            Answer::State(state) => {
-                out.u8(3).u32(state.process as u32).text(&state.confined);
-                let without: usize = state.prefixes.iter().map(|prefix| encode_prefix(prefix, 0).0.len()).sum();
-                let readers: usize = state.prefixes.iter().map(|prefix| listed(prefix).len()).sum();
-                let room = MESSAGE_BYTES.saturating_sub(out.0.len() + without) / readers.max(1);
-                for prefix in &state.prefixes {
-                    let entry = encode_prefix(prefix, room);
-                    if out.0.len() + entry.0.len() <= MESSAGE_BYTES {
-                        out.0.extend(entry.0);
-                    }
-                }
-                &mut out
-            }
-            Answer::Refused(why) => out.u8(4).text(why),
-            Answer::Over(id, why) => out.u8(5).u64(*id).text(why),
+impl Message for Answer {
+    const BYTES: usize = MESSAGE_BYTES;
+}
+
+impl Wire for ParserState {
+    /// Prefixes that do not fit are left out, and of what readers are for there is as much as there is room for: none that
+    /// says much hides others.
+    fn put(&self, out: &mut Out) {
+        let prefix = |prefix: &PrefixState, purpose_bytes: usize| {
+            let purpose = |text: &String| text[..text.floor_char_boundary(purpose_bytes)].to_string();
+            let readers = prefix.readers.iter().take(READERS_LISTED);
+            let readers = readers.map(|(process, text)| (*process, purpose(text))).collect();
+            PrefixState { readers, ..prefix.clone() }
         };
-        out.0
+        (self.process, self.confined.clone()).put(out);
+        let without: usize = self.prefixes.iter().map(|one| codec::len(&prefix(one, 0))).sum();
+        let readers: usize = self.prefixes.iter().map(|one| one.readers.len().min(READERS_LISTED)).sum();
+        let room = MESSAGE_BYTES.saturating_sub(out.0.len() + size_of::<u32>() + without) / readers.max(1);
+        codec::put_fitting(out, self.prefixes.iter().map(|one| prefix(one, room)), MESSAGE_BYTES);
     }
 
-    /// From a packet; `None` where it says nothing that can be said.
-    pub fn decode(packet: &[u8]) -> Option<Answer> {
-        let mut fields = In(packet);
-        let answer = match fields.u8()? {
-            1 => Answer::Hello(fields.u32()?),
-            2 => Answer::Joined(Place {
-                id: fields.u64()?,
-                ring: fields.text()?,
-                continuity: match fields.u8()? {
-                    1 => Continuity::Bytes,
-                    2 => Continuity::Messages,
-                    3 => Continuity::Records,
-                    _ => return None,
-                },
-            }),
-            3 => {
-                let (process, confined) = (fields.u32()? as i32, fields.text()?);
-                let mut state = ParserState { process, confined, prefixes: Vec::new() };
-                while !fields.is_empty() {
-                    state.prefixes.push(decode_prefix(&mut fields)?);
-                }
-                Answer::State(state)
-            }
-            4 => Answer::Refused(fields.text()?),
-            5 => Answer::Over(fields.u64()?, fields.text()?),
-            _ => return None,
-        };
-        fields.is_empty().then_some(answer)
+    fn get(fields: &mut In<'_>) -> Option<ParserState> {
+        let (process, confined) = Wire::get(fields)?;
+        Some(ParserState { process, confined, prefixes: Wire::get(fields)? })
     }
-}
-
-fn listed(prefix: &PrefixState) -> &[(i32, String)] {
-    &prefix.readers[..prefix.readers.len().min(READERS_LISTED)]
-}
-
-/// With so many bytes of each reader's purpose at most.
-fn encode_prefix(prefix: &PrefixState, purpose_bytes: usize) -> Out {
-    let mut out = Out::default();
-    out.text(&prefix.text).text(&prefix.base).text(&prefix.ring);
-    out.u64(prefix.since).u64(prefix.given.0).u64(prefix.given.1).u64(prefix.lost);
-    let readers = listed(prefix);
-    out.u8(readers.len() as u8);
-    for (process, purpose) in readers {
-        out.u32(*process as u32).text(&purpose[..purpose.floor_char_boundary(purpose_bytes)]);
-    }
-    out
-}
-
-fn decode_prefix(fields: &mut In<'_>) -> Option<PrefixState> {
-    Some(PrefixState {
-        text: fields.text()?,
-        base: fields.text()?,
-        ring: fields.text()?,
-        since: fields.u64()?,
-        given: (fields.u64()?, fields.u64()?),
-        lost: fields.u64()?,
-        readers: (0..fields.u8()?).map(|_| Some((fields.u32()? as i32, fields.text()?))).collect::<Option<Vec<_>>>()?,
-    })
 }
 
 #[cfg(test)]

@@ -8,14 +8,14 @@
 //! read makes anybody wait.
 
 use super::confine;
-use super::protocol::{Answer, MESSAGE_BYTES, PROTOCOL, ParserState, Place, PrefixState, Question};
+use super::protocol::{Answer, PROTOCOL, ParserState, Place, PrefixState, Question};
 use super::stage::{Base, Outlet, Stage};
 use crate::compiled::Compiled;
 use crate::devices;
 use crate::session::Session;
+use buffer::control::name::{Claimed, claim, clear_dead, give_up};
+use buffer::control::{self, packets};
 use buffer::keeper::place;
-use buffer::keeper::server::{Claimed, claim, clear_dead, give_up};
-use buffer::shared::{packets, peer};
 use filter::Output;
 use guard::CapabilitySet;
 use program::Compile;
@@ -23,7 +23,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::SocketFlags;
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -111,7 +111,7 @@ impl Server {
             place::make_folder(&place::folder())?;
             place::make_folder(folder)?;
         }
-        let claimed = claim(&path, 0o600).map_err(|error| match error.kind() {
+        let claimed = claim(&path, 0o600, None).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => ServerError::Present,
             _ => ServerError::System(error),
         })?;
@@ -215,18 +215,16 @@ impl Server {
 
     fn accept(&mut self) {
         let Some(claimed) = &self.claimed else { return };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = match rustix::net::accept_with(&claimed.listener, flags) {
-            Ok(socket) => socket,
+        let (socket, mut peer) = match control::accept(&claimed.listener, SocketFlags::NONBLOCK) {
+            Ok(accepted) => accepted,
             Err(error) => {
-                self.is_short = packets::is_short(&error.into());
+                self.is_short = packets::is_short(&error);
                 return;
             }
         };
-        let Ok(mut peer) = peer::of(socket.as_fd()) else { return };
         peer.groups.sort_unstable();
         peer.groups.dedup();
-        let refuse = |why: &str| packets::send_last(&socket, &Answer::Refused(why.into()).encode());
+        let refuse = |why: &str| control::send_last(&socket, &Answer::Refused(why.into()));
         // What this process may read, all its clients read: they must be who may read the same.
         if peer.user != rustix::process::geteuid().as_raw() || peer.groups != self.groups {
             return refuse("it runs for another user, or for one in other groups");
@@ -249,9 +247,8 @@ impl Server {
     /// One message of a client that has something to say.
     fn hear(&mut self, id: u64) -> Result<(), Gone> {
         let client = self.clients.get_mut(&id).ok_or(Gone)?;
-        let mut packet = vec![0; MESSAGE_BYTES];
-        let question = match packets::receive(&client.socket, &mut packet) {
-            Ok(Some((len, _no_fds_are_expected))) => Question::decode(&packet[..len]).ok_or(Gone)?,
+        let question = match control::receive(&client.socket) {
+            Ok(Some((question, _no_fds_are_expected))) => question,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                 return Ok(());
             }
@@ -283,7 +280,7 @@ impl Server {
         };
         let client = self.clients.get(&id).ok_or(Gone)?;
         // Who does not read its answers is let go: it has asked for each.
-        packets::send(&client.socket, &answer.encode(), &[]).map_err(|_| Gone)
+        control::send(&client.socket, &answer, &[]).map_err(|_| Gone)
     }
 
     fn outlet(&mut self, text: &str) -> Option<&mut Outlet> {
@@ -409,7 +406,7 @@ impl Server {
             for (reading, text) in &client.readings {
                 if stage.outlets.iter().any(|outlet| outlet.text == *text) {
                     // Who does not listen finds that the ring has ended.
-                    let _ = packets::send(&client.socket, &Answer::Over(*reading, why.into()).encode(), &[]);
+                    let _ = control::send(&client.socket, &Answer::Over(*reading, why.into()), &[]);
                 }
             }
         }

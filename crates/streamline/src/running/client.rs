@@ -1,12 +1,12 @@
 //! The side of who asks: finds running requests, asks one something.
 
 use super::place::{self, Found};
-use super::protocol::{Answer, EdgeLine, Question, RingPlace, receive};
+use super::protocol::{Answer, Asked, EdgeLine, Question, RingPlace};
 use base::terminal;
+use buffer::control::{self, packets, peer};
 use buffer::keeper::client::Named;
-use buffer::shared::{packets, peer};
+use rustix::net::SocketFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -66,7 +66,7 @@ pub fn list() -> Vec<Request> {
 fn list_some(sockets: &[Found], deadline: Instant) -> Vec<Request> {
     let asked = sockets.iter().map(|found| {
         let asked = connect(found, SocketFlags::NONBLOCK, LIST).and_then(|socket| {
-            say(&socket, &Question::Edges.encode())?;
+            control::ask(&socket, &Asked::Question(Question::Edges))?;
             Ok(socket)
         });
         (found, asked)
@@ -97,7 +97,7 @@ pub fn find(process: i32) -> Option<Found> {
 
 /// Asks a request.
 pub fn ask(found: &Found, question: &Question) -> Result<Answer, String> {
-    let patience = if matches!(question, Question::Replace { .. }) { REPLACE } else { ASK };
+    let patience = if matches!(question, Question::Replace(_)) { REPLACE } else { ASK };
     speak(found, question, patience).map_err(|error| told_of(&error))
 }
 
@@ -124,17 +124,13 @@ fn told_of(error: &io::Error) -> String {
 }
 
 fn connect(found: &Found, flags: SocketFlags, patience: Duration) -> io::Result<OwnedFd> {
-    let flags = flags | SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-    for which in [Timeout::Recv, Timeout::Send] {
-        set_socket_timeout(&socket, which, Some(patience))?;
-    }
     let another = || io::Error::new(io::ErrorKind::NotFound, "another process listens there");
-    match peer::connect_to(&socket, &found.socket, found.user) {
+    let socket = match control::connect(&found.socket, Some(found.user), flags, patience) {
         // The socket in the user's folder is no request of that user.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Err(another()),
         connected => connected?,
-    }
+    };
+    set_socket_timeout(&socket, Timeout::Recv, Some(patience))?;
     if peer::of(socket.as_fd())?.process != found.process {
         return Err(another());
     }
@@ -144,27 +140,14 @@ fn connect(found: &Found, flags: SocketFlags, patience: Duration) -> io::Result<
 /// One question and its answer.
 fn speak(found: &Found, question: &Question, patience: Duration) -> io::Result<Answer> {
     let socket = connect(found, SocketFlags::empty(), patience)?;
-    let packet = question.encode();
-    if packet.len() > super::protocol::MESSAGE_BYTES {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "that is too long"));
-    }
-    say(&socket, &packet)?;
+    control::ask(&socket, &Asked::Question(question.clone()))?;
     answer(&socket)
-}
-
-fn say(socket: &OwnedFd, packet: &[u8]) -> io::Result<()> {
-    match packets::send(socket, packet, &[]) {
-        // It listens no more; why, it may have said.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        said => said,
-    }
 }
 
 fn answer(socket: &OwnedFd) -> io::Result<Answer> {
     let gone = || io::Error::new(io::ErrorKind::ConnectionRefused, "it has ended");
-    let packet = receive(socket)?.ok_or_else(gone)?;
-    let answer = Answer::decode(&packet).map(for_people);
-    answer.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it answers something else"))
+    let (answer, _no_fds_are_expected) = control::receive(socket)?.ok_or_else(gone)?;
+    Ok(for_people(answer))
 }
 
 /// The same without what a terminal obeys: who answers may be another user's process, and root's terminal shows it.

@@ -1,8 +1,8 @@
 //! Where running requests are found: `requests/PROCESS.sock` in the folder of the user's keepers; and what they are called:
 //! the number of the process that runs them.
 
+use buffer::control::name::{self, Claimed};
 use buffer::keeper::place;
-use buffer::keeper::server::{self, Claimed};
 use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -55,8 +55,8 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
         let path = entry.path();
         // Fails where it belongs to somebody who lives.
         let _ = match path.extension().and_then(|ending| ending.to_str()) {
-            Some("sock") => server::clear_dead(&path),
-            Some("lock") => server::clear_dead(&path.with_extension("")),
+            Some("sock") => name::clear_dead(&path),
+            Some("lock") => name::clear_dead(&path.with_extension("")),
             _ => Ok(()),
         };
     }
@@ -68,7 +68,7 @@ pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
 pub(crate) fn claim(path: &Path) -> io::Result<Claimed> {
     let until = Instant::now() + CLAIM;
     loop {
-        match server::claim(path, 0o600) {
+        match name::claim(path, 0o600, None) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -167,7 +167,7 @@ mod tests {
             let outcomes: Vec<_> = (1..500)
                 .map(|process| {
                     let path = socket_in(&requests, process);
-                    claim(&path).map(|claimed| server::give_up(&path, claimed))
+                    claim(&path).map(|claimed| name::give_up(&path, claimed))
                 })
                 .collect();
             done.store(true, Ordering::Relaxed);
@@ -183,7 +183,7 @@ mod tests {
         make_folder(&requests).unwrap();
         let (dead, living) = (requests.join("1.sock"), requests.join("2.sock"));
         drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
-        let _lock = server::lock(&living).unwrap();
+        let _lock = name::lock(&living).unwrap();
         let _listener = std::os::unix::net::UnixListener::bind(&living).unwrap();
         std::fs::write(requests.join("3.tcp.sock.lock"), "").unwrap();
         make_folder(&requests).unwrap();

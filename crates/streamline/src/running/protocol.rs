@@ -1,16 +1,13 @@
-//! What is said at the socket of a running request: one question, one answer, each a packet of texts behind their lengths.
+//! What is said at the socket of a running request: one question, one answer.
 
-use buffer::shared::packets;
-use filter::{Type, Types};
+use buffer::control::Message;
+use buffer::control::codec::{In, Out, Wire};
+use buffer::{wire_enum, wire_struct};
+use filter::Types;
 use std::collections::BTreeMap;
-use std::io;
-use std::os::fd::AsFd;
 
 /// Version of these messages and of what is in the rings.
-pub const PROTOCOL: &str = "streamline-request-1";
-
-/// Longest packet in bytes.
-pub const MESSAGE_BYTES: usize = 128 << 10;
+pub const PROTOCOL: u32 = 2;
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,14 +19,27 @@ pub enum Question {
     /// Finish what has come, and end: what a first SIGINT asks for.
     Stop,
     /// Go on as this request.
-    Replace {
-        /// Its text.
-        source: String,
-        /// What people call where the text stands.
-        name: String,
-        /// What `$x` stands for.
-        variables: BTreeMap<String, String>,
-    },
+    Replace(NewRequest),
+}
+
+/// A question behind the version of who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// In this version.
+    Question(Question),
+    /// In another one.
+    OtherVersion(u32),
+}
+
+/// A request that is to take the place of the one that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewRequest {
+    /// Its text.
+    pub source: String,
+    /// What people call where the text stands.
+    pub name: String,
+    /// What `$x` stands for.
+    pub variables: BTreeMap<String, String>,
 }
 
 /// An edge that can be watched, or all edges of a filter.
@@ -75,137 +85,55 @@ pub enum Answer {
     Failed(String),
 }
 
-fn encode<'a>(texts: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
-    let mut packet = Vec::new();
-    for text in texts {
-        packet.extend((text.len() as u32).to_le_bytes());
-        packet.extend(text.as_bytes());
-    }
-    packet
-}
+wire_struct!(EdgeLine { name, number, types, label });
+wire_struct!(RingPlace { path, types, number, label });
+wire_struct!(NewRequest { source, name, variables });
+wire_enum!(Question { 1 = Edges, 2 = Watch(edge), 3 = Stop, 4 = Replace(request) });
+wire_enum!(Answer { 1 = Edges(request, edges), 2 = Ring(ring), 3 = Replaced, 4 = Stopping, 5 = Wrong(text), 6 = Failed(text) });
 
-fn decode(mut packet: &[u8]) -> Option<Vec<String>> {
-    let mut texts = Vec::new();
-    while !packet.is_empty() {
-        let (len, rest) = packet.split_first_chunk()?;
-        let (text, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
-        texts.push(String::from_utf8(text.to_vec()).ok()?);
-        packet = rest;
-    }
-    Some(texts)
-}
-
-fn types_text(types: Types) -> String {
-    types.iter().map(Type::name).collect::<Vec<_>>().join(",")
-}
-
-fn types_of(text: &str) -> Option<Types> {
-    let one = |name: &str| Type::ALL.into_iter().find(|known| known.name() == name);
-    let types = text.split(',').filter(|name| !name.is_empty()).map(one).collect::<Option<Vec<_>>>()?;
-    Some(Types::of(&types))
-}
-
-impl Question {
-    /// As a packet.
-    pub fn encode(&self) -> Vec<u8> {
+impl Wire for Asked {
+    fn put(&self, out: &mut Out) {
         match self {
-            Question::Edges => encode([PROTOCOL, "edges"]),
-            Question::Stop => encode([PROTOCOL, "stop"]),
-            Question::Watch(edge) => encode([PROTOCOL, "watch", edge]),
-            Question::Replace { source, name, variables } => {
-                let variables = variables.iter().flat_map(|(name, value)| [&**name, &**value]);
-                encode([PROTOCOL, "replace", source, name].into_iter().chain(variables))
+            Asked::Question(question) => {
+                PROTOCOL.put(out);
+                question.put(out);
             }
+            Asked::OtherVersion(version) => version.put(out),
         }
     }
 
-    /// From a packet; why not, where it is none.
-    pub fn decode(packet: &[u8]) -> Result<Question, String> {
-        let texts = decode(packet).unwrap_or_default();
-        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        match texts[..] {
-            [PROTOCOL, "edges"] => Ok(Question::Edges),
-            [PROTOCOL, "stop"] => Ok(Question::Stop),
-            [PROTOCOL, "watch", edge] => Ok(Question::Watch(edge.into())),
-            [PROTOCOL, "replace", source, name, ref variables @ ..] if variables.len().is_multiple_of(2) => {
-                let (variables, _) = variables.as_chunks::<2>();
-                let variables = variables.iter().map(|[name, value]| (name.to_string(), value.to_string()));
-                Ok(Question::Replace { source: source.into(), name: name.into(), variables: variables.collect() })
+    fn get(fields: &mut In<'_>) -> Option<Asked> {
+        match u32::get(fields)? {
+            PROTOCOL => Question::get(fields).map(Asked::Question),
+            other => {
+                fields.0 = &[];
+                Some(Asked::OtherVersion(other))
             }
-            [PROTOCOL, ..] | [] => Err("nobody asks that".into()),
-            [other, ..] => Err(format!("the request runs in a program that speaks {PROTOCOL}, not `{other}`")),
         }
     }
 }
 
-impl Answer {
-    /// As a packet.
-    pub fn encode(&self) -> Vec<u8> {
-        match self {
-            Answer::Edges(request, edges) => {
-                let types: Vec<String> = edges.iter().map(|edge| types_text(edge.types)).collect();
-                let lines = edges.iter().zip(&types);
-                let lines = lines.flat_map(|(edge, types)| [&*edge.name, &*edge.number, &**types, &*edge.label]);
-                encode(["edges", request].into_iter().chain(lines))
-            }
-            Answer::Ring(ring) => encode(["ring", &ring.path, &types_text(ring.types), &ring.number, &ring.label]),
-            Answer::Replaced => encode(["replaced"]),
-            Answer::Stopping => encode(["stopping"]),
-            Answer::Wrong(text) => encode(["wrong", text]),
-            Answer::Failed(text) => encode(["failed", text]),
-        }
-    }
-
-    /// From a packet; `None` where it is none.
-    pub fn decode(packet: &[u8]) -> Option<Answer> {
-        let texts = decode(packet)?;
-        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-        Some(match texts[..] {
-            ["edges", request, ref edges @ ..] => {
-                let (lines, []) = edges.as_chunks::<4>() else { return None };
-                let line = |[name, number, types, label]: &[&str; 4]| {
-                    let (name, number, label) = (name.to_string(), number.to_string(), label.to_string());
-                    Some(EdgeLine { name, number, types: types_of(types)?, label })
-                };
-                Answer::Edges(request.into(), lines.iter().map(line).collect::<Option<_>>()?)
-            }
-            ["ring", path, types, number, label] => Answer::Ring(RingPlace {
-                path: path.into(),
-                types: types_of(types)?,
-                number: number.into(),
-                label: label.into(),
-            }),
-            ["replaced"] => Answer::Replaced,
-            ["stopping"] => Answer::Stopping,
-            ["wrong", text] => Answer::Wrong(text.into()),
-            ["failed", text] => Answer::Failed(text.into()),
-            _ => return None,
-        })
-    }
+impl Message for Asked {
+    const BYTES: usize = 128 << 10;
 }
 
-/// Receives a packet; `None` where the other side closed.
-pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<Vec<u8>>> {
-    let mut packet = vec![0; MESSAGE_BYTES];
-    let received = packets::receive(socket, &mut packet)?;
-    Ok(received.map(|(len, _no_fds_are_expected)| {
-        packet.truncate(len);
-        packet
-    }))
+impl Message for Answer {
+    const BYTES: usize = 128 << 10;
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use filter::Type;
 
     #[test]
     fn what_is_said_is_heard() {
         let variables = [("x".to_string(), "a=b | c".to_string())].into();
-        let replace = Question::Replace { source: "pcap $x".into(), name: "day.srl".into(), variables };
-        for question in
-            [Question::Edges, Question::Stop, Question::Watch("tcp".into()), Question::Watch(String::new()), replace]
-        {
-            assert_eq!(Question::decode(&question.encode()), Ok(question));
+        let replace = NewRequest { source: "pcap $x".into(), name: "day.srl".into(), variables };
+        let (tcp, none) = (Question::Watch("tcp".into()), Question::Watch(String::new()));
+        for question in [Question::Edges, Question::Stop, tcp, none, Question::Replace(replace)] {
+            let asked = Asked::Question(question);
+            assert_eq!(Asked::decode(&asked.encode()), Some(asked));
         }
         let (types, label) = (Types::of(&[Type::Bytes, Type::Message]), "tcp\n|".to_string());
         let edge = EdgeLine { name: "tcp".into(), number: "2".into(), types, label: label.clone() };
@@ -219,19 +147,16 @@ mod tests {
             Answer::Failed(String::new()),
         ] {
             let packet = answer.encode();
+            assert!((0..packet.len()).all(|end| Answer::decode(&packet[..end]).is_none()));
             assert_eq!(Answer::decode(&packet), Some(answer));
-            for end in 0..packet.len() {
-                // Nothing but a whole one is one, unless an edge was cut off.
-                assert!(!matches!(Answer::decode(&packet[..end]), Some(Answer::Ring(_))), "{end} bytes");
-            }
         }
     }
 
     #[test]
     fn other_versions_are_told_apart() {
-        assert!(Question::decode(&encode(["streamline-request-0", "edges"])).unwrap_err().contains("speaks"));
-        for packet in [&b""[..], b"\xff\xff\xff\xff", b"\x01\0\0\0\xff"] {
-            assert_eq!(Question::decode(packet), Err("nobody asks that".into()));
+        assert_eq!(Asked::decode(b"\x01\0\0\0whatever"), Some(Asked::OtherVersion(1)));
+        for packet in [&b""[..], b"\xff\xff", b"\x02\0\0\0", b"\x02\0\0\0\x01\x01"] {
+            assert_eq!(Asked::decode(packet), None);
         }
     }
 }

@@ -4,13 +4,13 @@
 //! Nothing here keeps the worker waiting: it looks now and then whether there is an order.
 
 use super::edges::{EdgeNames, Found, Giver};
-use super::protocol::{Answer, EdgeLine, Question, RingPlace, receive};
+use super::protocol::{Answer, Asked, EdgeLine, NewRequest, PROTOCOL, Question, RingPlace};
 use super::rings::WatchRings;
 use super::{on_one_line, place};
 use crate::session::{Error, Job, PreparedChange, RunningPlan, Session};
 use base::atomic::StopFlag;
-use buffer::keeper::server::{Claimed, remove_name};
-use buffer::shared::{packets, peer};
+use buffer::control;
+use buffer::control::name::{Claimed, remove_name};
 use engine::{Replacement, Watch, Worker};
 use filter::{Type, Types};
 use rustix::event::{PollFd, PollFlags};
@@ -18,7 +18,7 @@ use rustix::net::SocketFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -201,25 +201,24 @@ fn accept(shared: &Arc<Shared>, listener: &OwnedFd, ending: &OwnedFd) {
         if !fds[1].revents().is_empty() {
             return;
         }
-        match rustix::net::accept_with(listener, SocketFlags::CLOEXEC) {
-            Ok(socket) => admit(shared, socket),
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => {}
-            // Out of files or memory for a moment.
-            Err(_) => std::thread::sleep(Duration::from_millis(100)),
+        match control::accept(listener, SocketFlags::empty()) {
+            Ok((socket, peer)) => admit(shared, socket, peer.user),
+            Err(error) if control::packets::is_short(&error) => std::thread::sleep(Duration::from_millis(100)),
+            // It has gone again.
+            Err(_) => {}
         }
     }
 }
 
 /// Lets somebody ask, if it may.
-fn admit(shared: &Arc<Shared>, socket: OwnedFd) {
-    let may =
-        peer::of(socket.as_fd()).is_ok_and(|peer| peer.user == 0 || peer.user == rustix::process::geteuid().as_raw());
+fn admit(shared: &Arc<Shared>, socket: OwnedFd, user: u32) {
+    let may = user == 0 || user == rustix::process::geteuid().as_raw();
     let timeouts = [Timeout::Recv, Timeout::Send].map(|which| set_socket_timeout(&socket, which, Some(ASK)));
     // Relaxed: a limit, and nothing that is ordered by it.
     if !may || timeouts.iter().any(Result::is_err) || shared.asking.load(Ordering::Relaxed) >= ASKING {
         let text =
             if may { "too many ask at a time" } else { "only its user and root may look at a request, or end it" };
-        return packets::send_last(&socket, &Answer::Failed(text.into()).encode());
+        return control::send_last(&socket, &Answer::Failed(text.into()));
     }
     shared.asking.fetch_add(1, Ordering::Relaxed);
     let theirs = Arc::clone(shared);
@@ -235,21 +234,25 @@ fn admit(shared: &Arc<Shared>, socket: OwnedFd) {
 /// One question and its answer.
 fn attend(shared: &Shared, socket: &OwnedFd) {
     // It closed, is silent, or says more than anybody asks.
-    let Ok(Some(packet)) = receive(socket) else { return };
-    let answer = match Question::decode(&packet) {
-        Ok(Question::Edges) => {
+    let Ok(Some((asked, _no_fds_are_expected))) = control::receive(socket) else { return };
+    let answer = match asked {
+        Asked::Question(Question::Edges) => {
             let runs = shared.runs();
             Answer::Edges(shortened(&runs.request, REQUEST), lines(&runs.edges))
         }
-        Ok(Question::Watch(edge)) => watch(shared, &edge),
-        Ok(Question::Stop) => {
+        Asked::Question(Question::Watch(edge)) => watch(shared, &edge),
+        Asked::Question(Question::Stop) => {
             shared.stop.stop();
             Answer::Stopping
         }
-        Ok(Question::Replace { source, name, variables }) => replace(shared, socket, &source, &name, &variables),
-        Err(text) => Answer::Failed(text),
+        Asked::Question(Question::Replace(NewRequest { source, name, variables })) => {
+            replace(shared, socket, &source, &name, &variables)
+        }
+        Asked::OtherVersion(other) => {
+            Answer::Failed(format!("the request runs in a program that speaks version {PROTOCOL}, not {other}"))
+        }
     };
-    let _ = packets::send(socket, &answer.encode(), &[]);
+    let _ = control::send(socket, &answer, &[]);
 }
 
 fn shortened(text: &str, most: usize) -> String {

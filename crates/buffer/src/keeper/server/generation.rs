@@ -3,7 +3,8 @@
 //! Not who may become its writer or reader: that is for [`writing`](super::writing) and [`reading`](super::reading) to say.
 
 use super::RingOptions;
-use crate::keeper::message::{self, JoinedReader, Message};
+use crate::control;
+use crate::keeper::message::{JoinedReader, Message};
 use crate::keeper::policy::Peer;
 use crate::ring::memory::RingMemory;
 use crate::ring::retire::remove;
@@ -115,7 +116,7 @@ impl Generation {
 
     /// As much of it as there is room for, and whether that was `any`.
     fn say(&self, socket: &OwnedFd, told: &mut Vec<u32>, any: &mut bool) -> io::Result<()> {
-        let mut say = |message: &Message, fds: &[std::os::fd::BorrowedFd<'_>]| match message::send(socket, message, fds)
+        let mut say = |message: &Message, fds: &[std::os::fd::BorrowedFd<'_>]| match control::send(socket, message, fds)
         {
             Ok(()) => {
                 *any = true;

@@ -9,27 +9,25 @@
 //! - `generation` — one writer's ring and its readers.
 //! - `places` — how many clients and readers there may be, and of one user.
 //! - `foreign` — numbers for rings that others keep.
-//! - `name` — whose the ring's name is.
 
 mod foreign;
 mod generation;
-mod name;
 mod places;
 mod reading;
 mod writing;
 
 pub use foreign::{FOREIGN_PATH_BYTES, FOREIGN_RINGS};
-pub use name::{Claimed, claim, clear_dead, give_up, lock, lock_path, remove_name, remove_socket};
 
-use super::message::{MESSAGE_BYTES, Message, PROTOCOL, ReaderState, Refusal, RingState, WantedReader};
+use super::message::{Message, PROTOCOL, ReaderState, Refusal, RingState, WantedReader};
 use super::place;
+use super::policy;
 use super::policy::{Peer, Policy, Reach};
-use super::{message, policy};
+use crate::control::name::{Claimed, claim, give_up, remove_name};
+use crate::control::{self, packets};
 use crate::ring::memory::Geometry;
 use crate::ring::retire::retire;
 use crate::ring::{Hold, OnFull};
 use crate::shared::segment::Pages;
-use crate::shared::{packets, peer};
 use base::atomic::Ordering;
 use foreign::ForeignRings;
 use generation::{Generation, Stage};
@@ -87,8 +85,7 @@ struct Client {
 impl Client {
     /// Who does not read its answers is let go: it has asked for each of them.
     fn answer(&self, message: &Message, fds: &[BorrowedFd<'_>]) -> Result<(), Gone> {
-        debug_assert!(message.encode().len() <= MESSAGE_BYTES);
-        message::send(&self.socket, message, fds).map_err(|_| Gone::Broken)
+        control::send(&self.socket, message, fds).map_err(|_| Gone::Broken)
     }
 
     /// The same with files. Those that it has not taken are open meanwhile, and count for all that this user sends: one
@@ -149,7 +146,7 @@ impl Keeper {
         }
         // Who may talk to the keeper at all; who may do what is checked for each message.
         let mode = if options.policy.farthest() >= Reach::Group { 0o666 } else { 0o600 };
-        let claimed = claim(path, mode)?;
+        let claimed = claim(path, mode, None)?;
         let current = match Generation::make(&options, 1) {
             Ok(current) => current,
             Err(error) => {
@@ -270,21 +267,19 @@ impl Keeper {
     }
 
     fn accept(&mut self) {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = match rustix::net::accept_with(&self.listener, flags) {
-            Ok(socket) => socket,
+        let (socket, peer) = match control::accept(&self.listener, SocketFlags::NONBLOCK) {
+            Ok(accepted) => accepted,
             Err(error) => {
-                self.is_short |= packets::is_short(&error.into());
+                self.is_short |= packets::is_short(&error);
                 return;
             }
         };
-        let Ok(peer) = peer::of(socket.as_fd()) else { return };
         // A member of the owner's group is one by whichever of its groups.
         let group = if peer.groups.contains(&self.owner.group) { self.owner.group } else { NO_GROUP };
         let peer = Peer { process: peer.process, user: peer.user, group };
         let held = self.clients.values().map(|client| (self.standing(client.peer), client.peer.user));
         if let Err(text) = OF_CLIENTS.admit(held, self.standing(peer), peer.user) {
-            return packets::send_last(&socket, &Message::Refused(Refusal::Full, text).encode());
+            return control::send_last(&socket, &Message::Refused(Refusal::Full, text));
         }
         self.last_client += 1;
         self.clients.insert(
@@ -307,7 +302,7 @@ impl Keeper {
     /// One message of a client that has something to say.
     fn hear(&mut self, key: u64) -> Result<(), Gone> {
         let Some(client) = self.clients.get_mut(&key) else { return Ok(()) };
-        let message = match message::receive(&client.socket) {
+        let message = match control::receive(&client.socket) {
             Ok(Some((message, _no_fds_are_expected))) => message,
             Ok(None) => return Err(Gone::Closed),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
@@ -396,7 +391,7 @@ impl Keeper {
         let Some(client) = self.clients.remove(&key) else { return };
         if let Gone::Broken = gone {
             let text = "the other side says what cannot be understood, or does not listen".to_owned();
-            let _ = message::send(&client.socket, &Message::Refused(Refusal::Wrong, text), &[]);
+            let _ = control::send(&client.socket, &Message::Refused(Refusal::Wrong, text), &[]);
         }
         if let Role::Writer { .. } = client.role {
             // Offered and never mapped, it could be mapped for writing at any time to come; from here on it cannot.
@@ -416,7 +411,7 @@ impl Keeper {
         for client in self.clients.values() {
             if let Role::Waiting(_) | Role::Reader { waits: true, .. } = client.role {
                 let text = "the ring was removed".to_owned();
-                let _ = message::send(&client.socket, &Message::Refused(Refusal::Removed, text), &[]);
+                let _ = control::send(&client.socket, &Message::Refused(Refusal::Removed, text), &[]);
             }
         }
         self.removed = true;

@@ -2,9 +2,9 @@
 
 use super::generation::{Generation, KeptReader, Stage};
 use super::{FOREIGN_PATH_BYTES, Gone, Keeper, PAST, RingOptions, Role};
+use crate::control::packets;
 use crate::keeper::message::{Message, Refusal};
 use crate::ring::memory::Geometry;
-use crate::shared::packets;
 use std::io;
 use std::os::fd::AsFd;
 

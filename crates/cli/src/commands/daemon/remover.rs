@@ -54,5 +54,5 @@ pub(super) fn run(socket: &Path) -> Outcome {
     Calls::of_any_program().and_to_keep_rings().confine("removing a socket");
     let asked = io::stdin().read_exact(&mut [0]);
     // It has no output to say so.
-    asked.and_then(|()| std::fs::remove_file(socket)).map_err(|_| CommandError::ToldFailed)
+    asked.map(|()| buffer::control::name::remove_name(socket)).map_err(|_| CommandError::ToldFailed)
 }

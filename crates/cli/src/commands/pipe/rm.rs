@@ -1,8 +1,8 @@
 //! `streamline pipe rm`: rings go for good.
 
 use crate::exit::{CommandError, Outcome};
+use buffer::control::name::clear_dead;
 use buffer::keeper::client::Named;
-use buffer::keeper::server::clear_dead;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};

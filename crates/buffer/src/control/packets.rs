@@ -91,27 +91,12 @@ pub fn take_no_files(socket: impl AsFd) {
 pub struct Received {
     /// Bytes of it.
     pub len: usize,
-    /// The file descriptors beside it; none where not all of them came.
+    /// The file descriptors beside it; none where there were more than can be heard, or than this process may have now.
     pub fds: Vec<OwnedFd>,
-    /// There were more than can be heard, or than this process may have now.
-    pub is_cut: bool,
 }
 
-/// Receives one packet into `packet`: how long it was, and what file descriptors came with it. `None` where the other side
-/// closed; an error where the packet was longer than `packet`, or had more file descriptors than came.
-pub fn receive(socket: impl AsFd, packet: &mut [u8]) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
-    match receive_cut(socket, packet)? {
-        Some(Received { is_cut: true, .. }) => Err(more_than_can_be_heard()),
-        received => Ok(received.map(|received| (received.len, received.fds))),
-    }
-}
-
-fn more_than_can_be_heard() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the other side says more than can be heard")
-}
-
-/// The same, also where not all file descriptors came: for who has to know what the packet says all the same.
-pub fn receive_cut(socket: impl AsFd, packet: &mut [u8]) -> io::Result<Option<Received>> {
+/// Receives one packet into `packet`. `None` where the other side closed; an error where the packet was longer than `packet`.
+pub fn receive(socket: impl AsFd, packet: &mut [u8]) -> io::Result<Option<Received>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut slices = [IoSliceMut::new(packet)];
@@ -129,13 +114,12 @@ pub fn receive_cut(socket: impl AsFd, packet: &mut [u8]) -> io::Result<Option<Re
         return Ok(None);
     }
     if got.flags.contains(ReturnFlags::TRUNC) {
-        return Err(more_than_can_be_heard());
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the other side says more than can be heard"));
     }
-    let is_cut = got.flags.contains(ReturnFlags::CTRUNC);
-    if is_cut {
+    if got.flags.contains(ReturnFlags::CTRUNC) {
         fds.clear();
     }
-    Ok(Some(Received { len: got.bytes, fds, is_cut }))
+    Ok(Some(Received { len: got.bytes, fds }))
 }
 
 #[cfg(all(test, not(loom)))]
@@ -150,7 +134,7 @@ mod tests {
             (0..count).for_each(|_| send(&here, b"word", &[there.as_fd()]).unwrap());
             for left in (0..count).rev() {
                 assert!(!all_taken(&here).unwrap());
-                assert_eq!(receive(&there, &mut [0; 10]).unwrap().unwrap().0, 4);
+                assert_eq!(receive(&there, &mut [0; 10]).unwrap().unwrap().len, 4);
                 assert_eq!(all_taken(&here).unwrap(), left == 0);
             }
         }

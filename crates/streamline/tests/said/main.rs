@@ -1,11 +1,13 @@
-//! What a control socket's parsers make of anything: random bytes, and what a client says, changed here and there. The same
+//! What the four control sockets make of anything: random bytes, and what a client says, changed here and there. The same
 //! few thousand inputs in every run; `cargo xtask fuzz control` looks for others.
 
 mod check;
 
+use buffer::control::Message;
+use buffer::keeper::message;
 use capture::attachment::Exchange;
-use capture::codec::Line;
-use capture::protocol::{Answer, ClientState, DaemonState, Granted, Question};
+use capture::line::Line;
+use capture::protocol::{Answer, ClientState, Code, DaemonState, Granted, Question};
 use capture::registry::{ReaderState, RingState};
 use capture::writer::CaptureErrorKind;
 use capture::{Budget, By, CaptureRequest, Device, Direction, Mode, Past};
@@ -70,7 +72,7 @@ fn question() -> impl Strategy<Value = Question> {
         (any::<u32>(), text()).prop_map(|(version, purpose)| Question::Hello(version, purpose)),
         text().prop_map(Question::Device),
         capture_request().prop_map(Question::Open),
-        (any::<u64>(), program()).prop_map(|(id, program)| Question::Exchange(id, program)),
+        (any::<u64>(), program()).prop_map(|(id, program)| Question::Exchange(id, Code(program))),
         any::<u64>().prop_map(Question::Close),
         Just(Question::State),
         any::<u64>().prop_map(Question::Stop),
@@ -166,7 +168,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
 
 #[test]
 fn any_bytes_are_understood_one_way_or_not_at_all() {
-    always(3000, (0u8..9, vec(any::<u8>(), 0..200)), |(kind, mut bytes)| {
+    always(3000, (0u8..24, vec(any::<u8>(), 0..200)), |(kind, mut bytes)| {
         bytes.insert(0, kind);
         check(&bytes);
     });

@@ -1,4 +1,4 @@
-//! Whose a ring's name is: a lock beside its socket, which the kernel lets go of with the process that holds it, however
+//! Whose a socket's path is: a lock beside its socket, which the kernel lets go of with the process that holds it, however
 //! that dies. Who has it may take away a socket that lies there, for nobody listens at it.
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -38,7 +38,7 @@ pub fn lock(path: &Path) -> io::Result<OwnedFd> {
             return Ok(lock);
         }
     }
-    Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a ring of this name already"))
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, "this name is in use already"))
 }
 
 /// Tries to lock the file that has the name, where others make and remove rings of this name all the time.
@@ -53,11 +53,11 @@ pub struct Claimed {
     pub lock: OwnedFd,
 }
 
-/// Listens at a path with nobody else doing so, in place of whoever was killed there; `mode` says whom the socket lets in.
+/// Listens at a path with nobody else doing so, in place of whoever was killed there; `mode` and `group` say whom the socket lets in.
 /// Where that fails nothing is left.
-pub fn claim(path: &Path, mode: u32) -> io::Result<Claimed> {
+pub fn claim(path: &Path, mode: u32, group: Option<u32>) -> io::Result<Claimed> {
     let lock = lock(path)?;
-    match listen(path, mode) {
+    match listen(path, mode, group) {
         Ok(listener) => Ok(Claimed { listener, lock }),
         Err(error) => {
             let _ = std::fs::remove_file(lock_path(path));
@@ -66,15 +66,18 @@ pub fn claim(path: &Path, mode: u32) -> io::Result<Claimed> {
     }
 }
 
-fn listen(path: &Path, mode: u32) -> io::Result<OwnedFd> {
+fn listen(path: &Path, mode: u32, group: Option<u32>) -> io::Result<OwnedFd> {
     // Nobody keeps it: what lies there is what a killed keeper left.
     remove_socket(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     // No client has files to give: what comes would be ours to close, which may take as long as a client likes.
-    crate::shared::packets::take_no_files(&listener);
+    super::packets::take_no_files(&listener);
     rustix::net::bind(&listener, &SocketAddrUnix::new(path)?)?;
-    let listens = set_mode(path, mode).and_then(|()| Ok(rustix::net::listen(&listener, 64)?));
+    // Nobody can connect before it is said who may: it does not listen yet.
+    let listens = set_mode(path, mode)
+        .and_then(|()| if group.is_some() { std::os::unix::fs::chown(path, None, group) } else { Ok(()) })
+        .and_then(|()| Ok(rustix::net::listen(&listener, 128)?));
     if let Err(error) = listens {
         let _ = std::fs::remove_file(path);
         return Err(error);
@@ -114,7 +117,7 @@ pub fn remove_socket(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::FileTypeExt;
     match std::fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => {
-            let text = format!("`{}` is there, and is no ring", path.display());
+            let text = format!("`{}` is there, and is no socket", path.display());
             Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
         }
         _ => remove_if_there(path),

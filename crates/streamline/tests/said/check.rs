@@ -1,14 +1,24 @@
-//! What must hold of any bytes that come over a control socket. Shared by the fuzz target `control`.
+//! What must hold of any bytes that come over one of the four control sockets. Shared by the fuzz target `control`.
 
+use buffer::control::Message;
 use capture::protocol::{Answer, DaemonState, MESSAGE_BYTES, Question};
 use program::cbpf::Instruction;
+use streamline::{parser, running};
 
 /// What is read is read once and the same way by everybody, and takes no more memory than its bytes warrant.
 pub fn check(packet: &[u8]) {
-    if let Some(question) = Question::decode(packet) {
-        assert!(question.encode() == packet, "written down otherwise: {question:?}");
+    once::<buffer::keeper::message::Message>(packet);
+    once::<parser::protocol::Question>(packet);
+    if !matches!(running::protocol::Asked::decode(packet), Some(running::protocol::Asked::OtherVersion(_))) {
+        once::<running::protocol::Asked>(packet);
+    }
+    once::<running::protocol::Answer>(packet);
+    if let Some(answer) = parser::protocol::Answer::decode(packet) {
+        assert!(parser::protocol::Answer::decode(&answer.encode()).is_some(), "it cannot be passed on: {answer:?}");
+    }
+    if let Some(question) = once::<Question>(packet) {
         if let Question::Exchange(_, program) = &question {
-            check_program(program);
+            check_program(&program.0);
         }
         if let Question::Open(asked) = &question {
             check_program(&asked.program);
@@ -23,6 +33,12 @@ pub fn check(packet: &[u8]) {
         }
         Some(answer) => assert!(answer.encode() == packet, "written down otherwise: {answer:?}"),
     }
+}
+
+fn once<M: Message + std::fmt::Debug>(packet: &[u8]) -> Option<M> {
+    let message = M::decode(packet)?;
+    assert!(message.encode() == packet, "written down otherwise: {message:?}");
+    Some(message)
 }
 
 /// A program is refused, or can be run, and can be written down again.

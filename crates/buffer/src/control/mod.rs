@@ -1,0 +1,99 @@
+//! Control sockets: what the daemon, keepers, the parser process and running requests have in common. One packet a message
+//! (SOCK_SEQPACKET), file descriptors beside it.
+//!
+//! - [`codec`]: how a message is written down and checked.
+//! - [`name`]: whose a socket's path is: claimed by a lock beside it, taken over from a process that was killed.
+//! - [`packets`]: packets with file descriptors beside them; [`peer`]: who is at the other end, by the kernel's word.
+//!
+//! Each protocol says what its messages mean: [`keeper::message`](crate::keeper::message), and `protocol` of the crates above.
+
+pub mod codec;
+pub mod name;
+pub mod packets;
+pub mod peer;
+
+use codec::{In, Out, Wire};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+
+/// A message of one of the protocols.
+pub trait Message: Wire {
+    /// Longest packet in bytes.
+    const BYTES: usize;
+
+    /// As a packet.
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Out::default();
+        self.put(&mut out);
+        out.0
+    }
+
+    /// From a packet. `None`: the packet is no such message, or goes on behind it.
+    fn decode(packet: &[u8]) -> Option<Self> {
+        let mut fields = In(packet);
+        Self::get(&mut fields).filter(|_| fields.0.is_empty())
+    }
+}
+
+/// Sends a message. A socket that does not block says [`io::ErrorKind::WouldBlock`] where there is no room; a message that is
+/// longer than its protocol allows is [`io::ErrorKind::InvalidInput`].
+pub fn send<M: Message>(socket: impl AsFd, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let packet = message.encode();
+    if packet.len() > M::BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "that is too long"));
+    }
+    packets::send(socket, &packet, fds)
+}
+
+/// Asks: as [`send`]. A peer that listens no more is no error, for it may have said why before it closed: its answer is there
+/// to be received.
+pub fn ask<M: Message>(socket: impl AsFd, question: &M) -> io::Result<()> {
+    match send(socket, question, &[]) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        sent => sent,
+    }
+}
+
+/// Refuses whoever connected, before the socket is closed: see [`packets::send_last`].
+pub fn send_last<M: Message>(socket: impl AsFd, message: &M) {
+    packets::send_last(socket, &message.encode());
+}
+
+/// Receives a message and its file descriptors: none where not all of them could come. `None`: the other side closed.
+pub fn receive<M: Message>(socket: impl AsFd) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
+    let mut packet = vec![0; M::BYTES];
+    let Some(packets::Received { len, fds, .. }) = packets::receive(socket, &mut packet)? else { return Ok(None) };
+    match M::decode(&packet[..len]) {
+        Some(message) => Ok(Some((message, fds))),
+        None => Err(io::Error::new(io::ErrorKind::InvalidData, "the other side says what cannot be understood")),
+    }
+}
+
+/// A socket that is connected to the one at `path`. `owner`: it has to be that user's ([`peer::connect_to`]). A listener that
+/// lets nobody in for `patience`, because it is stopped, is [`io::ErrorKind::TimedOut`]; what is sent later waits as long.
+pub fn connect(path: &Path, owner: Option<u32>, flags: SocketFlags, patience: Duration) -> io::Result<OwnedFd> {
+    let flags = flags | SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
+    let connected = match owner {
+        Some(user) => peer::connect_to(&socket, path, user),
+        None => rustix::net::connect(&socket, &SocketAddrUnix::new(path)?).map_err(io::Error::from),
+    };
+    match connected {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(io::ErrorKind::TimedOut.into()),
+        Err(error) => Err(error),
+        Ok(()) => Ok(socket),
+    }
+}
+
+/// Lets in who waits, and says who it is. An error of the system's says whether it has nothing more to give for now
+/// ([`packets::is_short`]).
+pub fn accept(listener: impl AsFd, flags: SocketFlags) -> io::Result<(OwnedFd, peer::Peer)> {
+    let socket = rustix::net::accept_with(listener, flags | SocketFlags::CLOEXEC)?;
+    let peer = peer::of(socket.as_fd())?;
+    Ok((socket, peer))
+}
