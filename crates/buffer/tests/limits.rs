@@ -115,7 +115,7 @@ fn a_keeper_without_files_lets_clients_wait_and_sleeps() {
     std::thread::sleep(Duration::from_millis(500));
     let spent = kept.cpu_time() - before;
     drop(all);
-    let answer = control::receive(&client).unwrap().unwrap().0;
+    let answer = control::receive::<Message>(&client).unwrap().unwrap().0;
     assert_eq!(answer, Message::Done);
     assert!(spent < Duration::from_millis(100), "{spent:?} of half a second");
     kept.end();

@@ -170,7 +170,7 @@ impl CaptureProgram {
         words[..4].copy_from_slice(&ABI.to_ne_bytes());
         words[4..8].copy_from_slice(&geometry.slots.to_ne_bytes());
         words[8..16].copy_from_slice(&geometry.ring_bytes.to_ne_bytes());
-        sys::update(maps.words.as_fd(), &words).map_err(system("the kernel took no value for a map"))?;
+        sys::update(maps.words.as_fd(), 0, &words).map_err(system("the kernel took no value for a map"))?;
         // From here on only the program writes what readers see.
         for map in [&maps.words, &maps.slots, &maps.data] {
             sys::freeze(map.as_fd()).map_err(system("the kernel did not freeze a map"))?;

@@ -3,31 +3,17 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// One instruction, as the kernel takes it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Instruction {
-    /// Class, source and operation.
-    pub code: u8,
-    /// Destination in the low half, source in the high half.
-    pub registers: u8,
-    /// Of jumps and memory.
-    pub offset: i16,
-    /// Constant.
-    pub immediate: i32,
+pub use bpf::Instruction;
+
+/// Does it call a helper?
+pub fn is_call(instruction: &Instruction) -> bool {
+    instruction.code == CALL
 }
 
-impl Instruction {
-    /// Does it call a helper?
-    pub fn is_call(&self) -> bool {
-        self.code == CALL
-    }
-
-    /// Does it multiply, divide, or take what a division leaves?
-    pub fn is_product(&self) -> bool {
-        let products = [Alu::Multiply, Alu::Divide, Alu::Modulo].map(|operation| operation as u8);
-        [ALU32, ALU64].contains(&(self.code & 0x07)) && products.contains(&(self.code & 0xf0))
-    }
+/// Does it multiply, divide, or take what a division leaves?
+pub fn is_product(instruction: &Instruction) -> bool {
+    let products = [Alu::Multiply, Alu::Divide, Alu::Modulo].map(|operation| operation as u8);
+    [ALU32, ALU64].contains(&(instruction.code & 0x07)) && products.contains(&(instruction.code & 0xf0))
 }
 
 /// A register. `R0` is what a call gives, `R1` to `R5` are its arguments and lost by it, `R6` to `R9` are kept. There is

@@ -232,7 +232,8 @@ impl Maps {
                 To::Sockets { queues } => make(MapKind::Sockets, "sl_sockets", 4, queues.max(1), 0)?,
                 To::Device { index, .. } => {
                     let device = make(MapKind::Devices, "sl_device", 4, 1, 0)?;
-                    sys::update(device.as_fd(), &index.to_ne_bytes()).map_err(system("the kernel took no device"))?;
+                    sys::update(device.as_fd(), 0, &index.to_ne_bytes())
+                        .map_err(system("the kernel took no device"))?;
                     device
                 }
             },

@@ -4,7 +4,7 @@
 //! instruction takes equally long, so some count as several. The weights are measured (test runs on an EPYC): an addition
 //! that waits for the one before takes 0.3 ns, a product or a division 0.8 to 1.6 ns, a call that fetches bytes 20 ns.
 
-use crate::code::{Code, Instruction};
+use crate::code::{self, Code, Instruction};
 use crate::lower::{Entry, lower};
 use program::Program;
 
@@ -43,8 +43,8 @@ fn cost_of(program: &Program) -> u32 {
 
 fn weight(instruction: &Instruction) -> u32 {
     match instruction {
-        _ if instruction.is_call() => CALL,
-        _ if instruction.is_product() => PRODUCT,
+        _ if code::is_call(instruction) => CALL,
+        _ if code::is_product(instruction) => PRODUCT,
         _ => 1,
     }
 }

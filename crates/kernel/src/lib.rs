@@ -7,18 +7,17 @@
 //! expressions, one bit each ──────┘
 //! ```
 //!
-//! - [`sys`] — the calls, and errors that say which instruction the verifier did not like.
+//! - [`sys`] — the calls (crate `bpf`), and what of the machine matters to programs.
 //! - [`code`] — instructions with labels.
 //! - [`lower`] — one filter program, over a copy of the packet's first bytes as they are on the wire.
 //! - `cost` — what an expression costs a packet at most.
 //! - `wire` — what every program begins with; `decide` — all expressions, asked about one packet.
 //! - [`flow`] — a packet's flow: its hash, and its ports where they are sure.
 //! - `probe` — frames to try a program with; `trial` — expressions, tried together.
-//! - [`inventory`] — what there is of programs, maps and links, whoever made it.
 //! - [`socket_filter`] — a packet socket's filter of several expressions.
 //! - [`consume_program`] — the program that takes away from the host what any of several expressions wants, and leaves it the
 //!   rest.
-//! - [`capture`] — the program that decides who wants a packet and writes it into a live ring. Start reading here.
+//! - [`capture_program`] — the program that decides who wants a packet and writes it into a live ring. Start reading here.
 //!
 //! Everything hangs off file descriptors: dropping a [`CaptureProgram`] takes it off its device, whatever happened before.
 
@@ -27,10 +26,7 @@ pub mod code;
 pub mod consume_program;
 mod cost;
 mod decide;
-#[cfg(feature = "faults")]
-pub mod faults;
 pub mod flow;
-pub mod inventory;
 pub mod lower;
 mod probe;
 pub mod socket_filter;
@@ -38,6 +34,9 @@ pub mod sys;
 mod trial;
 mod wire;
 
+#[cfg(feature = "faults")]
+pub use bpf::faults;
+pub use bpf::inventory;
 pub use capture_program::{CaptureProgram, Expression, Way};
 pub use consume_program::{ConsumeProgram, To, Wanted};
 pub use cost::cost;

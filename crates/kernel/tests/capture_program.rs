@@ -173,7 +173,7 @@ fn readers_cannot_write_what_the_kernel_writes() {
     let areas = capture.areas();
     for fd in [areas.words, areas.slots, areas.data] {
         assert!(buffer::shared::segment::Mapping::of(fd.as_fd(), 4096, Access::Write).is_err());
-        assert!(kernel::sys::update(fd.as_fd(), &[0; 4096]).is_err());
+        assert!(kernel::sys::update(fd.as_fd(), 0, &[0; 4096]).is_err());
     }
 }
 

@@ -1,7 +1,8 @@
 //! Clients of a keeper that say what no client of ours says, in an order in which none says it.
 
+use buffer::control;
 use buffer::keeper::client::Named;
-use buffer::keeper::message::{self, Message, PROTOCOL, WantedReader};
+use buffer::keeper::message::{Message, PROTOCOL, WantedReader};
 use buffer::keeper::policy::{Policy, Reach};
 use buffer::keeper::server::{Keeper, RingOptions};
 use buffer::ring::memory::Geometry;
@@ -70,8 +71,8 @@ impl Client {
     }
 
     fn call(&self, message: Message) -> Message {
-        message::send(&self.0, &message, &[]).unwrap();
-        message::receive(&self.0).unwrap().expect("the keeper answers").0
+        control::send(&self.0, &message, &[]).unwrap();
+        control::receive(&self.0).unwrap().expect("the keeper answers").0
     }
 
     fn writes(&self) {
@@ -145,8 +146,8 @@ fn a_file_that_takes_long_to_close_is_not_for_the_keeper_to_close() {
     }
     let kept = Kept::after(|path| {
         let client = client.insert(Client::connect(path));
-        message::send(&client.0, &Message::Hello(PROTOCOL), &[]).unwrap();
-        if let Err(error) = message::send(&client.0, &Message::AskState, &[lingers.as_fd()]) {
+        control::send(&client.0, &Message::Hello(PROTOCOL), &[]).unwrap();
+        if let Err(error) = control::send(&client.0, &Message::AskState, &[lingers.as_fd()]) {
             assert_eq!(error.raw_os_error(), Some(libc::EPERM), "{error}");
             // Nobody has it but us: it need not linger here.
             rustix::net::sockopt::set_socket_linger(&lingers, None).unwrap();
@@ -276,15 +277,15 @@ fn one_user_that_takes_every_place_it_gets_leaves_places_to_others() {
 fn a_writer_that_dies_between_two_sizes_leaves_nobody_waiting() {
     let kept = Kept::new();
     let writer = kept.client();
-    message::send(&writer.0, &Message::OpenWriter, &[]).unwrap();
+    control::send(&writer.0, &Message::OpenWriter, &[]).unwrap();
     // Its end of the line, which somebody else has as well: only the keeper knows of its death.
-    let line = message::receive(&writer.0).unwrap().unwrap().1;
+    let line = control::receive::<Message>(&writer.0).unwrap().unwrap().1;
     assert_eq!(writer.call(Message::Mapped), Message::Sealed);
     let mut reader = kept.named.open_reader(OnFull::Overwrite, From::Next, Some(Instant::now() + LONG)).unwrap();
-    message::send(&writer.0, &Message::Resize(Geometry::new(RingKind::D, 8192, 0)), &[]).unwrap();
+    control::send(&writer.0, &Message::Resize(Geometry::new(RingKind::D, 8192, 0)), &[]).unwrap();
     loop {
         // News of the reader come first.
-        if let (Message::Writer(..), _) = message::receive(&writer.0).unwrap().unwrap() {
+        if let (Message::Writer(..), _) = control::receive(&writer.0).unwrap().unwrap() {
             break;
         }
     }

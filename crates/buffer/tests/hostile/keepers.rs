@@ -1,7 +1,8 @@
 //! Keepers that answer with what no keeper of ours says. A reader meets any that the ring's writer names.
 
+use buffer::control;
 use buffer::keeper::client::Named;
-use buffer::keeper::message::{self, Message};
+use buffer::keeper::message::Message;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
 use std::time::{Duration, Instant};
@@ -16,11 +17,11 @@ fn a_keeper_that_talks_without_end_is_not_listened_to_without_end() {
     rustix::net::listen(&listener, 1).unwrap();
     let talking = std::thread::spawn(move || {
         let client = rustix::net::accept_with(&listener, SocketFlags::CLOEXEC).unwrap();
-        message::send(&client, &Message::Done, &[]).unwrap();
+        control::send(&client, &Message::Done, &[]).unwrap();
         let began = Instant::now();
         let talk = || {
             // Until nobody listens.
-            while message::send(&client, &Message::Left(7), &[]).is_ok() && began.elapsed() < Duration::from_secs(5) {}
+            while control::send(&client, &Message::Left(7), &[]).is_ok() && began.elapsed() < Duration::from_secs(5) {}
         };
         std::thread::scope(|scope| {
             for _ in 0..4 {

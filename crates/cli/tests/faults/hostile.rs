@@ -303,7 +303,7 @@ fn assert_cannot_write(attachment: &Attachment, by_kernel: bool) {
             assert!(Mapping::of(again.as_fd(), 4096, Access::Write).is_err(), "{what} can be mapped once more");
         }
         if by_kernel {
-            assert!(kernel::sys::update(fd.as_fd(), &[0xff; 4096]).is_err(), "{what} can be set");
+            assert!(kernel::sys::update(fd.as_fd(), 0, &[0xff; 4096]).is_err(), "{what} can be set");
         } else {
             let seals = rustix::fs::fcntl_get_seals(fd).expect("it is a memfd");
             assert!(seals.contains(rustix::fs::SealFlags::SEAL), "{what} can be sealed");
@@ -540,7 +540,10 @@ fn whatever_expressions_users_ask_for_packets_pay_for_few_and_others_find_room()
     let on_hook = |hook| {
         let near = &bed.pair.near;
         let programs = near.namespace.enter(|| inventory::on_hook(near.index, hook)).expect("it is there");
-        let counts = programs.expect("root may ask").into_iter().map(inventory::instructions);
+        let counts = programs
+            .expect("root may ask")
+            .into_iter()
+            .map(|program| inventory::program(program).map(|info| info.instructions()));
         counts.collect::<Result<Vec<u32>, _>>().expect("root may ask").into_iter().sum::<u32>()
     };
     let taken = || bed.client().budget("near").expect("it is there").expect("it has a budget").all;

@@ -38,7 +38,7 @@ fn on_hooks(net: &Net) -> [u32; 2] {
     [Hook::TcxIngress, Hook::TcxEgress].map(|hook| {
         let index = net.pair.near.index;
         let programs = net.pair.near.namespace.enter(|| inventory::on_hook(index, hook)).unwrap().unwrap();
-        programs.into_iter().map(|program| inventory::instructions(program).unwrap()).sum()
+        programs.into_iter().map(|program| inventory::program(program).unwrap().instructions()).sum()
     })
 }
 

@@ -143,6 +143,48 @@ fn answer() -> impl Strategy<Value = Answer> {
     ]
 }
 
+/// What is said at the other three sockets, as packets.
+fn others() -> impl Strategy<Value = Vec<u8>> {
+    use message::{Message as Keepers, Refusal};
+    use streamline::{parser, running};
+    (text(), any::<u32>(), any::<u64>(), 0usize..9).prop_map(|(text, number, id, which)| match which {
+        0 => Keepers::Register(number, text).encode(),
+        1 => Keepers::Refused(Refusal::Busy, text).encode(),
+        2 => Keepers::Left(number).encode(),
+        3 => parser::protocol::Question::Hello(number, text.clone(), text).encode(),
+        4 => parser::protocol::Answer::Over(id, text).encode(),
+        5 => {
+            let reader = (number as i32, text.clone());
+            let (base, ring) = (String::new(), text.clone());
+            let prefix = parser::protocol::PrefixState {
+                text,
+                base,
+                ring,
+                since: id,
+                given: (id, id),
+                lost: id,
+                readers: vec![reader; 3],
+            };
+            let state = parser::protocol::ParserState { process: 1, prefixes: vec![prefix; 2], ..Default::default() };
+            parser::protocol::Answer::State(state).encode()
+        }
+        6 => {
+            let request = running::protocol::NewRequest {
+                source: text.clone(),
+                name: text.clone(),
+                variables: [("x".to_string(), text)].into(),
+            };
+            running::protocol::Asked::Question(running::protocol::Question::Replace(request)).encode()
+        }
+        7 => {
+            let (types, label) = (filter::Types::of(&[filter::Type::Bytes, filter::Type::Message]), text.clone());
+            let edge = running::protocol::EdgeLine { name: text.clone(), number: "2".into(), types, label };
+            running::protocol::Answer::Edges(text, vec![edge; 2]).encode()
+        }
+        _ => running::protocol::Answer::Failed(text).encode(),
+    })
+}
+
 /// What to do to a packet: where, and what.
 type Change = (usize, u8, u8);
 
@@ -178,6 +220,7 @@ fn any_bytes_are_understood_one_way_or_not_at_all() {
 fn what_is_said_and_changed_on_the_way_is_understood_one_way_or_not_at_all() {
     always(3000, (question(), changes()), |(question, changes)| check(&changed(question.encode(), &changes)));
     always(700, (answer(), changes()), |(answer, changes)| check(&changed(answer.encode(), &changes)));
+    always(3000, (others(), changes()), |(packet, changes)| check(&changed(packet, &changes)));
 }
 
 #[test]

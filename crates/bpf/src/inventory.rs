@@ -1,8 +1,7 @@
-//! What there is in the kernel of programs, maps and links, whoever made it: for who wants to know whether something was
-//! left. Nothing here makes or changes anything, and the product does not ask: tests do, here and in other crates, and they may not
-//! call the kernel by themselves (`unsafe`). Takes CAP_SYS_ADMIN; what hangs on a device, CAP_NET_ADMIN.
+//! What there is in the kernel of programs, maps and links, whoever made it. Nothing here makes or changes anything. Takes
+//! CAP_SYS_ADMIN; what hangs on a device, CAP_NET_ADMIN.
 
-use crate::sys::{Hook, call, fd, raw};
+use crate::{Hook, Instruction, PROG_TYPE_XDP, call, fd, raw};
 use std::io;
 use std::os::fd::AsFd;
 
@@ -24,62 +23,87 @@ pub enum Object {
     Link,
 }
 
-/// Is there an object of this number?
-pub fn exists(object: Object, id: u32) -> io::Result<bool> {
-    #[repr(C)]
-    struct Attr {
-        start_id: u32,
-        next_id: u32,
-        open_flags: u32,
-    }
+#[repr(C)]
+struct ById {
+    id: u32,
+    next_id: u32,
+    open_flags: u32,
+}
+
+/// The next number behind this one that an object has; none where there is none.
+pub fn next(object: Object, id: u32) -> io::Result<Option<u32>> {
     let command = match object {
         Object::Program => PROG_GET_NEXT_ID,
         Object::Map => MAP_GET_NEXT_ID,
         Object::Link => LINK_GET_NEXT_ID,
     };
-    // The kernel gives the next number behind the one it is told.
-    let Some(before) = id.checked_sub(1) else { return Ok(false) };
-    let mut attr = Attr { start_id: before, next_id: 0, open_flags: 0 };
+    let mut attr = ById { id, next_id: 0, open_flags: 0 };
     match call(command, &mut attr) {
-        Ok(_) => Ok(attr.next_id == id),
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+        Ok(_) => Ok(Some(attr.next_id)),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Instructions of a program, as the verifier has left them: some it adds, those that nothing leads to it takes out.
-pub fn instructions(program: u32) -> io::Result<u32> {
-    #[repr(C)]
-    struct ById {
-        id: u32,
-        next_id: u32,
-        open_flags: u32,
+/// Is there an object of this number?
+pub fn exists(object: Object, id: u32) -> io::Result<bool> {
+    let Some(before) = id.checked_sub(1) else { return Ok(false) };
+    Ok(next(object, before)? == Some(id))
+}
+
+/// What the kernel says of a program: the beginning of `struct bpf_prog_info`, of which it fills in as much as it is told
+/// there is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProgramInfo {
+    kind: u32,
+    id: u32,
+    tag: [u8; 8],
+    machine_bytes: u32,
+    translated_bytes: u32,
+    code: [u64; 2],
+    loaded: u64,
+    user: u32,
+    maps: u32,
+    map_ids: u64,
+    name: [u8; 16],
+}
+
+impl ProgramInfo {
+    /// Is it for [`Hook::Xdp`]?
+    pub fn is_xdp(&self) -> bool {
+        self.kind == PROG_TYPE_XDP
     }
-    // The beginning of `struct bpf_prog_info`; the kernel fills in as much as it is told there is.
-    #[repr(C)]
-    #[derive(Default)]
-    struct Info {
-        kind: u32,
-        id: u32,
-        tag: [u8; 8],
-        machine_bytes: u32,
-        translated_bytes: u32,
+
+    /// Its name: letters that a terminal shows.
+    pub fn name(&self) -> String {
+        let letters = self.name.iter().take_while(|letter| **letter != 0).map(|letter| char::from(*letter));
+        letters.filter(char::is_ascii_graphic).collect()
     }
+
+    /// Its instructions, as the verifier has left them: some it adds, those that nothing leads to it takes out.
+    pub fn instructions(&self) -> u32 {
+        self.translated_bytes / size_of::<Instruction>() as u32
+    }
+}
+
+/// What the kernel says of the program of this number.
+pub fn program(id: u32) -> io::Result<ProgramInfo> {
     #[repr(C)]
     struct Attr {
         fd: u32,
         info_len: u32,
         info: u64,
     }
-    let program = fd(call(PROG_GET_FD_BY_ID, &mut ById { id: program, next_id: 0, open_flags: 0 })?);
-    let mut info = Info::default();
+    let program = fd(call(PROG_GET_FD_BY_ID, &mut ById { id, next_id: 0, open_flags: 0 })?);
+    let mut info = ProgramInfo::default();
     let mut attr = Attr {
         fd: raw(program.as_fd()),
-        info_len: size_of::<Info>() as u32,
+        info_len: size_of::<ProgramInfo>() as u32,
         info: std::ptr::from_mut(&mut info) as u64,
     };
     call(OBJ_GET_INFO_BY_FD, &mut attr)?;
-    Ok(info.translated_bytes / size_of::<crate::code::Instruction>() as u32)
+    Ok(info)
 }
 
 /// Most programs on one hook that are told of.

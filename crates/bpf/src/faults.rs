@@ -1,7 +1,6 @@
 //! A door by which a test has one call of the kernel fail, and then the next. Only in builds with the feature `faults`, which
 //! no crate that ships asks for; `CRASH.md` says what is shown with it.
 
-use crate::sys;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -35,12 +34,12 @@ pub fn disarm() -> Option<&'static str> {
 /// What a call is for, of those that make or change something.
 fn name(command: libc::c_int) -> Option<&'static str> {
     Some(match command {
-        sys::MAP_CREATE => "map",
-        sys::MAP_UPDATE_ELEM => "value",
-        sys::MAP_FREEZE => "freeze",
-        sys::PROG_LOAD => "load",
-        sys::LINK_CREATE => "attach",
-        sys::LINK_UPDATE => "exchange",
+        crate::MAP_CREATE => "map",
+        crate::MAP_UPDATE_ELEM => "value",
+        crate::MAP_FREEZE => "freeze",
+        crate::PROG_LOAD => "load",
+        crate::LINK_CREATE => "attach",
+        crate::LINK_UPDATE => "exchange",
         _ => return None,
     })
 }
@@ -52,7 +51,7 @@ pub(crate) fn step(command: libc::c_int) -> io::Result<()> {
     }
     let mut state = state();
     // A program that was refused is offered again, to hear why: that is refused as well.
-    let again = state.failed == Some(sys::PROG_LOAD) && command == sys::PROG_LOAD && state.ahead == 1;
+    let again = state.failed == Some(crate::PROG_LOAD) && command == crate::PROG_LOAD && state.ahead == 1;
     if again {
         state.ahead = 0;
         return Err(io::Error::from_raw_os_error(state.error));
@@ -61,7 +60,7 @@ pub(crate) fn step(command: libc::c_int) -> io::Result<()> {
         0 => return Ok(()),
         1 if state.failed.is_none() => {
             state.failed = Some(command);
-            state.ahead = u32::from(command == sys::PROG_LOAD && state.error != libc::EPERM);
+            state.ahead = u32::from(command == crate::PROG_LOAD && state.error != libc::EPERM);
         }
         // What follows a refused load is no load: it goes on.
         1 => {

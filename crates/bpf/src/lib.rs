@@ -1,0 +1,394 @@
+//! bpf(2): the few commands used here, by raw system call: no clang, no ELF, no library. Each structure is the part of `union
+//! bpf_attr` (linux/bpf.h) that its command reads.
+//!
+//! - here: maps, programs, test runs and links, and errors that say which instruction the verifier did not like.
+//! - [`inventory`]: what there is of programs, maps and links, whoever made it.
+
+#[cfg(feature = "faults")]
+pub mod faults;
+pub mod inventory;
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+pub(crate) const MAP_CREATE: libc::c_int = 0;
+pub(crate) const MAP_UPDATE_ELEM: libc::c_int = 2;
+const MAP_DELETE_ELEM: libc::c_int = 3;
+pub(crate) const PROG_LOAD: libc::c_int = 5;
+const PROG_TEST_RUN: libc::c_int = 10;
+pub(crate) const MAP_FREEZE: libc::c_int = 22;
+pub(crate) const LINK_CREATE: libc::c_int = 28;
+pub(crate) const LINK_UPDATE: libc::c_int = 29;
+
+const PROG_TYPE_SOCKET_FILTER: u32 = 1;
+const PROG_TYPE_SCHED_CLS: u32 = 3;
+const PROG_TYPE_XDP: u32 = 6;
+
+/// What the programs are offered under: some helpers are for GPL-compatible programs only.
+const LICENCE: &CStr = c"Dual MIT/GPL";
+
+/// Bytes of the verifier's log that are kept.
+const LOG_BYTES: usize = 1 << 20;
+
+/// One instruction, as the kernel takes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Instruction {
+    /// Class, source and operation.
+    pub code: u8,
+    /// Destination in the low half, source in the high half.
+    pub registers: u8,
+    /// Of jumps and memory.
+    pub offset: i16,
+    /// Constant.
+    pub immediate: i32,
+}
+
+/// Kinds of maps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum MapKind {
+    /// One value for all processors.
+    Array = 2,
+    /// Devices that frames are redirected to.
+    Devices = 14,
+    /// AF_XDP sockets, by queue.
+    Sockets = 17,
+    /// Records from programs to a process.
+    RingBuffer = 27,
+}
+
+/// A map may be mapped into memory.
+pub const MMAPABLE: u32 = 1 << 10;
+
+/// Where a program is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Hook {
+    /// What comes in, behind the driver.
+    TcxIngress = 46,
+    /// What goes out, before the queueing discipline.
+    TcxEgress = 47,
+    /// What comes in, before anything else of the kernel's sees it; in the driver, if that can. There is one program at most.
+    Xdp = 37,
+}
+
+/// In front of the programs that are there.
+const BEFORE: u32 = 1 << 3;
+
+/// Why a program was not loaded.
+#[derive(Debug)]
+pub struct LoadError {
+    /// What the kernel said.
+    pub error: io::Error,
+    /// The verifier's last words about it, in one line; empty where it had none.
+    pub reason: String,
+    /// Its whole log.
+    pub log: String,
+}
+
+impl std::fmt::Display for LoadError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.error.kind(), self.reason.as_str()) {
+            (io::ErrorKind::PermissionDenied, "") => {
+                f.write_str("loading programs into the kernel needs CAP_BPF and CAP_NET_ADMIN")
+            }
+            (_, "") => write!(f, "the kernel did not take the program: {}", self.error),
+            (_, reason) => write!(f, "the kernel's verifier did not take the program: {reason}"),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+pub(crate) fn call<T>(command: libc::c_int, attr: &mut T) -> io::Result<libc::c_int> {
+    #[cfg(feature = "faults")]
+    crate::faults::step(command)?;
+    // SAFETY: `attr` is one of the structures below or in `inventory`, which begin as `union bpf_attr` does for their command
+    // and whose size is passed along; addresses in them are of memory that lives during the call.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attr), size_of::<T>()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as libc::c_int) }
+}
+
+pub(crate) fn fd(result: libc::c_int) -> OwnedFd {
+    // SAFETY: the kernel just made it for us; bpf(2) gives file descriptors that close on exec.
+    unsafe { OwnedFd::from_raw_fd(result) }
+}
+
+pub(crate) fn raw(fd: BorrowedFd<'_>) -> u32 {
+    fd.as_raw_fd() as u32
+}
+
+/// At most 15 bytes of a name.
+fn name_of(name: &str) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    for (to, from) in bytes[..15].iter_mut().zip(name.bytes()) {
+        *to = from;
+    }
+    bytes
+}
+
+/// Makes a map.
+pub fn create_map(kind: MapKind, name: &str, value_bytes: u32, entries: u32, flags: u32) -> io::Result<OwnedFd> {
+    #[repr(C)]
+    struct Attr {
+        map_type: u32,
+        key_size: u32,
+        value_size: u32,
+        max_entries: u32,
+        map_flags: u32,
+        inner_map_fd: u32,
+        numa_node: u32,
+        map_name: [u8; 16],
+    }
+    let key_size = if kind == MapKind::RingBuffer { 0 } else { 4 };
+    let mut attr = Attr {
+        map_type: kind as u32,
+        key_size,
+        value_size: value_bytes,
+        max_entries: entries,
+        map_flags: flags,
+        inner_map_fd: 0,
+        numa_node: 0,
+        map_name: name_of(name),
+    };
+    call(MAP_CREATE, &mut attr).map(fd)
+}
+
+#[repr(C)]
+struct Element {
+    map_fd: u64,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// Sets a value of an array, of a map of devices (their indices) or of sockets (their descriptors).
+pub fn update(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
+    let (key, value) = (std::ptr::from_ref(&key) as u64, value.as_ptr() as u64);
+    call(MAP_UPDATE_ELEM, &mut Element { map_fd: raw(map).into(), key, value, flags: 0 }).map(drop)
+}
+
+/// Takes a value out of a map; one that is not there is an error of kind `NotFound`.
+pub fn delete(map: BorrowedFd<'_>, key: u32) -> io::Result<()> {
+    let key = std::ptr::from_ref(&key) as u64;
+    call(MAP_DELETE_ELEM, &mut Element { map_fd: raw(map).into(), key, value: 0, flags: 0 }).map(drop)
+}
+
+/// From now on nothing but programs can write the map: not by calls, not through maps.
+pub fn freeze(map: BorrowedFd<'_>) -> io::Result<()> {
+    #[repr(C)]
+    struct Attr {
+        map_fd: u32,
+    }
+    call(MAP_FREEZE, &mut Attr { map_fd: raw(map) }).map(drop)
+}
+
+/// Loads a program for the TCX hooks.
+pub fn load(name: &str, code: &[Instruction]) -> Result<OwnedFd, LoadError> {
+    load_kind(PROG_TYPE_SCHED_CLS, name, code)
+}
+
+/// Loads a program for [`Hook::Xdp`].
+pub fn load_xdp(name: &str, code: &[Instruction]) -> Result<OwnedFd, LoadError> {
+    load_kind(PROG_TYPE_XDP, name, code)
+}
+
+/// Loads a program that is to be a socket's filter.
+pub fn load_socket_filter(name: &str, code: &[Instruction]) -> Result<OwnedFd, LoadError> {
+    load_kind(PROG_TYPE_SOCKET_FILTER, name, code)
+}
+
+fn load_kind(kind: u32, name: &str, code: &[Instruction]) -> Result<OwnedFd, LoadError> {
+    #[repr(C)]
+    struct Attr {
+        prog_type: u32,
+        insn_cnt: u32,
+        insns: u64,
+        license: u64,
+        log_level: u32,
+        log_size: u32,
+        log_buf: u64,
+        kern_version: u32,
+        prog_flags: u32,
+        prog_name: [u8; 16],
+        prog_ifindex: u32,
+        expected_attach_type: u32,
+    }
+    let mut attr = Attr {
+        prog_type: kind,
+        insn_cnt: code.len() as u32,
+        insns: code.as_ptr() as u64,
+        license: LICENCE.as_ptr() as u64,
+        log_level: 0,
+        log_size: 0,
+        log_buf: 0,
+        kern_version: 0,
+        prog_flags: 0,
+        prog_name: name_of(name),
+        prog_ifindex: 0,
+        expected_attach_type: 0,
+    };
+    let error = match call(PROG_LOAD, &mut attr) {
+        Ok(program) => return Ok(fd(program)),
+        Err(error) => error,
+    };
+    if error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error() == Some(libc::EPERM) {
+        return Err(LoadError { error, reason: String::new(), log: String::new() });
+    }
+    // Once more, to hear why.
+    let mut log = vec![0u8; LOG_BYTES];
+    (attr.log_level, attr.log_size, attr.log_buf) = (1, log.len() as u32, log.as_mut_ptr() as u64);
+    if let Ok(program) = call(PROG_LOAD, &mut attr) {
+        return Ok(fd(program));
+    }
+    let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
+    let log = String::from_utf8_lossy(&log[..end]).into_owned();
+    let reason = reason(&log);
+    Err(LoadError { error, reason, log })
+}
+
+/// The line of a verifier's log that says what is wrong: the last that is neither statistics nor an instruction, with the
+/// number of the instruction before it.
+fn reason(log: &str) -> String {
+    let is_instruction = |line: &&str| {
+        let digits = line.trim_start().split(':').next().unwrap_or_default();
+        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let lines: Vec<&str> = log.lines().filter(|line| !line.is_empty() && !line.starts_with("processed ")).collect();
+    let Some(at) = lines.iter().rposition(|line| !is_instruction(line)) else { return String::new() };
+    let number = lines[..at].iter().rev().find(|line| is_instruction(line));
+    match number.and_then(|line| line.trim_start().split(':').next()) {
+        Some(number) => format!("{} (at instruction {number})", lines[at]),
+        None => lines[at].to_string(),
+    }
+}
+
+/// What a test run did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TestRun {
+    /// What the program returned.
+    pub result: i32,
+    /// Time of one run, ns.
+    pub duration_ns: u32,
+}
+
+/// Runs a program on a frame, `repeat` times. Nothing is sent; maps are written as by any run.
+pub fn test_run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> io::Result<TestRun> {
+    run(program, frame, repeat, 0)
+}
+
+/// Runs an XDP program on a frame, `repeat` times, as if it had come in: what it redirects goes out.
+pub fn live_run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32) -> io::Result<()> {
+    const LIVE_FRAMES: u32 = 1 << 1;
+    run(program, frame, repeat, LIVE_FRAMES).map(drop)
+}
+
+fn run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32, flags: u32) -> io::Result<TestRun> {
+    #[repr(C)]
+    struct Attr {
+        prog_fd: u32,
+        retval: u32,
+        data_size_in: u32,
+        data_size_out: u32,
+        data_in: u64,
+        data_out: u64,
+        repeat: u32,
+        duration: u32,
+        ctx_size_in: u32,
+        ctx_size_out: u32,
+        ctx_in: u64,
+        ctx_out: u64,
+        flags: u32,
+        cpu: u32,
+        batch_size: u32,
+        pad: u32,
+    }
+    let mut attr = Attr {
+        prog_fd: raw(program),
+        retval: 0,
+        data_size_in: frame.len() as u32,
+        data_size_out: 0,
+        data_in: frame.as_ptr() as u64,
+        data_out: 0,
+        repeat,
+        duration: 0,
+        ctx_size_in: 0,
+        ctx_size_out: 0,
+        ctx_in: 0,
+        ctx_out: 0,
+        flags,
+        cpu: 0,
+        batch_size: 0,
+        pad: 0,
+    };
+    call(PROG_TEST_RUN, &mut attr)?;
+    Ok(TestRun { result: attr.retval as i32, duration_ns: attr.duration })
+}
+
+/// A program on a hook, until this is dropped.
+#[derive(Debug)]
+pub struct Link(OwnedFd);
+
+impl Link {
+    /// Attaches a program in front of those that are there; on [`Hook::Xdp`], where there is none.
+    pub fn attach(program: BorrowedFd<'_>, interface: u32, hook: Hook) -> io::Result<Link> {
+        Link::create(program, interface, hook, if hook == Hook::Xdp { 0 } else { BEFORE })
+    }
+
+    /// Attaches an XDP program where there is none: behind the driver (`generic`), or only in it.
+    pub fn attach_xdp(program: BorrowedFd<'_>, interface: u32, generic: bool) -> io::Result<Link> {
+        // `XDP_FLAGS_SKB_MODE` and `XDP_FLAGS_DRV_MODE` (linux/if_link.h).
+        Link::create(program, interface, Hook::Xdp, if generic { 1 << 1 } else { 1 << 2 })
+    }
+
+    fn create(program: BorrowedFd<'_>, interface: u32, hook: Hook, flags: u32) -> io::Result<Link> {
+        #[repr(C)]
+        struct Attr {
+            prog_fd: u32,
+            target_ifindex: u32,
+            attach_type: u32,
+            flags: u32,
+            relative: u32,
+            pad: u32,
+            expected_revision: u64,
+        }
+        let mut attr = Attr {
+            prog_fd: raw(program),
+            target_ifindex: interface,
+            attach_type: hook as u32,
+            flags,
+            relative: 0,
+            pad: 0,
+            expected_revision: 0,
+        };
+        call(LINK_CREATE, &mut attr).map(|link| Link(fd(link)))
+    }
+
+    /// Puts another program in the place of the one that is there, between two packets.
+    pub fn update(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        #[repr(C)]
+        struct Attr {
+            link_fd: u32,
+            new_prog_fd: u32,
+            flags: u32,
+            old_prog_fd: u32,
+        }
+        let mut attr = Attr { link_fd: raw(self.0.as_fd()), new_prog_fd: raw(program), flags: 0, old_prog_fd: 0 };
+        call(LINK_UPDATE, &mut attr).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_verifiers_words_are_found() {
+        let log = "func#0 @0\n0: R1=ctx() R10=fp0\n0: (b7) r0 = 0\n1: (61) r2 = *(u32 *)(r1 +500)\n\
+                   invalid bpf_context access off=500 size=4\nprocessed 2 insns (limit 1000000)\n";
+        assert_eq!(reason(log), "invalid bpf_context access off=500 size=4 (at instruction 1)");
+        assert_eq!(reason(""), "");
+    }
+}
