@@ -1,5 +1,5 @@
-//! Every request that README and the guide show is one that `streamline check` takes, or fails with the error they show.
-//! Nothing is run: what the commands print was copied from a terminal.
+//! Every request that README and the guide show is one that `streamline check` takes, or fails with the error they show, and
+//! every policy is one that the daemon reads. Nothing is run: what the commands print was copied from a terminal.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -134,4 +134,25 @@ fn requests_of_the_guide_are_right_or_fail_as_it_says() {
     }
     assert!(wrong.is_empty(), "{} of {count} requests:\n{}", wrong.len(), wrong.join("\n"));
     assert!(count > 50, "{count} requests");
+}
+
+#[test]
+fn policies_of_the_guide_are_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut count = 0;
+    for (name, page) in pages() {
+        for block in page.split("```toml\n").skip(1) {
+            let (policy, _) = block.split_once("```\n").unwrap();
+            // A user and a group that every machine has.
+            let policy = policy.replace("\"carl\"", "\"root\"").replace("\"streamline\"", "\"root\"");
+            let path = folder.path().join("policy.toml");
+            std::fs::write(&path, &policy).unwrap();
+            match daemon::Policy::read(&path) {
+                Err(error) if error.contains("libpcap") => eprintln!("skipped, no libpcap here: {name}"),
+                read => drop(read.unwrap_or_else(|error| panic!("{name}: {error}\n{policy}"))),
+            }
+            count += 1;
+        }
+    }
+    assert_eq!(count, 3);
 }
