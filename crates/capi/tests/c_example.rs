@@ -1,4 +1,4 @@
-//! The example in C, compiled and run against both libraries.
+//! The examples in C, of `examples/c` and of the guide, compiled and run against both libraries.
 
 use buffer::Descriptor;
 use buffer::keeper::client::Named;
@@ -6,9 +6,10 @@ use buffer::keeper::server::{Keeper, RingOptions};
 use buffer::pipe::OpenOptions;
 use buffer::ring::RingKind;
 use buffer::ring::memory::Geometry;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
 
 /// Builds both libraries; says where they are. Cargo builds them for no test by itself, for no test can use them.
 fn libraries() -> PathBuf {
@@ -25,12 +26,16 @@ fn libraries() -> PathBuf {
     profile.to_owned()
 }
 
-/// Compiles the example; `false` where there is no compiler.
-fn compile(to: &Path, with: &[&str]) -> bool {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+/// A file of the repository.
+fn file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// Compiles an example; `false` where there is no compiler.
+fn compile(source: &Path, to: &Path, with: &[&str]) -> bool {
     let mut compiler = Command::new("cc");
     compiler.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-D_GNU_SOURCE"]);
-    compiler.arg(root.join("../../examples/c/forward.c")).arg("-I").arg(root.join("include"));
+    compiler.arg(source).arg("-I").arg(file("crates/capi/include"));
     compiler.arg("-o").arg(to).args(with);
     match compiler.output() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -45,16 +50,23 @@ fn compile(to: &Path, with: &[&str]) -> bool {
     }
 }
 
+/// A named ring in this folder: its name, and its keeper's thread.
+fn keep(folder: &Path, name: &str) -> (String, JoinHandle<io::Result<()>>) {
+    let path = folder.join(name);
+    let options = RingOptions::new(Geometry::new(RingKind::D, 4096, 16));
+    let mut keeper = Keeper::create(&path, options).unwrap();
+    (path.to_str().unwrap().to_owned(), std::thread::spawn(move || keeper.run()))
+}
+
+fn remove(name: &str, keeper: JoinHandle<io::Result<()>>) {
+    Named::at(name).unwrap().remove().unwrap();
+    keeper.join().unwrap().unwrap();
+}
+
 fn forwards(program: &Path) {
     let folder = tempfile::tempdir().unwrap();
-    let keep = |name: &str| {
-        let path = folder.path().join(name);
-        let options = RingOptions::new(Geometry::new(RingKind::D, 4096, 16));
-        let mut keeper = Keeper::create(&path, options).unwrap();
-        (path.to_str().unwrap().to_owned(), std::thread::spawn(move || keeper.run()))
-    };
-    let (from, from_keeper) = keep("from.sock");
-    let (to, to_keeper) = keep("to.sock");
+    let (from, from_keeper) = keep(folder.path(), "from.sock");
+    let (to, to_keeper) = keep(folder.path(), "to.sock");
     let mut writer = OpenOptions::new().write(&from).unwrap();
     let mut example = Command::new(program).args([&from, &to]).spawn().unwrap();
     let mut reader = OpenOptions::new().read(&to).unwrap();
@@ -74,25 +86,24 @@ fn forwards(program: &Path) {
     assert!(got == expected, "{} of {} bytes", got.len(), expected.len());
     assert_eq!(reader.stat().faults, 1, "no byte was copied: all lay in the first ring");
     drop(reader);
-    for (name, keeper) in [(from, from_keeper), (to, to_keeper)] {
-        Named::at(&name).unwrap().remove().unwrap();
-        keeper.join().unwrap().unwrap();
-    }
+    remove(&from, from_keeper);
+    remove(&to, to_keeper);
 }
 
 #[test]
 fn the_example_forwards_what_it_should_and_copies_nothing() {
     let folder = tempfile::tempdir().unwrap();
+    let source = file("examples/c/forward.c");
     let libraries = libraries();
     let libraries = libraries.to_str().unwrap();
     let with_shared = folder.path().join("with-shared");
     let run_path = format!("-Wl,-rpath,{libraries}");
-    if compile(&with_shared, &["-L", libraries, "-lstreamline", &run_path]) {
+    if compile(&source, &with_shared, &["-L", libraries, "-lstreamline", &run_path]) {
         forwards(&with_shared);
     }
     let with_static = folder.path().join("with-static");
     let library = format!("{libraries}/libstreamline.a");
-    if compile(&with_static, &[&library, "-lpthread", "-ldl", "-lm", "-lgcc_s"]) {
+    if compile(&source, &with_static, &[&library, "-lpthread", "-ldl", "-lm", "-lgcc_s"]) {
         forwards(&with_static);
     }
     if folder.path().join("with-shared").exists() {
@@ -100,4 +111,33 @@ fn the_example_forwards_what_it_should_and_copies_nothing() {
         assert_eq!(refused.status.code(), Some(1));
         assert!(String::from_utf8_lossy(&refused.stderr).contains("No such file"), "{refused:?}");
     }
+}
+
+#[test]
+fn the_guides_example_counts_what_is_written() {
+    let guide = std::fs::read_to_string(file("docs/guide/embedding.md")).unwrap();
+    let (_, block) = guide.split_once("```c\n").expect("the guide has a block in C");
+    let (example, behind) = block.split_once("```\n").unwrap();
+    assert!(!behind.contains("```c\n"), "the guide has another block in C: test it here, too");
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("total.c"), folder.path().join("total"));
+    std::fs::write(&source, example).unwrap();
+    let libraries = libraries();
+    let libraries = libraries.to_str().unwrap();
+    if !compile(&source, &program, &["-L", libraries, "-lstreamline", &format!("-Wl,-rpath,{libraries}")]) {
+        return;
+    }
+    let (name, keeper) = keep(folder.path(), "ring.sock");
+    let mut writer = OpenOptions::new().write(&name).unwrap();
+    let example = Command::new(&program).arg(&name).stdout(Stdio::piped()).spawn().unwrap();
+    for length in 0..1000 {
+        writer.write_block(Descriptor::default(), &vec![0; length % 100 + 1]).unwrap();
+    }
+    writer.close();
+    let output = example.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "1000 blocks, 50500 bytes\n", "{output:?}");
+    assert!(output.status.success());
+    remove(&name, keeper);
+    let refused = Command::new(&program).arg("/nowhere/a.sock").output().unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
 }

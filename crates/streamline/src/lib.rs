@@ -53,3 +53,8 @@ pub fn check_expression(expression: &str, link_type: u16) -> Result<(), String> 
 pub mod language {
     pub use request::{Diagnostic, FilterCall, Span, Text, parse, print, print_paper};
 }
+
+/// Compiles and runs the guide's examples.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guide/embedding.md")]
+mod guide {}

@@ -1,0 +1,158 @@
+//! Every request that README and the guide show is one that `streamline check` takes, or fails with the error they show, and
+//! every policy is one that the daemon reads. Nothing is run: what the commands print was copied from a terminal.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What `check` takes of the options of `run`, and whether an argument follows.
+const OPTIONS: &[(&str, bool)] = &[("-r", true), ("-i", true), ("-D", true), ("-f", true), ("--share", false)];
+
+/// Options of other commands that take an argument.
+const OTHER_OPTIONS: &[&str] = &["--stats", "--plain"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// README and the pages of the guide, by name.
+fn pages() -> Vec<(String, String)> {
+    let guide = std::fs::read_dir(root().join("docs/guide")).unwrap().map(|entry| entry.unwrap().path());
+    let mut paths: Vec<PathBuf> = guide.chain([root().join("README.md")]).collect();
+    paths.sort();
+    let read = |path: PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        (name, std::fs::read_to_string(path).unwrap())
+    };
+    paths.into_iter().map(read).collect()
+}
+
+/// The lines of a page's fenced blocks.
+fn code(page: &str) -> Vec<&str> {
+    let mut inside = false;
+    let fenced = |line: &&str| {
+        let is_fence = line.starts_with("```");
+        inside ^= is_fence;
+        inside && !is_fence
+    };
+    page.lines().filter(fenced).collect()
+}
+
+/// The commands of a line in words, as a shell has them: quotes are gone, and comments.
+fn commands(line: &str) -> Vec<Vec<String>> {
+    let mut commands = vec![Vec::new()];
+    let (mut word, mut quote) = (None::<String>, None);
+    for c in line.chars() {
+        match (quote, c) {
+            (Some(open), _) if c == open => quote = None,
+            (Some(_), _) => word.get_or_insert_default().push(c),
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None, '#') if word.is_none() => break,
+            (None, ' ' | '|' | '&' | ';' | '>' | '<') => {
+                commands.last_mut().unwrap().extend(word.take());
+                if c != ' ' {
+                    commands.push(Vec::new());
+                }
+            }
+            _ => word.get_or_insert_default().push(c),
+        }
+    }
+    commands.last_mut().unwrap().extend(word);
+    commands
+}
+
+/// The arguments of `check` for the request of a command; none where it has none.
+fn to_check(command: &[String]) -> Option<Vec<&str>> {
+    let from = command.iter().position(|word| word == "streamline")?;
+    let mut words = command[from + 1..].iter().map(String::as_str);
+    let name = words.next()?;
+    let mut arguments = vec!["check", "--local"];
+    match name {
+        "run" | "explain" | "check" => {}
+        "replace" => drop(words.next()),
+        // A device's name may be a request.
+        "pcap" => {
+            let request = words.find_map(|word| word.strip_prefix("sl:")).filter(|name| name.contains('|'))?;
+            return Some([arguments, vec![request]].concat());
+        }
+        _ => return None,
+    }
+    while let Some(word) = words.next() {
+        match OPTIONS.iter().find(|(option, _)| *option == word) {
+            Some((_, takes)) => {
+                arguments.push(word);
+                if *takes {
+                    arguments.extend(words.next());
+                }
+            }
+            None if OTHER_OPTIONS.contains(&word) => drop(words.next()),
+            None if word.starts_with('-') => {}
+            None => arguments.push(word),
+        }
+    }
+    Some(arguments)
+}
+
+#[test]
+fn requests_of_the_guide_are_right_or_fail_as_it_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let captures = folder.path().join("captures");
+    std::fs::create_dir(&captures).unwrap();
+    for entry in std::fs::read_dir(root().join("captures")).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, captures.join(path.file_name().unwrap())).unwrap();
+    }
+    let (mut count, mut wrong) = (0, Vec::new());
+    for (name, page) in pages() {
+        // The request that stands in a file.
+        if let Some((_, rest)) = page.split_once("```\n# Web and DNS") {
+            std::fs::write(
+                folder.path().join("day.srl"),
+                rest.split_once("\n```").unwrap().0.split_once('\n').unwrap().1,
+            )
+            .unwrap();
+        }
+        let lines = code(&page);
+        for (at, line) in lines.iter().enumerate() {
+            for command in commands(line.trim_start_matches("$ ")) {
+                let Some(arguments) = to_check(&command) else { continue };
+                count += 1;
+                let output = Command::new(env!("CARGO_BIN_EXE_streamline"))
+                    .args(&arguments)
+                    .current_dir(folder.path())
+                    .output()
+                    .unwrap();
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                let shown = lines.get(at + 1).filter(|next| next.starts_with("error: "));
+                if !output.status.success() && said.lines().next() != shown.copied() {
+                    wrong.push(format!("{name}: {line}\n{arguments:?}\n{said}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {count} requests:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(count > 50, "{count} requests");
+}
+
+#[test]
+fn policies_of_the_guide_are_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut count = 0;
+    for (name, page) in pages() {
+        for block in page.split("```toml\n").skip(1) {
+            let (policy, _) = block.split_once("```\n").unwrap();
+            // A user and a group that every machine has.
+            let policy = policy.replace("\"carl\"", "\"root\"").replace("\"streamline\"", "\"root\"");
+            let path = folder.path().join("policy.toml");
+            std::fs::write(&path, &policy).unwrap();
+            match daemon::Policy::read(&path) {
+                Err(error) if error.contains("libpcap") => eprintln!("skipped, no libpcap here: {name}"),
+                read => drop(read.unwrap_or_else(|error| panic!("{name}: {error}\n{policy}"))),
+            }
+            count += 1;
+        }
+    }
+    assert_eq!(count, 3);
+}
