@@ -51,6 +51,6 @@ fn who_may_not_have_others_run_a_fence_looks_again_and_again() {
     match confined {
         // Every 5 ms, on a processor that has time for it now and then.
         Ok(sleeps) => assert!(sleeps > 10, "{sleeps}"),
-        Err(error) => eprintln!("skipped: no system call can be denied here: {error}"),
+        Err(error) => eprintln!("skipped (rights): no system call can be denied here: {error}"),
     }
 }

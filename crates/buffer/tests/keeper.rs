@@ -158,7 +158,7 @@ fn who_may_not_is_refused_and_told() {
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
     let denied = Err(io::ErrorKind::PermissionDenied);
     match as_nobody(OnFull::Overwrite) {
-        None => eprintln!("skipped: only root can try what somebody else may do"),
+        None => eprintln!("skipped (rights): only root can try what somebody else may do"),
         Some(outcome) => {
             assert_eq!(outcome, [Ok(()), denied, denied]);
             assert_eq!(as_nobody(OnFull::Wait).unwrap()[0], denied);

@@ -30,7 +30,7 @@ fn as_user<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {
 #[test]
 fn nobody_is_given_a_ring_out_of_somebody_elses_folder() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can try what others may do");
+        eprintln!("skipped (rights): only root can try what others may do");
         return;
     }
     let everybodys = tempfile::tempdir().unwrap();

@@ -49,7 +49,7 @@ fn become_nobody() {
 #[test]
 fn who_gets_a_dead_processs_number_gets_none_of_its_rights() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can try what others may do, and choose a process's number");
+        eprintln!("skipped (rights): only root can try what others may do, and choose a process's number");
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -92,7 +92,7 @@ fn who_gets_a_dead_processs_number_gets_none_of_its_rights() {
     assert_eq!(wait(first), 0, "the owner itself");
     match child(Some(first), asks) {
         Ok(second) => assert_eq!((second, wait(second)), (first, 1), "another with its number"),
-        Err(error) => eprintln!("skipped: no process can be given a number here: {error}"),
+        Err(error) => eprintln!("skipped (rights): no process can be given a number here: {error}"),
     }
     named.remove().unwrap();
     keeping.join().unwrap();

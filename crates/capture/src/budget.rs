@@ -4,7 +4,7 @@
 //! everybody's traffic. An expression that the budget has no room for is refused ([`CaptureErrorKind::Cannot`]). Its reader then
 //! asks for all packets that it may see, and decides by itself.
 
-use crate::writer::{CaptureError, CaptureErrorKind};
+use crate::capture_request::{CaptureError, CaptureErrorKind};
 
 /// Instructions of all readers of a device, unless the daemon's policy says another number: 64 for each of the 64 readers
 /// that a ring has. Expressions as people give them to tcpdump cost 46 on average, from 6 (`greater 1000`) to 76 (`net

@@ -2,9 +2,8 @@
 
 use crate::attachment::{Attachment, Device, Exchange};
 use crate::budget::Budget;
+use crate::capture_request::{CaptureError, CaptureErrorKind, CaptureRequest};
 use crate::protocol::{Answer, Code, DaemonState, PROTOCOL, Question};
-use crate::request::CaptureRequest;
-use crate::writer::{CaptureError, CaptureErrorKind};
 use buffer::control;
 use program::cbpf::Instruction;
 use rustix::net::SocketFlags;

@@ -5,8 +5,8 @@
 //! ring and what only its owner knows.
 
 use crate::attachment::Device;
-use crate::request::Direction;
-use crate::writer::{CaptureError, Expression, Writer};
+use crate::capture_request::{CaptureError, Direction};
+use crate::writer::{Expression, Writer};
 use base::atomic::{AtomicU64, Ordering};
 use buffer::live::words::PACKET_BYTES;
 use buffer::live::{Areas, Facts, Geometry, LiveMemory, LiveWriter, SlotFlags};
@@ -296,7 +296,7 @@ impl Publisher<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::writer::CaptureErrorKind;
+    use crate::capture_request::CaptureErrorKind;
     use program::cbpf::Instruction;
     use std::sync::atomic::AtomicBool;
 

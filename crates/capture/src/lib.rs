@@ -8,7 +8,9 @@
 //!      └────────── packets, once, into a live ring (buffer::live) ─────────────────────────┘
 //! ```
 //!
-//! - [`asked`] — what a reader asks for; [`attachment`] — what it gets: plain data and file descriptors, which may travel.
+//! - [`asked`] — what a reader asks for, as the contract says it; [`attachment`] — what it gets: plain data and file descriptors,
+//!   which may travel.
+//! - [`devices`] — who opens devices, by trait.
 //! - [`right`] — what it may see.
 //! - [`registry`] — who owns devices' rings: one bit of a packet's set for each reader, set anew whenever one comes or goes.
 //! - [`budget`] — what expressions may cost each packet.
@@ -27,18 +29,20 @@ pub mod budget;
 pub mod client;
 pub mod clock;
 pub mod copying;
+pub mod devices;
 pub mod line;
 pub mod permission;
 pub mod protocol;
 pub mod reader;
 pub mod registry;
-pub mod request;
 pub mod writer;
 
 pub use attachment::{Attachment, Device, ETHERNET, Exchange, Past, RAW_IP};
 pub use budget::Budget;
+pub use capture_request::{By, CaptureError, CaptureErrorKind, CaptureRequest, Direction, Mode, Share};
+pub use devices::Devices;
+pub use filter::capture_request;
 pub use permission::{Only, Permission};
 pub use reader::{CaptureReader, Ledger};
 pub use registry::CaptureRegistry;
-pub use request::{By, CaptureRequest, Direction, Mode, Share};
-pub use writer::{CaptureError, Expression, Opened, Writer};
+pub use writer::{Expression, Opened, Writer};

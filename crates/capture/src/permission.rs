@@ -5,8 +5,7 @@
 //! each expression there is the reader's own behind the group's.
 
 use crate::attachment::{Device, ETHERNET, RAW_IP};
-use crate::request::PROGRAM_INSTRUCTIONS;
-use crate::writer::{CaptureError, CaptureErrorKind};
+use crate::capture_request::{CaptureError, CaptureErrorKind, PROGRAM_INSTRUCTIONS};
 use program::Compile;
 use program::ir::Program;
 use std::sync::Arc;

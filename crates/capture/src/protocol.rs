@@ -2,14 +2,13 @@
 
 use crate::attachment::{Attachment, Device, Exchange, Past};
 use crate::budget::{Budget, Part};
+pub use crate::capture_request::Code;
+use crate::capture_request::{CaptureError, CaptureErrorKind, CaptureRequest};
 use crate::registry::{ReaderState, RingState};
-use crate::request::{By, CaptureRequest, Direction, Mode, PROGRAM_INSTRUCTIONS};
-use crate::writer::{CaptureError, CaptureErrorKind};
 use buffer::control::Message;
 use buffer::control::codec::{self, In, Out, Wire};
 use buffer::live::{Areas, Geometry};
-use buffer::{wire_codes, wire_enum, wire_struct};
-use program::cbpf::Instruction;
+use buffer::{wire_enum, wire_struct};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Version of these messages.
@@ -116,63 +115,6 @@ pub enum Answer {
     Refused(CaptureErrorKind, String),
 }
 
-/// A program, not looked into.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Code(pub Vec<Instruction>);
-
-impl Wire for Code {
-    fn put(&self, out: &mut Out) {
-        (self.0.len() as u32).put(out);
-        for Instruction { code, jt, jf, k } in &self.0 {
-            ((*code, *jt), (*jf, *k)).put(out);
-        }
-    }
-
-    fn get(fields: &mut In<'_>) -> Option<Code> {
-        let count = u32::get(fields).filter(|count| *count as usize <= PROGRAM_INSTRUCTIONS)?;
-        let instruction = |_| {
-            let ((code, jt), (jf, k)) = Wire::get(fields)?;
-            Some(Instruction { code, jt, jf, k })
-        };
-        (0..count).map(instruction).collect::<Option<_>>().map(Code)
-    }
-}
-
-impl Wire for CaptureRequest {
-    fn put(&self, out: &mut Out) {
-        let CaptureRequest { device, mode, by, direction, program, sample, counts, promiscuous, .. } = self;
-        device.put(out);
-        mode.put(out);
-        by.put(out);
-        direction.put(out);
-        Code(program.clone()).put(out);
-        sample.put(out);
-        counts.put(out);
-        promiscuous.put(out);
-        ((self.ring_bytes, self.last_ns), self.keep).put(out);
-    }
-
-    fn get(fields: &mut In<'_>) -> Option<CaptureRequest> {
-        Some(CaptureRequest {
-            device: Wire::get(fields)?,
-            mode: Wire::get(fields)?,
-            by: Wire::get(fields)?,
-            direction: Wire::get(fields)?,
-            program: Code::get(fields)?.0,
-            sample: Wire::get(fields)?,
-            counts: Wire::get(fields)?,
-            promiscuous: Wire::get(fields)?,
-            ring_bytes: Wire::get(fields)?,
-            last_ns: Wire::get(fields)?,
-            keep: Wire::get(fields)?,
-        })
-    }
-}
-
-wire_codes!(Mode { Tap = 0, Consume = 1 });
-wire_codes!(By { WhatIsBest = 0, Kernel = 1, PacketSocket = 2 });
-wire_codes!(Direction { Both = 0, In = 1, Out = 2 });
-wire_codes!(CaptureErrorKind { Request = 1, Denied = 2, Cannot = 3, System = 4, Full = 5, Absent = 6 });
 wire_struct!(Device { name, index, link_type, mtu, how, copied });
 wire_struct!(Part { taken, of });
 wire_struct!(Budget { user, all });
@@ -362,7 +304,7 @@ mod tests {
             Question::Hello(1, "me".into()),
             Question::Device("eth0".into()),
             Question::Open(CaptureRequest::default()),
-            Question::Exchange(3, Code(vec![Instruction { code: 6, jt: 0, jf: 0, k: 1 }])),
+            Question::Exchange(3, Code(vec![program::cbpf::Instruction { code: 6, jt: 0, jf: 0, k: 1 }])),
             Question::Close(3),
             Question::State,
             Question::Stop(4),

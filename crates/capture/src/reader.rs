@@ -7,9 +7,9 @@
 //! sleeps without end; the next packet it wants wakes it. So neither a busy nor an idle reader costs anybody a signal.
 
 use crate::attachment::{Attachment, Device, Exchange, Past};
+use crate::capture_request::Share;
 use crate::clock::Offset;
 use crate::line::{CloseReason, Line, Word};
-use crate::request::Share;
 use buffer::live::{LiveMemory, LiveReader, Look, Packet, Progress, SlotFlags};
 use program::Interpreter;
 use rustix::event::{PollFd, PollFlags, Timespec};

@@ -14,10 +14,12 @@ mod turn;
 
 use crate::attachment::{Attachment, Exchange};
 use crate::budget::Budget;
+use crate::capture_request::{
+    By, CaptureError, CaptureErrorKind, CaptureRequest, Direction, Mode, PROGRAM_INSTRUCTIONS,
+};
 use crate::line::CloseReason;
 use crate::permission::Permission;
-use crate::request::{By, CaptureRequest, Direction, Mode, PROGRAM_INSTRUCTIONS};
-use crate::writer::{CaptureError, CaptureErrorKind, Opened};
+use crate::writer::Opened;
 use buffer::live::EXPRESSIONS;
 use change::Change;
 use program::cbpf::Instruction;

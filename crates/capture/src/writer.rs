@@ -1,7 +1,7 @@
 //! What the writer of a device's ring must be able to do. The kernel's program is one, a thread that copies another.
 
 use crate::attachment::Device;
-use crate::request::{By, Direction, Mode};
+use crate::capture_request::{By, CaptureError, Direction, Mode};
 use buffer::live::{Areas, Geometry};
 use program::ir::Program;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -21,57 +21,6 @@ pub struct Expression {
     /// Packets are counted and not written, each as if so many bytes of it were kept (0: all).
     pub counts: Option<u32>,
 }
-
-/// Why something cannot be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CaptureError {
-    /// Whose fault it is.
-    pub kind: CaptureErrorKind,
-    /// What is wrong and, where it helps, what to do.
-    pub text: String,
-}
-
-/// Whose fault a [`CaptureError`] is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum CaptureErrorKind {
-    /// The capture request is wrong: an expression that is none, say.
-    Request = 1,
-    /// Not allowed.
-    Denied = 2,
-    /// This writer cannot do it; another might.
-    Cannot = 3,
-    /// The system failed.
-    System = 4,
-    /// There are as many readers as there can be.
-    Full = 5,
-    /// What is asked for is not there: a device, a client, a reader.
-    Absent = 6,
-}
-
-impl CaptureError {
-    /// A trouble of this kind.
-    pub fn new(kind: CaptureErrorKind, text: impl Into<String>) -> CaptureError {
-        CaptureError { kind, text: text.into() }
-    }
-
-    /// A call of the system that failed.
-    pub fn system(what: &str, error: &std::io::Error) -> CaptureError {
-        let kind = match error.kind() {
-            std::io::ErrorKind::PermissionDenied => CaptureErrorKind::Denied,
-            _ => CaptureErrorKind::System,
-        };
-        CaptureError::new(kind, format!("{what}: {error}"))
-    }
-}
-
-impl std::fmt::Display for CaptureError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for CaptureError {}
 
 /// The writer of one device's ring. Dropping it takes it off the device.
 ///

@@ -76,7 +76,7 @@ impl From<Error> for CommandError {
 
 impl From<capture::CaptureError> for CommandError {
     fn from(error: capture::CaptureError) -> CommandError {
-        use capture::writer::CaptureErrorKind;
+        use capture::CaptureErrorKind;
         match error.kind {
             CaptureErrorKind::Request => CommandError::Wrong(error.text),
             CaptureErrorKind::Absent
@@ -123,7 +123,7 @@ fn number(outcome: &Outcome) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use capture::writer::CaptureErrorKind;
+    use capture::CaptureErrorKind;
     use streamline::language::{Diagnostic, Span};
 
     /// Every variant of every error that a command can end with.

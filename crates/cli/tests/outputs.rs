@@ -44,7 +44,7 @@ fn in_namespace(folder: &Path, script: &str) -> Option<Output> {
     };
     let can = unshare().arg("mount -t tmpfs none /mnt").stderr(Stdio::null()).status();
     if !can.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: nothing can be mounted here (that takes root, and unshare)");
+        eprintln!("skipped (rights): nothing can be mounted here (that takes root, and unshare)");
         return None;
     }
     Some(unshare().arg(script).current_dir(folder).env("PROGRAM", PROGRAM).output().unwrap())

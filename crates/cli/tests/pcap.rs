@@ -76,7 +76,7 @@ fn what_it_can_do_nothing_for_is_said_before_it_runs() {
                 "is setuid or setgid, and such programs ignore preloaded libraries",
             ));
         }
-        Err(error) => eprintln!("skipped: no file of another user's can be made ({error}); run as root"),
+        Err(error) => eprintln!("skipped (rights): no file of another user's can be made ({error}); run as root"),
     }
     for (library, command, status, expected) in rows {
         let output = run(&library, &[&["--"], &*command].concat());

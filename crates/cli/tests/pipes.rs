@@ -768,7 +768,7 @@ fn an_ordinary_users_ring_for_one_process_is_made_and_for_that_process_alone() {
 #[test]
 fn roots_ring_in_anothers_folder_leaves_nothing_there() {
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("skipped: only root can make a ring in somebody else's folder");
+        return eprintln!("skipped (rights): only root can make a ring in somebody else's folder");
     }
     let ring = Ring { folder: tempfile::tempdir().unwrap(), name: "./ring.sock".into() };
     std::os::unix::fs::chown(ring.folder.path(), Some(65534), Some(65534)).unwrap();

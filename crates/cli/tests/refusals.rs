@@ -12,7 +12,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
 /// What somebody without rights gets; none where this is not root.
 fn as_nobody(folder: &Path, arguments: &[&str]) -> Option<Output> {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: not root, and cannot become anybody else");
+        eprintln!("skipped (rights): not root, and cannot become anybody else");
         return None;
     }
     std::fs::set_permissions(folder, PermissionsExt::from_mode(0o777)).unwrap();
@@ -91,7 +91,7 @@ fn doctor_knows_a_daemon_that_lets_nobody_in_and_one_that_died() {
 fn a_daemon_that_only_root_can_reach_says_so() {
     let folder = tempfile::tempdir().unwrap();
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("skipped: not root");
+        return eprintln!("skipped (rights): not root");
     }
     let mut command = Command::new(PROGRAM);
     command.args(["daemon", "--socket", "control"]).current_dir(folder.path()).stderr(Stdio::piped());
@@ -103,7 +103,7 @@ fn a_daemon_that_only_root_can_reach_says_so() {
     daemon.wait().unwrap();
     let text = begun.join("\n");
     if text.contains("could open no device") {
-        return eprintln!("skipped: {text}");
+        return eprintln!("skipped (rights): {text}");
     }
     let warns = text.contains("warning: there is no group `streamline`: only root can connect");
     assert_eq!(warns, daemon::policy::group().is_none(), "{text}");

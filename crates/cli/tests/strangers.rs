@@ -158,7 +158,7 @@ fn end_within(command: &mut Command, time: Duration) -> Output {
 /// Two users without rights, and a place where both may make folders; none where this is not for us to try.
 fn victim_and_stranger() -> Option<([u32; 2], tempfile::TempDir)> {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can be several users");
+        eprintln!("skipped (rights): only root can be several users");
         return None;
     }
     let at = tempfile::tempdir().unwrap();
@@ -334,7 +334,7 @@ fn strangers_do_not_shut_a_user_out_of_its_own_ring() {
 #[test]
 fn a_daemon_makes_no_folder_that_others_may_write() {
     if !rustix::process::geteuid().is_root() {
-        return eprintln!("skipped: a daemon without capabilities does not start");
+        return eprintln!("skipped (rights): a daemon without capabilities does not start");
     }
     let at = tempfile::tempdir().unwrap();
     let folder = at.path().join("new");
@@ -420,7 +420,7 @@ fn roots_daemon_is_another_users_and_can_do_nothing_that_takes_root() {
         return;
     }
     if !Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|status| status.success()) {
-        return eprintln!("skipped: no mount namespace can be made");
+        return eprintln!("skipped (rights): no mount namespace can be made");
     }
     let root = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n";
     let own = format!("{root}streamline:x:54321:54322::/:/bin/sh\n");

@@ -232,7 +232,7 @@ fn policies_and_devices() {
         .output();
     match output {
         Ok(output) if output.status.success() => drop(check(&output, "[2J")),
-        _ => eprintln!("skipped: no device can be made here (that takes root, unshare and ip)"),
+        _ => eprintln!("skipped (rights): no device can be made here (that takes root, unshare and ip)"),
     }
 }
 

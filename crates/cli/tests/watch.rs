@@ -357,7 +357,7 @@ fn killed_watchers_leave_nothing_and_a_killed_request_a_name_that_the_next_takes
 #[test]
 fn only_its_user_and_root_may_watch() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can be several users");
+        eprintln!("skipped (rights): only root can be several users");
         return;
     }
     let (nobody, other) = (65534, 65533);

@@ -146,7 +146,7 @@ mod tests {
     fn one_thread_that_may_is_enough() {
         use rustix::thread::{CapabilitySet, CapabilitySets, Gid, Uid};
         if !rustix::process::geteuid().is_root() {
-            return eprintln!("skipped: only root can give a thread another user");
+            return eprintln!("skipped (rights): only root can give a thread another user");
         }
         let here = std::process::id() as i32;
         let (is_made, made) = std::sync::mpsc::channel();

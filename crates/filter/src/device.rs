@@ -1,34 +1,92 @@
-//! Live devices, by trait: who may open them, and how, is known to the facade, which hands this in.
+//! What is special about a source that reads a network device: its kind says it, and no other file asks for its name. How the
+//! device is opened then is for the facade.
+//!
+//! A new device is one file and one line, as any filter is: `crates/filters/src/NAME.rs` with a kind that has a
+//! [`DeviceAccess`], and `NAME` in the list in `crates/filters/src/lib.rs`. `ethernet`, `af_packet`, `af_xdp` and `tuntap`
+//! are one of each.
 
+use crate::capture_request::{CaptureRequest, Share};
+use crate::env::Env;
+use crate::param::{ParamError, Params};
+use crate::run::Instance;
 use base::id::Class;
-use capture::{Budget, CaptureError, CaptureReader, CaptureRequest, Device, Share, writer::CaptureErrorKind};
 use packet::malformed::Malformed;
+use std::os::fd::OwnedFd;
 
-/// Opens devices for reading.
-pub trait Devices: Send + Sync {
-    /// What is known of a device.
-    fn device(&self, name: &str) -> Result<Device, CaptureError>;
+/// How a source comes by the packets of a device, and who else does.
+#[derive(Clone, Copy, Debug)]
+pub enum DeviceAccess {
+    /// The device's owner captures it once, for all readers.
+    Shared(Shared),
+    /// The request has the capture for itself.
+    Exclusive(Exclusive),
+    /// The request makes the device; the kind's `make` opens it.
+    Made,
+}
 
-    /// A reader for what is wished.
-    fn open(&self, asked: &CaptureRequest, share: Option<Share>) -> Result<CaptureReader, CaptureError>;
+/// A device whose readers share one capture.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared {
+    /// What the parameters ask the owner for, before any selector that follows.
+    pub asked: CaptureRequests,
+    /// Why such a capture request, with the selectors that follow, is more than the parameters say.
+    pub permits: fn(&CaptureRequest, &Params) -> Result<(), ParamError>,
+}
 
-    /// A reader that can take over from another one of the same device, and the number of the first packet from which on
-    /// nothing that it wants passes it by.
-    fn open_sure(&self, asked: &CaptureRequest, share: Option<Share>) -> Result<(CaptureReader, u64), CaptureError>;
+/// A device that one request reads for itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Exclusive {
+    /// LINKTYPE number of the device's frames.
+    pub link_type: fn(&Params) -> Result<u16, ParamError>,
+    /// What chooses among its packets, and how it is opened.
+    pub choice: Choice,
+}
 
-    /// What of a device's budget this user's expressions may take now; none where they may cost any number of instructions, or
-    /// where the device is not there.
-    fn budget(&self, _device: &str) -> Option<Budget> {
-        None
-    }
+/// What chooses among the packets of a device that one request has for itself. Without a program all packets come.
+#[derive(Clone, Copy, Debug)]
+pub enum Choice {
+    /// The filter of a packet socket. The host sees every packet as before.
+    SocketFilter {
+        /// Do packets that come matter, and those that go?
+        ways: fn(&Params) -> (bool, bool),
+        /// Opens the device; the descriptor is that of a loaded program.
+        open: Opens<OwnedFd>,
+    },
+    /// An XDP program. The host does not see what it takes.
+    Xdp {
+        /// How many queues the device can have.
+        queues: fn(&Params) -> Result<u32, ParamError>,
+        /// Opens the device.
+        open: Opens<XdpProgram>,
+    },
+}
 
-    /// Does another process, a daemon, open them?
-    fn is_elsewhere(&self) -> bool {
-        false
-    }
+/// Makes of parameters what the device's owner is asked for, and the part of its flows that the reader takes.
+pub type CaptureRequests = fn(&Params) -> Result<(CaptureRequest, Option<Share>), ParamError>;
 
-    /// What the capture is used for, in words for people.
-    fn set_purpose(&self, _purpose: &str) {}
+/// Opens a device with a loaded program that chooses packets; without one all come.
+pub type Opens<P> = fn(&Params, Option<(P, Left)>) -> Result<Instance, ParamError>;
+
+/// A loaded XDP program and its map of sockets.
+#[derive(Debug)]
+pub struct XdpProgram {
+    /// The program.
+    pub program: OwnedFd,
+    /// The map: a key for each queue.
+    pub sockets: OwnedFd,
+}
+
+/// What a program did not choose: a word for it, and how many packets that are up to now.
+pub type Left = (&'static str, Box<dyn Fn() -> u64 + Send>);
+
+/// Bytes kept of each packet, as a request says; 0 for all.
+pub fn snap_len(params: &Params) -> u32 {
+    params.number("snaplen").unwrap_or(0).min(u64::from(u32::MAX)) as u32
+}
+
+/// Makes no instance: the owner of a shared device opens it.
+pub fn opened_by_owner(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
+    Err(ParamError::new("device", "only the space `kernel` or the space `daemon` opens a shared device"))
 }
 
 /// A selector behind a device, as the reader of the device asks it: it decides about every packet that the device's program
@@ -46,26 +104,4 @@ pub trait Decides: Send {
     /// # Errors
     /// Why the frame could not be read: it does not pass.
     fn read(&self, link_type: u16, bytes: &[u8], wire_len: u32, class: Class) -> Result<Option<Class>, Malformed>;
-}
-
-/// Has no devices: for tests, and where only files are wanted.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NoDevices;
-
-fn nowhere(name: &str) -> CaptureError {
-    CaptureError::new(CaptureErrorKind::Cannot, format!("there are no devices here, and so no `{name}`"))
-}
-
-impl Devices for NoDevices {
-    fn device(&self, name: &str) -> Result<Device, CaptureError> {
-        Err(nowhere(name))
-    }
-
-    fn open(&self, asked: &CaptureRequest, _share: Option<Share>) -> Result<CaptureReader, CaptureError> {
-        Err(nowhere(&asked.device))
-    }
-
-    fn open_sure(&self, asked: &CaptureRequest, _share: Option<Share>) -> Result<(CaptureReader, u64), CaptureError> {
-        Err(nowhere(&asked.device))
-    }
 }

@@ -1,6 +1,5 @@
 //! What an instance is given when it is made: the outside world, by trait or handle, so that a test can put its own there.
 
-use crate::device::Devices;
 use crate::kind::Types;
 use crate::record::Schema;
 use crate::run::Failure;
@@ -18,8 +17,6 @@ pub struct Env {
     pub stdout: Output,
     /// Turns tcpdump's expressions into programs.
     pub compiler: Arc<dyn Compile>,
-    /// Opens live devices.
-    pub devices: Arc<dyn Devices>,
     /// Every schema that may come on an edge of this plan.
     pub schemas: Arc<[&'static Schema]>,
     /// What the request does while there is nothing to do.

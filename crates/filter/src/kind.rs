@@ -3,7 +3,7 @@
 //! The control plane reads it to check, complete and place a request; help, manual and completion are made from it;
 //! its examples are run as tests. What a filter *does* is in [`run`](crate::run).
 
-use crate::device::Decides;
+use crate::device::{Choice, Decides, DeviceAccess};
 use crate::env::Env;
 use crate::param::{Param, ParamError, Params};
 use crate::record::Schema;
@@ -314,6 +314,8 @@ pub struct Kind {
     /// The parameter that holds a boolean expression with `and`, `or`, `not` and parentheses of its own: selections over
     /// such filters become one filter.
     pub expression: Option<&'static str>,
+    /// It reads a network device, and how.
+    pub device: Option<DeviceAccess>,
     /// It may run where there are only programs: in the kernel, or in the daemon where that copies.
     pub lower: Option<Lower>,
     /// What it cannot want may be left out before it; see [`program::predicate`].
@@ -354,6 +356,7 @@ impl Kind {
             selector: false,
             wants: &[],
             expression: None,
+            device: None,
             lower: None,
             pre_filter: None,
             spaces: Spaces::UNPRIVILEGED,
@@ -396,6 +399,17 @@ impl Kind {
         self.gives = Gives::Only(gives);
         self.mode = Mode::Serial;
         self
+    }
+
+    /// It is a source that reads a network device. It runs where devices of this sort are opened.
+    pub const fn device(mut self, access: DeviceAccess) -> Kind {
+        self.device = Some(access);
+        self.spaces = match access {
+            DeviceAccess::Shared(_) => Spaces::DAEMON.with(Spaces::KERNEL),
+            DeviceAccess::Exclusive(_) => Spaces::APP.with(Spaces::KERNEL),
+            DeviceAccess::Made => Spaces::APP,
+        };
+        self.source(Type::Frame)
     }
 
     /// It gives new blocks of this type.
@@ -515,6 +529,17 @@ impl Kind {
     /// Is it where blocks begin?
     pub const fn is_source(&self) -> bool {
         self.takes.is_none()
+    }
+
+    /// Does the host not see what this source gives?
+    pub fn takes_away(&self, params: &Params) -> bool {
+        match self.device {
+            Some(DeviceAccess::Shared(shared)) => {
+                (shared.asked)(params).is_ok_and(|(asked, _)| asked.mode == crate::capture_request::Mode::Consume)
+            }
+            Some(DeviceAccess::Exclusive(exclusive)) => matches!(exclusive.choice, Choice::Xdp { .. }),
+            Some(DeviceAccess::Made) | None => false,
+        }
     }
 
     /// Is it where blocks end?

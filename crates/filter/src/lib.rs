@@ -6,7 +6,7 @@
 //! - [`copy_header`] — what stands in front of a block that is copied for somebody who watches.
 //! - [`facts`] — the facts of a stream as bytes, for such blocks and those that are shared.
 //! - [`context`] — what a running filter may reach: bytes, streams, the blocks it makes, its counters.
-//! - [`device`] — live devices, by trait.
+//! - [`device`] — what is special about a source that reads a device; [`asked`] — what it asks the device's owner for.
 //! - [`param`] — typed parameters with units and defaults.
 //! - [`record`] — rows of named, typed fields, encoded once.
 //! - [`stream`] — facts about connections, indexed by class.
@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod capture_request;
 pub mod context;
 pub mod copy_header;
 pub mod counter;
@@ -33,7 +34,7 @@ pub use batch::Batch;
 pub use context::{Context, Marks};
 pub use copy_header::CopyHeader;
 pub use counter::Counters;
-pub use device::{Decides, Devices, NoDevices};
+pub use device::{Decides, DeviceAccess};
 pub use env::{Env, Output, OutputSink, Wait};
 pub use kind::{ClassUse, Example, Gives, Kind, Lower, Mode, Parts, PreFilter, Spaces, Type, Types};
 pub use packet::malformed::Malformed;
@@ -47,9 +48,10 @@ pub use stream::{StreamFacts, StreamState, StreamTable};
 /// What a filter's file needs, in one line: `use filter::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        Batch, ClassUse, Closed, Context, Decides, Env, Example, Failure, Field, FieldType, Filter, Gives, Instance,
-        Kind, Lower, Made, Mode, Output, OutputSink, Param, ParamError, ParamType, Params, Parts, Pull, Row, RowWriter,
-        Schema, SessionFilter, SessionKey, Source, Spaces, Status, StreamFacts, StreamState, StreamTable, Type, Types,
+        Batch, ClassUse, Closed, Context, Decides, DeviceAccess, Env, Example, Failure, Field, FieldType, Filter,
+        Gives, Instance, Kind, Lower, Made, Mode, Output, OutputSink, Param, ParamError, ParamType, Params, Parts,
+        Pull, Row, RowWriter, Schema, SessionFilter, SessionKey, Source, Spaces, Status, StreamFacts, StreamState,
+        StreamTable, Type, Types,
     };
     pub use base::id::Class;
     pub use buffer::{Descriptor, Flags};

@@ -1,10 +1,10 @@
 //! Receives by a packet socket of this process's own (packet(7), TPACKET_V3).
 
-use crate::parts::{landing, received};
+use crate::parts::received;
 use driver::af_packet::options::{BLOCK_BYTES_MIN, Options};
 use driver::af_packet::{Direction, Fanout, FanoutBy, Receiver, Timestamps};
+use filter::device::{Choice, Exclusive, Left, snap_len};
 use filter::prelude::*;
-use received::Left;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// What `af_packet` is.
@@ -33,29 +33,23 @@ pub static KIND: Kind = Kind::new("af_packet", "captures by a packet socket of i
         Param::new("clock", ParamType::Choice(&["kernel", "device"]), "whose timestamps, where the device has any")
             .default("kernel"),
     ])
-    .source(Type::Frame)
-    .runs_in(Spaces::APP.with(Spaces::KERNEL));
+    .device(DeviceAccess::Exclusive(Exclusive {
+        link_type: received::link_type_of,
+        choice: Choice::SocketFilter { ways, open },
+    }));
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     open(params, None)
 }
 
-/// A loaded program that chooses packets, and what says how many it has kept out.
-pub type Chosen = (OwnedFd, Left);
-
-/// LINKTYPE number of the device's frames.
-pub fn link_type(params: &Params) -> Result<u16, ParamError> {
-    received::link_type(&received::look_up(params)?)
-}
-
 /// Do packets that come matter, and those that go?
-pub fn ways(params: &Params) -> (bool, bool) {
+fn ways(params: &Params) -> (bool, bool) {
     let direction = params.text("direction");
     (direction != Some("out"), direction != Some("in"))
 }
 
 /// A source of a device's packets: all of them, or what a program chooses. Which way they go, the program decides as well.
-pub fn open(params: &Params, chosen: Option<Chosen>) -> Result<Instance, ParamError> {
+fn open(params: &Params, chosen: Option<(OwnedFd, Left)>) -> Result<Instance, ParamError> {
     let fanout = params.number("fanout").map(|group| {
         let group = u16::try_from(group).map_err(|_| ParamError::new("fanout", "a group's number is at most 65535"))?;
         let by = match params.text("by") {
@@ -65,7 +59,7 @@ pub fn open(params: &Params, chosen: Option<Chosen>) -> Result<Instance, ParamEr
             _ => FanoutBy::Hash,
         };
         // Later fragments have no ports to go by.
-        Ok(Fanout { group, by, defragment: by == FanoutBy::Hash })
+        Ok::<_, ParamError>(Fanout { group, by, defragment: by == FanoutBy::Hash })
     });
     let mut options = Options {
         direction: match params.text("direction") {
@@ -99,5 +93,5 @@ pub fn open(params: &Params, chosen: Option<Chosen>) -> Result<Instance, ParamEr
         }
     };
     let link = receiver.device().clone();
-    received::source(&link, vec![Box::new(receiver)], landing::snap_len(params), left)
+    received::source(&link, vec![Box::new(receiver)], snap_len(params), left)
 }

@@ -1,11 +1,11 @@
 //! Receives by AF_XDP sockets: takes frames away from the host before its stack sees them.
 
 use crate::parts::numbers::{Meaning, Numbers};
-use crate::parts::{landing, received};
+use crate::parts::received;
 use driver::Receive;
 use driver::af_xdp::{Copying, Device, Options, Place, Program};
+use filter::device::{Choice, Exclusive, Left, XdpProgram, snap_len};
 use filter::prelude::*;
-use received::Left;
 
 /// What `af_xdp` is.
 pub static KIND: Kind = Kind::new("af_xdp", "takes frames from a device before the host sees them", make)
@@ -32,8 +32,10 @@ pub static KIND: Kind = Kind::new("af_xdp", "takes frames from a device before t
         Param::new("snaplen", ParamType::Size, "bytes kept of each packet; 0 = all").default("0"),
         Param::new("buffer", ParamType::Size, "bytes for frames that wait, for each queue").default("16M"),
     ])
-    .source(Type::Frame)
-    .runs_in(Spaces::APP.with(Spaces::KERNEL));
+    .device(DeviceAccess::Exclusive(Exclusive {
+        link_type: received::link_type_of,
+        choice: Choice::Xdp { queues, open },
+    }));
 
 /// More queues than any device has.
 const QUEUE: Meaning = Meaning { what: "a queue", max: 4095, names: &[] };
@@ -42,13 +44,10 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     open(params, None)
 }
 
-/// A program that chooses frames, and what says how many it has not chosen.
-pub type Chosen = (Program, Left);
-
-/// How many queues the device can have, and the LINKTYPE number of its frames.
-pub fn look_up(params: &Params) -> Result<(u32, u16), ParamError> {
+/// How many queues the device can have, if its frames can be read.
+fn queues(params: &Params) -> Result<u32, ParamError> {
     let link = received::look_up(params)?;
-    Ok((link.receive_queues, received::link_type(&link)?))
+    received::link_type(&link).map(|_| link.receive_queues)
 }
 
 /// Room for as many frames as a request wants: in small chunks where no frame is longer.
@@ -64,7 +63,7 @@ fn sized(options: Options, params: &Params, mtu: u32) -> Result<Options, ParamEr
 }
 
 /// A source of what a device receives: all of it, or what a program chooses.
-pub fn open(params: &Params, chosen: Option<Chosen>) -> Result<Instance, ParamError> {
+fn open(params: &Params, chosen: Option<(XdpProgram, Left)>) -> Result<Instance, ParamError> {
     let (program, left) = chosen.unzip();
     let wanted = Numbers::from_param(params, "queues", QUEUE)?;
     let queues = wanted.map_or(Vec::new(), |wanted| (0..=QUEUE.max).filter(|queue| wanted.has(*queue)).collect());
@@ -81,12 +80,12 @@ pub fn open(params: &Params, chosen: Option<Chosen>) -> Result<Instance, ParamEr
             _ => Copying::NoneIfThere,
         },
         promiscuous: params.flag("promisc"),
-        program,
+        program: program.map(|XdpProgram { program, sockets }| Program { program, sockets }),
         ..Options::default()
     };
     let name = params.text("device").unwrap_or_default();
     let options = sized(options, params, received::look_up(params)?.mtu)?;
     let device = Device::open(&received::namespace()?, name, options).map_err(received::refusal)?;
     let receivers = device.queues.into_iter().map(|queue| Box::new(queue.receiver) as Box<dyn Receive>).collect();
-    received::source(&device.link, receivers, landing::snap_len(params), left)
+    received::source(&device.link, receivers, snap_len(params), left)
 }

@@ -263,7 +263,6 @@ mod tests {
             input: Types::of(&[Type::Frame]),
             stdout: Output::new(Box::new(std::io::sink()), false),
             compiler: Arc::<Compiler>::default(),
-            devices: Arc::new(filter::NoDevices),
             schemas: Arc::new([]),
             wait: filter::Wait::default(),
         };

@@ -1,13 +1,12 @@
 //! Reads a live device. Which way its packets come (by the kernel's program, by a packet socket; from a daemon or in this
-//! process) is decided behind [`filter::device::Devices`]; what a device gives is in `parts/live.rs`.
+//! process) its owner decides; what a device gives is in `parts/live.rs`.
 
-use crate::parts::landing;
-use crate::parts::live::Live;
-use capture::{By, CaptureReader, CaptureRequest, Direction, Mode as CaptureMode, Share, writer::CaptureErrorKind};
+use filter::capture_request::{By, CaptureError, CaptureRequest, Direction, Mode as CaptureMode, Share};
+use filter::device::{Shared, opened_by_owner};
 use filter::prelude::*;
 
 /// What `ethernet` is.
-pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network device", make)
+pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network device", opened_by_owner)
     .also(&["capture", "sniff", "interface", "device", "live", "eth", "listen"])
     .help(
         "The device is captured once for everybody who asks for it: each reader gets what its own request wants, and a \
@@ -46,17 +45,9 @@ pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network dev
         Param::new("last", ParamType::Duration, "begin so long ago, with what is still there").default("0"),
         Param::new("keep", ParamType::Size, "bytes of ring that hold every packet from now on, and stay; 0 = none").default("0"),
     ])
-    .source(Type::Frame)
-    .runs_in(Spaces::APP.with(Spaces::DAEMON).with(Spaces::KERNEL));
+    .device(DeviceAccess::Shared(Shared { asked: capture_request, permits: takes_everything }));
 
-fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
-    let (asked, share) = capture_request(params)?;
-    let reader = env.devices.open(&asked, share).map_err(refusal)?;
-    Ok(source(reader, params, None))
-}
-
-/// What the parameters ask for, before any selector that follows.
-pub fn capture_request(params: &Params) -> Result<(CaptureRequest, Option<Share>), ParamError> {
+fn capture_request(params: &Params) -> Result<(CaptureRequest, Option<Share>), ParamError> {
     let name = params.text("device").unwrap_or_default();
     let (device, share) = match name.split_once('@') {
         None => (name, None),
@@ -91,7 +82,7 @@ pub fn capture_request(params: &Params) -> Result<(CaptureRequest, Option<Share>
 }
 
 /// Why a request that takes every packet of a device away from the host is refused, unless it says that it means that.
-pub fn takes_everything(asked: &CaptureRequest, params: &Params) -> Result<(), ParamError> {
+fn takes_everything(asked: &CaptureRequest, params: &Params) -> Result<(), ParamError> {
     let chooses =
         || program::from_cbpf(&asked.program).is_ok_and(|program| program.always().is_none_or(|length| length == 0));
     if asked.mode != CaptureMode::Consume || params.flag("everything") || (!asked.program.is_empty() && chooses()) {
@@ -104,29 +95,8 @@ pub fn takes_everything(asked: &CaptureRequest, params: &Params) -> Result<(), P
     Err(ParamError::new("mode", text).with_help(help))
 }
 
-/// Bytes kept of each packet; 0 for all.
-pub fn snap_len(params: &Params) -> u32 {
-    landing::snap_len(params)
-}
-
 fn share(text: &str) -> Result<Share, ParamError> {
-    text.parse().map_err(|error: capture::CaptureError| {
+    text.parse().map_err(|error: CaptureError| {
         ParamError::new("device", error.text).with_help("`eth0@0/4` is the first of four parts, `eth0@3/4` the last")
     })
-}
-
-/// A source of what a capture reader gives; where the reader decides about its packets, of those that pass.
-pub fn source(reader: CaptureReader, params: &Params, decides: Option<Box<dyn Decides>>) -> Instance {
-    let live = Live::new(reader, landing::snap_len(params), params.number("last").unwrap_or(0));
-    Instance::source(live.deciding(decides))
-}
-
-/// Whose fault it is that a device could not be opened.
-pub fn refusal(error: capture::CaptureError) -> ParamError {
-    let system = error.kind != CaptureErrorKind::Request;
-    let refused = ParamError { system, ..ParamError::new("device", error.text) };
-    match error.kind {
-        CaptureErrorKind::Absent => refused.with_help("`streamline devices` lists them"),
-        _ => refused,
-    }
 }

@@ -405,7 +405,6 @@ mod tests {
             input: Types::of(&[Type::Record]),
             stdout,
             compiler: Arc::new(NoCompiler),
-            devices: Arc::new(filter::NoDevices),
             schemas: [].into(),
             wait: filter::Wait::default(),
         };
@@ -450,7 +449,6 @@ mod tests {
                 input: Types::of(&[Type::Record]),
                 stdout,
                 compiler,
-                devices: Arc::new(filter::NoDevices),
                 schemas: [].into(),
                 wait: filter::Wait::default(),
             };
@@ -489,14 +487,8 @@ mod tests {
     fn messages_and_records_do_not_mix() {
         let stdout = Output::new(Box::new(io::sink()), false);
         let input = Types::of(&[Type::Record, Type::Message]);
-        let env = Env {
-            input,
-            stdout,
-            compiler: Arc::new(NoCompiler),
-            devices: Arc::new(filter::NoDevices),
-            schemas: [].into(),
-            wait: filter::Wait::default(),
-        };
+        let env =
+            Env { input, stdout, compiler: Arc::new(NoCompiler), schemas: [].into(), wait: filter::Wait::default() };
         let error = make(&Params::new(), &env).unwrap_err();
         assert!(error.help.unwrap().contains("its own json"));
     }

@@ -9,6 +9,8 @@
 pub mod parser;
 mod parts;
 
+pub use parts::live::source;
+
 /// Declares one module for each filter and lists their kinds.
 macro_rules! filters {
     ($($name:ident),* $(,)?) => {

@@ -1,10 +1,11 @@
 //! Makes a network device, and receives what the host sends on it.
 
-use crate::parts::{landing, received};
+use crate::parts::received;
 use driver::Receive;
 use driver::change::Change;
 use driver::netlink::Netlink;
 use driver::tuntap::{Layer, Options, TunTap};
+use filter::device::snap_len;
 use filter::prelude::*;
 
 /// What `tuntap` is.
@@ -22,7 +23,7 @@ pub static KIND: Kind = Kind::new("tuntap", "makes a device, and receives what t
         Param::new("persistent", ParamType::Flag, "the device stays").default("no"),
         Param::new("snaplen", ParamType::Size, "bytes kept of each packet; 0 = all").default("0"),
     ])
-    .source(Type::Frame);
+    .device(DeviceAccess::Made);
 
 fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     let options = Options {
@@ -35,7 +36,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     };
     let TunTap { device, queues } = open(&options)?;
     let receivers = queues.into_iter().map(|(receiver, _)| Box::new(receiver) as Box<dyn Receive>).collect();
-    received::source(&device, receivers, landing::snap_len(params), None)
+    received::source(&device, receivers, snap_len(params), None)
 }
 
 /// Makes the device and switches it on.

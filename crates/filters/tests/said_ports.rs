@@ -8,7 +8,7 @@ use capture::{
     Writer,
 };
 use filter::{Lower, Params};
-use filters::{destport, ethernet, port, sourceport};
+use filters::{destport, port, sourceport};
 use std::sync::{Arc, Mutex};
 use testkit::Chain;
 use testkit::packets::{CLIENT, SERVER, tcp, udp};
@@ -71,7 +71,7 @@ fn given(kind: &'static filter::Kind, wanted: &str, packets: &[(Option<u32>, Vec
     drop(registry);
     let params = testkit::chain::params(kind, &[("port", wanted)]);
     let Some(Lower::Selects(make)) = kind.lower else { panic!("{} is a selector by ports", kind.name) };
-    let source = ethernet::source(reader, &Params::new(), Some(make(&params).unwrap()));
+    let source = filters::source(reader, &Params::new(), Some(make(&params).unwrap()));
     let outcome = Chain::made(source).run();
     // It ends when its owner does.
     assert!(outcome.failure.is_some());

@@ -78,7 +78,7 @@ mod tests {
         let frames = || probe::frames(&to_port(53)).into_iter();
         match agree(true, &[expression(53)], &asked(&[expression(53)]), frames()) {
             Ok(()) => {}
-            Err(error) => return println!("skipped: {error}"),
+            Err(error) => return println!("skipped (rights): {error}"),
         }
         let other = agree(true, &[expression(53)], &asked(&[expression(80)]), frames());
         assert!(matches!(other, Err(ProgramError::Verdict(_))), "{other:?}");

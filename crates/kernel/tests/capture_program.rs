@@ -16,7 +16,7 @@ fn capture(ring_bytes: u64) -> Option<CaptureProgram> {
     match CaptureProgram::new(ring_bytes, true).and_then(|mut capture| capture.prepare(Way::In).map(|()| capture)) {
         Ok(capture) => Some(capture),
         Err(error) => {
-            println!("skipped: {error}");
+            println!("skipped (rights): {error}");
             None
         }
     }
@@ -289,7 +289,7 @@ fn a_flow_is_what_it_is_in_rust() {
         let Ok(capture) =
             CaptureProgram::new(1 << 20, ethernet).and_then(|mut capture| capture.prepare(Way::Out).map(|()| capture))
         else {
-            return println!("skipped: programs cannot be loaded");
+            return println!("skipped (rights): programs cannot be loaded");
         };
         capture.set(&[expression(0, None)]).unwrap();
         let mut reader = reader(&capture, 1);
@@ -373,7 +373,7 @@ fn what_hangs_on_a_device_is_known_and_goes_with_its_program() {
     let capture = match pair.near.namespace.enter(attach).unwrap() {
         Ok(capture) => capture,
         Err(error) => {
-            println!("skipped: {error}");
+            println!("skipped (rights): {error}");
             return;
         }
     };

@@ -21,7 +21,7 @@ const FRAMES: usize = 300;
 fn verdicts_are_the_interpreters() {
     let first = match ConsumeProgram::new(1, Wanted::All) {
         Ok(consume_program) => consume_program,
-        Err(error) => return println!("skipped: {error}"),
+        Err(error) => return println!("skipped (rights): {error}"),
     };
     let mut random = Random(0x7357_ed01_2345_6789);
     let frames = testkit::frames::real_and_damaged(FRAMES, &mut random);
@@ -59,7 +59,7 @@ fn verdicts_are_the_interpreters() {
 fn without_an_expression_all_are_wanted_and_who_refuses_says_why() {
     let consume_program = match ConsumeProgram::new(4, Wanted::All) {
         Ok(consume_program) => consume_program,
-        Err(error) => return println!("skipped: {error}"),
+        Err(error) => return println!("skipped (rights): {error}"),
     };
     assert!(consume_program.test_run(&[0; 60]).unwrap());
     // To itself: nothing that a program in the kernel may do.
@@ -73,7 +73,7 @@ fn without_an_expression_all_are_wanted_and_who_refuses_says_why() {
 fn what_any_of_several_wants_is_taken_and_nothing_where_nobody_wants_anything() {
     let consume_program = match ConsumeProgram::new(1, Wanted::Any(&[])) {
         Ok(consume_program) => consume_program,
-        Err(error) => return println!("skipped: {error}"),
+        Err(error) => return println!("skipped (rights): {error}"),
     };
     assert!(!consume_program.test_run(&[0; 60]).unwrap());
     let at = |code, jt, jf, k| Instruction { code, jt, jf, k };

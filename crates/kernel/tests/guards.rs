@@ -80,7 +80,7 @@ fn look() {
     }
     let socket_filter = match SocketFilter::new(true) {
         Ok(socket_filter) => socket_filter,
-        Err(error) => return println!("skipped: {error}"),
+        Err(error) => return println!("skipped (rights): {error}"),
     };
     let asked = programs.iter().enumerate().map(|(bit, program)| Expression::new(bit as u8, Some(Arc::clone(program))));
     let filter = socket_filter.program(&asked.collect::<Vec<_>>()).unwrap();
@@ -102,7 +102,7 @@ fn load_any() {
     while loaded < MADE_UP {
         let Some((text, program)) = expressions.any(&mut random, 2) else { return };
         match ConsumeProgram::new(1, Wanted::Any(&[&program])) {
-            Err(ProgramError::System(what, error)) => return println!("skipped: {what}: {error}"),
+            Err(ProgramError::System(what, error)) => return println!("skipped (rights): {what}: {error}"),
             Err(ProgramError::Expression(..)) => continue,
             Err(error) => panic!("`{text}`: {error}"),
             Ok(_) => loaded += 1,

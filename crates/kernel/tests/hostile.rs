@@ -8,7 +8,7 @@ use program::{Interpreter, from_cbpf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Instructions of one program that a daemon takes at most (`capture::request`).
+/// Instructions of one program that a daemon takes at most (`filter::capture_request`).
 const LONGEST: usize = 16_384;
 
 /// Far more than any of it takes on a busy machine: for what would take for ever.
@@ -23,7 +23,7 @@ fn capture() -> Option<CaptureProgram> {
     match CaptureProgram::new(1 << 20, true).and_then(|mut capture| capture.prepare(Way::In).map(|()| capture)) {
         Ok(capture) => Some(capture),
         Err(error) => {
-            println!("skipped: {error}");
+            println!("skipped (rights): {error}");
             None
         }
     }
@@ -136,7 +136,7 @@ fn long_and_odd_programs_are_taken_or_refused() {
             &(0..60).map(|n| tests(200, |at| ((at as u32 * 7 + n) % 126, 0x55))).collect::<Vec<_>>(),
         );
     if !there {
-        println!("skipped: programs cannot be loaded");
+        println!("skipped (rights): programs cannot be loaded");
     }
 }
 

@@ -82,8 +82,9 @@ fn what_any_wants_is_let_in_and_nothing_else() {
     assert!(frames.len() > 20, "{} frames", frames.len());
     let mut expressions = Expressions::about(&frames);
     let (mut line, mut other) = (Line::new(), Line::new());
-    let socket_filter =
-        SocketFilter::new(true).map_err(|error| println!("skipped for programs that are loaded: {error}")).ok();
+    let socket_filter = SocketFilter::new(true)
+        .map_err(|error| println!("skipped (rights): for programs that are loaded: {error}"))
+        .ok();
     let (mut asked, mut compared, mut came, mut kept_out, mut apart) = (0usize, 0u64, 0u64, 0u64, 0usize);
     while asked < ASKED {
         let mut texts = Vec::new();

@@ -40,7 +40,7 @@ fn verdicts_never_differ() {
     let capture =
         match CaptureProgram::new(1 << 20, true).and_then(|mut capture| capture.prepare(Way::In).map(|()| capture)) {
             Ok(capture) => capture,
-            Err(error) => return println!("skipped: {error}"),
+            Err(error) => return println!("skipped (rights): {error}"),
         };
     let mut random = Random(0x5eed_0123_4567_89ab);
     let frames = testkit::frames::real_and_damaged(FRAMES, &mut random);

@@ -8,9 +8,9 @@
 //! daemon. Programs of one process share a capture through it; programs of several do through the daemon only.
 
 use crate::real::variable;
+use capture::CaptureErrorKind;
 use capture::client::Client;
 use capture::protocol::SOCKET;
-use capture::writer::CaptureErrorKind;
 use capture::{CaptureError, CaptureRegistry};
 use daemon::{Account, Policy, Server, confine};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};

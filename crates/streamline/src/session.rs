@@ -16,6 +16,7 @@ use crate::parser::space::{Join, NAME as PARSER, ParserSpace};
 use crate::parser::stage::Bases;
 use crate::running::edges::EdgeNames;
 use base::atomic::StopFlag;
+use capture::Devices;
 use control::place::{Refused, place};
 use control::transaction::{CarryError, carry_error, carry_out_but};
 use control::{Design, Registry, Space, design};
@@ -114,20 +115,17 @@ impl Session {
     pub fn with_output(stdout: Output) -> Session {
         let registry = registry();
         let schemas: Arc<[&'static Schema]> = registry.kinds().iter().filter_map(|kind| kind.schema).collect();
-        let auto = Arc::new(AutoDevices::new(Place::default()));
-        let devices = Arc::<AutoDevices>::clone(&auto);
         let env = Env {
             input: Types::NONE,
             stdout,
             compiler: Arc::new(Compiled::new(libpcap::Lazy::new())),
-            devices,
             schemas,
             wait: Wait::default(),
         };
         Session {
             registry,
             env,
-            devices: auto,
+            devices: Arc::new(AutoDevices::new(Place::default())),
             push_down: true,
             share: false,
             parser: None,
@@ -140,7 +138,6 @@ impl Session {
     #[must_use]
     pub fn devices_at(mut self, place: Place) -> Session {
         self.devices = Arc::new(AutoDevices::new(place));
-        self.env.devices = Arc::<AutoDevices>::clone(&self.devices);
         self
     }
 
@@ -245,7 +242,8 @@ impl Session {
     }
 
     fn live_spaces(&self) -> LiveSpaces {
-        LiveSpaces::new(&self.env.devices, &self.env.compiler, self.push_down)
+        let devices: Arc<dyn Devices> = self.devices.clone();
+        LiveSpaces::new(&devices, &self.env.compiler, self.push_down)
     }
 
     /// Checks a request and places it, but opens nothing.
@@ -284,12 +282,12 @@ impl Session {
 
     /// What is known of a device, by the daemon where one is used.
     pub fn device(&self, name: &str) -> Result<capture::Device, capture::CaptureError> {
-        self.env.devices.device(name)
+        self.devices.device(name)
     }
 
     /// Does a daemon open devices for this session?
     pub fn has_daemon(&self) -> bool {
-        self.env.devices.is_elsewhere()
+        self.devices.is_elsewhere()
     }
 
     /// The spaces of this process, beside sources that run and whose places are to be taken.
@@ -317,7 +315,7 @@ impl Session {
     pub fn prepare(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Job, Error> {
         let text = self.parse_whole(source, variables)?;
         let purpose = self.purpose(source);
-        self.env.devices.set_purpose(&purpose);
+        self.devices.set_purpose(&purpose);
         let first = design(&text, &self.registry, &self.own_spaces(&[]))?;
         if !self.wants_to_share(&first) {
             return self.carry_out(first, None, |_, _, _| {});
@@ -374,7 +372,7 @@ impl Session {
 
     /// What the capture is used for, in words for people.
     fn set_purpose(&self, purpose: &str) {
-        self.env.devices.set_purpose(purpose);
+        self.devices.set_purpose(purpose);
         let joined = self.joined().upgrade();
         // Where nobody is there any more, nobody shows it.
         let _ = joined.map(|client| client.set_purpose(purpose));
@@ -394,7 +392,7 @@ impl Session {
 
     /// Prepares a prefix to run, with an outlet at each place where it may be read. It goes on from what runs already.
     pub(crate) fn prepare_prefix(&self, text: &str, mut bases: Bases) -> Result<Prepared, Error> {
-        self.env.devices.set_purpose(&format!("shared: {text}"));
+        self.devices.set_purpose(&format!("shared: {text}"));
         let mut outlets = Vec::new();
         let bases = (!bases.0.is_empty()).then_some(&mut bases as &mut dyn Join);
         let job = self.carry_out(self.prefix_design(text)?, bases, |design, app, rest| {

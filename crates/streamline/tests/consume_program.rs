@@ -52,7 +52,7 @@ fn what_is_wanted_is_taken_and_the_rest_is_the_hosts_while_programs_are_exchange
         let consumes = namespace.enter(|| ConsumeProgram::new(1, Wanted::Any(&[&rest(0)])));
         let first = match consumes.unwrap() {
             Ok(consume_program) => consume_program,
-            Err(error) => return println!("skipped: {error}"),
+            Err(error) => return println!("skipped (rights): {error}"),
         };
         let second = first.with(Wanted::Any(&[&rest(1)])).unwrap();
         let (program, sockets) = (first.program().try_clone_to_owned(), first.sockets().try_clone_to_owned());

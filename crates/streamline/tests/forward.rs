@@ -69,7 +69,7 @@ fn frames_go_out_by_the_other_device_and_what_does_not_is_counted() {
     let load = || ConsumeProgram::to(way.target(), Wanted::Any(&[&first_is_7]));
     let consume_program = match way.from.near.namespace.enter(load).unwrap() {
         Ok(consume_program) => consume_program,
-        Err(error) => return eprintln!("skipped: {error}"),
+        Err(error) => return eprintln!("skipped (rights): {error}"),
     };
     let _link = way.attach(&consume_program);
     let mut sender = way.from.far.sender();
@@ -107,7 +107,7 @@ fn the_kernel_says_whether_a_device_takes_redirected_frames_and_test_frames_show
     let load = || ConsumeProgram::to(way.target(), Wanted::All);
     let consume_program = match out.namespace.enter(load).unwrap() {
         Ok(consume_program) => consume_program,
-        Err(error) => return eprintln!("skipped: {error}"),
+        Err(error) => return eprintln!("skipped (rights): {error}"),
     };
     let sent = || out.link().counters.get("tx_packets").unwrap_or(0);
     for gro in [true, false, true] {

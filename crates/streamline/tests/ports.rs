@@ -3,9 +3,9 @@
 
 use buffer::live::{Facts, SlotFlags};
 use capture::reader::Found;
-use capture::{By, CaptureReader, CaptureRequest, Mode};
+use capture::{By, CaptureReader, CaptureRequest, Devices, Mode};
+use filter::Type;
 use filter::prelude::{Class, Descriptor};
-use filter::{Devices, Type};
 use filters::{pcap, port};
 use kernel::flow::{self, Flow};
 use std::path::{Path, PathBuf};
@@ -175,7 +175,7 @@ fn every_writer_says_them() {
             let asked = CaptureRequest { device: "near".into(), mode, by, sample: 1, ..CaptureRequest::default() };
             let mut reader = match devices.open(&asked, None) {
                 Ok(reader) => reader,
-                Err(error) => return println!("skipped: {error:?}"),
+                Err(error) => return println!("skipped (rights): {error:?}"),
             };
             for (mut frame, expected) in rows {
                 frame[..6].fill(0xff);

@@ -2,8 +2,7 @@
 //! without.
 
 use capture::reader::Found;
-use capture::{By, CaptureReader, CaptureRequest, Direction};
-use filter::Devices;
+use capture::{By, CaptureReader, CaptureRequest, Devices, Direction};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use std::time::{Duration, Instant};
 use streamline::devices::LocalDevices;

@@ -146,7 +146,6 @@ impl Chain {
             input,
             stdout,
             compiler: Arc::clone(&self.compiler),
-            devices: Arc::new(filter::NoDevices),
             schemas: self.schemas.clone().into(),
             wait: filter::Wait::default(),
         }

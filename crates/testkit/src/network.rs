@@ -22,7 +22,7 @@ pub fn may_make_networks() -> bool {
     match Namespace::create() {
         Ok(_) => true,
         Err(error) => {
-            eprintln!("skipped: cannot make network namespaces ({error}); run as root");
+            eprintln!("skipped (rights): cannot make network namespaces ({error}); run as root");
             false
         }
     }

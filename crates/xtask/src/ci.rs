@@ -1,6 +1,7 @@
 //! `cargo xtask ci`: what must hold before a change goes in, step by step; the first that fails ends it. The last line of
-//! standard output is how many tests passed, failed and were skipped. `--quick` is what a commit should not be without: all
-//! but the tests.
+//! standard output is how many tests passed, failed and were skipped; those before it say why tests were skipped. With
+//! `STREAMLINE_CI_RIGHTS=1` a test that is skipped for want of rights is a failure. `--quick` is what a commit should not be
+//! without: all but the tests.
 
 use crate::counts::Counts;
 use crate::{Failure, Outcome, crash, fmt, model, process, tidy};
@@ -68,11 +69,8 @@ pub(crate) fn run(root: &Path, arguments: &[String]) -> Outcome {
     };
     let mut counts = Counts::default();
     let outcome = run_steps(root, STEPS.iter().filter(|step| !(quick && step.tests)), &mut counts);
-    if !counts.in_vain.is_empty() {
-        eprintln!("ci: these tests passed without testing:");
-        counts.in_vain.iter().for_each(|(name, said)| eprintln!("  {name}: {said}"));
-    }
     if !quick {
+        counts.reasons().iter().for_each(|reason| println!("{reason}"));
         println!("{counts}");
     }
     outcome
@@ -117,12 +115,21 @@ fn test(root: &Path, counts: &mut Counts) -> Outcome {
         passed_on.map_err(|error| Failure::Failed(format!("cannot pass on what the tests print: {error}")))?;
     }
     let status = child.wait().map_err(|error| process::absent(&command, &error))?;
-    match (status.success(), counts.failures.join(", ")) {
-        (true, _) => Ok(()),
-        (false, names) if names.is_empty() => {
-            Err(Failure::Failed(format!("tests could not be built or run: {status}")))
+    let rights = std::env::var_os("STREAMLINE_CI_RIGHTS").is_some_and(|value| value == "1");
+    outcome(status.success(), &status.to_string(), counts, rights)
+}
+
+/// What the tests come to; `rights` where none may be skipped for want of them.
+fn outcome(success: bool, status: &str, counts: &Counts, rights: bool) -> Outcome {
+    let without = if rights { counts.without_rights() } else { Vec::new() };
+    match (success, &counts.failures[..]) {
+        (true, _) if without.is_empty() => Ok(()),
+        (true, _) => {
+            let names = without.join(", ");
+            Err(Failure::Failed(format!("STREAMLINE_CI_RIGHTS=1, but these tests lack rights: {names}")))
         }
-        (false, names) => Err(Failure::Failed(format!("these tests failed: {names}"))),
+        (false, []) => Err(Failure::Failed(format!("tests could not be built or run: {status}"))),
+        (false, names) => Err(Failure::Failed(format!("these tests failed: {}", names.join(", ")))),
     }
 }
 
@@ -195,6 +202,19 @@ mod tests {
             assert_eq!(String::from_utf8_lossy(&passed_on), String::from_utf8_lossy(expected));
             assert_eq!(counts.to_string(), sums);
         }
+    }
+
+    #[test]
+    fn a_skip_for_want_of_rights_is_a_failure_where_that_is_asked_for() {
+        let mut counts = Counts::default();
+        let said = "successes:\n---- a stdout ----\nskipped (rights): not root\n---- b stdout ----\nskipped: no cc\n";
+        said.lines().for_each(|line| counts.read(line));
+        let failed = |text: &str| Err(Failure::Failed(text.into()));
+        assert_eq!(outcome(true, "", &counts, false), Ok(()));
+        assert_eq!(outcome(true, "", &counts, true), failed("STREAMLINE_CI_RIGHTS=1, but these tests lack rights: a"));
+        assert_eq!(outcome(false, "exit 1", &counts, true), failed("tests could not be built or run: exit 1"));
+        counts.failures.push("c".into());
+        assert_eq!(outcome(false, "exit 1", &counts, true), failed("these tests failed: c"));
     }
 
     #[test]

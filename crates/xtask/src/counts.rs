@@ -1,22 +1,37 @@
 //! How many tests passed, failed and were skipped, added up from what test programs print.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt;
 
-/// The sums, and what tests said that could not test.
+/// More reasons than that are told as one.
+const REASONS: usize = 10;
+
+/// The sums, and why tests were skipped.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Tests that passed.
+    /// Tests that passed, and tested something.
     pub passed: u64,
     /// Tests that failed.
     pub failed: u64,
-    /// Tests that were not run.
-    pub skipped: u64,
     /// The names of those that failed.
     pub failures: Vec<String>,
-    /// Tests that passed because what they need is absent: their names, and what they said.
-    pub in_vain: Vec<(String, String)>,
+    /// Tests that are marked as ignored.
+    ignored: u64,
+    /// Tests that said that they could not test: those that want rights first.
+    skips: Vec<Skip>,
     /// The test whose output is being read.
     section: Option<String>,
+    /// Did the tests pass whose output is being read? What one that failed has skipped does not matter.
+    passing: bool,
+}
+
+/// A test that said that it could not test: with `skipped (rights): REASON` where it may not, else with `skipped: REASON`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Skip {
+    test: String,
+    rights: bool,
+    reason: String,
 }
 
 impl Counts {
@@ -27,25 +42,67 @@ impl Counts {
             self.section = Some(name.into());
         } else if matches!(line, "successes:" | "failures:") {
             self.section = None;
+            self.passing = line == "successes:";
         } else if let Some(name) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
             self.failures.push(name.into());
         } else if let Some([passed, failed, ignored]) = sums(line) {
             self.passed += passed;
             self.failed += failed;
-            self.skipped += ignored;
+            self.ignored += ignored;
             self.section = None;
-        } else if line.starts_with("skipped")
-            && let Some(name) = self.section.take()
-        {
-            self.in_vain.push((name, line.into()));
+        } else if let (true, Some(test), Some((rights, reason))) = (self.passing, &self.section, reason(line)) {
+            let skip = Skip { test: test.clone(), rights, reason: reason.into() };
+            match self.skips.last_mut().filter(|last| last.test == skip.test) {
+                // Whatever else a test could not do, it counts once.
+                Some(last) if rights && !last.rights => *last = skip,
+                Some(_) => {}
+                None => self.skips.push(skip),
+            }
         }
+    }
+
+    /// The tests that were skipped for want of rights.
+    pub fn without_rights(&self) -> Vec<&str> {
+        self.skips.iter().filter(|skip| skip.rights).map(|skip| &skip.test[..]).collect()
+    }
+
+    /// Why tests were skipped, most frequent reason first: a line for each, with the number of tests and the first of them.
+    pub fn reasons(&self) -> Vec<String> {
+        let mut groups: BTreeMap<(bool, &str), Vec<&str>> = BTreeMap::new();
+        for Skip { test, rights, reason } in &self.skips {
+            groups.entry((*rights, reason)).or_default().push(test);
+        }
+        let mut rows: Vec<(u64, String)> = Vec::new();
+        for ((rights, reason), tests) in groups {
+            let mark = if rights { "no rights: " } else { "" };
+            let more = if tests.len() > 1 { ", ..." } else { "" };
+            rows.push((tests.len() as u64, format!("{mark}{reason} ({}{more})", tests[0])));
+        }
+        if self.ignored > 0 {
+            rows.push((self.ignored, "marked as ignored".into()));
+        }
+        rows.sort_by_key(|(count, _)| Reverse(*count));
+        if rows.len() > REASONS {
+            let rest = rows.split_off(REASONS - 1);
+            rows.push((rest.iter().map(|(count, _)| count).sum(), format!("{} other reasons", rest.len())));
+        }
+        rows.into_iter().map(|(count, text)| format!("{count:5} skipped: {text}")).collect()
     }
 }
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped)
+        let skipped = self.skips.len() as u64;
+        let passed = self.passed.saturating_sub(skipped);
+        write!(f, "{passed} passed, {} failed, {} skipped", self.failed, self.ignored + skipped)
     }
+}
+
+/// Why a test says that it is skipped, and whether that is for want of rights.
+fn reason(line: &str) -> Option<(bool, &str)> {
+    let rest = line.strip_prefix("skipped")?;
+    let (rights, rest) = rest.strip_prefix(" (rights)").map_or((false, rest), |rest| (true, rest));
+    Some((rights, rest.strip_prefix([':', ','])?.trim()))
 }
 
 /// Tests passed, failed and ignored in a line as `test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; ...`.
@@ -60,19 +117,16 @@ fn sums(line: &str) -> Option<[u64; 3]> {
 mod tests {
     use super::*;
 
-    fn check(lines: &str, expected: &str, failures: &[&str], in_vain: &[(&str, &str)]) {
+    fn read(lines: &str) -> Counts {
         let mut counts = Counts::default();
         lines.lines().for_each(|line| counts.read(line));
-        assert_eq!(counts.to_string(), expected);
-        assert_eq!(counts.failures, failures);
-        let in_vain: Vec<_> = in_vain.iter().map(|(name, said)| (name.to_string(), said.to_string())).collect();
-        assert_eq!(counts.in_vain, in_vain);
+        counts
     }
 
     #[test]
     fn results_are_added_up() {
-        check("", "0 passed, 0 failed, 0 skipped", &[], &[]);
-        check(
+        assert_eq!(read("").to_string(), "0 passed, 0 failed, 0 skipped");
+        let counts = read(
             "running 6 tests\n\
              test a::b ... ok\n\
              test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s\n\
@@ -81,22 +135,39 @@ mod tests {
              test result: FAILED. 10 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.00s\n\
              test result: none\n\
              error: test result: ok. 1 passed; 1 failed; 1 ignored\n",
-            "15 passed, 2 failed, 1 skipped",
-            &["c::d", "src/lib.rs - e (line 5)"],
-            &[],
+        );
+        assert_eq!(counts.to_string(), "15 passed, 2 failed, 1 skipped");
+        assert_eq!(counts.failures, ["c::d", "src/lib.rs - e (line 5)"]);
+        assert_eq!(counts.reasons(), ["    1 skipped: marked as ignored"]);
+    }
+
+    #[test]
+    fn tests_that_could_not_test_are_skipped_and_not_passed() {
+        let counts = read(
+            "successes:\n\n\
+             ---- a::b stdout ----\nloading\nskipped: no captures\nskipped: no captures\n\n\
+             ---- c stdout ----\nwas not skipped\nskipped a line\n\n\
+             ---- d stdout ----\nskipped, no libpcap: it is not there\nskipped (rights): not root\n\n\
+             ---- e stdout ----\nskipped (rights): not root\nskipped: no captures\n\n\
+             successes:\n    a::b\nskipped: x\n\n\
+             failures:\n\n---- f stdout ----\nskipped: no captures\n\nfailures:\n    f\n\n\
+             test result: FAILED. 4 passed; 1 failed; 0 ignored; 0 measured\n",
+        );
+        assert_eq!(counts.to_string(), "1 passed, 1 failed, 3 skipped");
+        assert_eq!(counts.without_rights(), ["d", "e"]);
+        assert_eq!(
+            counts.reasons(),
+            ["    2 skipped: no rights: not root (d, ...)", "    1 skipped: no captures (a::b)"]
         );
     }
 
     #[test]
-    fn tests_that_could_not_test_are_named_once() {
-        check(
-            "successes:\n\n\
-             ---- a::b stdout ----\nloading\nskipped: no captures\nskipped: no captures\n\n\
-             ---- c stdout ----\nwas not skipped\n\n\
-             successes:\n    a::b\nskipped\n",
-            "0 passed, 0 failed, 0 skipped",
-            &[],
-            &[("a::b", "skipped: no captures")],
-        );
+    fn reasons_are_no_more_than_ten_lines() {
+        let skip = |at| format!("---- t{at} stdout ----\nskipped: reason {at}\n");
+        let of = |count: usize| read(&format!("successes:\n{}", (0..count).map(skip).collect::<String>()));
+        assert_eq!(of(10).reasons().len(), 10);
+        let reasons = of(13).reasons();
+        assert_eq!(reasons.len(), 10);
+        assert_eq!(reasons[9], "    4 skipped: 4 other reasons");
     }
 }

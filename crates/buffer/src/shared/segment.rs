@@ -328,7 +328,9 @@ mod tests {
         });
         let fd = match made.join().unwrap() {
             Ok(fd) => fd,
-            Err(error) => return eprintln!("skipped: no file system with huge pages can be mounted here: {error}"),
+            Err(error) => {
+                return eprintln!("skipped (rights): no file system with huge pages can be mounted here: {error}");
+            }
         };
         let segment = Segment::of_size(fd, PAGE_BYTES).unwrap();
         assert_eq!((segment.bytes(), segment.page_bytes()), (PAGE_BYTES, PAGE_BYTES));
@@ -338,7 +340,7 @@ mod tests {
     fn memory_of_huge_pages_is_known_by_who_receives_it() {
         let segment = match Segment::create_of("segment-test", 1, MemfdFlags::HUGETLB, HUGE_PAGE_BYTES) {
             Ok(segment) => segment,
-            Err(error) => return eprintln!("skipped: no huge pages: {error}"),
+            Err(error) => return eprintln!("skipped (rights): no huge pages: {error}"),
         };
         segment.seal_for_writer().unwrap();
         let fd = segment.fd().try_clone_to_owned().unwrap();

@@ -185,7 +185,7 @@ fn as_user_in<T: Send>(user: u32, group: u32, groups: &[libc::gid_t], work: impl
 fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        eprintln!("skipped: only root can try what others may do");
+        eprintln!("skipped (rights): only root can try what others may do");
     }
     is_root
 }

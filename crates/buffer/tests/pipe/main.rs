@@ -538,7 +538,7 @@ fn who_may_not_read_a_ring_gets_its_bytes_by_no_other_ring() {
     const SOMEBODY: u32 = 65533;
     // SAFETY: takes nothing and changes nothing.
     if unsafe { libc::geteuid() } != 0 {
-        eprintln!("skipped: only root can try what others may do");
+        eprintln!("skipped (rights): only root can try what others may do");
         return;
     }
     // Runs as this user, in a thread of its own that ends with it: credentials are a thread's, and a keeper goes by who

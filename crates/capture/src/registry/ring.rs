@@ -5,10 +5,10 @@
 
 use super::{Consumed, READERS_OF_USERS, ring_bytes};
 use crate::attachment::{Attachment, Device, Past};
+use crate::capture_request::{CaptureError, CaptureErrorKind, CaptureRequest, Direction};
 use crate::line::{CloseReason, LINE_BYTES, Line, Word};
 use crate::permission::{Permission, Shown};
-use crate::request::{CaptureRequest, Direction};
-use crate::writer::{CaptureError, CaptureErrorKind, Expression, Opened, Writer, own};
+use crate::writer::{Expression, Opened, Writer, own};
 use buffer::live::{Areas, EXPRESSIONS, LiveMemory, Progress};
 use buffer::shared::segment::Access;
 use program::ir::Program;

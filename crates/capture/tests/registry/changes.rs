@@ -1,9 +1,9 @@
 //! Readers that come, go, and ask for something else: nobody waits, and nothing is left.
 
 use crate::played::*;
+use capture::CaptureErrorKind;
 use capture::line::CloseReason;
 use capture::reader::Rest;
-use capture::writer::CaptureErrorKind;
 use capture::{Attachment, By, CaptureError, CaptureReader, CaptureRequest, Direction, Mode};
 use program::cbpf::Instruction;
 use rustix::event::{PollFd, PollFlags, Timespec};

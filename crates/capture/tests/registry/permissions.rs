@@ -1,7 +1,7 @@
 //! What readers may see, and what their expressions may cost.
 
 use crate::played::*;
-use capture::writer::CaptureErrorKind;
+use capture::CaptureErrorKind;
 use capture::{Attachment, By, CaptureReader, CaptureRequest, Direction, Mode, Only, Permission};
 use program::cbpf::Instruction;
 use program::{Compile, CompileError};

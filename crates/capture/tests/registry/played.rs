@@ -1,9 +1,9 @@
 //! A device that a test plays, and what its readers are asked.
 
 use buffer::live::{Areas, Facts, Geometry, SlotFlags};
+use capture::CaptureErrorKind;
 use capture::copying::{Copying, Ring, ring};
 use capture::reader::Found;
-use capture::writer::CaptureErrorKind;
 use capture::{
     By, CaptureError, CaptureReader, CaptureRegistry, CaptureRequest, Device, Expression, Mode, Opened, Writer,
 };

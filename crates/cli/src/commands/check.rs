@@ -7,7 +7,7 @@ use crate::request_text::{RequestArgs, SourceArgs};
 use control::Design;
 use daemon::confine;
 use engine::Task;
-use filter::{Kind, Spaces};
+use filter::{DeviceAccess, Kind, Spaces};
 use rustix::fs::Access;
 use std::path::{Path, PathBuf};
 use streamline::Session;
@@ -52,8 +52,7 @@ fn of_devices(session: &Session, design: &Design) -> Vec<String> {
         let Some(device) = params.text("device") else { continue };
         // A part of its flows may be meant.
         let name = device.split_once('@').map_or(device, |(device, _part)| device);
-        // `tuntap` makes its own.
-        if kind.name != "tuntap"
+        if !matches!(kind.device, Some(DeviceAccess::Made))
             && let Err(error) = session.device(name)
         {
             missing.push(error.text);

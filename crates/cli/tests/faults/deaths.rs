@@ -1,7 +1,7 @@
 //! Readers, daemons and devices that go without a word.
 
 use crate::bed::{Bed, Running, Traffic, Witnesses, frame, port, times, until};
-use capture::writer::CaptureErrorKind;
+use capture::CaptureErrorKind;
 use capture::{By, CaptureReader, CaptureRequest};
 use driver::change::Change;
 use rustix::process::Signal;

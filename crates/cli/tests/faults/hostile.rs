@@ -3,10 +3,10 @@
 use crate::bed::{Bed, Witnesses, as_user_of, frame, memory, port, until};
 use buffer::control::{self, Message, packets};
 use buffer::shared::segment::{Access, Mapping};
+use capture::CaptureErrorKind;
 use capture::client::Client;
 use capture::line::Line;
 use capture::protocol::{Answer, Code, Question};
-use capture::writer::CaptureErrorKind;
 use capture::{Attachment, By, CaptureReader, CaptureRequest, Direction, Mode};
 use kernel::inventory;
 use kernel::sys::Hook;

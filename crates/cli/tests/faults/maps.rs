@@ -3,9 +3,9 @@
 use crate::bed::{Bed, PROGRAM, frame, until};
 use crate::hostile::{ANNA, BERT, as_user, send_packet};
 use buffer::live::Areas;
+use capture::CaptureErrorKind;
 use capture::client::Client;
 use capture::reader::Found;
-use capture::writer::CaptureErrorKind;
 use capture::{By, CaptureReader, CaptureRequest};
 use kernel::code::{Code, Register, Width};
 use rustix::process::Signal;

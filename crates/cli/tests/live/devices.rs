@@ -181,3 +181,18 @@ fn time_goes_on_while_nothing_comes() {
     let report = succeeded(&reader.interrupt());
     assert_eq!(row(&report, "udp")["events"]["flows idle"], 1, "{report}");
 }
+
+#[test]
+fn a_check_makes_no_device() {
+    if !may_make_networks() {
+        return;
+    }
+    let check = || {
+        let mut command = Command::new(PROGRAM);
+        let output = command.args(["check", "--local", "tuntap made0 persistent=yes | count"]).output().unwrap();
+        (output, driver::link::find("made0").unwrap())
+    };
+    let (output, made) = quiet_namespace().enter(check).unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(made.is_none(), "{made:?}");
+}

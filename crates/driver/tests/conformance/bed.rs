@@ -114,10 +114,10 @@ impl Subject {
 }
 
 /// Runs a check on a device.
-pub fn run(device: fn() -> Subject, check_name: &str, check: fn(&Subject)) {
+pub fn run(device: fn() -> Subject, check: fn(&Subject)) {
     let subject = device();
     match &subject.absent {
-        Some(reason) => eprintln!("skipped: {check_name}: {reason}"),
+        Some(reason) => eprintln!("skipped (rights): {reason}"),
         None => check(&subject),
     }
 }

@@ -24,7 +24,7 @@ macro_rules! conformance {
             $($(
                 #[test]
                 fn $check() {
-                    crate::bed::run(crate::devices::$device, stringify!($check), crate::$group::$check);
+                    crate::bed::run(crate::devices::$device, crate::$group::$check);
                 }
             )+)+
         }

@@ -8,11 +8,6 @@ use filter::prelude::*;
 /// Packets may still come that were seen so long ago, in ns: by then every reader has looked.
 const LATE_NS: u64 = 1_000_000_000;
 
-/// Bytes kept of each packet, as a request says; 0 for all.
-pub fn snap_len(params: &Params) -> u32 {
-    params.number("snaplen").unwrap_or(0).min(u64::from(u32::MAX)) as u32
-}
-
 /// The time that all packets seen by then have come, ns since 1970 UTC.
 pub fn clock() -> u64 {
     capture::clock::real().saturating_sub(LATE_NS)

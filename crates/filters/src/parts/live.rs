@@ -7,6 +7,7 @@ use buffer::ViewId;
 use buffer::live::{Packet, SlotFlags};
 use capture::reader::{Found, Rest};
 use capture::{CaptureReader, Ledger, Past};
+use filter::device::snap_len;
 use filter::prelude::*;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -19,6 +20,12 @@ const LOOKS: usize = 16 * PULL_BLOCKS;
 
 /// A packet that has its number but is not all there when the run is to end gets so long.
 const LAST_PACKET: Duration = Duration::from_millis(20);
+
+/// A source of what a tap gives; where the reader decides about its packets, of those that pass.
+pub fn source(reader: CaptureReader, params: &Params, decides: Option<Box<dyn Decides>>) -> Instance {
+    let live = Live::new(reader, snap_len(params), params.number("last").unwrap_or(0));
+    Instance::source(live.deciding(decides))
+}
 
 /// A device's packets.
 pub struct Live {

@@ -7,6 +7,7 @@ use super::landing::{self, Known, Landing};
 use base::limits::PULL_BLOCKS;
 use driver::counters::Meaning;
 use driver::{Error, Frame, Receive, Turn};
+use filter::device::Left;
 use filter::prelude::*;
 use rustix::event::epoll;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,9 +18,6 @@ const LAST_FRAMES: Duration = Duration::from_millis(200);
 
 /// A device that is down is looked at this often.
 const DOWN_LOOK: Duration = Duration::from_millis(100);
-
-/// What a program on the device or the socket did not choose: a word for it, and how many packets that are up to now.
-pub type Left = (&'static str, Box<dyn Fn() -> u64 + Send>);
 
 /// The network namespace this process is in.
 pub fn namespace() -> Result<driver::namespace::Namespace, ParamError> {
@@ -54,6 +52,11 @@ pub fn link_type(link: &driver::link::Link) -> Result<u16, ParamError> {
             format!("frames of `{}` are of a kind that no capture file has a number for", link.name),
         )
     })
+}
+
+/// The same of the device that a request names.
+pub fn link_type_of(params: &Params) -> Result<u16, ParamError> {
+    link_type(&look_up(params)?)
 }
 
 /// A source of what these receivers receive.

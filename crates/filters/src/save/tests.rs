@@ -344,7 +344,6 @@ fn a_terminal_gets_no_capture() {
             input: Types::of(&[Type::Frame]),
             stdout,
             compiler,
-            devices: std::sync::Arc::new(filter::NoDevices),
             schemas: [].into(),
             wait: filter::Wait::default(),
         };

@@ -2,8 +2,7 @@
 
 use super::{LocalDevices, reader, sure};
 use capture::client::Client;
-use capture::{Budget, CaptureError, CaptureReader, CaptureRequest, Device, Share, writer::CaptureErrorKind};
-use filter::Devices;
+use capture::{Budget, CaptureError, CaptureErrorKind, CaptureReader, CaptureRequest, Device, Devices, Share};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -2,7 +2,7 @@
 
 use super::Promiscuous;
 use buffer::live::{Areas, Geometry};
-use capture::{CaptureError, Device, Direction, ETHERNET, Expression, Writer, writer::CaptureErrorKind};
+use capture::{CaptureError, CaptureErrorKind, Device, Direction, ETHERNET, Expression, Writer};
 use driver::device::Device as DriverDevice;
 use driver::namespace::Namespace;
 use driver::watch::Watch;

@@ -18,9 +18,8 @@ pub(crate) use kernel_writer::cannot_choose;
 pub use packet_writer::how as copied_from_socket;
 pub use present::Present;
 
-use capture::{CaptureError, CaptureReader, CaptureRegistry, CaptureRequest, Device, Share, writer::CaptureErrorKind};
+use capture::{CaptureError, CaptureErrorKind, CaptureReader, CaptureRegistry, CaptureRequest, Device, Devices, Share};
 use driver::af_packet::PacketSocket;
-use filter::Devices;
 use opener::Opener;
 use program::Interpreter;
 use std::sync::{Mutex, PoisonError};

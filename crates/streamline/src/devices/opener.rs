@@ -3,7 +3,7 @@
 use super::consume_writer::ConsumeWriter;
 use super::kernel_writer::KernelWriter;
 use super::packet_writer::{self, PacketWriter};
-use capture::{By, CaptureError, Mode, Opened, Writer, writer::CaptureErrorKind};
+use capture::{By, CaptureError, CaptureErrorKind, Mode, Opened, Writer};
 use driver::device::{self, Device};
 use driver::namespace::Namespace;
 use program::Program;

@@ -4,12 +4,13 @@
 //! A driver may say that it takes such frames and drop all of them, and the kernel tells nobody: so some are sent that way
 //! before the program takes any of the host's.
 
-use super::lowering::{is_own, takes_away};
+use super::lowering::is_own;
 use capture::ETHERNET;
 use control::Before;
 use driver::af_packet::PacketSocket;
 use driver::link::{self, Link, XdpMode};
 use driver::watch::{Watch, What};
+use filter::device::snap_len;
 use filter::run::Instance;
 use filter::{Lower, Params};
 use filters::send::forwarded::{self, Forwarded, Forwards};
@@ -50,7 +51,7 @@ fn found(name: &str) -> Result<Link, String> {
 /// Can frames that come by these filters go out by this device? Else why not.
 pub(super) fn check(to: &str, before: &[Before<'_>]) -> Result<(), String> {
     let [(device, params), rest @ ..] = before else { return Err("nothing comes to it from a device here".into()) };
-    if !takes_away(device, params) {
+    if !device.takes_away(params) {
         return Err("frames are taken from the host by mode=consume alone".into());
     }
     if let Some((kind, _)) = rest.iter().find(|(kind, _)| !matches!(kind.lower, Some(Lower::Program(_)))) {
@@ -60,7 +61,7 @@ pub(super) fn check(to: &str, before: &[Before<'_>]) -> Result<(), String> {
     if from.contains('@') || params.text("queues").is_some() {
         return Err("its program takes all that a device receives, not a part".into());
     }
-    if filters::ethernet::snap_len(params) > 0 {
+    if snap_len(params) > 0 {
         return Err("frames that are cut are not sent".into());
     }
     if from == to {

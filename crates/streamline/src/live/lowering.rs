@@ -13,11 +13,12 @@ use super::selection::{Selection, is_typed};
 use super::space::PreFiltering;
 use crate::parser::space::NAME as PARSER;
 use capture::budget::INSTRUCTIONS;
-use capture::request::PROGRAM_INSTRUCTIONS;
-use capture::{CaptureError, ETHERNET, writer::CaptureErrorKind};
+use capture::capture_request::PROGRAM_INSTRUCTIONS;
+use capture::{By, CaptureError, CaptureErrorKind, Devices, Direction, ETHERNET, Mode};
 use control::Verdict;
 use engine::{Edge, Node, NodeId, Plan, Task};
-use filter::{Devices, Kind, Lower, Params};
+use filter::device::{Choice, Exclusive, snap_len};
+use filter::{DeviceAccess, Kind, Lower, Params};
 use kernel::SocketFilter;
 use kernel::capture_program::ProgramError;
 use program::{Compile, Expression, Passes, Program};
@@ -35,13 +36,7 @@ const WAYS: usize = buffer::live::EXPRESSIONS;
 
 /// Is it a device that a request has for itself?
 pub(crate) fn is_own(kind: &Kind) -> bool {
-    [filters::af_xdp::KIND.name, filters::af_packet::KIND.name].contains(&kind.name)
-}
-
-/// Does the host not see what this source gives?
-pub(crate) fn takes_away(kind: &Kind, params: &Params) -> bool {
-    kind.name == filters::af_xdp::KIND.name
-        || kind.name == filters::ethernet::KIND.name && params.text("mode") == Some("consume")
+    matches!(kind.device, Some(DeviceAccess::Exclusive(_)))
 }
 
 /// Does it give numbers of packets, and no packets?
@@ -259,10 +254,9 @@ pub(crate) fn programs(chosen: &Expression, wanted: Option<&[Expression]>) -> Op
 /// The filter of a packet socket that these are to come by, and what counts what it keeps out.
 pub(crate) fn socket_filter(
     wanted: &[Program],
-    params: &Params,
+    (incoming, outgoing): (bool, bool),
     link_type: u16,
 ) -> Result<(OwnedFd, SocketFilter), ProgramError> {
-    let (incoming, outgoing) = filters::af_packet::ways(params);
     // Whose bit it is nobody asks.
     let expression = |(at, program): (usize, &Program)| kernel::Expression {
         incoming,
@@ -468,13 +462,13 @@ impl<'a> Judge<'a> {
         if let Some(known) = self.link_types.get(&device) {
             return *known;
         }
-        let known = match self.filter(device) {
-            Some((kind, params)) if is_own(kind) => filters::af_packet::link_type(params).ok(),
-            Some((_, params)) => filters::ethernet::capture_request(params)
+        let known = match self.filter(device).and_then(|(kind, params)| Some((kind.device?, params))) {
+            Some((DeviceAccess::Exclusive(exclusive), params)) => (exclusive.link_type)(params).ok(),
+            Some((DeviceAccess::Shared(shared), params)) => (shared.asked)(params)
                 .ok()
                 .and_then(|(asked, _)| self.devices.device(&asked.device).ok())
                 .map(|device| device.link_type),
-            None => None,
+            _ => None,
         };
         *self.link_types.entry(device).or_insert(known.unwrap_or(ETHERNET))
     }
@@ -503,12 +497,16 @@ impl<'a> Judge<'a> {
     /// Does the kernel take these programs, as far as that can be tried? Of what is taken away from the host they choose, or
     /// nothing is taken.
     fn keeps_out(&self, device: NodeId, wanted: &[Program], link_type: u16) -> Result<(), String> {
-        let Some((kind, params)) = self.filter(device).filter(|(kind, params)| !takes_away(kind, params)) else {
-            return Ok(());
+        let asked = match self.filter(device).and_then(|(kind, params)| Some((kind.device?, params))) {
+            Some((DeviceAccess::Exclusive(Exclusive { choice: Choice::SocketFilter { ways, .. }, .. }), params)) => {
+                // Whoever may not load programs may still have a packet socket, without any.
+                return socket_filter(wanted, ways(params), link_type).map(drop).map_err(|error| error.to_string());
+            }
+            Some((DeviceAccess::Shared(shared), params)) => (shared.asked)(params).map_err(|error| error.message)?.0,
+            _ => return Ok(()),
         };
-        if is_own(kind) {
-            // Whoever may not load programs may still have a packet socket, without any.
-            return socket_filter(wanted, params, link_type).map(drop).map_err(|error| error.to_string());
+        if asked.mode == Mode::Consume {
+            return Ok(());
         }
         for program in wanted {
             let length = program::to_cbpf(program).len();
@@ -516,11 +514,11 @@ impl<'a> Judge<'a> {
                 return Err(format!("the expression takes {length} instructions; at most {PROGRAM_INSTRUCTIONS}"));
             }
         }
-        if params.text("by") == Some("socket") {
+        if asked.by == By::PacketSocket {
             // The thread that copies asks what its socket's filter cannot.
             return Ok(());
         }
-        match socket_filter(wanted, params, link_type) {
+        match socket_filter(wanted, (asked.direction != Direction::Out, asked.direction != Direction::In), link_type) {
             // Who may not load any has a daemon, which may.
             Ok(_) | Err(ProgramError::System(..)) => Ok(()),
             Err(ProgramError::Load(error))
@@ -566,12 +564,11 @@ impl<'a> Judge<'a> {
             let (kind, params) = self.filter(device).filter(|(kind, _)| kind.is_source())?;
             let link_type = self.link_type(device);
             let lowered = self.lowered(way, link_type).ok()?;
-            let is_taken = takes_away(kind, params);
+            let is_taken = kind.takes_away(params);
             if lowered.sample > 1 || lowered.counts {
                 return None;
             }
-            let snap_len = filters::ethernet::snap_len(params);
-            let wanted = wanted(&behind, is_taken, self.compiler, link_type, snap_len)?;
+            let wanted = wanted(&behind, is_taken, self.compiler, link_type, snap_len(params))?;
             let chosen = lowered.expression();
             if is_own(kind) {
                 self.keeps_out(device, &programs(&chosen, Some(&wanted))?, link_type).ok()?;

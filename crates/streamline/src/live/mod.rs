@@ -17,9 +17,10 @@ pub(crate) use space::{Reads, RunningSource, hands_over};
 
 use crate::parser::space::NAME as PARSER;
 use crate::session::{Left, Opened, Rest};
+use capture::Devices;
 use control::Space;
 use engine::{Edge, Node, NodeId, Plan, Task};
-use filter::{Devices, Params};
+use filter::Params;
 use lowering::{DAEMON, KERNEL};
 use program::Compile;
 use space::LiveSpace;

@@ -5,10 +5,9 @@
 //! wanted. Should a budget change before the plan is carried out, the daemon refuses what does not fit, and it is placed again.
 
 use super::space::{LiveSpace, PreFiltering, Reads, Why};
-use capture::writer::CaptureErrorKind;
-use capture::{Budget, CaptureError, CaptureRequest, Mode};
+use capture::CaptureErrorKind;
+use capture::{Budget, CaptureError, CaptureRequest, Devices, Mode};
 use engine::{NodeId, Plan};
-use filter::Devices;
 use std::collections::BTreeMap;
 
 /// What a plan is given.

@@ -21,21 +21,22 @@
 //! What can be done here is decided in [`lowering`](super::lowering), before anything is opened; here it is opened.
 
 use super::forward;
-use super::lowering::{self, Behind, DAEMON, Judge, Lowered, counts, forwards_to, is_own, takes_away};
+use super::lowering::{self, Behind, DAEMON, Judge, Lowered, counts, forwards_to, is_own};
 use super::ration;
 use super::selection::{OneByOne, Selection, is_undecided};
 use crate::parser::space::NAME as PARSER;
 use crate::session::{Left, Opened};
-use capture::request::PROGRAM_INSTRUCTIONS;
-use capture::{By, CaptureError, CaptureReader, CaptureRequest, ETHERNET, Mode, Share, writer::CaptureErrorKind};
+use capture::capture_request::PROGRAM_INSTRUCTIONS;
+use capture::writer::own;
+use capture::{By, CaptureError, CaptureErrorKind, CaptureReader, CaptureRequest, Devices, ETHERNET, Mode, Share};
 use control::{Before, Offer, Space, StepError, Verdict};
 use engine::{Edge, Node, NodeId, Plan, Task};
+use filter::device::{Choice, Exclusive, Shared, XdpProgram, snap_len};
 use filter::run::Instance;
-use filter::{Decides, Devices, Kind, Lower, ParamError, Params, Spaces};
+use filter::{Decides, DeviceAccess, Kind, Lower, ParamError, Params, Spaces};
 use kernel::{ConsumeProgram, Wanted};
 use program::{Compile, Expression, Passes, Program, to_cbpf};
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -180,9 +181,9 @@ struct Laid {
 }
 
 enum What {
-    Device(CaptureRequest, Option<Share>, Params),
+    Device(Shared, CaptureRequest, Option<Share>, Params),
     /// A device that nobody shares.
-    Own(&'static Kind, Params),
+    Own(Exclusive, Params),
     Filter(Selection),
 }
 
@@ -249,20 +250,16 @@ impl LiveSpace {
             // One record, wherever its packets come from.
             let task = if is_count { node.task.clone() } else { Task::Filter { kind, params: params.clone() } };
             let labels: Vec<String> = paths.iter().map(|path| self.label(path)).collect();
-            let link_type = |reader: &CaptureReader| reader.device().link_type;
-            let decides = |reader: &CaptureReader| self.decides(first, link_type(reader)).ok().flatten();
+            let given = |reader: CaptureReader| {
+                let decides = self.decides(first, reader.device().link_type).ok().flatten();
+                Opened::New(filters::source(reader, &params, decides))
+            };
             let (source, first) = match how {
                 How::Running(node) => (Opened::Running(node), None),
                 How::Own(source) => (Opened::New(source), None),
-                How::Sure(reader, first) => {
-                    let decides = decides(&reader);
-                    (Opened::New(filters::ethernet::source(*reader, &params, decides)), Some(first))
-                }
+                How::Sure(reader, first) => (given(*reader), Some(first)),
                 How::Counts(registry, undecided) => (Opened::New(filters::count::source(registry, undecided)), None),
-                How::CaptureReader(reader) => {
-                    let decides = decides(&reader);
-                    (Opened::New(filters::ethernet::source(*reader, &params, decides)), None)
-                }
+                How::CaptureReader(reader) => (given(*reader), None),
             };
             Some((labels.join(" + "), task, Left::Source { origin: id, source, reads, first }))
         };
@@ -337,14 +334,11 @@ impl LiveSpace {
             Reads::Packets(asked, share, _) => How::CaptureReader(Box::new(self.devices.open(asked, *share)?)),
             Reads::Counts(all) => self.open_counts(&paths, all)?,
             Reads::Own { wanted, .. } => match self.first(paths.first().map_or(&[], Vec::as_slice)) {
-                Some(What::Own(kind, params)) if kind.name == filters::af_packet::KIND.name => {
-                    How::Own(open_packet_socket(params, wanted.as_deref())?)
-                }
-                Some(What::Own(_, params)) => How::Own(open_own(params, wanted.as_deref())?),
+                Some(What::Own(own, params)) => How::Own(open_own(*own, params, wanted.as_deref())?),
                 _ => return Err(nothing_comes().into()),
             },
             Reads::Forward { wanted, to, .. } => match self.first(paths.first().map_or(&[], Vec::as_slice)) {
-                Some(What::Device(_, _, params) | What::Own(_, params)) => {
+                Some(What::Device(.., params) | What::Own(_, params)) => {
                     let opened = forward::open(params, to, wanted.as_ref());
                     How::Own(opened.map_err(|text| CaptureError::new(CaptureErrorKind::Cannot, text))?)
                 }
@@ -363,7 +357,7 @@ impl LiveSpace {
     /// What it would refuse to read of a plan, whatever the device says: found out by the steps that would read it, none of
     /// which opens anything.
     fn refused_request(&self, plan: &Plan) -> Option<(NodeId, ParamError)> {
-        let is_taken = |node: &Node| matches!(&node.task, Task::Filter { kind, params } if takes_away(kind, params));
+        let is_taken = |node: &Node| matches!(&node.task, Task::Filter { kind, params } if kind.takes_away(params));
         // Nothing else is refused whatever the device says.
         if !plan.nodes.iter().any(|node| node.space == self.name && is_taken(node)) {
             return None;
@@ -435,32 +429,33 @@ impl LiveSpace {
         {
             let wanted = self.lowered(path, ETHERNET)?.expression().program(Passes::Surely);
             let wanted = wanted.filter(|program| program.always().is_none_or(|length| length == 0));
-            if let Some(What::Device(asked, _, params)) = self.first(path) {
+            if let Some(What::Device(shared, asked, _, params)) = self.first(path) {
                 let program = wanted.as_ref().map_or_else(Vec::new, to_cbpf);
-                filters::ethernet::takes_everything(&CaptureRequest { program, ..asked.clone() }, params)
-                    .map_err(Why::Param)?;
+                (shared.permits)(&CaptureRequest { program, ..asked.clone() }, params).map_err(Why::Param)?;
             }
             return Ok(Reads::Forward { label: self.label(path), wanted, to });
         }
         if let [path] = paths
-            && let Some(What::Own(kind, params)) = self.first(path)
+            && let Some(What::Own(own, params)) = self.first(path)
         {
-            let (label, wanted) = (self.label(path), self.of_own(kind, params, path, pre_filtering)?);
+            let (label, wanted) = (self.label(path), self.of_own(*own, params, path, pre_filtering)?);
             return Ok(Reads::Own { label, wanted });
         }
         let mut all = Vec::new();
         for path in paths {
-            let Some(What::Device(asked, share, params)) = self.first(path) else { return Err(nothing_comes().into()) };
+            let Some(What::Device(shared, asked, share, params)) = self.first(path) else {
+                return Err(nothing_comes().into());
+            };
             let link_type = self.devices.device(&asked.device)?.link_type;
             let lowered = self.lowered(path, link_type)?;
             if lowered.counts {
                 let counted = self.counted(asked, *share, params, path, &lowered)?;
-                filters::ethernet::takes_everything(&counted.asked, params).map_err(Why::Param)?;
+                (shared.permits)(&counted.asked, params).map_err(Why::Param)?;
                 all.push(counted);
                 continue;
             }
             let asked = self.capture_request(asked.clone(), params, path, &lowered, (pre_filtering, link_type));
-            filters::ethernet::takes_everything(&asked, params).map_err(Why::Param)?;
+            (shared.permits)(&asked, params).map_err(Why::Param)?;
             return Ok(Reads::Packets(asked, *share, self.given(path)));
         }
         Ok(Reads::Counts(all))
@@ -491,7 +486,7 @@ impl LiveSpace {
             )),
         };
         let program = if lowered.chosen.is_empty() { Vec::new() } else { to_cbpf(&of(Passes::Surely)?) };
-        let asked = CaptureRequest { program, counts: Some(filters::ethernet::snap_len(device)), ..asked };
+        let asked = CaptureRequest { program, counts: Some(snap_len(device)), ..asked };
         Ok(Counted { asked, share, undecided })
     }
 
@@ -505,7 +500,7 @@ impl LiveSpace {
 
     fn given(&self, path: &[NodeId]) -> Given {
         let snap_len = match self.first(path) {
-            Some(What::Device(_, _, params)) => filters::ethernet::snap_len(params),
+            Some(What::Device(.., params)) => snap_len(params),
             _ => 0,
         };
         Given { snap_len, decided_by: self.decided_by(path) }
@@ -565,8 +560,7 @@ impl LiveSpace {
         let is_taken = asked.mode == Mode::Consume;
         // What is left out before packets are counted would make others the first of so many.
         let last = path.last().filter(|_| (pre_filtering != PreFiltering::None || is_taken) && lowered.sample == 1);
-        let snap_len = filters::ethernet::snap_len(device);
-        let wanted = last.and_then(|last| self.wanted(*last, is_taken, link_type, snap_len));
+        let wanted = last.and_then(|last| self.wanted(*last, is_taken, link_type, snap_len(device)));
         let wanted = wanted.and_then(|wanted| match pre_filtering {
             PreFiltering::Roughly if !is_taken => lowering::roughly(wanted),
             _ => Some(wanted),
@@ -579,17 +573,17 @@ impl LiveSpace {
     /// What is wanted of a device that nobody shares: what any of these passes; none for all.
     fn of_own(
         &self,
-        kind: &Kind,
+        own: Exclusive,
         params: &Params,
         path: &[NodeId],
         pre_filtering: PreFiltering,
     ) -> Result<Option<Vec<Program>>, CaptureError> {
         // A device that is not there is not there: who opens it says so.
-        let link_type = filters::af_packet::link_type(params).unwrap_or(ETHERNET);
+        let link_type = (own.link_type)(params).unwrap_or(ETHERNET);
         let chosen = self.lowered(path, link_type)?.expression();
-        let is_taken = lowering::takes_away(kind, params);
+        let is_taken = matches!(own.choice, Choice::Xdp { .. });
         let last = path.last().filter(|_| pre_filtering != PreFiltering::None || is_taken);
-        let wanted = last.and_then(|last| self.wanted(*last, is_taken, link_type, filters::ethernet::snap_len(params)));
+        let wanted = last.and_then(|last| self.wanted(*last, is_taken, link_type, snap_len(params)));
         Ok(lowering::programs(&chosen, wanted.as_deref()))
     }
 
@@ -601,7 +595,7 @@ impl LiveSpace {
 
     fn device(&self, plan: &Plan, id: NodeId) -> Option<(&'static Kind, Params)> {
         match (&plan.nodes[id.index()].task, &self.nodes.get(&id)?.what) {
-            (Task::Filter { kind, .. }, What::Device(_, _, params) | What::Own(_, params)) => {
+            (Task::Filter { kind, .. }, What::Device(.., params) | What::Own(_, params)) => {
                 Some((kind, params.clone()))
             }
             _ => None,
@@ -609,30 +603,30 @@ impl LiveSpace {
     }
 }
 
-/// A device that nobody shares, taken away from the host: what any of these programs passes, or all.
-fn open_own(params: &Params, wanted: Option<&[Program]>) -> Result<Instance, Why> {
-    let Some(wanted) = wanted else { return filters::af_xdp::open(params, None).map_err(Why::Param) };
-    let (queues, _) = filters::af_xdp::look_up(params).map_err(Why::Param)?;
-    let consume_program = ConsumeProgram::new(queues, Wanted::Any(&wanted.iter().collect::<Vec<_>>()));
-    let consume_program = consume_program.map_err(crate::devices::cannot_choose)?;
-    let own = |fd: BorrowedFd<'_>| capture::writer::own(fd);
-    let chooses =
-        driver::af_xdp::Program { program: own(consume_program.program())?, sockets: own(consume_program.sockets())? };
-    let counting = consume_program.counting();
-    let left = Box::new(move || counting.counted().left);
-    filters::af_xdp::open(params, Some((chooses, ("left to the host", left)))).map_err(Why::Param)
-}
-
-/// A packet socket of this process's own: what any of these programs passes, as its filter, or all.
-fn open_packet_socket(params: &Params, wanted: Option<&[Program]>) -> Result<Instance, Why> {
-    let Some(wanted) = wanted else { return filters::af_packet::open(params, None).map_err(Why::Param) };
-    let link_type = filters::af_packet::link_type(params).map_err(Why::Param)?;
-    // Whoever may not load programs may still have the socket: the expressions are asked above then.
-    let socket_filter = lowering::socket_filter(wanted, params, link_type);
-    let (filter, socket_filter) =
-        socket_filter.map_err(|error| CaptureError::new(CaptureErrorKind::Cannot, error.to_string()))?;
-    let kept_out = Box::new(move || socket_filter.kept_out().packets);
-    filters::af_packet::open(params, Some((filter, ("kept out of the socket", kept_out)))).map_err(Why::Param)
+/// Opens a device that nobody shares: for what any of these programs passes, or for all.
+fn open_own(device: Exclusive, params: &Params, wanted: Option<&[Program]>) -> Result<Instance, Why> {
+    let opened = match (device.choice, wanted) {
+        (Choice::SocketFilter { open, .. }, None) => open(params, None),
+        (Choice::Xdp { open, .. }, None) => open(params, None),
+        (Choice::SocketFilter { ways, open }, Some(wanted)) => {
+            let link_type = (device.link_type)(params).map_err(Why::Param)?;
+            // Whoever may not load programs may still have the socket: the expressions are asked above then.
+            let socket_filter = lowering::socket_filter(wanted, ways(params), link_type);
+            let (filter, socket_filter) =
+                socket_filter.map_err(|error| CaptureError::new(CaptureErrorKind::Cannot, error.to_string()))?;
+            open(params, Some((filter, ("kept out of the socket", Box::new(move || socket_filter.kept_out().packets)))))
+        }
+        (Choice::Xdp { queues, open }, Some(wanted)) => {
+            let wanted: Vec<&Program> = wanted.iter().collect();
+            let consume_program = ConsumeProgram::new(queues(params).map_err(Why::Param)?, Wanted::Any(&wanted));
+            let consume_program = consume_program.map_err(crate::devices::cannot_choose)?;
+            let program =
+                XdpProgram { program: own(consume_program.program())?, sockets: own(consume_program.sockets())? };
+            let counting = consume_program.counting();
+            open(params, Some((program, ("left to the host", Box::new(move || counting.counted().left)))))
+        }
+    };
+    opened.map_err(Why::Param)
 }
 
 /// Is any of these one that takes one packet in so many?
@@ -654,8 +648,9 @@ pub(crate) fn hands_over(reads: &Reads, asked: &CaptureRequest) -> bool {
 
 /// Does a device's program decide on every packet that comes from it? Else says which are chosen by the reader.
 fn decides_on_all(before: &[Before<'_>]) -> Result<(), String> {
-    for (_, params) in before.iter().filter(|(kind, _)| kind.is_source() && !is_own(kind)) {
-        let (asked, share) = filters::ethernet::capture_request(params).map_err(|error| error.message)?;
+    for (kind, params) in before {
+        let Some(DeviceAccess::Shared(shared)) = kind.device else { continue };
+        let (asked, share) = (shared.asked)(params).map_err(|error| error.message)?;
         if share.is_some() {
             return Err("flows of one part are chosen by the reader".into());
         }
@@ -690,8 +685,8 @@ impl Space for LiveSpace {
         if is_own(kind) {
             return if self.push_down { Ok(OFFER) } else { Err("it was asked to stay out of the kernel".into()) };
         }
-        if kind.is_source() {
-            let (asked, _) = filters::ethernet::capture_request(params).map_err(|error| error.message)?;
+        if let Some(DeviceAccess::Shared(shared)) = kind.device {
+            let (asked, _) = (shared.asked)(params).map_err(|error| error.message)?;
             return match (self.copied_in_daemon(&asked), self.name == DAEMON) {
                 (Some(_), true) | (None, false) => Ok(OFFER),
                 (Some(why), false) => Err(why),
@@ -721,7 +716,7 @@ impl Space for LiveSpace {
             Some(_) if before.iter().any(|(kind, _)| is_own(kind)) => {
                 Err("of a device that is not shared it only chooses what is taken".into())
             }
-            Some(Lower::Selects(_)) if before.iter().any(|(_, params)| filters::ethernet::snap_len(params) > 0) => {
+            Some(Lower::Selects(_)) if before.iter().any(|(_, params)| snap_len(params) > 0) => {
                 Err("of packets that are cut it decides by what is left".into())
             }
             Some(Lower::Selects(make)) => make(params).map(|_| OFFER).map_err(|error| error.message),
@@ -770,18 +765,20 @@ impl Space for LiveSpace {
                 return Ok(());
             }
         };
-        let what = if is_own(kind) {
-            What::Own(kind, params.clone())
-        } else if kind.is_source() {
-            let wanted = filters::ethernet::capture_request(params);
-            let (asked, share) = wanted.map_err(|error| StepError { refused: false, error })?;
-            What::Device(asked, share, params.clone())
-        } else {
-            if let Some(Lower::Selects(make)) = kind.lower {
-                // From here on it is known to be made.
-                make(params).map_err(|error| StepError { refused: false, error })?;
+        let what = match kind.device {
+            Some(DeviceAccess::Exclusive(exclusive)) => What::Own(exclusive, params.clone()),
+            Some(DeviceAccess::Shared(shared)) => {
+                let wanted = (shared.asked)(params);
+                let (asked, share) = wanted.map_err(|error| StepError { refused: false, error })?;
+                What::Device(shared, asked, share, params.clone())
             }
-            What::Filter(Selection::Filter(kind, params.clone()))
+            Some(DeviceAccess::Made) | None => {
+                if let Some(Lower::Selects(make)) = kind.lower {
+                    // From here on it is known to be made.
+                    make(params).map_err(|error| StepError { refused: false, error })?;
+                }
+                What::Filter(Selection::Filter(kind, params.clone()))
+            }
         };
         self.nodes.insert(id, Prepared { label: node.label.clone(), what });
         Ok(())
@@ -813,7 +810,7 @@ impl Space for LiveSpace {
             let opened = opened.map(|(reading, _)| reading).map_err(|why| match why {
                 // A selector that cannot run here may run one space higher; a device that is not there is not there.
                 Why::CaptureError(error) if error.kind == CaptureErrorKind::Cannot && !is_device => refused(error.text),
-                Why::CaptureError(error) => StepError { refused: false, error: filters::ethernet::refusal(error) },
+                Why::CaptureError(error) => StepError { refused: false, error: error.into() },
                 Why::Param(error) => StepError { refused: false, error },
             });
             match opened {
@@ -829,5 +826,48 @@ impl Space for LiveSpace {
 
     fn deactivate(&mut self, id: NodeId) {
         self.opened.remove(&id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lowering::KERNEL;
+    use super::*;
+    use crate::devices::Place;
+    use crate::devices::auto::AutoDevices;
+    use filter::device::opened_by_owner;
+
+    static PARSER: Kind = Kind::new("other", "a device that no file knows by name", opened_by_owner).device(
+        DeviceAccess::Shared(filter::device::Shared {
+            asked: |params| {
+                let mode = if params.flag("away") { Mode::Consume } else { Mode::Tap };
+                Ok((CaptureRequest { device: "other0".into(), mode, ..CaptureRequest::default() }, None))
+            },
+            permits: |_, _| Ok(()),
+        }),
+    );
+
+    static TAKEN: Kind = Kind::new("taken", "a device that one request takes away", opened_by_owner).device(
+        DeviceAccess::Exclusive(Exclusive {
+            link_type: |_| Ok(ETHERNET),
+            choice: Choice::Xdp { queues: |_| Ok(1), open: |_, _| Err(ParamError::new("device", "it was opened")) },
+        }),
+    );
+
+    #[test]
+    fn a_device_is_known_by_what_its_kind_says() {
+        let devices = || Arc::new(AutoDevices::new(Place::Here));
+        let space = |push_down| LiveSpace::new(KERNEL, devices(), Arc::new(testkit::Compiler::new()), push_down);
+        let mut params = Params::new();
+        assert_eq!((PARSER.takes_away(&params), TAKEN.takes_away(&params)), (false, true));
+        let offers = |push_down, kind| space(push_down).offer(kind, &params, &[]);
+        assert_eq!((offers(true, &PARSER), offers(false, &PARSER)), (Ok(OFFER), Ok(OFFER)));
+        assert_eq!(offers(true, &TAKEN), Ok(OFFER));
+        assert!(offers(false, &TAKEN).is_err(), "it can be opened without a program");
+        let Some(DeviceAccess::Exclusive(taken)) = TAKEN.device else { panic!("it is for one request") };
+        let Err(Why::Param(error)) = open_own(taken, &params, None) else { panic!("it says so when it is opened") };
+        assert_eq!(error.message, "it was opened");
+        params.set("away", filter::param::Value::Flag(true));
+        assert!(PARSER.takes_away(&params));
     }
 }

@@ -9,7 +9,7 @@ use control::Design;
 use control::graph::{Graph, Task};
 use control::place::Refused;
 use engine::{NodeId, Select};
-use filter::{Kind, Mode, ParamType, Params, Types};
+use filter::{DeviceAccess, Kind, Mode, ParamType, Params, Types};
 use filters::parser::Continuity;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,8 +71,7 @@ fn written(graph: &Graph, vertex: NodeId, task: &engine::Task) -> Option<(String
     let vertex = graph.nodes.get(vertex.index())?.as_ref()?;
     let label = match (&vertex.task, task) {
         (Task::Filter(call), engine::Task::Filter { .. }) => {
-            if call.kind.is_source() && (!std::ptr::eq(call.kind, &filters::ethernet::KIND) || looks_back(&call.params))
-            {
+            if call.kind.is_source() && !gives_what_comes(call.kind, &call.params) {
                 return None;
             }
             if !call.kind.is_source() && depends_on_its_beginning(call.kind) {
@@ -86,11 +85,11 @@ fn written(graph: &Graph, vertex: NodeId, task: &engine::Task) -> Option<(String
     Some((label, vertex.output()))
 }
 
-/// Does it ask for what was before it came, for something to stay when it goes, or for packets to be taken away?
-fn looks_back(params: &Params) -> bool {
-    params.number("last").unwrap_or(0) > 0
-        || params.number("keep").unwrap_or(0) > 0
-        || params.text("mode") == Some("consume")
+/// Does a source share a device's packets from when it comes, and neither asks for what was before, nor for something to stay,
+/// nor for packets to be taken away?
+fn gives_what_comes(kind: &Kind, params: &Params) -> bool {
+    let Some(DeviceAccess::Shared(shared)) = kind.device else { return false };
+    (shared.asked)(params).is_ok_and(|(asked, _)| asked.last_ns == 0 && !asked.keep && asked.mode == capture::Mode::Tap)
 }
 
 /// What comes before a node, up to and with the arrow to it.

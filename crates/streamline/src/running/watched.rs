@@ -140,6 +140,7 @@ impl Watched {
 /// The sink for a form, of what such an edge carries.
 fn sink(session: &Session, stdout: Output, types: Types, form: Form) -> Result<(&'static Kind, Instance), Error> {
     let structured = Types::of(&[Type::Record, Type::Message]);
+    let mut params = Params::new();
     let kind = match form {
         Form::Pcapng | Form::Pcap if types.has(Type::Record) => {
             return Err(Error::Input("records are no packets: a capture cannot hold them".into()));
@@ -147,17 +148,16 @@ fn sink(session: &Session, stdout: Output, types: Types, form: Form) -> Result<(
         Form::Json if types.is_none() || !structured.has_all(types) => {
             return Err(Error::Input(format!("{types} cannot be written as JSON: only records and messages can")));
         }
-        Form::Pcapng | Form::Pcap => &filters::save::KIND,
+        Form::Pcapng | Form::Pcap => {
+            params.set("file", Value::Text("-".into()));
+            let format = if form == Form::Pcap { "pcap" } else { "pcapng" };
+            params.set("format", Value::Text(format.into()));
+            &filters::save::KIND
+        }
         Form::Lines => &filters::inspect::KIND,
         Form::Json => &filters::json::KIND,
         Form::Raw => return Ok((&RAW, Instance::filter(Raw { stdout }))),
     };
-    let mut params = Params::new();
-    if kind.name == "save" {
-        params.set("file", Value::Text("-".into()));
-        let format = if form == Form::Pcap { "pcap" } else { "pcapng" };
-        params.set("format", Value::Text(format.into()));
-    }
     let missing = |param: &filter::Param| Error::System(format!("`{}` of {} is not set", param.key, kind.name));
     params.fill_defaults(kind.params).map_err(missing)?;
     let env = Env { input: types, stdout, ..session.env().clone() };

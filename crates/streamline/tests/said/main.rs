@@ -5,11 +5,11 @@ mod check;
 
 use buffer::control::Message;
 use buffer::keeper::message;
+use capture::CaptureErrorKind;
 use capture::attachment::Exchange;
 use capture::line::Line;
 use capture::protocol::{Answer, ClientState, Code, DaemonState, Granted, Question};
 use capture::registry::{ReaderState, RingState};
-use capture::writer::CaptureErrorKind;
 use capture::{Budget, By, CaptureRequest, Device, Direction, Mode, Past};
 use check::check;
 use program::cbpf::Instruction;
