@@ -474,7 +474,7 @@ fn roots_daemon_is_another_users_and_can_do_nothing_that_takes_root() {
         sleeper.wait().unwrap();
         assert_eq!(tried, [Err(std::io::ErrorKind::PermissionDenied); 7]);
         // A killed one leaves its socket, and the next takes its place; one that is asked to end takes it away.
-        daemon.end(Signal::KILL, &["control", "passwd"]);
+        daemon.end(Signal::KILL, &["control", "control.lock", "passwd"]);
         let said = RootsDaemon::start(folder.path(), passwd).end(Signal::TERM, &["passwd"]);
         assert!(said.contains(&format!("confined to: user {name}, three capabilities")), "{said}");
         assert_eq!(said.contains("there is no user `streamline`"), name == "nobody", "{said}");

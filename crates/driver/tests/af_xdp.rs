@@ -73,7 +73,7 @@ fn a_device_that_has_a_program_is_left_alone() {
     let first = open(&pair, Options::default()).expect("root may take what a device receives");
     let foreign = pair.near.link().xdp.expect("its program is there").program;
     let error = open(&pair, Options::default()).expect_err("a device has one program");
-    let expected = format!("XDP program {foreign} is attached to `near`; a device has one: ");
+    let expected = format!("XDP program {foreign} (`streamline_xdp`) is attached to `near`; a device has one: ");
     assert!(error.to_string().starts_with(&expected), "{error}");
     drop(first);
     assert!(open(&pair, Options::default()).is_ok());
