@@ -1,7 +1,7 @@
 //! The ring for bytes that come into being here: what a source reads from a pipe, what a filter decodes or encodes.
 //!
 //! Bytes are appended, published and from then on only read; memory is used again a region at a time, once nothing
-//! refers to it. Not shared between processes. Read through [`BlockTable`](crate::Rings).
+//! refers to it. Not shared between processes. Read through [`BlockTable`](crate::BlockTable).
 //!
 //! Who may do what: appending takes `&self`, for it touches only bytes nobody has seen; using memory again takes
 //! `&mut self`, so that no slice handed out can be alive then. The compiler checks both.

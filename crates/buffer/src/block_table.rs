@@ -54,7 +54,7 @@ impl ViewId {
     }
 }
 
-/// Extra room an [`edit`](Rings::edit) wants around the bytes there are.
+/// Extra room an [`edit`](BlockTable::edit) wants around the bytes there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
     /// Bytes wanted before the first.
@@ -228,7 +228,7 @@ impl BlockTable {
     }
 
     /// The segment's owner adds nothing more: it goes as soon as nothing in it is held, at the next
-    /// [`recycle`](Rings::recycle).
+    /// [`recycle`](BlockTable::recycle).
     pub fn retire(&mut self, segment: SegmentId) {
         if let Some(segment) = self.segment_mut(segment) {
             segment.retired = true;
@@ -389,7 +389,7 @@ impl BlockTable {
 
     // --- holding ----------------------------------------------------------------------------------------------------
 
-    /// Keeps a block readable beyond the batch it came in, until [`release`](Rings::release). Gives the descriptor to
+    /// Keeps a block readable beyond the batch it came in, until [`release`](BlockTable::release). Gives the descriptor to
     /// keep: the same one where its memory can be pinned, else one of a copy, which is counted. `None` where the block
     /// is gone, which is counted too.
     pub fn hold(&mut self, block: &Descriptor) -> Option<Descriptor> {
@@ -426,7 +426,7 @@ impl BlockTable {
         Some(Descriptor { ring: self.held.ring, generation: self.held.generation, pos, ..*block })
     }
 
-    /// Takes back one [`hold`](Rings::hold), given the descriptor that `hold` gave.
+    /// Takes back one [`hold`](BlockTable::hold), given the descriptor that `hold` gave.
     pub fn release(&self, block: &Descriptor) {
         let Some(segment) = self.view(block).and_then(|view| self.segment(view.segment)) else { return };
         match &segment.memory {
@@ -547,7 +547,7 @@ impl BlockTable {
         }
     }
 
-    /// [`recycle`](Rings::recycle) for copies of held blocks, and for retired segments whose last hold is gone.
+    /// [`recycle`](BlockTable::recycle) for copies of held blocks, and for retired segments whose last hold is gone.
     pub fn recycle_held(&mut self) {
         self.recycle(HELD);
         for index in 0..self.segments.len() {

@@ -3,7 +3,7 @@
 //! Not a smart pointer: it owns nothing and can be copied freely. What it names is read through [`BlockTable`], which
 //! checks it. The layout is an ABI between processes; `layout_is_pinned` below fails when it moves.
 //!
-//! [`BlockTable`]: crate::Rings
+//! [`BlockTable`]: crate::BlockTable
 
 use base::id::{Class, Generation, RingId};
 

@@ -1,7 +1,7 @@
 //! Copies of held blocks whose own memory could not be pinned: each has memory of its own, gone when it is released.
 //!
 //! Not a ring: what is kept here is as much as is held, whichever of the blocks are held longest. Read through
-//! [`BlockTable`](crate::Rings); what is held where it lies is with [`append_ring`](crate::append_ring).
+//! [`BlockTable`](crate::BlockTable); what is held where it lies is with [`append_ring`](crate::append_ring).
 //!
 //! Who may do what: holding again and releasing take `&self`, for they only count; memory is given back by
 //! `&mut self` alone, so that no slice handed out can be alive then.

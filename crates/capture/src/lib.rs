@@ -8,17 +8,17 @@
 //!      └────────── packets, once, into a live ring (buffer::live) ─────────────────────────┘
 //! ```
 //!
-//! - [`asked`] — what a reader asks for, as the contract says it; [`attachment`] — what it gets: plain data and file descriptors,
+//! - [`capture_request`] — what a reader asks for (crate `filter`); [`attachment`] — what it gets: plain data and file descriptors,
 //!   which may travel.
 //! - [`devices`] — who opens devices, by trait.
-//! - [`right`] — what it may see.
+//! - [`permission`] — what it may see.
 //! - [`registry`] — who owns devices' rings: one bit of a packet's set for each reader, set anew whenever one comes or goes.
 //! - [`budget`] — what expressions may cost each packet.
 //! - [`copying`] — a ring that a thread of this process writes.
 //! - [`writer`] — what a device's writer must be able to do; the drivers' are in the facade.
 //! - [`reader`] — the reader's half: look, copy, sleep, count. Start reading here.
 //! - [`protocol`], [`client`] — the same through a daemon's socket.
-//! - [`line`] — what a reader and its owner say on the reader's line.
+//! - [`mod@line`] — what a reader and its owner say on the reader's line.
 //!
 //! Nothing here opens a device or checks who may: that is for the writer and for the daemon.
 

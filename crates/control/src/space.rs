@@ -36,7 +36,7 @@ pub struct Verdict {
 /// A place filters run. Steps come in this order for every node: prepare, connect, activate; their undoing in the opposite
 /// order. Undoing cannot fail.
 pub trait Space {
-    /// Its name in plans: `app`, `kernel`, `daemon`, `shared`.
+    /// Its name in plans: `app`, `kernel`, `daemon`, `parser`.
     fn name(&self) -> &str;
 
     /// Which sort of space it is.

@@ -6,7 +6,7 @@
 //! - [`copy_header`] — what stands in front of a block that is copied for somebody who watches.
 //! - [`facts`] — the facts of a stream as bytes, for such blocks and those that are shared.
 //! - [`context`] — what a running filter may reach: bytes, streams, the blocks it makes, its counters.
-//! - [`device`] — what is special about a source that reads a device; [`asked`] — what it asks the device's owner for.
+//! - [`device`] — what is special about a source that reads a device; [`capture_request`] — what it asks the device's owner for.
 //! - [`param`] — typed parameters with units and defaults.
 //! - [`record`] — rows of named, typed fields, encoded once.
 //! - [`stream`] — facts about connections, indexed by class.

@@ -1,7 +1,7 @@
 //! The library of filters: one file each, and one line below. The file's stem is the filter's name in requests.
 //!
 //! Read [`count`] first: every filter has its skeleton — what it is, its `KIND`, its state, what it does, its tests.
-//! `parts` holds what several filters share; [`shared`] is how blocks get from a process that runs filters for several requests
+//! `parts` holds what several filters share; [`parser`] is how blocks get from a process that runs filters for several requests
 //! to those. Nothing here knows the engine, the control plane or the request language.
 
 #![forbid(unsafe_code)]

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! [`session`] is the way in; `app_space` is the space that runs filters in this process, `live` has the two that have
-//! programs of theirs run in the kernel and the daemon (`compiled` remembers what expressions are), [`shared`] the one that
+//! programs of theirs run in the kernel and the daemon (`compiled` remembers what expressions are), [`parser`] the one that
 //! has filters run once for several requests, and the process that does; [`devices`] says how live devices are reached,
 //! [`frames`] how a request's frames are had as a capture, [`running`] how others look at a request that runs, replace it and
 //! end it.

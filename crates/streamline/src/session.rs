@@ -336,7 +336,7 @@ impl Session {
         self.joined.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Carries a design out. Filters run in the space `shared` where there is somebody to ask. `change` sees what is left for
+    /// Carries a design out. Filters run in the space `parser` where there is somebody to ask. `change` sees what is left for
     /// the worker.
     fn carry_out(
         &self,
@@ -446,7 +446,7 @@ fn is_end(design: &Design, id: NodeId) -> bool {
     matches!(&node.task, Task::Filter { kind, .. } if std::ptr::eq(*kind, &filters::drop::KIND))
 }
 
-/// Places a design anew with the space `shared`, as far as that pays, and but for those prefixes which run in this process.
+/// Places a design anew with the space `parser`, as far as that pays, and but for those prefixes which run in this process.
 fn place_shared(
     first: Design,
     spaces: &[Box<dyn Space + '_>],

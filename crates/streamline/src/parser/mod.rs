@@ -1,4 +1,4 @@
-//! Prefixes that several requests of one user begin with, run once: the space `shared`.
+//! Prefixes that several requests of one user begin with, run once: the space `parser`.
 //!
 //! One process for each user (and set of groups, and daemon), the *parser process*, runs them without privileges. The first request
 //! that asks for it starts it, and it ends some seconds after its last client. It takes packets from the daemon as that user,

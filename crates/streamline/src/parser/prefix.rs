@@ -122,7 +122,7 @@ fn before(design: &Design, to: NodeId, above: &[NodeId], found: &[Option<Prefix>
     })
 }
 
-/// What was placed in the space `shared` and does not pay or cannot be: each node of the graph, and why.
+/// What was placed in the space `parser` and does not pay or cannot be: each node of the graph, and why.
 pub(crate) fn unfit(design: &Design) -> Refused {
     let prefixes = prefixes(design);
     let nodes = &design.plan.nodes;
@@ -151,7 +151,7 @@ pub(crate) fn unfit(design: &Design) -> Refused {
     Refused(unfit)
 }
 
-/// What was placed in the space `shared` and runs in this process already, by its text: each node of the graph. It goes on
+/// What was placed in the space `parser` and runs in this process already, by its text: each node of the graph. It goes on
 /// where it is, with its state and all that stands behind it.
 pub(crate) fn running_here(design: &Design, texts: &BTreeSet<String>) -> Refused {
     let prefixes = prefixes(design);

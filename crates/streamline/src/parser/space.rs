@@ -1,4 +1,4 @@
-//! The space `shared`: filters that run once for several requests, in the parser process.
+//! The space `parser`: filters that run once for several requests, in the parser process.
 //!
 //! In: steps of a transaction. Out: a source for every place where blocks leave this space for the request's own process.
 //! Nothing of the filters placed here is made in this process, nor of what stands before them in the kernel: the parser process has
@@ -30,7 +30,7 @@ pub(crate) trait Join {
     fn join(&mut self, text: &str) -> Result<Joined, String>;
 }
 
-/// The space `shared`.
+/// The space `parser`.
 pub(crate) struct ParserSpace<'a> {
     parser: Option<&'a mut dyn Join>,
     /// Why there is nobody to ask, for this whole design.

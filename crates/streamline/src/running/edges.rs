@@ -135,7 +135,7 @@ impl EdgeNames {
             _ => return Err(format!("several filters are called `{from}`: say which, by number")),
         };
         if giver.at.is_empty() {
-            let space = if giver.space == PARSER { "space `shared`" } else { &giver.space };
+            let space = if giver.space == PARSER { "space `parser`" } else { &giver.space };
             return Err(format!("what `{}` gives stays in the {space}", giver.label));
         }
         let all = || giver.at.iter().map(|from| Edges { from: *from, edge: None }).collect();
