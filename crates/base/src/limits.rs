@@ -25,6 +25,9 @@ pub const PINNED_REGIONS: usize = 64;
 /// Empty regions an append ring keeps for its next bytes.
 pub const SPARE_REGIONS: usize = 4;
 
+/// Regions of an append ring that other threads still read and that are kept to be used again.
+pub const LENT_REGIONS: usize = 32;
+
 /// Files mapped at the same time whose cutting under the map is caught; further files are read instead.
 pub const MAPPED_FILES: usize = 256;
 
@@ -89,6 +92,15 @@ pub const SECOND_NS: u64 = 1_000_000_000;
 
 /// Nodes of one plan: filters of all requests together.
 pub const PLAN_NODES: usize = 4096;
+
+/// Parcels of a channel between stages, each of [`PULL_BLOCKS`] blocks at most. A power of two.
+pub const PARCELS: usize = 16;
+
+/// Shares of the flows of one request at most (`set workers=`).
+pub const WORKERS: usize = 64;
+
+/// Threads that run one request at most: its stages, and a thread for each share.
+pub const THREADS: usize = 2 * WORKERS;
 
 /// Notices (warnings for people) kept of one run; more are counted.
 pub const NOTICES: usize = 64;

@@ -1,25 +1,62 @@
 //! The ring for bytes that come into being here: what a source reads from a pipe, what a filter decodes or encodes.
 //!
 //! Bytes are appended, published and from then on only read; memory is used again a region at a time, once nothing
-//! refers to it. Not shared between processes. Read through [`BlockTable`](crate::BlockTable).
+//! refers to it. Not shared between processes; another thread may read what it is lent (`lending`). Read through
+//! [`BlockTable`](crate::BlockTable).
 //!
 //! Who may do what: appending takes `&self`, for it touches only bytes nobody has seen; using memory again takes
 //! `&mut self`, so that no slice handed out can be alive then. The compiler checks both.
 
-use base::limits::{APPEND_REGION_BYTES, BLOCK_BYTES, PINNED_REGIONS, SPARE_REGIONS};
+use base::limits::{APPEND_REGION_BYTES, BLOCK_BYTES, LENT_REGIONS, PINNED_REGIONS, SPARE_REGIONS};
 use std::cell::{Cell, UnsafeCell};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// The memory of a region. The ring has one handle; each reader in another thread has one of its own (`lending`). While there
+/// is more than one, the ring writes only behind the bytes that it has published.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    bytes: NonNull<u8>,
+    capacity: usize,
+}
+
+// SAFETY: the allocation belongs to this value. Readers look at published bytes alone, which nobody writes while there is
+// more than one handle; `Region::is_alone` has the order between the last look and the next write.
+unsafe impl Send for Chunk {}
+// SAFETY: as above.
+unsafe impl Sync for Chunk {}
+
+impl Chunk {
+    /// Bytes of it.
+    ///
+    /// # Safety
+    /// They were published by the ring before this handle was made.
+    pub(crate) unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
+        assert!(offset <= self.capacity && len <= self.capacity - offset, "inside the chunk");
+        // SAFETY: inside the allocation, initialised, and not written while this handle lives: see the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.bytes.as_ptr().add(offset), len) }
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        // SAFETY: made by `Box::into_raw` of a slice of exactly this length, and dropped once.
+        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.bytes.as_ptr(), self.capacity)) });
+    }
+}
 
 /// A run of memory that holds positions `start .. start + used`.
 #[derive(Debug)]
 struct Region {
+    /// Where `chunk` begins and how long it is.
     bytes: NonNull<u8>,
     capacity: usize,
     start: u64,
     used: usize,
     /// Held descriptors that point here.
     holds: u32,
+    chunk: Arc<Chunk>,
 }
 
 impl Region {
@@ -27,7 +64,12 @@ impl Region {
         // Zeroed, so every byte of it is initialised; the allocator gives untouched zero pages for this size.
         let boxed = vec![0u8; capacity].into_boxed_slice();
         let bytes = NonNull::new(Box::into_raw(boxed).cast::<u8>()).expect("a box is never null");
-        Region { bytes, capacity, start, used: 0, holds: 0 }
+        Region { bytes, capacity, start, used: 0, holds: 0, chunk: Arc::new(Chunk { bytes, capacity }) }
+    }
+
+    /// Does no other thread read it? Then its last reader has looked for the last time (`Arc::get_mut` acquires).
+    fn is_alone(&mut self) -> bool {
+        Arc::get_mut(&mut self.chunk).is_some()
     }
 
     /// Where in it `pos` is, if it holds `len` bytes from there.
@@ -35,13 +77,6 @@ impl Region {
     fn offset_of(&self, pos: u64, len: u32) -> Option<usize> {
         let offset = usize::try_from(pos.checked_sub(self.start)?).ok()?;
         (offset <= self.used && len as usize <= self.used - offset).then_some(offset)
-    }
-}
-
-impl Drop for Region {
-    fn drop(&mut self) {
-        // SAFETY: made by `Box::into_raw` of a slice of exactly this length, and dropped once.
-        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(self.bytes.as_ptr(), self.capacity)) });
     }
 }
 
@@ -120,21 +155,33 @@ impl AppendRing {
         let fits = regions.back().is_some_and(|last| last.capacity - last.used >= max);
         if !fits {
             let start = regions.back().map_or(0, |last| last.start + last.used as u64);
-            let region = match spare.pop() {
-                Some(mut region) if region.capacity >= max => {
-                    (region.start, region.used, region.holds) = (start, 0, 0);
-                    region
-                }
-                other => {
-                    spare.extend(other);
-                    Region::new(max.max(APPEND_REGION_BYTES), start)
-                }
-            };
-            regions.push_back(region);
+            regions.push_back(AppendRing::next_region(spare, max, start));
         }
         let last = regions.back().expect("one was pushed if there was none");
         // SAFETY: `used <= capacity`, so the sum stays inside the allocation or one past its end.
         (last.start + last.used as u64, unsafe { last.bytes.add(last.used) })
+    }
+
+    /// A region for `max` bytes: a spare one that no other thread reads any more, or a new one.
+    fn next_region(spare: &mut Vec<Region>, max: usize, start: u64) -> Region {
+        let is_free = |region: &mut Region| region.capacity >= max && region.is_alone();
+        match spare.iter_mut().rposition(is_free) {
+            Some(index) => {
+                let mut region = spare.swap_remove(index);
+                (region.start, region.used, region.holds) = (start, 0, 0);
+                region
+            }
+            None => Region::new(max.max(APPEND_REGION_BYTES), start),
+        }
+    }
+
+    /// The memory that holds this block, and which positions of it were published, for another thread to read. The ring
+    /// does not use it again before that thread has dropped its handle.
+    pub(crate) fn lend(&self, pos: u64, len: u32) -> Option<(Arc<Chunk>, u64, usize)> {
+        // SAFETY: as in `memory_bytes`.
+        let regions = unsafe { &*self.regions.get() };
+        let region = &regions[AppendRing::find(regions, pos, len)?];
+        Some((Arc::clone(&region.chunk), region.start, region.used))
     }
 
     /// Index of the region that holds `len` bytes from `pos` whole.
@@ -171,9 +218,12 @@ impl AppendRing {
     }
 
     /// Gives what the last region holds at new positions, for changing: the position of the first byte, and the bytes. Old
-    /// positions find nothing from then on. `None` where there is nothing, or where some of it is held.
+    /// positions find nothing from then on. `None` where there is nothing, or where some of it is held or lent.
     pub fn reissue(&mut self) -> Option<(u64, &mut [u8])> {
-        let region = self.regions.get_mut().back_mut().filter(|region| region.used > 0 && region.holds == 0)?;
+        let region = self.regions.get_mut().back_mut()?;
+        if region.used == 0 || region.holds > 0 || !region.is_alone() {
+            return None;
+        }
         region.start += region.used as u64;
         // SAFETY: all of it is initialised and was published; it is exclusively borrowed.
         let bytes = unsafe { std::slice::from_raw_parts_mut(region.bytes.as_ptr(), region.used) };
@@ -224,11 +274,10 @@ impl AppendRing {
         unsafe { &*self.regions.get() }.iter().map(|region| region.holds).sum()
     }
 
-    /// Is any block in the same region held?
-    pub fn is_held(&self, pos: u64, len: u32) -> bool {
-        // SAFETY: as in `memory_bytes`.
-        let regions = unsafe { &*self.regions.get() };
-        AppendRing::find(regions, pos, len).is_some_and(|index| regions[index].holds > 0)
+    /// Is any block in the same region held, or read by another thread?
+    pub fn is_held(&mut self, pos: u64, len: u32) -> bool {
+        let regions = self.regions.get_mut();
+        AppendRing::find(regions, pos, len).is_some_and(|index| regions[index].holds > 0 || !regions[index].is_alone())
     }
 
     /// Uses the memory of every block again that is not held. The caller promises that nobody follows such a
@@ -240,8 +289,13 @@ impl AppendRing {
             // The common case: one region, kept in place once it is half full and nobody holds it.
             let region = &mut regions[0];
             if region.holds == 0 && region.used * 2 > region.capacity {
-                region.start += region.used as u64;
-                region.used = 0;
+                let start = region.start + region.used as u64;
+                if region.is_alone() {
+                    (region.start, region.used) = (start, 0);
+                } else {
+                    let next = AppendRing::next_region(spare, 0, start);
+                    AppendRing::keep_spare(spare, std::mem::replace(region, next));
+                }
             }
             return;
         }
@@ -252,9 +306,16 @@ impl AppendRing {
                 continue;
             }
             let Some(region) = regions.remove(index) else { break };
-            if spare.len() < SPARE_REGIONS && region.capacity == APPEND_REGION_BYTES {
-                spare.push(region);
-            }
+            AppendRing::keep_spare(spare, region);
+        }
+    }
+
+    /// Keeps a region to be used again. What other threads still read is kept beside the spare ones, up to a number; beyond
+    /// that the last reader frees it.
+    fn keep_spare(spare: &mut Vec<Region>, mut region: Region) {
+        let most = if region.is_alone() { SPARE_REGIONS } else { LENT_REGIONS };
+        if spare.len() < most && region.capacity == APPEND_REGION_BYTES {
+            spare.push(region);
         }
     }
 }

@@ -6,9 +6,12 @@
 //!
 //! In: `source` filters map files and append; out: filters read through [`BlockTable::bytes`].
 
+mod lend;
+
 use crate::append_ring::AppendRing;
 use crate::descriptor::{Descriptor, WIRE_MAX, end_of};
 use crate::held_blocks::HeldBlocks;
+use crate::lending::BorrowedRing;
 use crate::lookup::Lookup;
 use crate::mapped_file::MappedFile;
 use base::id::{Generation, RingId};
@@ -35,6 +38,12 @@ pub struct Interface {
 /// A segment in this table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentId(u32);
+
+impl SegmentId {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// A view in this table, as descriptors name it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,8 +94,10 @@ struct View {
 
 #[derive(Debug)]
 enum Memory {
-    File(MappedFile),
+    File(Arc<MappedFile>),
     Append(AppendRing),
+    /// What another table lends.
+    Borrowed(BorrowedRing),
     /// Copies of held blocks; there is one such segment, the first.
     Held(HeldBlocks),
 }
@@ -94,6 +105,8 @@ enum Memory {
 #[derive(Debug)]
 struct Segment {
     memory: Memory,
+    /// Which of all segments there ever were.
+    serial: u64,
     views: Vec<RingId>,
     /// Held descriptors of a mapped file (the others count their own).
     holds: Cell<u32>,
@@ -119,6 +132,19 @@ pub struct Traffic {
     pub edit_copies: u64,
 }
 
+impl Traffic {
+    /// With what another table counted.
+    pub fn add(&mut self, other: &Traffic) {
+        let Traffic { faults, hold_copies, hold_copied_bytes, hold_refusals, edits_in_place, edit_copies } = other;
+        self.faults += faults;
+        self.hold_copies += hold_copies;
+        self.hold_copied_bytes += hold_copied_bytes;
+        self.hold_refusals += hold_refusals;
+        self.edits_in_place += edits_in_place;
+        self.edit_copies += edit_copies;
+    }
+}
+
 /// The segment of copies of held blocks: the first that is made, and never retired.
 const HELD: SegmentId = SegmentId(0);
 
@@ -128,6 +154,8 @@ pub struct BlockTable {
     views: Vec<View>,
     free_views: Vec<RingId>,
     segments: Vec<Option<Segment>>,
+    /// Segments there ever were.
+    serials: u64,
     /// Link types of all views there ever were.
     link_types: BTreeSet<u16>,
     /// Where held blocks are copied to. There from the start, so that a source that takes every view leaves it.
@@ -151,6 +179,7 @@ impl BlockTable {
             views: Vec::new(),
             free_views: Vec::new(),
             segments: Vec::new(),
+            serials: 0,
             link_types: BTreeSet::new(),
             held: ViewId::default(),
             traffic: Cell::default(),
@@ -165,7 +194,7 @@ impl BlockTable {
 
     /// Adds a mapped file.
     pub fn add_file(&mut self, file: MappedFile) -> SegmentId {
-        self.add_segment(Memory::File(file))
+        self.add_segment(Memory::File(Arc::new(file)))
     }
 
     /// Adds an empty append ring.
@@ -175,7 +204,8 @@ impl BlockTable {
 
     fn add_segment(&mut self, memory: Memory) -> SegmentId {
         let (views, holds) = (Vec::new(), Cell::new(0));
-        let segment = Segment { memory, views, holds, retired: false, last_edited: None };
+        self.serials += 1;
+        let segment = Segment { memory, serial: self.serials, views, holds, retired: false, last_edited: None };
         let index = match self.segments.iter().position(Option::is_none) {
             Some(index) => {
                 self.segments[index] = Some(segment);
@@ -193,7 +223,7 @@ impl BlockTable {
     pub fn add_view(&mut self, segment: SegmentId, interface: Interface) -> Option<ViewId> {
         let (base, len) = match &self.segment(segment)?.memory {
             Memory::File(file) => (file.bytes().as_ptr(), file.len() as u64),
-            Memory::Append(_) | Memory::Held(_) => (std::ptr::null(), 0),
+            Memory::Append(_) | Memory::Borrowed(_) | Memory::Held(_) => (std::ptr::null(), 0),
         };
         self.link_types.extend(interface.link_type);
         let view = View { base, len, segment, generation: Generation(0), live: true, interface: Arc::new(interface) };
@@ -239,22 +269,35 @@ impl BlockTable {
     pub fn file(&self, segment: SegmentId) -> Option<&MappedFile> {
         match &self.segment(segment)?.memory {
             Memory::File(file) => Some(file),
-            Memory::Append(_) | Memory::Held(_) => None,
+            Memory::Append(_) | Memory::Borrowed(_) | Memory::Held(_) => None,
         }
     }
 
     /// Maps what a file has gained since; gives its length in bytes. Makes system calls.
     pub fn grow_file(&mut self, segment: SegmentId) -> std::io::Result<u64> {
-        let Some(Segment { memory: Memory::File(file), views, .. }) = self.segment_mut(segment) else {
+        let Some(Segment { memory: Memory::File(file), .. }) = self.segment_mut(segment) else {
             return Err(std::io::Error::other("not a mapped file"));
         };
-        file.grow()?;
+        match Arc::get_mut(file) {
+            Some(file) => _ = file.grow()?,
+            None => {
+                if let Some(grown) = file.grown()? {
+                    *file = Arc::new(grown);
+                }
+            }
+        }
+        Ok(self.see_file(segment))
+    }
+
+    /// Has the views of a mapped file see its map as it is now; gives its length in bytes.
+    fn see_file(&mut self, segment: SegmentId) -> u64 {
+        let Some(Segment { memory: Memory::File(file), views, .. }) = self.segment(segment) else { return 0 };
         let (base, len, views) = (file.bytes().as_ptr(), file.len() as u64, views.clone());
         for ring in views {
             let view = &mut self.views[usize::from(ring.0)];
             (view.base, view.len) = (base, len);
         }
-        Ok(len)
+        len
     }
 
     /// What the frames of this block's view are, where the view is live.
@@ -319,6 +362,7 @@ impl BlockTable {
             let found = match &segment.memory {
                 Memory::Append(ring) => ring.bytes(block.pos, block.len),
                 Memory::Held(blocks) => blocks.bytes(block.pos, block.len),
+                Memory::Borrowed(ring) => ring.bytes(block.pos, block.len),
                 Memory::File(_) => None,
             };
             if let Some(bytes) = found {
@@ -339,7 +383,7 @@ impl BlockTable {
     fn append_ring_of(&self, block: &Descriptor) -> Option<&AppendRing> {
         match &self.segment(self.view(block)?.segment)?.memory {
             Memory::Append(ring) => Some(ring),
-            Memory::File(_) | Memory::Held(_) => None,
+            Memory::File(_) | Memory::Borrowed(_) | Memory::Held(_) => None,
         }
     }
 
@@ -383,7 +427,7 @@ impl BlockTable {
     pub fn reissue(&mut self, segment: SegmentId) -> Option<(u64, &mut [u8])> {
         match &mut self.segment_mut(segment)?.memory {
             Memory::Append(ring) => ring.reissue(),
-            Memory::File(_) | Memory::Held(_) => None,
+            Memory::File(_) | Memory::Borrowed(_) | Memory::Held(_) => None,
         }
     }
 
@@ -409,6 +453,7 @@ impl BlockTable {
                 true
             }
             Memory::Append(ring) => ring.hold(block.pos, block.len),
+            Memory::Borrowed(ring) => ring.hold(block.pos, block.len),
             Memory::Held(blocks) => blocks.hold(block.pos, block.len),
         };
         pinned.then_some(*block)
@@ -416,7 +461,12 @@ impl BlockTable {
 
     /// Holds a copy of a block of an append ring.
     fn hold_copy(&mut self, block: &Descriptor) -> Option<Descriptor> {
-        let copy = Box::from(self.append_ring_of(block)?.bytes(block.pos, block.len)?);
+        let bytes = match &self.segment(self.view(block)?.segment)?.memory {
+            Memory::Append(ring) => ring.bytes(block.pos, block.len),
+            Memory::Borrowed(ring) => ring.bytes(block.pos, block.len),
+            Memory::File(_) | Memory::Held(_) => None,
+        };
+        let copy = Box::from(bytes?);
         let Memory::Held(blocks) = &mut self.segment_mut(HELD)?.memory else { return None };
         let pos = blocks.insert(copy);
         self.count(|traffic| {
@@ -432,6 +482,7 @@ impl BlockTable {
         match &segment.memory {
             Memory::File(_) => segment.holds.set(segment.holds.get().saturating_sub(1)),
             Memory::Append(ring) => ring.release(block.pos, block.len),
+            Memory::Borrowed(ring) => ring.release(block.pos, block.len),
             Memory::Held(blocks) => blocks.release(block.pos, block.len),
         }
     }
@@ -472,7 +523,7 @@ impl BlockTable {
         let segment = self.view(block).map(|view| view.segment).ok_or(EditError::Gone)?;
         match &mut self.segment_mut(segment).ok_or(EditError::Gone)?.memory {
             Memory::Append(ring) => ring.bytes_mut(block.pos, block.len).ok_or(EditError::Gone),
-            Memory::File(_) | Memory::Held(_) => Err(EditError::Gone),
+            Memory::File(_) | Memory::Borrowed(_) | Memory::Held(_) => Err(EditError::Gone),
         }
     }
 
@@ -537,6 +588,7 @@ impl BlockTable {
                 ring.recycle();
                 segment.retired && ring.holds() > 0
             }
+            Memory::Borrowed(ring) => ring.recycle(),
             Memory::Held(blocks) => {
                 blocks.recycle();
                 true
@@ -584,7 +636,8 @@ impl BlockTable {
         let rings = self.segments.iter().flatten().map(|segment| match &segment.memory {
             Memory::Append(ring) => ring.memory_bytes(),
             Memory::Held(blocks) => blocks.memory_bytes(),
-            Memory::File(_) => 0,
+            // Counted where it was made.
+            Memory::File(_) | Memory::Borrowed(_) => 0,
         });
         rings.sum()
     }

@@ -4,6 +4,7 @@
 //! - [`block_table`] — the dense table of one process: descriptor in, bytes out, checked. Start reading here.
 //! - [`lookup`] — the same for many blocks, one after the other.
 //! - [`mapped_file`] — a capture file as a zero-copy data ring.
+//! - [`lending`] — blocks of one table, read by way of another, in another thread.
 //! - [`append_ring`] — what sources read and filters make, in memory that is used again.
 //! - [`ring`] — one writer, many readers, between processes; [`keeper`] — such rings by name.
 //! - [`live`] — what a device's packets are captured into, by the kernel or a thread, for any number of readers.
@@ -21,6 +22,7 @@ pub mod descriptor;
 mod held_blocks;
 #[cfg(not(loom))]
 pub mod keeper;
+pub mod lending;
 #[cfg(not(loom))]
 pub mod live;
 pub mod lookup;

@@ -21,6 +21,8 @@ pub struct MappedFile {
 
 // SAFETY: the map belongs to this value alone and is only read; moving the value to another thread moves nothing else.
 unsafe impl Send for MappedFile {}
+// SAFETY: what takes `&self` reads the map and asks the kernel; the map changes through `&mut self` alone.
+unsafe impl Sync for MappedFile {}
 
 impl MappedFile {
     /// Maps the whole of a regular file. Makes system calls.
@@ -49,11 +51,31 @@ impl MappedFile {
     /// Maps what the file has gained since; gives the new length in bytes. Makes system calls. A file that became
     /// shorter keeps its map: the missing pages are noticed when they are touched, see [`MappedFile::cut_at`].
     pub fn grow(&mut self) -> io::Result<usize> {
-        let file_len = self.file.metadata()?.len();
-        let len = usize::try_from(file_len).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
-        if len <= self.len {
-            return Ok(self.len);
+        let len = self.file_len()?;
+        if len > self.len {
+            self.map(len, self.cut_at())?;
         }
+        Ok(self.len)
+    }
+
+    /// The same for a map that others read: another map of the file, if it has gained anything.
+    pub(crate) fn grown(&self) -> io::Result<Option<MappedFile>> {
+        let len = self.file_len()?;
+        if len <= self.len {
+            return Ok(None);
+        }
+        let file = self.file.try_clone()?;
+        let mut mapped = MappedFile { base: NonNull::dangling(), len: 0, watch: None, file };
+        mapped.map(len, self.cut_at())?;
+        Ok(Some(mapped))
+    }
+
+    fn file_len(&self) -> io::Result<usize> {
+        usize::try_from(self.file.metadata()?.len()).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))
+    }
+
+    /// Maps so many bytes, more than there are mapped; it was noticed before that the file was cut there.
+    fn map(&mut self, len: usize, cut_at: Option<u64>) -> io::Result<()> {
         // SAFETY: a fresh mapping at an address of the kernel's choice; the fd is open, and `len` is not 0.
         let base = unsafe {
             libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, self.file.as_raw_fd(), 0)
@@ -62,7 +84,7 @@ impl MappedFile {
             return Err(io::Error::last_os_error());
         };
         // What was noticed of the map before this one stays true of the bytes already read from it.
-        let watch = Watch::new(base.as_ptr() as usize, len, self.watch.as_ref().and_then(Watch::cut_at));
+        let watch = Watch::new(base.as_ptr() as usize, len, cut_at.map(|at| at as usize));
         if watch.is_none() {
             // SAFETY: mapped just above with this length, and nobody has seen it.
             unsafe { libc::munmap(base.as_ptr().cast(), len) };
@@ -72,7 +94,7 @@ impl MappedFile {
         unsafe { libc::madvise(base.as_ptr().cast(), len, libc::MADV_SEQUENTIAL) };
         self.unmap();
         (self.base, self.len, self.watch) = (base, len, watch);
-        Ok(len)
+        Ok(())
     }
 
     /// The mapped bytes.

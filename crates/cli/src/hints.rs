@@ -102,14 +102,10 @@ pub(crate) fn no_command(word: &str) -> CommandError {
     }
 }
 
-/// Says what of a request does nothing yet.
+/// Says what of a request does nothing.
 pub(crate) fn tell_idle(design: &Design) {
-    let workers = design.graph.settings.number("workers").unwrap_or(1);
-    if workers > 1 {
-        tell!("warning: `workers={workers}` does nothing yet: a request runs on one thread");
-    }
-    if design.plan.nodes.iter().any(|node| node.edges.iter().any(|edge| edge.cut)) {
-        tell!("warning: `||` does nothing yet: a request runs on one thread, and `||` works as `|`");
+    if let Some(why) = streamline::explain::stages(design).unshared {
+        tell!("warning: `workers={}` shares nothing: {why}", design.plan.workers);
     }
 }
 

@@ -2,9 +2,12 @@
 
 use crate::graph::Origin;
 use crate::place::Design;
-use engine::{Edge, NodeId, Task};
+use engine::{Edge, NodeId, Stages, Task};
 use std::collections::HashSet;
 use std::fmt::Write;
+
+/// The space of this process.
+const APP: &str = "app";
 
 /// The plan as a tree: for each filter its space, why it is there, and what was inserted, merged or rewritten.
 pub fn tree(design: &Design) -> String {
@@ -27,10 +30,80 @@ pub fn tree(design: &Design) -> String {
         let line = format!("{left}{:pad$}  {right}", "", pad = width - left.chars().count());
         let _ = writeln!(text, "{}", line.trim_end());
     }
-    if let Some(workers) = design.graph.settings.number("workers").filter(|workers| *workers > 1) {
-        let _ = writeln!(text, "workers={workers}: this plan runs on one");
-    }
+    append_stages(design, &mut text);
     text
+}
+
+/// The stages of a design, as far as filters run in this process: what runs further down comes to them from there.
+pub fn stages(design: &Design) -> Stages {
+    let mut plan = design.plan.clone();
+    let is_app: Vec<bool> = plan.nodes.iter().map(|node| node.space == APP).collect();
+    for edge in plan.nodes.iter_mut().flat_map(|node| &mut node.edges) {
+        edge.cut &= is_app[edge.to.index()];
+    }
+    let stages = Stages::of(&plan);
+    let are_below = |stage: &engine::Stage| stage.threads > 1 && stage.nodes.iter().any(|id| !is_app[id.index()]);
+    if !stages.stages.iter().any(are_below) {
+        return stages;
+    }
+    plan.workers = 1;
+    let why = "the filter that makes streams runs outside this process".to_string();
+    Stages { unshared: Some(why), ..Stages::of(&plan) }
+}
+
+/// Which filters run on which thread, where there are several; and which cuts make none.
+fn append_stages(design: &Design, text: &mut String) {
+    let stages = stages(design);
+    let operands = operands(design);
+    let label = |id: &NodeId| base::terminal::line(&design.plan.nodes[id.index()].label).into_owned();
+    let is_several = stages.stages.len() > 1;
+    if is_several {
+        let _ = writeln!(text, "{} threads:", stages.threads());
+    }
+    // By stage: its threads as people count them, and whether they are shares.
+    let mut threads: Vec<(String, bool)> = Vec::new();
+    let mut next = 1;
+    for stage in &stages.stages {
+        let last = next + stage.threads - 1;
+        threads.push(if last == next { (next.to_string(), false) } else { (format!("{next}-{last}"), true) });
+        next = last + 1;
+    }
+    for (number, stage) in stages.stages.iter().enumerate().filter(|_| is_several) {
+        let labels: Vec<String> = stage.nodes.iter().filter(|id| !operands.contains(id)).map(label).collect();
+        let channels = stages.channels.iter().filter(|channel| channel.to == number);
+        let (numbers, are_shares) = &threads[number];
+        let what = |channel: &engine::Channel| {
+            let verb = if channel.rejected { "rejects" } else { "gives" };
+            let (from, from_shares) = &threads[channel.from.0];
+            let how = match (*are_shares, *from_shares) {
+                (true, _) => ", each its share of the flows",
+                (_, true) => ", in the order of one thread",
+                _ => "",
+            };
+            format!("what `{}` ({from}) {verb}{how}", label(&channel.from.1))
+        };
+        let channels: Vec<String> = channels.map(what).collect();
+        let comes = if channels.is_empty() { String::new() } else { format!("; gets {}", channels.join(", and ")) };
+        let _ = writeln!(text, "  {numbers}  {}{comes}", labels.join(", "));
+    }
+    if let Some(why) = &stages.unshared {
+        let _ = writeln!(text, "workers={} shares nothing: {why}", design.plan.workers);
+    }
+    for (id, edge) in
+        design.plan.nodes.iter().enumerate().flat_map(|(id, node)| node.edges.iter().map(move |edge| (id, edge)))
+    {
+        if !edge.cut {
+            continue;
+        }
+        let (from, to) = (NodeId(id as u32), edge.to);
+        if stages.of_node(from) == stages.of_node(to) {
+            let why = match design.plan.nodes[to.index()].space.as_str() {
+                APP => "what lies on its left also reaches its right without a cut",
+                _ => "both sides run outside this process",
+            };
+            let _ = writeln!(text, "`||` between `{}` and `{}` cuts nothing: {why}", label(&from), label(&to));
+        }
+    }
 }
 
 fn branch(

@@ -7,7 +7,8 @@
 use crate::graph::{Arrow, Call, Choice, Graph, Origin, Task};
 use crate::space::{Before, Offer, Space, Verdict, level};
 use crate::transaction::wrong;
-use engine::{Edge, Node, NodeId, Plan};
+use base::limits::THREADS;
+use engine::{Edge, Node, NodeId, Plan, Stages};
 use filter::{ClassUse, Spaces, Wait};
 use request::{Diagnostic, Span};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -66,6 +67,11 @@ pub fn place(graph: Graph, spaces: &[Box<dyn Space + '_>], refused: &Refused) ->
         let design = Design { plan, sites, graph };
         return match verdicts.into_iter().find_map(|verdict| verdict.wrong) {
             Some((id, error)) => Err(wrong(&design, id, error)),
+            None if Stages::of(&design.plan).threads() > THREADS => {
+                let last = design.sites.last().map_or(request::Span::NONE, |site| site.span);
+                let text = format!("a request runs on {THREADS} threads at most");
+                Err(Diagnostic::new(text, last).with_help("each `||`, and each of `workers=`, is one more"))
+            }
             None => Ok(design),
         };
     }
@@ -81,7 +87,8 @@ fn place_one_by_one(
         graph.sorted().map_err(|id| Diagnostic::new("the request leads back to itself", graph.node(id).span))?;
     let mut levels: HashMap<NodeId, u8> = HashMap::new();
     let wait = graph.settings.text("wait").and_then(Wait::of).unwrap_or_default();
-    let mut plan = Plan { wait, ..Plan::default() };
+    let workers = graph.settings.number("workers").unwrap_or(1) as usize;
+    let mut plan = Plan { wait, workers, ..Plan::default() };
     let mut sites = Vec::new();
     let mut places: HashMap<NodeId, NodeId> = HashMap::new();
     // By node: the space it is in, it, and what stands before it there.

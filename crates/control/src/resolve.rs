@@ -5,6 +5,7 @@
 
 use crate::graph::{Arrow, Call, Choice, Graph, Task, Vertex};
 use crate::registry::Registry;
+use base::limits::WORKERS;
 use engine::{NodeId, Select};
 use filter::{ClassUse, Param, ParamType, Params};
 use request::{Chain, Diagnostic, Edge, FilterCall, Item, Name, Par, Selector, Span, Term, Text, Value, nearest};
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 
 /// Settings of a request as a whole.
 pub static SETTINGS: [Param; 4] = [
-    Param::new("workers", ParamType::Number, "threads that may run filters, at most; plans run on one as yet")
+    Param::new("workers", ParamType::Number, "shares of the flows, each in a thread of its own; 1 = all in one thread")
         .default("1"),
     Param::new(
         "latency",
@@ -411,8 +412,16 @@ fn check_settings(given: &[&request::Param]) -> Result<Params, Diagnostic> {
     let mut checked = Given { params: Params::new(), spans: Vec::new(), owner: "set", declared: &SETTINGS };
     for param in given {
         checked.set_named(&param.key, &param.value)?;
-        if checked.params.number("workers") == Some(0) {
-            return Err(Diagnostic::new("somebody has to do the work", param.value.span).with_label("1 at least"));
+        match checked.params.number("workers") {
+            Some(0) => {
+                let wrong = Diagnostic::new("somebody has to do the work", param.value.span);
+                return Err(wrong.with_label("1 at least"));
+            }
+            Some(workers) if workers > WORKERS as u64 => {
+                let text = format!("a request has {WORKERS} workers at most");
+                return Err(Diagnostic::new(text, param.value.span).with_label(format!("more than {WORKERS}")));
+            }
+            _ => {}
         }
     }
     let mut params = checked.params;

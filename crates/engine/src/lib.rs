@@ -1,6 +1,8 @@
 //! COMPUTATION PLANE: runs a plan by plain function calls. Knows no language, no control plane and no concrete filter.
 //!
 //! - [`plan`] — what is handed over: filters, where each runs, the edges between them.
+//! - [`stage`] — which parts of a plan run on threads of their own; `channel` — what goes from one to another; `team` — all of
+//!   them at work.
 //! - [`worker`] — one thread's loop: pull, walk, tend, finish. Start reading here.
 //! - `walk` — one batch on its way through the graph, depth first.
 //! - `session` — which sessions a filter has, their cap and idle timeout.
@@ -11,10 +13,13 @@
 
 #![forbid(unsafe_code)]
 
+mod channel;
 pub mod plan;
 pub mod replace;
 pub mod report;
 mod session;
+pub mod stage;
+mod team;
 mod walk;
 pub mod watch;
 mod witness;
@@ -24,5 +29,6 @@ pub use base::limits::REPLACED_REPORTS;
 pub use plan::{Choice, Edge, Node, NodeId, Plan, Select, Task};
 pub use replace::{HandOver, Part, Replacement};
 pub use report::{EdgeReport, NodeReport, Report};
+pub use stage::{Channel, Stage, Stages};
 pub use watch::{Edges, Watch};
 pub use worker::{End, Worker};

@@ -22,6 +22,8 @@ pub struct Plan {
     pub nodes: Vec<Node>,
     /// What its worker does while nothing comes.
     pub wait: Wait,
+    /// Shares of the flows that filters are copied for; 0 or 1 for none.
+    pub workers: usize,
 }
 
 /// One step of a plan.

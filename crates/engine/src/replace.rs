@@ -66,8 +66,9 @@ impl Worker {
     /// called between batches; one that waits already is given up.
     ///
     /// # Panics
-    /// When the parts do not fit the plan: the caller made both.
+    /// When the parts do not fit the plan: the caller made both. When one of both plans has several stages.
     pub fn replace(&mut self, mut replacement: Replacement) {
+        assert!(self.team.is_none(), "only a plan of one stage is replaced");
         assert_eq!(replacement.plan.nodes.len(), replacement.parts.len(), "one part for each node");
         let goes_on = |at: usize| replacement.parts.iter().any(|part| matches!(part, Part::Kept(node) if *node == at));
         let mut ending: Vec<usize> = self.sources.iter().copied().filter(|at| !goes_on(*at)).collect();

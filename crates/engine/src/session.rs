@@ -16,6 +16,8 @@ struct Open {
     /// Of the connection's number, in the stream table.
     epoch: u32,
     last_seen: u64,
+    /// In which run of blocks that was, where there are shares.
+    touched: u64,
     /// Neighbours in the list from the longest silent to the latest.
     older: u32,
     newer: u32,
@@ -74,7 +76,7 @@ impl Sessions {
             let is_another = self.open[slot as usize].epoch != cx.streams.epoch(block.class);
             let begins_anew = self.key == SessionKey::Class && block.has(Flags::FIRST);
             if !begins_anew && !is_another {
-                self.touch(slot, cx.now);
+                self.touch(slot, cx);
                 return Ok(Slot(slot));
             }
             self.close(slot, Closed::Replaced, filter, cx)?;
@@ -90,7 +92,15 @@ impl Sessions {
         }
         self.slots[number] = slot.0;
         let epoch = cx.streams.epoch(block.class);
-        let open = Open { class: block.class, epoch, last_seen: cx.now, older: NONE, newer: NONE, ended: 0 };
+        let open = Open {
+            class: block.class,
+            epoch,
+            last_seen: cx.now,
+            touched: cx.order.sequence,
+            older: NONE,
+            newer: NONE,
+            ended: 0,
+        };
         if self.open.len() <= slot.0 as usize {
             self.open.resize(slot.0 as usize + 1, open);
         }
@@ -138,6 +148,7 @@ impl Sessions {
         let silent = oldest != NONE && cx.now.saturating_sub(self.open[oldest as usize].last_seen) > SESSION_IDLE_NS;
         if silent {
             cx.count("sessions idle", 1);
+            cx.order.ends = self.open[oldest as usize].touched;
             self.close(oldest, Closed::Idle, filter, cx)?;
         }
         Ok(silent)
@@ -152,6 +163,7 @@ impl Sessions {
         if self.oldest == NONE {
             return Ok(false);
         }
+        cx.order.ends = self.open[self.oldest as usize].touched;
         self.close(self.oldest, Closed::Finished, filter, cx)?;
         Ok(true)
     }
@@ -165,8 +177,9 @@ impl Sessions {
     }
 
     #[inline]
-    fn touch(&mut self, slot: u32, now: u64) {
-        self.open[slot as usize].last_seen = now;
+    fn touch(&mut self, slot: u32, cx: &Context<'_>) {
+        let open = &mut self.open[slot as usize];
+        (open.last_seen, open.touched) = (cx.now, cx.order.sequence);
         if self.latest != slot {
             self.unlink(slot);
             self.append(slot);

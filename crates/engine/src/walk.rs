@@ -42,6 +42,7 @@ macro_rules! context {
             exclusive: $node.exclusive,
             wake: &mut $node.wake,
             notices: &mut $shared.notices,
+            order: &mut $shared.order,
         }
     };
 }
@@ -179,6 +180,30 @@ impl Worker {
         node.out = out;
         // Everybody below has returned, so nothing but holds refers to what this node made, or to what filters in place
         // made of it. (None of those lies above a node that is still at work: that would be a cycle.)
+        for segment in &node.recycles {
+            self.shared.rings.recycle(*segment);
+        }
+    }
+
+    /// The same along one edge of a source alone.
+    pub(crate) fn drain_along(&mut self, from: usize, edge: usize) {
+        let node = &mut self.nodes[from];
+        let mut out = std::mem::take(&mut node.out);
+        node.counters.blocks_made += out.len() as u64;
+        for first in (0..out.len()).step_by(BATCH_BLOCKS) {
+            let blocks = &mut out[first..];
+            let mut batch = Batch::of_first(blocks.len().min(BATCH_BLOCKS), blocks);
+            let edge = &mut self.nodes[from].edges[edge];
+            edge.admit(&mut batch);
+            let to = edge.to;
+            if !batch.is_empty() {
+                self.walk(to, &mut batch);
+            }
+        }
+        out.clear();
+        let node = &mut self.nodes[from];
+        node.out = out;
+        // As in `drain`.
         for segment in &node.recycles {
             self.shared.rings.recycle(*segment);
         }

@@ -16,6 +16,7 @@ use filter::batch::places;
 use filter::copy_header::COPY_HEADER_BYTES;
 use filter::{Batch, CopyHeader, StreamTable};
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// An edge, or all edges of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +29,14 @@ pub struct Edges {
 
 /// Copies for those who watch the same.
 pub struct Watch {
-    writer: NamedWriter,
     edges: Vec<Edges>,
+    /// Of all threads that run a copy of the node.
+    copies: Arc<Mutex<Copies>>,
+}
+
+/// The ring they lie in.
+struct Copies {
+    writer: NamedWriter,
     /// Frames or packets go along; else the view of a block says what its bytes once were part of.
     frames: bool,
     /// Behind each batch that was copied and may not have been read yet: units and bytes written until then.
@@ -46,9 +53,26 @@ impl Watch {
     /// What goes along these edges, one at most of each node, is to be copied into this ring; `frames` says whether that is
     /// frames or packets. Whoever keeps the ring removes it when nobody reads it.
     pub fn new(edges: Vec<Edges>, frames: bool, writer: NamedWriter) -> Watch {
-        Watch { writer, edges, frames, written: VecDeque::new(), bytes: (0, 0), number: 0, greeted: 0 }
+        let copies = Copies { writer, frames, written: VecDeque::new(), bytes: (0, 0), number: 0, greeted: 0 };
+        Watch { edges, copies: Arc::new(Mutex::new(copies)) }
     }
 
+    pub(crate) fn edges(&self) -> &[Edges] {
+        &self.edges
+    }
+
+    /// The same watch of one thread, by where its edges are there.
+    pub(crate) fn of_thread(&self, edges: Vec<Edges>) -> Watch {
+        Watch { edges, copies: Arc::clone(&self.copies) }
+    }
+
+    fn copies(&self) -> MutexGuard<'_, Copies> {
+        // Nothing that panics under it leaves it half made.
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Copies {
     /// Copies a batch that node `from` gives; false where the ring was removed.
     fn show(
         &mut self,
@@ -133,7 +157,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for Copies {
     /// Who was too slow for the last blocks learns how many there were.
     fn drop(&mut self) {
         self.mark();
@@ -141,9 +165,8 @@ impl Drop for Watch {
 }
 
 impl Worker {
-    /// From now on, to be called between batches: copies for who watches these edges. False where there are [`WATCHES`] already, or
-    /// the worker has no such edges: then the ring ends.
-    pub fn watch(&mut self, watch: Watch) -> bool {
+    /// [`watch`](Worker::watch) of edges of this stage.
+    pub(crate) fn watch_stage(&mut self, watch: Watch) -> bool {
         let has = |edges: &Edges| {
             let node = self.nodes.get(edges.from);
             node.is_some_and(|node| edges.edge.is_none_or(|edge| node.arrows().any(|(arrow, _)| arrow.place == edge)))
@@ -181,7 +204,7 @@ impl Worker {
             let select = arrow.and_then(|(arrow, _)| arrow.select.as_ref());
             let shared = (&self.shared.rings, &self.shared.streams);
             let accepts = |block: &Descriptor| select.is_none_or(|select| select.accepts(block.class));
-            if !watch.show(accepts, batch, shared) {
+            if !watch.copies().show(accepts, batch, shared) {
                 self.forget_watch(slot);
             }
         }
@@ -190,7 +213,7 @@ impl Worker {
     /// Lets go of watches whose rings were removed, and greets who came, where no batch does it.
     pub fn tend_watches(&mut self) {
         for slot in 0..self.watches.len() {
-            if self.watches[slot].as_mut().is_some_and(|watch| !watch.greet()) {
+            if self.watches[slot].as_mut().is_some_and(|watch| !watch.copies().greet()) {
                 self.forget_watch(slot);
             }
         }

@@ -7,6 +7,8 @@ use crate::plan::{Choice, Plan, Task};
 use crate::replace::Replacement;
 use crate::report::{EdgeReport, NodeReport, Report};
 use crate::session::Sessions;
+use crate::stage::Stages;
+use crate::team::Team;
 use crate::walk::{Arrow, Spare, context};
 use crate::watch::Watch;
 use crate::witness::Witness;
@@ -15,7 +17,8 @@ use base::limits::{CLOCK_STEP_NS, NOTICES, SECOND_NS};
 use buffer::{BlockTable, Descriptor, Interface, SegmentId, ViewId};
 use filter::run::{AnySessionFilter, Instance};
 use filter::{
-    Batch, Context, Counters, Failure, Filter, Gives, Marks, Parts, Pull, Source, Status, StreamTable, Types, Wait,
+    Batch, Context, Counters, Failure, Filter, Gives, Marks, Order, Parts, Pull, Source, Status, StreamTable, Types,
+    Wait,
 };
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::sync::Arc;
@@ -76,6 +79,7 @@ pub(crate) struct Shared {
     /// Time of the first block of all.
     began: Option<u64>,
     pub(crate) notices: Vec<String>,
+    pub(crate) order: Order,
 }
 
 /// How a run ended.
@@ -114,6 +118,12 @@ pub struct Worker {
     /// Reports of plans that were replaced.
     pub(crate) past: Vec<Report>,
     pub(crate) replaced: u64,
+    /// The other stages, where the plan has several.
+    pub(crate) team: Option<Box<Team>>,
+    /// Ends of channels that are told of each pull.
+    pub(crate) ends: Vec<usize>,
+    /// Another stage failed: this one is to end as if somebody had asked to stop.
+    pub(crate) halt: Option<StopFlag>,
 }
 
 /// Sleep at most this long at a time while the input pauses, so that a capture request to stop is heard.
@@ -129,11 +139,31 @@ const HELD_PULLS: u32 = 64;
 const LOOK_BATCHES: u32 = 256;
 
 impl Worker {
-    /// Puts a plan and its instances together: one for each filter node, in the plan's order, none for choices.
+    /// Puts a plan and its instances together: one for each filter node, in the plan's order, none for choices. Where the plan
+    /// has several [stages](crate::stage), they come together in one: it runs the others on threads of their own.
     ///
     /// # Panics
     /// When the instances do not fit the plan: the caller made both.
     pub fn new(plan: &Plan, instances: Vec<Option<Instance>>) -> Worker {
+        Worker::with_copies(plan, instances, Vec::new())
+    }
+
+    /// The same of a plan with shares of the flows. `copies` has further instances: for each share but the first, one for each
+    /// node that it has a copy of ([`Stage::threads`](crate::Stage::threads)).
+    ///
+    /// # Panics
+    /// When the instances do not fit the plan: the caller made both.
+    pub fn with_copies(plan: &Plan, instances: Vec<Option<Instance>>, copies: Vec<Vec<Option<Instance>>>) -> Worker {
+        let stages = Stages::of(plan);
+        if stages.stages.len() > 1 {
+            Team::assemble(plan, &stages, instances, copies)
+        } else {
+            Worker::of_stage(plan, instances)
+        }
+    }
+
+    /// The same of one stage alone.
+    pub(crate) fn of_stage(plan: &Plan, instances: Vec<Option<Instance>>) -> Worker {
         assert_eq!(plan.nodes.len(), instances.len(), "one instance for each node");
         let mut rings = BlockTable::new();
         let shape = Shape::of(plan);
@@ -145,7 +175,14 @@ impl Worker {
         }
         add_recycles(&mut nodes);
         let clocks = vec![SourceClock::default(); nodes.len()];
-        let shared = Shared { rings, streams: StreamTable::new(), now: 0, began: None, notices: Vec::new() };
+        let shared = Shared {
+            rings,
+            streams: StreamTable::new(),
+            now: 0,
+            began: None,
+            notices: Vec::new(),
+            order: Order::default(),
+        };
         let mut worker = Worker {
             nodes,
             sources: Vec::new(),
@@ -163,6 +200,9 @@ impl Worker {
             next: None,
             past: Vec::new(),
             replaced: 0,
+            team: None,
+            ends: Vec::new(),
+            halt: None,
         };
         worker.sources = worker.source_nodes();
         worker.reckon_wanted();
@@ -180,6 +220,15 @@ impl Worker {
     /// A failure ends the run, that of a source only its own input; filters are finished all the same, so that what was
     /// written is whole.
     pub fn run(&mut self, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> Result<End, Box<Failure>> {
+        if self.team.is_some() { self.run_team(stop, look) } else { self.run_stage(stop, look) }
+    }
+
+    /// The same of this stage.
+    pub(crate) fn run_stage(
+        &mut self,
+        stop: &StopFlag,
+        look: &mut dyn FnMut(&mut Worker),
+    ) -> Result<End, Box<Failure>> {
         let end = self.run_sources(stop, look);
         self.finish();
         self.end_watches();
@@ -208,7 +257,7 @@ impl Worker {
                 if self.failure.is_some() {
                     return End::Stopped;
                 }
-                if stop.is_set() && !stopping {
+                if (stop.is_set() || self.halt.as_ref().is_some_and(StopFlag::is_set)) && !stopping {
                     // What has come before is still carried through.
                     stopping = true;
                     self.next = None;
@@ -293,12 +342,18 @@ impl Worker {
     fn pull(&mut self, at: usize) -> Option<Pull> {
         let Worker { nodes, shared, clocks, .. } = self;
         let node = &mut nodes[at];
+        let Runner::Source(source) = &mut node.runner else { return None };
         if !node.wanted {
+            source.leave();
             return None;
         }
-        let Runner::Source(source) = &mut node.runner else { return None };
         let pulled = source.pull(&mut context!(node, shared));
-        if let Some((first, last)) = node.out.first().zip(node.out.last()) {
+        let (mut is_within, mut edge) = (false, None);
+        if let Some(moment) = source.follows() {
+            shared.now = shared.now.max(moment.now);
+            shared.order.sequence = moment.sequence;
+            (is_within, edge) = (moment.is_within, moment.edge);
+        } else if let Some((first, last)) = node.out.first().zip(node.out.last()) {
             let began = *shared.began.get_or_insert(first.time);
             // The furthest source leads; two that take turns do not add up.
             shared.now = shared.now.max(began.saturating_add(clocks[at].follow(first.time, last.time)));
@@ -307,8 +362,19 @@ impl Worker {
             shared.now = shared.now.max(began.saturating_add(clocks[at].follow(time, time)));
         }
         // What was read before a failure still goes down.
-        self.drain(at);
-        self.tend();
+        match edge {
+            None => self.drain(at),
+            Some(edge) => self.drain_along(at, edge),
+        }
+        if !is_within {
+            self.tend();
+        }
+        for index in 0..self.ends.len() {
+            self.call(self.ends[index], |runner, cx| match runner {
+                Runner::Filter(filter) => filter.pulled(cx),
+                Runner::Source(_) | Runner::Session(..) | Runner::Choice(_) => Ok(Status::Done),
+            });
+        }
         match pulled {
             Ok(pulled) => {
                 self.nodes[at].ended = pulled == Pull::End;
@@ -331,6 +397,10 @@ impl Worker {
             // Not by the clock: a capture may stand still in time.
             self.shared.rings.recycle_held();
         }
+        if self.shared.order.is_shared {
+            // All shares look at the same moments, whether blocks came to them or not.
+            self.next_wake = self.nodes.iter().map(|node| node.wake).min().unwrap_or(u64::MAX);
+        }
         if self.shared.now < self.next_wake {
             return;
         }
@@ -339,6 +409,7 @@ impl Worker {
                 continue;
             }
             self.nodes[at].wake = u64::MAX;
+            (self.shared.order.node, self.shared.order.ends) = (at as u32, 0);
             self.call(at, |runner, cx| match runner {
                 Runner::Filter(filter) => filter.timer(cx),
                 Runner::Session(filter, sessions) => {
@@ -348,6 +419,7 @@ impl Worker {
                 Runner::Source(_) | Runner::Choice(_) => Ok(Status::Done),
             });
         }
+        (self.shared.order.node, self.shared.order.ends) = (0, 0);
         self.shared.streams.sweep();
         for node in &mut self.nodes {
             if let Runner::Session(_, sessions) = &node.runner {
@@ -388,7 +460,11 @@ impl Worker {
     /// Finishes every filter, from the sources down: nodes stand in topological order. A filter that fails does not keep
     /// the others from being finished.
     fn finish(&mut self) {
-        (0..self.nodes.len()).for_each(|at| self.finish_node(at));
+        self.shared.order.sequence = u64::MAX;
+        for at in 0..self.nodes.len() {
+            (self.shared.order.node, self.shared.order.ends) = (at as u32, 0);
+            self.finish_node(at);
+        }
         self.shared.streams.sweep();
         self.shared.rings.recycle_held();
         self.bound_notices();
@@ -459,6 +535,12 @@ impl Worker {
 
     /// Takes the lines for people that came since the last call.
     pub fn take_notices(&mut self) -> Vec<String> {
+        let mut notices = self.take_stage_notices();
+        notices.extend(self.team.iter().flat_map(|team| team.take_notices()));
+        notices
+    }
+
+    pub(crate) fn take_stage_notices(&mut self) -> Vec<String> {
         let mut notices = std::mem::take(&mut self.shared.notices);
         let lost = std::mem::take(&mut self.notices_lost);
         if lost > 0 {
@@ -469,7 +551,14 @@ impl Worker {
 
     /// (bytes read, bytes there are) of all sources, where every one of them knows, and blocks read.
     pub fn progress(&self) -> (Option<(u64, u64)>, u64) {
-        let nodes = self.sources.iter().map(|source| &self.nodes[*source]);
+        let mine = self.stage_progress();
+        self.team.as_ref().map_or(mine, |team| team.progress(mine))
+    }
+
+    pub(crate) fn stage_progress(&self) -> (Option<(u64, u64)>, u64) {
+        // What comes from another stage was counted there.
+        let is_input = |node: &&Node| !matches!(&node.runner, Runner::Source(source) if source.follows().is_some());
+        let nodes = self.sources.iter().map(|source| &self.nodes[*source]).filter(is_input);
         let bytes = nodes.clone().try_fold((0, 0), |(done, all), node| match &node.runner {
             Runner::Source(source) => source.progress().map(|(more, of)| (done + more, all + of)),
             _ => Some((done, all)),
@@ -479,11 +568,16 @@ impl Worker {
 
     /// Bytes of memory its rings use now; mapped files are page cache and not counted.
     pub fn memory_bytes(&self) -> usize {
-        self.shared.rings.memory_bytes()
+        self.shared.rings.memory_bytes() + self.team.as_ref().map_or(0, |team| team.memory_bytes())
     }
 
-    /// What was counted so far.
+    /// What was counted so far; of several stages, when they have run.
     pub fn report(&self) -> Report {
+        let mine = self.stage_report();
+        self.team.as_ref().map_or_else(|| mine.clone(), |team| team.report(&mine))
+    }
+
+    pub(crate) fn stage_report(&self) -> Report {
         let edge = |edge: &Arrow, rejected: bool| EdgeReport {
             to: edge.to,
             blocks: edge.blocks,

@@ -16,6 +16,20 @@ pub struct Marks {
     pub dropped: u64,
 }
 
+/// Where what is given now stands among what other shares of the same filters give, each for its own flows. A plan without
+/// shares leaves it as it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Order {
+    /// Which run of blocks is under way, of all shares' runs.
+    pub sequence: u64,
+    /// The node whose timer, or end, it is; 0 while blocks come.
+    pub node: u32,
+    /// Among what one node ends at one moment: set by a filter before it gives what belongs to one flow.
+    pub ends: u64,
+    /// There are other shares: a filter that ends flows gives those of one flow at a time ([`Status::More`](crate::Status)).
+    pub is_shared: bool,
+}
+
 /// Handed to every call of a filter; made anew for each, and cheap to make.
 #[derive(Debug)]
 pub struct Context<'a> {
@@ -41,6 +55,8 @@ pub struct Context<'a> {
     pub wake: &'a mut u64,
     /// Lines for people.
     pub notices: &'a mut Vec<String>,
+    /// Where this stands among what other shares give.
+    pub order: &'a mut Order,
 }
 
 impl Context<'_> {

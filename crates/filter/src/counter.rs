@@ -48,6 +48,22 @@ impl Counters {
         marks.rejected |= 1 << place;
     }
 
+    /// With what another copy of the filter counted.
+    pub fn add(&mut self, other: &Counters) {
+        let Counters { blocks_in, bytes_in, blocks_passed, bytes_passed, blocks_rejected, blocks_taken, .. } = other;
+        self.blocks_in += blocks_in;
+        self.bytes_in += bytes_in;
+        self.blocks_passed += blocks_passed;
+        self.bytes_passed += bytes_passed;
+        self.blocks_rejected += blocks_rejected;
+        self.blocks_taken += blocks_taken;
+        self.blocks_made += other.blocks_made;
+        self.bytes_made += other.bytes_made;
+        self.drops.add_all(&other.drops);
+        self.unread.add_all(&other.unread);
+        self.events.add_all(&other.events);
+    }
+
     /// Does everything that came in have an end?
     pub fn adds_up(&self) -> bool {
         self.blocks_in == self.blocks_passed + self.blocks_rejected + self.blocks_taken + self.drops.total()
@@ -84,6 +100,11 @@ impl Tally {
             Some((_, number)) => *number += count,
             None => self.0.push((name, count)),
         }
+    }
+
+    /// Adds each number of another tally.
+    pub fn add_all(&mut self, other: &Tally) {
+        other.0.iter().for_each(|(name, count)| self.add(name, *count));
     }
 
     /// Sum of all numbers.

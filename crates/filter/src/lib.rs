@@ -28,10 +28,11 @@ pub mod kind;
 pub mod param;
 pub mod record;
 pub mod run;
+pub mod share;
 pub mod stream;
 
 pub use batch::Batch;
-pub use context::{Context, Marks};
+pub use context::{Context, Marks, Order};
 pub use copy_header::CopyHeader;
 pub use counter::Counters;
 pub use device::{Decides, DeviceAccess};
@@ -41,7 +42,8 @@ pub use packet::malformed::Malformed;
 pub use param::{Param, ParamError, ParamType, Params};
 pub use record::{Field, FieldType, Row, RowWriter, Schema};
 pub use run::{
-    AnySessionFilter, Closed, Failure, Filter, Instance, Made, Pull, SessionFilter, SessionKey, Slot, Source, Status,
+    AnySessionFilter, Closed, Failure, Filter, Instance, Made, Moment, Pull, SessionFilter, SessionKey, Slot, Source,
+    Status,
 };
 pub use stream::{StreamFacts, StreamState, StreamTable};
 

@@ -50,6 +50,19 @@ pub enum Pull {
     End,
 }
 
+/// A moment of another worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// What [`Context::now`] is there.
+    pub now: u64,
+    /// Which run of blocks it is: [`Order::sequence`](crate::Order).
+    pub sequence: u64,
+    /// The only edge that the blocks go along, where not all of them: by its place.
+    pub edge: Option<usize>,
+    /// More of what that worker pulled at once comes: timers are not due yet.
+    pub is_within: bool,
+}
+
 /// What a call gives back.
 pub type Made = Result<Status, Box<Failure>>;
 
@@ -76,6 +89,15 @@ pub trait Source: Send {
     fn clock(&self) -> Option<u64> {
         None
     }
+
+    /// Where another worker keeps the time, as it was there when the blocks just pulled came. The worker follows it instead
+    /// of the blocks' times.
+    fn follows(&self) -> Option<Moment> {
+        None
+    }
+
+    /// Nobody wants anything of it any more: whoever waits for it to take more may stop.
+    fn leave(&mut self) {}
 
     /// The run is to end: from now on it gives what is there at this moment and was not given yet, and then says
     /// [`Pull::End`]. False where the next call would find no other end than that of the input: it is not asked again.
@@ -111,6 +133,11 @@ pub trait Filter: Send {
 
     /// The time set with [`Context::wake_at`] has come.
     fn timer(&mut self, _cx: &mut Context<'_>) -> Made {
+        Ok(Status::Done)
+    }
+
+    /// All that a source gave at once has gone through, and timers were told. Only ends of channels are told so.
+    fn pulled(&mut self, _cx: &mut Context<'_>) -> Made {
         Ok(Status::Done)
     }
 

@@ -282,6 +282,7 @@ mod tests {
             exclusive: true,
             wake: &mut wake,
             notices: &mut Vec::new(),
+            order: &mut filter::Order::default(),
         };
         assert_eq!(bpf.run(&mut batch, &mut context), Ok(Status::Done));
         let expected = rows.iter().enumerate().fold(0, |live, (at, row)| live | u64::from(row.2) << at);

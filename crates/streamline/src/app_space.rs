@@ -4,9 +4,9 @@
 
 use crate::session::{Left, Opened};
 use control::{Before, Offer, Space, StepError};
-use engine::{Edge, Node, NodeId, Plan, Task, Worker};
+use engine::{Edge, Node, NodeId, Plan, Stages, Task, Worker};
 use filter::run::Instance;
-use filter::{Env, Kind, Params, Spaces};
+use filter::{Env, Kind, ParamError, Params, Spaces};
 use std::collections::BTreeMap;
 
 /// What there is for a node.
@@ -41,10 +41,11 @@ impl AppSpace {
     ///
     /// # Panics
     /// When the rest was not carried out here as a whole.
-    pub(crate) fn into_worker(mut self, rest: &Plan, left: Vec<Left>) -> Worker {
+    pub(crate) fn into_worker(mut self, rest: &Plan, left: Vec<Left>) -> Result<Worker, ParamError> {
         let mine = left.iter().filter(|left| matches!(left, Left::Node(_))).count();
         let edges: usize = rest.nodes.iter().map(|node| node.edges.len()).sum();
         assert_eq!((self.active, self.edges <= edges), (mine, true), "everything is connected and active");
+        let copies = self.copies(rest)?;
         let instances = left.into_iter().map(|left| match left {
             Left::Node(id) => self.prepared.remove(&id).expect("every node was prepared"),
             Left::Given(_, source) | Left::Source { source, .. } => match source {
@@ -52,7 +53,24 @@ impl AppSpace {
                 Opened::Running(_) => panic!("nothing runs yet"),
             },
         });
-        Worker::new(rest, instances.collect())
+        Ok(Worker::with_copies(rest, instances.collect(), copies))
+    }
+
+    /// Further instances, for each share of the flows but the first.
+    fn copies(&self, rest: &Plan) -> Result<Vec<Vec<Option<Instance>>>, ParamError> {
+        let stages = Stages::of(rest);
+        let shares = stages.stages.iter().map(|stage| stage.threads).max().unwrap_or(1);
+        let copy = |_| {
+            let mut copies: Vec<Option<Instance>> = rest.nodes.iter().map(|_| None).collect();
+            for id in stages.stages.iter().filter(|stage| stage.threads > 1).flat_map(|stage| &stage.nodes) {
+                let node = &rest.nodes[id.index()];
+                if let Task::Filter { kind, params } = &node.task {
+                    copies[id.index()] = Some((kind.make)(params, &Env { input: node.input, ..self.env.clone() })?);
+                }
+            }
+            Ok(copies)
+        };
+        (1..shares).map(copy).collect()
     }
 
     /// What was prepared for this node of a plan; or which node of the running plan it is.

@@ -20,7 +20,7 @@ use capture::Devices;
 use control::place::{Refused, place};
 use control::transaction::{CarryError, carry_error, carry_out_but};
 use control::{Design, Registry, Space, design};
-use engine::{Edge, End, Node, NodeId, Report, Task, Worker};
+use engine::{Edge, End, Node, NodeId, Report, Stages, Task, Worker};
 use filter::param::Value;
 use filter::{Env, Failure, Kind, Lower, Output, ParamType, Params, Schema, Spaces, Types, Wait};
 use filters::parser::Continuity;
@@ -366,8 +366,10 @@ impl Session {
         let edges = EdgeNames::new(&design, &plan, &origins);
         let notes = notes(&design);
         let running = RunningPlan::new(design, origins, &left);
-        let worker = app.into_worker(&plan, left);
-        Ok(Job { running, edges, sharing, notes, worker })
+        let stages = Stages::of(&plan).threads();
+        // What was made once can be made again, unless what it reads has gone meanwhile.
+        let worker = app.into_worker(&plan, left).map_err(|error| Error::System(error.message))?;
+        Ok(Job { running, edges, sharing, notes, stages, worker })
     }
 
     /// What the capture is used for, in words for people.
@@ -558,6 +560,8 @@ pub struct Job {
     pub sharing: Option<Result<Vec<String>, String>>,
     /// What turned out otherwise than `explain` says.
     pub notes: Vec<String>,
+    /// Threads that it runs on.
+    pub(crate) stages: usize,
     worker: Worker,
 }
 

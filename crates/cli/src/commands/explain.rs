@@ -47,6 +47,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
 }
 
 fn json_of(design: &Design) -> Value {
+    let stages = explain::stages(design);
     let node = |index: usize| {
         let (node, site) = (&design.plan.nodes[index], &design.sites[index]);
         let edges: Vec<Value> = node
@@ -75,6 +76,7 @@ fn json_of(design: &Design) -> Value {
             "origin": origin,
             "because": because,
             "notes": site.notes,
+            "stage": stages.of_node(NodeId(index as u32)) + 1,
             "input": node.input.iter().map(filter::Type::name).collect::<Vec<_>>(),
             "edges": edges,
         })

@@ -31,7 +31,7 @@ port | |22 ssh   class selector: what the last class-setting filter said; |22:80
                  |! what no other edge beside it takes: port | { |22 a + |80 b + |! rest }
 not a, a and b, a or b      choose with selectors; not binds tighter than and, and tighter than or (tcpdump gives
                  and, or equal rank)
-a || b           a cut between workers
+a || b           a and b on threads of their own
 name value key=value        the first value needs no key; flags are key=yes; values with blanks in \"double quotes\"
 f name=x ... @x  a node with a name, and a path that goes on from it or into it
 let web = http | files dir=out; pcap x | web        a piece of a request

@@ -4,5 +4,6 @@ mod parts;
 mod rejects;
 mod replacing;
 mod sessions;
+mod stages;
 mod walk;
 mod watching;

@@ -26,6 +26,11 @@ static IN_PLACE: Kind =
     Kind::new("in_place", "", never).touches(Parts::DATA, Parts::DATA.with(Parts::METADATA).with(Parts::STREAMS));
 static MODEST: Kind = Kind::new("modest", "", never);
 static MAKER: Kind = Kind::new("maker", "", never).gives(Type::Bytes).touches(Parts::DATA, Parts::STREAMS);
+static STREAMS: Kind = Kind::new("streams", "", never)
+    .takes(&[Type::Frame])
+    .gives(Type::Bytes)
+    .mode(Mode::Serial)
+    .touches(Parts::DATA.with(Parts::METADATA), Parts::STREAMS);
 static SINK: Kind = Kind::new("sink", "", never).sink();
 
 impl Graph {
@@ -75,6 +80,11 @@ impl Graph {
         self.filter(label, &MAKER, instance)
     }
 
+    /// A filter that makes streams of frames, each flow by itself.
+    pub fn streams(&mut self, label: &str, filter: impl Filter + 'static) -> NodeId {
+        self.filter(label, &STREAMS, Instance::filter(filter))
+    }
+
     /// A sink that writes down what it sees.
     pub fn sink(&mut self, name: &'static str) -> NodeId {
         let seen = Arc::clone(&self.seen);
@@ -92,6 +102,11 @@ impl Graph {
 
     pub fn selected(&mut self, from: NodeId, to: NodeId, select: Option<Select>) {
         self.plan.nodes[from.index()].edges.push(Edge { select, ..Edge::plain(to) });
+    }
+
+    /// An edge between two threads.
+    pub fn cut(&mut self, from: NodeId, to: NodeId) {
+        self.plan.nodes[from.index()].edges.push(Edge { cut: true, ..Edge::plain(to) });
     }
 
     /// An edge along which goes what a node rejects.

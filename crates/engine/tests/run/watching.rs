@@ -72,13 +72,22 @@ const WORDS: [(u32, &[u8]); 4] = [(1, b"anna"), (2, b"bert"), (1, b"carl"), (3, 
 
 /// A source, a filter in place that keeps what begins with a letter before `d`, one that shouts, and sinks by class.
 fn graph() -> (Graph, Seen) {
+    graph_of(false)
+}
+
+/// The same; `cut` has those who shout run in a thread of its own.
+fn graph_of(cut: bool) -> (Graph, Seen) {
     let mut graph = Graph::default();
     let source = graph.source(&WORDS);
     let early = graph.in_place("early", Keep { like: |first| first < b'd', set_class: false });
     let shout = graph.in_place("shout", Shout);
     let (one, rest) = (graph.sink("one"), graph.sink("rest"));
     graph.edge(source, early);
-    graph.edge(early, shout);
+    if cut {
+        graph.cut(early, shout)
+    } else {
+        graph.edge(early, shout)
+    }
     graph.selected(shout, one, Some(exactly(1)));
     graph.selected(shout, rest, Some(engine::Select::Otherwise(vec![exactly(1)])));
     let seen = Arc::clone(&graph.seen);
@@ -86,7 +95,10 @@ fn graph() -> (Graph, Seen) {
 }
 
 fn run(watches: Vec<Watch>) -> Report {
-    let (graph, seen) = graph();
+    run_of(graph(), watches)
+}
+
+fn run_of((graph, seen): (Graph, Seen), watches: Vec<Watch>) -> Report {
     let mut worker = graph.worker();
     for watch in watches {
         assert!(worker.watch(watch));
@@ -180,5 +192,24 @@ fn a_ring_that_is_removed_is_let_go_of() {
     let mut worker = graph().0.worker();
     for wrong in [Edges { from: 9, edge: None }, Edges { from: 0, edge: Some(1) }] {
         assert!(!worker.watch(Ring::new().watch(&[wrong], true)), "{wrong:?}");
+    }
+}
+
+#[test]
+fn edges_of_any_stage_are_watched() {
+    let alone = counted(&run(Vec::new()));
+    let rows: [(Edges, Expected); 3] = [
+        (Edges { from: 0, edge: None }, &[(0, 1, "anna"), (1, 2, "bert"), (2, 1, "carl"), (3, 3, "dora")]),
+        (Edges { from: 1, edge: Some(0) }, &[(0, 1, "anna"), (1, 2, "bert"), (2, 1, "carl")]),
+        (Edges { from: 2, edge: Some(1) }, &[(0, 2, "BERT")]),
+    ];
+    for (edges, expected) in rows {
+        let ring = Ring::new();
+        let watch = ring.watch(&[edges], true);
+        let mut reader = ring.reader();
+        assert_eq!(counted(&run_of(graph_of(true), vec![watch])), alone);
+        let (found, _) = all(&mut reader);
+        let found: Vec<_> = found.iter().map(|(number, class, text)| (*number, *class, text.as_str())).collect();
+        assert_eq!(found, expected, "{edges:?}");
     }
 }

@@ -29,6 +29,7 @@ struct Side {
     marks: filter::Marks,
     wake: u64,
     notices: Vec<String>,
+    order: filter::Order,
 }
 
 impl Side {
@@ -45,6 +46,7 @@ impl Side {
             marks: filter::Marks::default(),
             wake: u64::MAX,
             notices: Vec::new(),
+            order: filter::Order::default(),
         }
     }
 
@@ -60,6 +62,7 @@ impl Side {
             exclusive: true,
             wake: &mut self.wake,
             notices: &mut self.notices,
+            order: &mut self.order,
         }
     }
 }

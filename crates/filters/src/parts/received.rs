@@ -251,6 +251,7 @@ mod tests {
                 exclusive: true,
                 wake: &mut wake,
                 notices: &mut notices,
+                order: &mut filter::Order::default(),
             };
             let pulled = source.pull(&mut context).unwrap();
             (matches!(pulled, Pull::End), out.len())

@@ -63,7 +63,7 @@ pub(super) struct Assembler {
     pub table: FlowTable<Connection, PHASES>,
     pub held: Held,
     /// Directions with a hole, by the time at which it is to be looked at; one entry for each direction at most.
-    pub holes: VecDeque<(u64, Lane)>,
+    pub holes: VecDeque<(u64, Lane, u64)>,
     /// By direction: it has an entry in `holes`.
     pub watched: Vec<bool>,
     /// The direction that made room last.
@@ -102,6 +102,7 @@ impl Assembler {
                     own.give(&piece_of(segment, frame, own.next), class, cx.out);
                 }
                 (connection.last_seen, connection.last_time) = (cx.now, frame.time);
+                connection.touched = cx.order.sequence;
                 return Ok(());
             }
         }
@@ -122,6 +123,7 @@ impl Assembler {
             return self.after_end(slot, side, segment, frame, cx);
         }
         (connection.last_seen, connection.last_time) = (cx.now, frame.time);
+        connection.touched = cx.order.sequence;
         let (own, other) = connection.sides(side);
         own.heard = true;
         let both_heard = other.heard;

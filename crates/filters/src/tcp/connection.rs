@@ -28,6 +28,8 @@ pub(super) struct Connection {
     pub last_seen: u64,
     /// The time that segment was captured, ns since 1970 UTC.
     pub last_time: u64,
+    /// In which run of blocks it came, where there are shares: [`filter::Order::sequence`].
+    pub touched: u64,
     pub phase: Phase,
     /// By direction: it has begun, and nothing is held and nothing ends in either, so that data that is next can be given
     /// at once.
@@ -74,6 +76,7 @@ impl Connection {
             directions: [Direction::default(); 2],
             last_seen: 0,
             last_time: 0,
+            touched: 0,
             phase,
             calm: [false; 2],
             reset: false,

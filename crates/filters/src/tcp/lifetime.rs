@@ -204,23 +204,25 @@ impl Assembler {
     /// Gives up on holes and ends connections whose time has come; says whether there may be more, once `enough` blocks
     /// were given.
     pub fn expire(&mut self, enough: usize, cx: &mut Context<'_>) -> Status {
-        while let Some(&(due, lane)) = self.holes.front()
+        while let Some(&(due, lane, touched)) = self.holes.front()
             && due <= cx.now
         {
-            if cx.out.len() >= enough {
+            if has_enough(enough, cx) {
                 return Status::More;
             }
+            cx.order.ends = end_key(0, touched);
             self.holes.pop_front();
             self.watched[lane as usize] = false;
             self.look_at_hole(lane, cx);
         }
-        for (phase, idle) in self.idle_times() {
+        for (rank, (phase, idle)) in (1..).zip(self.idle_times()) {
             while let Some(slot) = self.table.oldest(phase as usize)
                 && self.is_silent(slot, idle, cx.now)
             {
-                if cx.out.len() >= enough {
+                if has_enough(enough, cx) {
                     return Status::More;
                 }
+                cx.order.ends = end_key(rank, self.touched(slot));
                 self.end(slot, End::Idle, cx);
             }
         }
@@ -237,7 +239,7 @@ impl Assembler {
         }
         if cx.now.saturating_sub(own.hole_since) < self.settings.gap_wait {
             // Another hole than the one that was to be looked at.
-            self.watch(lane, own.hole_since);
+            self.watch(lane, own.hole_since, cx.order.sequence);
             return;
         }
         self.give_up_acknowledged(slot, side, cx);
@@ -252,13 +254,17 @@ impl Assembler {
         ]
     }
 
+    fn touched(&self, slot: Slot) -> u64 {
+        self.table.get(slot).map_or(0, |connection| connection.touched)
+    }
+
     fn is_silent(&self, slot: Slot, idle: u64, now: u64) -> bool {
         self.table.get(slot).is_some_and(|connection| now.saturating_sub(connection.last_seen) > idle)
     }
 
     /// When [`expire`](Assembler::expire) has something to do next.
     pub fn next_due(&self) -> u64 {
-        let mut due = self.holes.front().map_or(u64::MAX, |(due, _)| *due);
+        let mut due = self.holes.front().map_or(u64::MAX, |(due, ..)| *due);
         for (phase, idle) in self.idle_times() {
             if let Some(connection) = self.table.oldest(phase as usize).and_then(|slot| self.table.get(slot)) {
                 due = due.min(connection.last_seen.saturating_add(idle).saturating_add(1));
@@ -269,14 +275,25 @@ impl Assembler {
 
     /// Ends all connections, until `enough` blocks were given; says whether there are more.
     pub fn finish(&mut self, enough: usize, cx: &mut Context<'_>) -> Status {
-        for phase in [Phase::Closing, Phase::Open, Phase::Opening] {
+        for (rank, phase) in (0..).zip([Phase::Closing, Phase::Open, Phase::Opening]) {
             while let Some(slot) = self.table.oldest(phase as usize) {
-                if cx.out.len() >= enough {
+                if has_enough(enough, cx) {
                     return Status::More;
                 }
+                cx.order.ends = end_key(rank, self.touched(slot));
                 self.end(slot, End::Finished, cx);
             }
         }
         Status::Done
     }
+}
+
+/// Were so many blocks given that they should go down first? Where there are shares, those of one connection.
+fn has_enough(enough: usize, cx: &Context<'_>) -> bool {
+    cx.out.len() >= enough || (cx.order.is_shared && !cx.out.is_empty())
+}
+
+/// Where the end of a connection stands among those of all shares: first by why it ends, then as in the lists.
+fn end_key(rank: u64, touched: u64) -> u64 {
+    rank << 60 | touched
 }

@@ -104,7 +104,7 @@ impl Assembler {
         }
         if own.held > 0 {
             own.hole_since = cx.now;
-            self.watch(lane(slot, side), cx.now);
+            self.watch(lane(slot, side), cx.now, cx.order.sequence);
         }
     }
 
@@ -122,7 +122,7 @@ impl Assembler {
         own.held += kept;
         if opens_hole {
             own.hole_since = cx.now;
-            self.watch(lane(slot, side), cx.now);
+            self.watch(lane(slot, side), cx.now, cx.order.sequence);
         }
         let per_direction = self.settings.held_per_direction;
         while self.table.get(slot).is_some_and(|it| it.directions[side].held as usize > per_direction) {
@@ -168,19 +168,19 @@ impl Assembler {
         own.held -= taken;
         if own.held > 0 {
             own.hole_since = cx.now;
-            self.watch(lane(slot, side), cx.now);
+            self.watch(lane(slot, side), cx.now, cx.order.sequence);
         }
     }
 
     /// Sees to it that a hole that opened now is looked at when it is time to give up.
-    pub(super) fn watch(&mut self, lane: Lane, time: u64) {
+    pub(super) fn watch(&mut self, lane: Lane, time: u64, sequence: u64) {
         let index = lane as usize;
         if self.watched.len() <= index {
             self.watched.resize((index + 1).next_power_of_two(), false);
         }
         if !self.watched[index] {
             self.watched[index] = true;
-            self.holes.push_back((time.saturating_add(self.settings.gap_wait), lane));
+            self.holes.push_back((time.saturating_add(self.settings.gap_wait), lane, sequence));
         }
     }
 

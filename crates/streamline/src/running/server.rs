@@ -11,7 +11,7 @@ use crate::session::{Error, Job, PreparedChange, RunningPlan, Session};
 use base::atomic::StopFlag;
 use buffer::control;
 use buffer::control::name::{Claimed, remove_name};
-use engine::{Replacement, Watch, Worker};
+use engine::{Replacement, Stages, Watch, Worker};
 use filter::{Type, Types};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::SocketFlags;
@@ -79,6 +79,8 @@ struct Runs {
     plan: RunningPlan,
     /// Requests that ran before it.
     replaced: u64,
+    /// Threads that it runs on.
+    stages: usize,
 }
 
 #[derive(Default)]
@@ -128,7 +130,8 @@ impl Running {
     /// it by `stop`. Where that cannot be, the job runs all the same.
     pub fn listen(session: Arc<Session>, request: &str, job: &Job, stop: &StopFlag) -> io::Result<Running> {
         let (edges, plan) = (job.edges.clone(), job.running.clone());
-        let runs = Runs { request: on_one_line(&session.purpose(request)), edges, plan, replaced: 0 };
+        let runs =
+            Runs { request: on_one_line(&session.purpose(request)), edges, plan, replaced: 0, stages: job.stages };
         Running::listen_in(&place::folder(), session, runs, stop.clone())
     }
 
@@ -344,6 +347,9 @@ fn replace(shared: &Shared, asker: &OwnedFd, source: &str, name: &str, variables
         Err(Error::System(text)) => return Answer::Failed(text),
     };
     let PreparedChange { running: plan, joined, edges, rest, parts, hand_overs } = prepared;
+    if running.stages > 1 || Stages::of(&rest).threads() > 1 {
+        return Answer::Failed(IN_STAGES.into());
+    }
     if is_gone(asker) {
         // It was told that nobody answers, so nothing is to happen: this process was stopped, perhaps.
         return Answer::Failed("nobody waits for it any more".into());
@@ -364,7 +370,7 @@ fn replace(shared: &Shared, asker: &OwnedFd, source: &str, name: &str, variables
     }
     let request = on_one_line(&shared.session.purpose(source));
     *shared.runs.lock().unwrap_or_else(PoisonError::into_inner) =
-        Runs { request, edges, plan, replaced: running.replaced + 1 };
+        Runs { request, edges, plan, replaced: running.replaced + 1, stages: 1 };
     shared.rings.forget_all();
     shared.session.changed(source, joined);
     Answer::Replaced
@@ -376,6 +382,9 @@ fn is_gone(socket: &OwnedFd) -> bool {
     let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
     rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
 }
+
+const IN_STAGES: &str = "a request that runs in several stages (`||`, `workers=`) cannot be replaced, nor take the place of another: stop it, and \
+     run the other one";
 
 const ENDED: &str = "the request has ended";
 
@@ -413,7 +422,8 @@ mod tests {
         let capture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../captures/brotli.pcap");
         let session = Arc::new(Session::with_output(Output::new(Box::new(io::sink()), false)));
         let job = session.prepare(&format!("pcap {capture} | count"), &BTreeMap::new()).unwrap();
-        let runs = Runs { request: "x".into(), edges: job.edges.clone(), plan: job.running.clone(), replaced: 0 };
+        let runs =
+            Runs { request: "x".into(), edges: job.edges.clone(), plan: job.running.clone(), replaced: 0, stages: 1 };
         let folder = tempfile::tempdir().unwrap();
         let running = Running::listen_in(&folder.path().join("requests"), session, runs, StopFlag::new()).unwrap();
         for _ in 0..3 {

@@ -1,0 +1,60 @@
+//! What a table does for [`lending`](crate::lending): names its memory, and takes in that of another table.
+
+use super::{BlockTable, Memory, Segment, SegmentId};
+use crate::descriptor::Descriptor;
+use crate::lending::{BorrowedRing, Lent};
+use crate::mapped_file::MappedFile;
+use std::sync::Arc;
+
+impl BlockTable {
+    /// The segment that a block lies in, and which of all there ever were it is.
+    pub(crate) fn serial_of(&self, block: &Descriptor) -> Option<(SegmentId, u64)> {
+        let id = self.view(block)?.segment;
+        Some((id, self.segment(id)?.serial))
+    }
+
+    /// Is this still that segment?
+    pub(crate) fn is_still(&self, id: SegmentId, serial: u64) -> bool {
+        self.segment(id).is_some_and(|segment| segment.serial == serial)
+    }
+
+    /// The map of a segment, where it is of a file.
+    pub(crate) fn shared_file(&self, id: SegmentId) -> Option<&Arc<MappedFile>> {
+        match &self.segment(id)?.memory {
+            Memory::File(file) => Some(file),
+            Memory::Append(_) | Memory::Borrowed(_) | Memory::Held(_) => None,
+        }
+    }
+
+    /// The memory of a block that is not of a file, for another thread; none of copies of held blocks.
+    pub(crate) fn lend(&self, block: &Descriptor) -> Option<Lent> {
+        match &self.segment(self.view(block)?.segment)?.memory {
+            Memory::Append(ring) => {
+                ring.lend(block.pos, block.len).map(|(chunk, start, used)| Lent { chunk, start, used })
+            }
+            Memory::Borrowed(ring) => ring.lend(block.pos, block.len),
+            Memory::File(_) | Memory::Held(_) => None,
+        }
+    }
+
+    /// Adds a mapped file that others read as well, or puts it in the place of an older map of the same file.
+    pub(crate) fn borrow_file(&mut self, known: Option<SegmentId>, file: Arc<MappedFile>) -> SegmentId {
+        match known.and_then(|id| Some((id, self.segment_mut(id)?))) {
+            Some((id, segment)) => {
+                segment.memory = Memory::File(file);
+                self.see_file(id);
+                id
+            }
+            None => self.add_segment(Memory::File(file)),
+        }
+    }
+
+    /// Adds memory that another table lends, to what it has lent of the same ring where that is known.
+    pub(crate) fn borrow_region(&mut self, known: Option<SegmentId>, lent: Lent) -> SegmentId {
+        let id = known.unwrap_or_else(|| self.add_segment(Memory::Borrowed(BorrowedRing::default())));
+        if let Some(Segment { memory: Memory::Borrowed(ring), .. }) = self.segment_mut(id) {
+            ring.add(lent);
+        }
+        id
+    }
+}

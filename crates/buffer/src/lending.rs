@@ -1,0 +1,402 @@
+//! Blocks of one table ([`BlockTable`]) read by way of another one, in another thread. Bytes stay where they are.
+//!
+//! - [`Lender`] — beside the table that has the blocks: says which memory a block lies in that the other side does not know.
+//! - [`Loans`] — what goes along with descriptors for that: handles of maps and of regions of append rings.
+//! - [`Borrower`] — beside the other table: adds that memory there and gives descriptors its names for it.
+//!
+//! A map of a file is lent once, and stays until the lender's table has let go of it. A region of an append ring is lent for
+//! as long as its handle lives: the ring uses its memory again after that (`append_ring`). A block whose memory cannot be
+//! lent, a copy of a held block, is copied once more, into a ring of the lender.
+
+use crate::append_ring::Chunk;
+use crate::block_table::{BlockTable, Interface, Room, SegmentId, ViewId};
+use crate::descriptor::{Descriptor, end_of};
+use crate::mapped_file::MappedFile;
+use base::id::Generation;
+use base::limits::PINNED_REGIONS;
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A region of an append ring: the positions of it that were published before this handle was made.
+#[derive(Clone, Debug)]
+pub(crate) struct Lent {
+    pub(crate) chunk: Arc<Chunk>,
+    pub(crate) start: u64,
+    pub(crate) used: usize,
+}
+
+impl Lent {
+    fn offset_of(&self, pos: u64, len: u32) -> Option<usize> {
+        let offset = usize::try_from(pos.checked_sub(self.start)?).ok()?;
+        (offset <= self.used && len as usize <= self.used - offset).then_some(offset)
+    }
+
+    fn bytes(&self, pos: u64, len: u32) -> Option<&[u8]> {
+        let offset = self.offset_of(pos, len)?;
+        // SAFETY: `used` bytes were published when the ring made this handle.
+        Some(unsafe { self.chunk.bytes(offset, len as usize) })
+    }
+}
+
+/// What goes along with descriptors.
+#[derive(Debug, Default)]
+pub struct Loans {
+    /// Segments of the lender that are gone.
+    gone: Vec<u64>,
+    files: Vec<(u64, Arc<MappedFile>)>,
+    regions: Vec<(u64, Lent)>,
+    /// Views that the borrower does not know, the segments they are of, and what their frames are.
+    views: Vec<(ViewId, u64, Arc<Interface>)>,
+}
+
+impl Loans {
+    /// Gives the handles back. The borrower has let go of what was in the last region as well.
+    pub fn clear(&mut self) {
+        self.gone.clear();
+        self.files.clear();
+        self.regions.clear();
+        self.views.clear();
+    }
+}
+
+/// A segment that the borrower knows.
+#[derive(Debug)]
+struct Known {
+    id: SegmentId,
+    serial: u64,
+    /// The map that was lent, where it is of a file.
+    file: Option<Arc<MappedFile>>,
+}
+
+/// Beside the table that has the blocks.
+#[derive(Debug, Default)]
+pub struct Lender {
+    segments: Vec<Known>,
+    /// By ring of a view: which generation of it the borrower knows, the segment it is of, and whether that is a file.
+    views: Vec<Option<(Generation, u64, bool)>>,
+    /// Where blocks go whose memory cannot be lent.
+    own: Option<(SegmentId, ViewId)>,
+}
+
+impl Lender {
+    /// Begins another set of loans: says what is gone since the last one, and what has grown.
+    pub fn begin(&mut self, rings: &mut BlockTable, loans: &mut Loans) {
+        loans.clear();
+        self.segments.retain_mut(|known| {
+            if !rings.is_still(known.id, known.serial) {
+                loans.gone.push(known.serial);
+                return false;
+            }
+            if let (Some(lent), Some(file)) = (&mut known.file, rings.shared_file(known.id))
+                && !Arc::ptr_eq(lent, file)
+            {
+                *lent = Arc::clone(file);
+                loans.files.push((known.serial, Arc::clone(file)));
+            }
+            true
+        });
+        if let Some((segment, _)) = self.own {
+            rings.recycle(segment);
+        }
+    }
+
+    /// Lends the memory of a block. Copies its bytes where that cannot be lent; `None` where it names nothing, which the
+    /// table counts as it does for who looks at it.
+    #[inline]
+    pub fn lend(&mut self, rings: &mut BlockTable, block: &Descriptor, loans: &mut Loans) -> Option<Descriptor> {
+        match self.views.get(usize::from(block.ring.0)) {
+            Some(&Some((generation, serial, is_file))) if generation == block.generation => {
+                let is_covered = is_file
+                    || loans.regions.last().is_some_and(|(known, lent)| {
+                        *known == serial && lent.offset_of(block.pos, block.len).is_some()
+                    });
+                if is_covered { Some(*block) } else { self.lend_region(rings, block, serial, loans) }
+            }
+            _ => self.lend_view(rings, block, loans),
+        }
+    }
+
+    fn lend_region(
+        &mut self,
+        rings: &mut BlockTable,
+        block: &Descriptor,
+        serial: u64,
+        loans: &mut Loans,
+    ) -> Option<Descriptor> {
+        if loans.regions.iter().any(|(known, lent)| *known == serial && lent.offset_of(block.pos, block.len).is_some())
+        {
+            return Some(*block);
+        }
+        if let Some(lent) = rings.lend(block) {
+            loans.regions.push((serial, lent));
+            return Some(*block);
+        }
+        if block.len == 0 {
+            // Its bytes may be gone: nobody looks at them.
+            return Some(*block);
+        }
+        end_of(block)?;
+        let mut copy = *block;
+        let (_, own) = *match &mut self.own {
+            Some(own) => own,
+            none => {
+                let segment = rings.add_append_ring();
+                none.insert((segment, rings.add_view(segment, Interface::default())?))
+            }
+        };
+        rings.edit(&mut copy, Room::default(), false, own).ok()?;
+        self.lend(rings, &copy, loans)
+    }
+
+    #[cold]
+    fn lend_view(&mut self, rings: &mut BlockTable, block: &Descriptor, loans: &mut Loans) -> Option<Descriptor> {
+        let (id, serial) = rings.serial_of(block)?;
+        let interface = Arc::clone(rings.interface(block)?);
+        let file = rings.shared_file(id).map(Arc::clone);
+        let is_file = file.is_some();
+        if !self.segments.iter().any(|known| known.serial == serial) {
+            loans.files.extend(file.iter().map(|file| (serial, Arc::clone(file))));
+            self.segments.push(Known { id, serial, file });
+        }
+        let ViewId { ring, generation } = ViewId { ring: block.ring, generation: block.generation };
+        loans.views.push((ViewId { ring, generation }, serial, interface));
+        let at = usize::from(ring.0);
+        if self.views.len() <= at {
+            self.views.resize(at + 1, None);
+        }
+        self.views[at] = Some((generation, serial, is_file));
+        self.lend(rings, block, loans)
+    }
+}
+
+/// Beside the table of who reads.
+#[derive(Debug, Default)]
+pub struct Borrower {
+    /// By the lender's number of it.
+    segments: HashMap<u64, SegmentId>,
+    /// By the lender's ring.
+    views: Vec<Option<(Generation, ViewId)>>,
+    /// Segments of regions that are lent now.
+    regions: Vec<SegmentId>,
+}
+
+impl Borrower {
+    /// Adds what is lent to the table; `None` where that has no view left.
+    pub fn take(&mut self, rings: &mut BlockTable, loans: &mut Loans) -> Option<()> {
+        for serial in loans.gone.drain(..) {
+            if let Some(segment) = self.segments.remove(&serial) {
+                rings.retire(segment);
+                rings.recycle(segment);
+            }
+        }
+        for (serial, file) in loans.files.drain(..) {
+            let id = rings.borrow_file(self.segments.get(&serial).copied(), file);
+            self.segments.insert(serial, id);
+        }
+        for (serial, lent) in loans.regions.drain(..) {
+            let id = rings.borrow_region(self.segments.get(&serial).copied(), lent);
+            self.segments.insert(serial, id);
+            self.regions.push(id);
+        }
+        for (theirs, serial, interface) in loans.views.drain(..) {
+            // A ring whose blocks are all empty so far.
+            let id = *self.segments.entry(serial).or_insert_with(|| rings.add_append_ring());
+            let ours = rings.add_view(id, Interface::clone(&interface))?;
+            let at = usize::from(theirs.ring.0);
+            if self.views.len() <= at {
+                self.views.resize(at + 1, None);
+            }
+            self.views[at] = Some((theirs.generation, ours));
+        }
+        Some(())
+    }
+
+    /// A block of the lender as this table has it. One that it does not know comes out empty.
+    #[inline]
+    pub fn name(&self, mut block: Descriptor) -> Descriptor {
+        match self.views.get(usize::from(block.ring.0)) {
+            Some(&Some((generation, ours))) if generation == block.generation => {
+                (block.ring, block.generation) = (ours.ring, ours.generation);
+            }
+            _ => (block.pos, block.len, block.ring, block.generation) = (0, 0, Default::default(), Default::default()),
+        }
+        block
+    }
+
+    /// Gives regions back in which nothing is held. Call when no batch that could name their blocks is under way.
+    pub fn give_back(&mut self, rings: &mut BlockTable) {
+        self.regions.sort_unstable_by_key(|id| id.index());
+        self.regions.dedup();
+        self.regions.drain(..).for_each(|id| rings.recycle(id));
+    }
+}
+
+/// What is lent of one append ring.
+#[derive(Debug, Default)]
+pub(crate) struct BorrowedRing {
+    /// In order of position, with the held descriptors that point into each.
+    regions: VecDeque<(Lent, std::cell::Cell<u32>)>,
+}
+
+impl BorrowedRing {
+    /// Adds a region, or more of one.
+    fn add_sorted(&mut self, lent: Lent) {
+        let after = self.regions.partition_point(|(known, _)| known.start <= lent.start);
+        match after.checked_sub(1).and_then(|index| self.regions.get_mut(index)) {
+            Some((known, _)) if known.start == lent.start && Arc::ptr_eq(&known.chunk, &lent.chunk) => {
+                known.used = known.used.max(lent.used);
+            }
+            _ => self.regions.insert(after, (lent, std::cell::Cell::new(0))),
+        }
+    }
+
+    pub(crate) fn add(&mut self, lent: Lent) {
+        self.add_sorted(lent);
+    }
+
+    fn find(&self, pos: u64, len: u32) -> Option<&(Lent, std::cell::Cell<u32>)> {
+        let after = self.regions.partition_point(|(known, _)| known.start <= pos);
+        self.regions.get(after.checked_sub(1)?).filter(|(lent, _)| lent.offset_of(pos, len).is_some())
+    }
+
+    pub(crate) fn bytes(&self, pos: u64, len: u32) -> Option<&[u8]> {
+        self.find(pos, len)?.0.bytes(pos, len)
+    }
+
+    /// For a third table.
+    pub(crate) fn lend(&self, pos: u64, len: u32) -> Option<Lent> {
+        self.find(pos, len).map(|(lent, _)| lent.clone())
+    }
+
+    /// As of an append ring.
+    pub(crate) fn hold(&self, pos: u64, len: u32) -> bool {
+        let Some((_, holds)) = self.find(pos, len) else { return false };
+        if holds.get() == 0 && self.regions.len() > PINNED_REGIONS {
+            return false;
+        }
+        holds.set(holds.get() + 1);
+        true
+    }
+
+    pub(crate) fn release(&self, pos: u64, len: u32) {
+        if let Some((_, holds)) = self.find(pos, len) {
+            holds.set(holds.get().saturating_sub(1));
+        }
+    }
+
+    /// Lets go of regions in which nothing is held; says whether there are others.
+    pub(crate) fn recycle(&mut self) -> bool {
+        self.regions.retain(|(_, holds)| holds.get() > 0);
+        !self.regions.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::limits::APPEND_REGION_BYTES;
+    use std::io::Write;
+
+    /// A block of one table as another has it.
+    fn pass(
+        from: &mut BlockTable,
+        lender: &mut Lender,
+        to: &mut BlockTable,
+        borrower: &mut Borrower,
+        block: Descriptor,
+    ) -> Descriptor {
+        let mut loans = Loans::default();
+        lender.begin(from, &mut loans);
+        let block = lender.lend(from, &block, &mut loans).expect("it can be lent");
+        borrower.take(to, &mut loans).expect("there are views");
+        borrower.name(block)
+    }
+
+    #[test]
+    fn what_is_lent_is_not_used_again_before_it_came_back() {
+        let (mut near, mut far) = (BlockTable::new(), BlockTable::new());
+        let (mut lender, mut borrower) = (Lender::default(), Borrower::default());
+        let segment = near.add_append_ring();
+        let view = near.add_view(segment, Interface { link_type: Some(1), ..Interface::default() }).unwrap();
+        let mut expected = Vec::new();
+        for value in 0..6u8 {
+            let block = near.append_copy(view, &[&vec![value; APPEND_REGION_BYTES - 10]]).unwrap();
+            let block = pass(&mut near, &mut lender, &mut far, &mut borrower, block);
+            assert_eq!(far.link_type(&block), Some(1));
+            expected.push((value, far.hold(&block).unwrap()));
+            near.recycle(segment);
+            borrower.give_back(&mut far);
+        }
+        for (value, block) in &expected {
+            assert_eq!(far.bytes(block), vec![*value; APPEND_REGION_BYTES - 10]);
+            far.release(block);
+        }
+        borrower.segments.values().for_each(|id| far.recycle(*id));
+        assert!(expected.iter().all(|(_, block)| far.bytes(block).is_empty()), "given back");
+        let before = near.memory_bytes();
+        for _ in 0..6 {
+            near.append_copy(view, &[&vec![7; APPEND_REGION_BYTES - 10]]).unwrap();
+        }
+        assert!(near.memory_bytes() <= before + 2 * APPEND_REGION_BYTES, "used again");
+    }
+
+    #[test]
+    fn an_edit_copies_what_another_thread_reads() {
+        let (mut near, mut far) = (BlockTable::new(), BlockTable::new());
+        let (mut lender, mut borrower) = (Lender::default(), Borrower::default());
+        let segment = near.add_append_ring();
+        let view = near.add_view(segment, Interface::default()).unwrap();
+        let mut block = near.append_copy(view, &[b"hello"]).unwrap();
+        let theirs = pass(&mut near, &mut lender, &mut far, &mut borrower, block);
+        assert!(near.reissue(segment).is_none());
+        near.edit(&mut block, Room::default(), true, view).unwrap()[0] = b'J';
+        assert_eq!((near.bytes(&block), far.bytes(&theirs)), (&b"Jello"[..], &b"hello"[..]));
+        let mut mine = theirs;
+        let own = far.add_append_ring();
+        let own = far.add_view(own, Interface::default()).unwrap();
+        far.edit(&mut mine, Room::default(), true, own).unwrap()[0] = b'c';
+        assert_eq!((far.bytes(&mine), far.bytes(&theirs)), (&b"cello"[..], &b"hello"[..]));
+    }
+
+    #[test]
+    fn a_file_is_lent_once_grows_and_goes() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"abc").unwrap();
+        let (mut near, mut far) = (BlockTable::new(), BlockTable::new());
+        let (mut lender, mut borrower) = (Lender::default(), Borrower::default());
+        let segment = near.add_file(MappedFile::new(file.try_clone().unwrap()).unwrap());
+        let view = near.add_view(segment, Interface::default()).unwrap();
+        let first = pass(&mut near, &mut lender, &mut far, &mut borrower, view.block(0, 3));
+        assert_eq!(far.bytes(&first), b"abc");
+        file.write_all(b"def").unwrap();
+        assert_eq!(near.grow_file(segment).unwrap(), 6);
+        let second = pass(&mut near, &mut lender, &mut far, &mut borrower, view.block(3, 3));
+        assert_eq!((far.bytes(&first), far.bytes(&second)), (&b"abc"[..], &b"def"[..]));
+        near.retire(segment);
+        near.recycle(segment);
+        lender.begin(&mut near, &mut Loans::default());
+        let mut loans = Loans { gone: borrower.segments.keys().copied().collect(), ..Loans::default() };
+        borrower.take(&mut far, &mut loans).unwrap();
+        assert_eq!(far.bytes(&first), b"");
+    }
+
+    #[test]
+    fn a_held_copy_is_copied_for_the_other_side() {
+        let (mut near, mut far) = (BlockTable::new(), BlockTable::new());
+        let (mut lender, mut borrower) = (Lender::default(), Borrower::default());
+        let segment = near.add_append_ring();
+        let view = near.add_view(segment, Interface::default()).unwrap();
+        let mut held = Vec::new();
+        for value in 0..PINNED_REGIONS as u8 + 3 {
+            let block = near.append_copy(view, &[&vec![value; APPEND_REGION_BYTES - 1]]).unwrap().part(0, 100);
+            held.push((value, near.hold(&block).unwrap()));
+            near.recycle(segment);
+        }
+        assert!(near.traffic().hold_copies > 0);
+        for (value, block) in held {
+            let theirs = pass(&mut near, &mut lender, &mut far, &mut borrower, block);
+            assert_eq!(far.bytes(&theirs), [value; 100]);
+        }
+    }
+}

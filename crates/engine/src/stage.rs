@@ -1,0 +1,244 @@
+//! Stages: the parts of a plan that run on threads of their own, and the channels between them. Decided from the plan alone,
+//! for who explains a request and for who runs it.
+//!
+//! The plan falls into pieces at edges that are cut. Nodes that are joined by other edges stay in one stage, and so do the
+//! operands of a choice; so do pieces of which each would give to the other, for each could wait for the other then.
+
+mod shares;
+
+use crate::plan::{Choice, NodeId, Plan, Task};
+
+/// What one thread runs; or several, of which each has copies of the same nodes for its share of the flows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stage {
+    /// Nodes of the plan, in its order.
+    pub nodes: Vec<NodeId>,
+    /// Threads: 1, or as many as there are shares.
+    pub threads: usize,
+}
+
+/// What goes from one stage to another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Channel {
+    /// The stage and the node of it that give.
+    pub from: (usize, NodeId),
+    /// What the node rejects goes along it.
+    pub rejected: bool,
+    /// The stage that gets.
+    pub to: usize,
+    /// Which of the node's edges it stands for.
+    pub edges: Vec<usize>,
+}
+
+/// All stages of a plan.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stages {
+    /// In the order of their first nodes.
+    pub stages: Vec<Stage>,
+    /// In the order of the nodes that give.
+    pub channels: Vec<Channel>,
+    /// Edges, by node and place, that the request cuts and that lead to the same stage all the same.
+    pub uncut: Vec<(NodeId, usize)>,
+    /// Where the plan is to have shares and has none: why.
+    pub unshared: Option<String>,
+}
+
+impl Stages {
+    /// Of a plan.
+    pub fn of(plan: &Plan) -> Stages {
+        let is_cut = plan.nodes.iter().any(|node| node.edges.iter().any(|edge| edge.cut));
+        if !is_cut && plan.workers < 2 {
+            let nodes = (0..plan.nodes.len()).map(|index| NodeId(index as u32)).collect();
+            return Stages { stages: vec![Stage { nodes, threads: 1 }], ..Stages::default() };
+        }
+        if plan.workers < 2 {
+            return Stages::of_pieces(plan, &join_circles(plan, &pieces(plan)));
+        }
+        let shared = if is_cut { Err("`||` cuts it by hand".to_string()) } else { shares::find(plan) };
+        match shared {
+            Ok(shared) => {
+                let mut all = Stages::of_pieces(plan, &shares::pieces(plan, &shared));
+                for stage in &mut all.stages {
+                    stage.threads = if shared[stage.nodes[0].index()] { plan.workers } else { 1 };
+                }
+                all
+            }
+            Err(why) => {
+                let alone = Stages::of_pieces(plan, &join_circles(plan, &pieces(plan)));
+                Stages { unshared: Some(why), ..alone }
+            }
+        }
+    }
+
+    /// Threads that all of them take.
+    pub fn threads(&self) -> usize {
+        self.stages.iter().map(|stage| stage.threads).sum()
+    }
+
+    /// By node, a number that all nodes of its stage have.
+    fn of_pieces(plan: &Plan, pieces: &[usize]) -> Stages {
+        let mut stages: Vec<Stage> = Vec::new();
+        let mut numbers = vec![usize::MAX; plan.nodes.len()];
+        let mut stage_of = Vec::with_capacity(pieces.len());
+        for (index, piece) in pieces.iter().enumerate() {
+            if numbers[*piece] == usize::MAX {
+                numbers[*piece] = stages.len();
+                stages.push(Stage { nodes: Vec::new(), threads: 1 });
+            }
+            stage_of.push(numbers[*piece]);
+            stages[numbers[*piece]].nodes.push(NodeId(index as u32));
+        }
+        let mut all = Stages { stages, ..Stages::default() };
+        for (index, node) in plan.nodes.iter().enumerate() {
+            let (id, from) = (NodeId(index as u32), stage_of[index]);
+            for (place, edge) in node.edges.iter().enumerate() {
+                let to = stage_of[edge.to.index()];
+                if to == from {
+                    all.uncut.extend(edge.cut.then_some((id, place)));
+                    continue;
+                }
+                let is_it = |channel: &&mut Channel| {
+                    channel.from == (from, id) && channel.to == to && channel.rejected == edge.rejected
+                };
+                match all.channels.iter_mut().find(is_it) {
+                    Some(channel) => channel.edges.push(place),
+                    None => {
+                        let channel = Channel { from: (from, id), rejected: edge.rejected, to, edges: vec![place] };
+                        all.channels.push(channel);
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    /// The stage of a node.
+    ///
+    /// # Panics
+    /// When there is no such node.
+    pub fn of_node(&self, id: NodeId) -> usize {
+        self.stages.iter().position(|stage| stage.nodes.contains(&id)).expect("every node is in a stage")
+    }
+}
+
+/// By node, a number that all nodes of its piece have: the least index among them.
+fn pieces(plan: &Plan) -> Vec<usize> {
+    let mut pieces: Vec<usize> = (0..plan.nodes.len()).collect();
+    for (index, node) in plan.nodes.iter().enumerate() {
+        if let Task::Choose(choice) = &node.task {
+            each_operand(choice, &mut |id| join(&mut pieces, index, id.index()));
+        }
+        for edge in node.edges.iter().filter(|edge| !edge.cut) {
+            join(&mut pieces, index, edge.to.index());
+        }
+    }
+    (0..pieces.len()).map(|index| root(&pieces, index)).collect()
+}
+
+fn root(pieces: &[usize], mut index: usize) -> usize {
+    while pieces[index] != index {
+        index = pieces[index];
+    }
+    index
+}
+
+fn join(pieces: &mut [usize], a: usize, b: usize) {
+    let (a, b) = (root(pieces, a), root(pieces, b));
+    pieces[a.max(b)] = a.min(b);
+}
+
+fn each_operand(choice: &Choice, each: &mut impl FnMut(NodeId)) {
+    match choice {
+        Choice::Filter(id) => each(*id),
+        Choice::Class(_) => {}
+        Choice::All(parts) | Choice::Any(parts) => parts.iter().for_each(|part| each_operand(part, each)),
+        Choice::Not(part) | Choice::KeepClass(part) => each_operand(part, each),
+    }
+}
+
+/// Makes one of pieces that lead to each other.
+fn join_circles(plan: &Plan, pieces: &[usize]) -> Vec<usize> {
+    // By piece, the pieces that it gives to.
+    let mut next: Vec<Vec<usize>> = vec![Vec::new(); pieces.len()];
+    for (index, node) in plan.nodes.iter().enumerate() {
+        for edge in &node.edges {
+            let (from, to) = (pieces[index], pieces[edge.to.index()]);
+            if from != to && !next[from].contains(&to) {
+                next[from].push(to);
+            }
+        }
+    }
+    let reached = |from: usize| {
+        let mut seen = vec![false; next.len()];
+        let mut left = next[from].clone();
+        while let Some(at) = left.pop() {
+            if !std::mem::replace(&mut seen[at], true) {
+                left.extend(&next[at]);
+            }
+        }
+        seen
+    };
+    let all: Vec<Vec<bool>> =
+        (0..next.len()).map(|from| if next[from].is_empty() { Vec::new() } else { reached(from) }).collect();
+    let leads = |from: usize, to: usize| all[from].get(to).copied().unwrap_or(false);
+    let first = |piece: &usize| (0..*piece).find(|other| leads(*piece, *other) && leads(*other, *piece));
+    pieces.iter().map(|piece| first(piece).unwrap_or(*piece)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Edge, Node};
+    use filter::Types;
+
+    /// A plan of edges (from, to, cut).
+    fn plan(count: usize, edges: &[(usize, u32, bool)]) -> Plan {
+        let node = |index| Node {
+            label: format!("{index}"),
+            task: Task::Choose(Choice::All(Vec::new())),
+            space: "app".into(),
+            input: Types::ANY,
+            edges: Vec::new(),
+        };
+        let mut plan = Plan { nodes: (0..count).map(node).collect(), ..Plan::default() };
+        for (from, to, cut) in edges {
+            plan.nodes[*from].edges.push(Edge { cut: *cut, ..Edge::plain(NodeId(*to)) });
+        }
+        plan
+    }
+
+    /// Nodes by stage, (from, to stage, edges) by channel, edges that are not cut.
+    fn check(
+        count: usize,
+        edges: &[(usize, u32, bool)],
+        stages: &[&[u32]],
+        channels: &[(u32, usize, &[usize])],
+        uncut: &[(u32, usize)],
+    ) {
+        let all = Stages::of(&plan(count, edges));
+        let found: Vec<Vec<u32>> = all.stages.iter().map(|stage| stage.nodes.iter().map(|id| id.0).collect()).collect();
+        assert_eq!(found, stages, "{edges:?}");
+        let found: Vec<_> =
+            all.channels.iter().map(|channel| (channel.from.1.0, channel.to, &channel.edges[..])).collect();
+        assert_eq!(found, channels, "{edges:?}");
+        assert_eq!(all.uncut.iter().map(|(id, place)| (id.0, *place)).collect::<Vec<_>>(), uncut, "{edges:?}");
+    }
+
+    #[test]
+    fn a_plan_falls_into_stages_where_it_is_cut() {
+        check(3, &[(0, 1, false), (1, 2, false)], &[&[0, 1, 2]], &[], &[]);
+        check(3, &[(0, 1, true), (1, 2, false)], &[&[0], &[1, 2]], &[(0, 1, &[0])], &[]);
+        check(3, &[(0, 1, true), (1, 2, true)], &[&[0], &[1], &[2]], &[(0, 1, &[0]), (1, 2, &[0])], &[]);
+        // Two branches that meet: one channel for both.
+        let meet = [(0, 1, true), (0, 2, true), (1, 3, false), (2, 3, false)];
+        check(4, &meet, &[&[0], &[1, 2, 3]], &[(0, 1, &[0, 1])], &[]);
+    }
+
+    #[test]
+    fn what_is_joined_elsewhere_is_not_cut() {
+        check(3, &[(0, 1, true), (0, 2, false), (1, 2, false)], &[&[0, 1, 2]], &[], &[(0, 0)]);
+        // Each of two pieces would give to the other.
+        let circle = [(0, 1, true), (1, 2, true), (0, 2, false), (2, 3, false)];
+        check(4, &circle, &[&[0, 1, 2, 3]], &[], &[(0, 0), (1, 0)]);
+    }
+}

@@ -1,0 +1,131 @@
+//! A request on several threads writes what it writes on one, to the byte, and counts the same.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use streamline::{Output, Session, StopFlag};
+use testkit::chain::Captured;
+
+/// The bundled captures, and those beside the project where they are.
+fn captures() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let shared = std::env::var_os("STREAMLINE_SHARED").map_or(root.join("../shared"), PathBuf::from);
+    let folders = [root.join("captures"), shared.join("data/captures")];
+    let files = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten();
+    let mut files: Vec<PathBuf> = files.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    files.retain(|path| path.file_name().is_some_and(|name| name != "README.md"));
+    files.sort();
+    files
+}
+
+/// What a run left behind: standard output, files, how it ended, and what each filter counted.
+#[derive(Debug, PartialEq, Eq)]
+struct Left {
+    text: String,
+    files: BTreeMap<String, Vec<u8>>,
+    end: String,
+    counted: Vec<String>,
+}
+
+/// Runs a request; `OUT` in it is a fresh folder.
+fn run(request: &str) -> Left {
+    let folder = tempfile::tempdir().unwrap();
+    let request = request.replace("OUT", folder.path().join("out").to_str().unwrap());
+    let captured = Captured::default();
+    let session = Session::with_output(Output::new(Box::new(captured.clone()), false));
+    let mut job = match session.prepare(&request, &BTreeMap::new()) {
+        Ok(job) => job,
+        // What cannot be read is refused alike.
+        Err(error) => {
+            let (end, (text, files, counted)) = (error.to_string(), Default::default());
+            return Left { text, files, end, counted };
+        }
+    };
+    let (end, report) = job.run_to_end(&StopFlag::new(), &mut |_| {});
+    report.check().unwrap();
+    let files = std::fs::read_dir(folder.path().join("out")).into_iter().flatten().map(|entry| {
+        let path = entry.unwrap().path();
+        (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&path).unwrap())
+    });
+    let counted = report.nodes.iter().map(|node| {
+        let counters = &node.counters;
+        let mut tallies: Vec<_> =
+            counters.drops.iter().chain(counters.events.iter()).chain(counters.unread.iter()).collect();
+        tallies.sort_unstable();
+        // In how many blocks `http` gives what it decodes depends on how many come at once.
+        let blocks = if request.contains("http") { 0 } else { counters.blocks_in + counters.blocks_out() };
+        format!("{} {blocks} {tallies:?}", node.label.split(' ').next().unwrap_or_default())
+    });
+    Left {
+        text: captured.text(),
+        files: files.collect(),
+        end: format!("{:?}", end.map(|finished| finished.end).map_err(|error| error.to_string())),
+        counted: counted.collect(),
+    }
+}
+
+/// On one capture in so many, and all that are bundled.
+fn check(chain: &str, one_in: usize) {
+    let captures = captures();
+    assert!(captures.len() >= 5);
+    let mut wrong = Vec::new();
+    for capture in captures.into_iter().enumerate().filter(|(at, _)| *at < 5 || at % one_in == 0).map(|(_, path)| path)
+    {
+        let run = |workers: usize| run(&format!("set workers={workers}; pcap \"{}\" | {chain}", capture.display()));
+        let one = run(1);
+        for workers in [2, 4] {
+            let several = run(workers);
+            if several != one {
+                let differs = [
+                    ("text", several.text != one.text),
+                    ("files", several.files != one.files),
+                    ("end", several.end != one.end),
+                ];
+                let (several, one) = (several.counted, &one.counted);
+                wrong.push(format!("{}, {workers} workers: {differs:?}\n{several:?}\n{one:?}", capture.display()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ, such as\n{:.3000}", wrong.len(), wrong[0]);
+}
+
+#[test]
+fn streams_are_the_same_files() {
+    check("tcp | files OUT", 1);
+}
+
+#[test]
+fn bodies_are_the_same_files() {
+    check("http | files OUT hash=no", 4);
+}
+
+#[test]
+fn messages_are_the_same_lines() {
+    check("http | json", 1);
+}
+
+#[test]
+fn records_of_two_ways_are_the_same_lines() {
+    check("dns | json", 1);
+}
+
+#[test]
+fn hellos_are_the_same_lines() {
+    check("tls | json", 4);
+}
+
+#[test]
+fn datagrams_are_the_same_files() {
+    check("udp | files OUT hash=no", 4);
+}
+
+#[test]
+fn cuts_change_nothing() {
+    let captures = captures();
+    for capture in captures.iter().take(5) {
+        let run = |chain: &str| run(&format!("pcap \"{}\" {chain}", capture.display()));
+        let one = run("| tcp | http | files OUT");
+        for chain in ["|| tcp | http | files OUT", "|| tcp || http || files OUT", "| tcp || http | files OUT"] {
+            assert_eq!(run(chain), one, "{} {chain}", capture.display());
+        }
+    }
+}
