@@ -25,4 +25,4 @@ pub use plan::{Choice, Edge, Node, NodeId, Plan, Select, Task};
 pub use replace::{HandOver, Part, Replacement};
 pub use report::{EdgeReport, NodeReport, Report};
 pub use watch::{Edges, Watch};
-pub use worker::{End, Worker};
+pub use worker::{End, Run, Turn, Worker};
