@@ -307,12 +307,7 @@ pub unsafe extern "C" fn sl_request_next(request: *mut SlRequest, block: *mut Sl
 ///
 /// `request` is from `sl_request_open`; `bytes` has `len` bytes, and may be NULL where `len` is 0.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sl_request_push(
-    request: *mut SlRequest,
-    bytes: *const c_void,
-    len: usize,
-    flags: u32,
-) -> i32 {
+pub unsafe extern "C" fn sl_request_push(request: *mut SlRequest, bytes: *const c_void, len: usize, flags: u32) -> i32 {
     let push = |request: &mut SlRequest| {
         if flags >= SL_PUSH_END * 2 {
             return Err(format!("no flag of sl_request_push has the value {flags}"));
@@ -428,7 +423,8 @@ pub unsafe extern "C" fn sl_request_json(request: *mut SlRequest) -> *const c_ch
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sl_request_error(request: *const SlRequest) -> *const c_char {
     // SAFETY: the caller's word.
-    unsafe { request.as_ref() }.map_or(c"the request is NULL, or its text is".as_ptr(), |request| request.error.as_ptr())
+    unsafe { request.as_ref() }
+        .map_or(c"the request is NULL, or its text is".as_ptr(), |request| request.error.as_ptr())
 }
 
 /// Ends the request, wherever it is, and frees the handle. 0, or -1 where it ended with an error or is NULL.

@@ -79,7 +79,8 @@ fn the_example_prints_messages() {
 fn the_example_pushes_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = compile(&file("examples/c/push.c"), folder.path()) else { return };
-    let (stdout, _, status) = run(&program, &[], b"GET /a HTTP/1.1\r\nHost: b\r\n\r\nPUT /b HTTP/1.1\r\nHost: b\r\n\r\n");
+    let (stdout, _, status) =
+        run(&program, &[], b"GET /a HTTP/1.1\r\nHost: b\r\n\r\nPUT /b HTTP/1.1\r\nHost: b\r\n\r\n");
     assert_eq!((stdout.as_str(), status), ("GET /a\nPUT /b\n", Some(0)));
 }
 
