@@ -274,6 +274,11 @@ impl Stream {
         self.job.worker.report()
     }
 
+    /// Bytes of memory that its blocks take now. Mapped files are page cache and not counted.
+    pub fn memory_bytes(&self) -> usize {
+        self.job.worker.memory_bytes()
+    }
+
     /// Ends the request, wherever it is: its filters finish, and files that it writes are whole. Dropping the stream does the
     /// same and says nothing.
     pub fn close(mut self) -> Result<Finished, Error> {
@@ -331,8 +336,11 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // Its error has nobody to hear it.
-        let _ = self.finish();
+        // The program's panic may have come from within a turn: nothing of it is run again.
+        if !std::thread::panicking() {
+            // Its error has nobody to hear it.
+            let _ = self.finish();
+        }
     }
 }
 

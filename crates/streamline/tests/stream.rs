@@ -113,6 +113,29 @@ fn a_block_stays_until_the_next_one_is_asked_for() {
 }
 
 #[test]
+fn a_stream_may_move_to_another_thread() {
+    let mut stream = open("pcap $web | count").unwrap();
+    let count = std::thread::spawn(move || lines(&mut stream).unwrap().len());
+    assert_eq!(count.join().unwrap(), 1);
+}
+
+#[test]
+fn memory_is_used_again_while_a_program_takes_blocks() {
+    let mut stream = open("push_frames | { count + head 100k }").unwrap();
+    let frame = vec![7; 1400];
+    let mut most = 0;
+    for _ in 0..20_000 {
+        stream.push(&frame).unwrap();
+        while let Some(block) = stream.next().unwrap() {
+            assert_eq!(block.bytes(), frame);
+        }
+        most = most.max(stream.memory_bytes());
+    }
+    assert!(most < 8 << 20, "{most} bytes for 28 MB that were pushed");
+    assert_eq!(stream.report().traffic.hold_copies, 0);
+}
+
+#[test]
 fn a_stream_that_is_dropped_leaves_whole_files() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("out.pcap");

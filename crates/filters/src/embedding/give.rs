@@ -53,3 +53,51 @@ impl Filter for Give {
         Ok(Status::Done)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use buffer::{BlockTable, Interface};
+    use filter::{Counters, Marks};
+
+    /// Runs a sink over one block of three bytes; gives the status and how many blocks wait.
+    fn check(before: impl FnOnce(&Exchange), expected: Result<Status, &str>, waiting: usize) {
+        let exchange = Exchange::default();
+        before(&exchange);
+        let mut rings = BlockTable::new();
+        let segment = rings.add_append_ring();
+        let own = rings.add_view(segment, Interface::default()).unwrap();
+        let mut blocks = [rings.append_copy(own, &[b"abc"]).unwrap()];
+        let Instance::Filter(mut give) = instance(exchange.clone(), 0, Types::of(&[Type::Bytes])) else { panic!() };
+        let mut cx = Context {
+            rings: &mut rings,
+            streams: &mut StreamTable::new(),
+            out: &mut Vec::new(),
+            counters: &mut Counters::default(),
+            marks: &mut Marks::default(),
+            own,
+            now: 0,
+            exclusive: true,
+            wake: &mut 0,
+            notices: &mut Vec::new(),
+        };
+        let status = give.run(&mut Batch::new(&mut blocks), &mut cx);
+        match expected {
+            Ok(expected) => assert_eq!(status, Ok(expected)),
+            Err(text) => assert!(status.unwrap_err().to_string().contains(text)),
+        }
+        assert_eq!(exchange.sides().given.len(), waiting);
+        cx.rings.recycle(segment);
+        for given in &exchange.sides().given {
+            assert_eq!(cx.rings.bytes(&given.block), b"abc", "it is held");
+            given.release(cx.rings);
+        }
+    }
+
+    #[test]
+    fn what_waits_is_held_and_bounded() {
+        check(|_| (), Ok(Status::Done), 1);
+        check(|exchange| exchange.sides().is_closed = true, Ok(Status::Finished), 0);
+        check(|exchange| exchange.sides().given_bytes = GIVEN_BYTES - 2, Err("more than 512 MiB"), 0);
+    }
+}
