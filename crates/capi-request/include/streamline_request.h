@@ -100,7 +100,7 @@ typedef struct {
    */
   uint64_t time;
   /*
-   What it is: SL_TYPE_FRAME and so on.
+   Its type: SL_TYPE_FRAME and so on.
    */
   uint32_t kind;
   /*

@@ -1,7 +1,7 @@
 //! Requests for C: `libstreamline_request.so` and `include/streamline_request.h`, which is generated from here.
 //!
-//! A library of its own beside that of `capi`, so that programs which only use rings load no filters. Nothing is decided
-//! here: each function checks its pointers, calls what [`streamline::Stream`] has, and keeps an error's text. No panic crosses
+//! A library of its own beside that of `capi`, so that programs which only use rings load no filters. Each
+//! function checks its pointers, calls what [`streamline::Stream`] has, and keeps an error's text. No panic crosses
 //! into C: it becomes an error, and ends the request.
 //!
 //! A handle is used by one thread at a time. What `sl_request_next` and the functions about its block give is good until the
@@ -50,7 +50,7 @@ pub struct SlRequest {
     stream: Option<Stream>,
     /// The last error.
     error: CString,
-    /// What was last written out of a record.
+    /// The record that `sl_request_json` wrote last.
     text: CString,
 }
 
@@ -63,7 +63,7 @@ pub struct SlRequestBlock {
     pub len: u64,
     /// When the block was seen: nanoseconds since 1970 UTC.
     pub time: u64,
-    /// What it is: SL_TYPE_FRAME and so on.
+    /// Its type: SL_TYPE_FRAME and so on.
     pub kind: u32,
     /// What else is said of it: SL_BLOCK_FIRST and so on.
     pub flags: u32,
@@ -116,7 +116,7 @@ fn say(error: &Error, source: &str) -> String {
 ///
 /// # Safety
 ///
-/// `request` is null, or from `sl_request_open` and not closed, and used by nobody else meanwhile.
+/// `request` is null, or from `sl_request_open` and not closed, and no other thread uses it meanwhile.
 unsafe fn guarded(request: *mut SlRequest, work: impl FnOnce(&mut SlRequest) -> Result<i32, String>) -> i32 {
     // SAFETY: the caller's word.
     let Some(request) = (unsafe { request.as_mut() }) else { return -1 };
@@ -124,7 +124,7 @@ unsafe fn guarded(request: *mut SlRequest, work: impl FnOnce(&mut SlRequest) -> 
         Ok(Ok(value)) => value,
         Ok(Err(text)) => request.failed(text),
         Err(_) => {
-            // Half a turn may have been made: nothing of it is run again.
+            // A turn may be half made: the request does not run again.
             std::mem::forget(request.stream.take());
             request.failed("the library failed: this is a fault in it".into())
         }

@@ -29,7 +29,7 @@ pub struct Stream {
     stop: StopFlag,
     exchange: Exchange,
     ends: Vec<OpenEnd>,
-    /// What the last turn gave; blocks before `next` are released, but for the last of them.
+    /// The blocks of the last turn; those before `next` are released, but for the last of them.
     given: Vec<Given>,
     next: usize,
     /// The block before `next` is lent.
@@ -46,7 +46,7 @@ pub struct Stream {
 pub struct OpenEnd {
     /// The filters whose blocks come out, as request text.
     pub label: String,
-    /// What comes out.
+    /// The type of its blocks.
     pub kind: Type,
 }
 
@@ -59,7 +59,7 @@ struct Input {
     waiting_bytes: u64,
 }
 
-/// What the program says of a block that it pushes. The default: the time is now, and the block stands for itself.
+/// A description of a block that the program pushes. The default: the time is now, and the block stands for itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Push {
     /// When the block was seen, in ns since 1970 UTC; `None` for now.
@@ -112,7 +112,7 @@ impl Session {
                 {
                     let made = push::instance(filter, params, exchange.clone());
                     let link_type = push::link_type(params).ok().filter(|_| std::ptr::eq(*filter, &push::FRAMES));
-                    // What is wrong with its parameters was said when it was prepared.
+                    // Wrong parameters were an error when the space prepared the node.
                     made.into_iter().for_each(|instance| app.replace(id, instance));
                     inputs.push((*filter, link_type, design.sites[index].span));
                 }
@@ -336,7 +336,7 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // The program's panic may have come from within a turn: nothing of it is run again.
+        // The panic may have come from within a turn: the request does not run again.
         if !std::thread::panicking() {
             // Its error has nobody to hear it.
             let _ = self.finish();

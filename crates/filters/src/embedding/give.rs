@@ -11,7 +11,7 @@ pub static KIND: Kind = Kind::new("give", "gives blocks to the program that embe
     .sink();
 
 fn make(_params: &Params, env: &Env) -> Result<Instance, ParamError> {
-    // Whoever prepares the request puts an instance in its place that knows the exchange.
+    // The session puts an instance in its place that knows the exchange.
     Ok(instance(Exchange::default(), 0, env.input))
 }
 

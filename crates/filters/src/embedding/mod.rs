@@ -68,9 +68,9 @@ pub struct Pushed {
 }
 
 impl Exchange {
-    /// Both sides. One thread uses them, so nothing waits.
+    /// Both sides. The worker and the program use them in one thread, so neither waits.
     pub fn sides(&self) -> MutexGuard<'_, Sides> {
-        // Nothing that panics under it leaves it half made.
+        // A panic of another holder leaves lists that are as good as before.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -81,7 +81,7 @@ fn address(params: &Params, key: &'static str) -> Result<SocketAddr, ParamError>
     })
 }
 
-/// Takes what was pushed; what there is to say where that is nothing.
+/// Takes the blocks that the program pushed, and tells what the source says then.
 fn take(exchange: &Exchange, taken: &mut Vec<Pushed>) -> Pull {
     let mut sides = exchange.sides();
     std::mem::swap(&mut sides.pushed, taken);
