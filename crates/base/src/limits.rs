@@ -117,6 +117,16 @@ pub const WATCH_RING: (u64, u64) = (4 << 20, 1 << 14);
 /// Reports of plans that were replaced which a worker keeps until somebody takes them, and which are shown in the end.
 pub const REPLACED_REPORTS: usize = 64;
 
+/// Blocks and bytes that a request gives its program at a time, between two calls for the next block: what one batch of a source
+/// becomes. More is an error of the request.
+pub const GIVEN_BLOCKS: usize = 1 << 20;
+
+/// See [`GIVEN_BLOCKS`].
+pub const GIVEN_BYTES: u64 = 2 * TCP_HELD_BYTES;
+
+/// Bytes that a program has pushed and the request has not met yet; more is an error of the program.
+pub const PUSHED_BYTES: u64 = 64 << 20;
+
 /// Files that `files` keeps open between two writes; others are opened again for each.
 pub const FILES_OPEN: usize = 64;
 
@@ -214,6 +224,7 @@ const _: () = assert!(SESSIONS >= STREAMS, "a filter can follow every stream the
 const _: () = assert!(STREAMS < (u32::MAX / 2) as usize, "a class is connection * 2 + direction");
 const _: () = assert!(FILES_PENDING_BYTES <= (PINNED_REGIONS * APPEND_REGION_BYTES) as u64 / 2);
 const _: () = assert!(FILES_PENDING_BLOCKS >= FILE_PENDING_BLOCKS && FILES_PENDING_BYTES >= FILE_PENDING_BYTES);
+const _: () = assert!(PUSHED_BYTES > BLOCK_BYTES as u64 && GIVEN_BYTES > PUSHED_BYTES);
 const _: () = assert!(DECODED_TURN_BYTES + DECODED_BLOCK_BYTES <= APPEND_REGION_BYTES);
 const _: () = assert!(HTTP_METHOD_BYTES < HTTP_HEAD_BYTES && HTTP_SEEK_BYTES <= HTTP_HEAD_BYTES);
 const _: () = assert!(META_TEXT_BYTES < META_KEPT_BYTES);

@@ -127,7 +127,7 @@ fn mismatch(graph: &Graph, registry: &Registry, arrow: &Arrow, kind: &Kind, come
     }
 }
 
-/// A path that ends in something gets `json` for records and `inspect` for the rest.
+/// A path that ends in something gets what the registry has for ends, else `json` for records and `inspect` for the rest.
 fn add_endings(graph: &mut Graph, registry: &Registry) -> Result<(), Diagnostic> {
     let ends: Vec<NodeId> = graph
         .ids()
@@ -135,7 +135,9 @@ fn add_endings(graph: &mut Graph, registry: &Registry) -> Result<(), Diagnostic>
         .collect();
     for id in ends {
         let (comes, span) = (graph.node(id).output(), graph.node(id).span);
-        let (name, why) = if comes == Types::of(&[Type::Record]) {
+        let (name, why) = if let Some(end) = registry.end() {
+            (end.name, "the program takes what comes out here")
+        } else if comes == Types::of(&[Type::Record]) {
             ("json", "the request ends in records without a sink")
         } else {
             ("inspect", "the request ends without a sink")

@@ -7,12 +7,25 @@ use request::nearest;
 #[derive(Clone, Copy, Debug)]
 pub struct Registry {
     kinds: &'static [&'static Kind],
+    end: Option<&'static Kind>,
 }
 
 impl Registry {
     /// A registry of these kinds.
     pub const fn new(kinds: &'static [&'static Kind]) -> Registry {
-        Registry { kinds }
+        Registry { kinds, end: None }
+    }
+
+    /// Every end of a request without a sink gets this kind, in place of `json` or `inspect`.
+    #[must_use]
+    pub const fn ending_in(mut self, kind: &'static Kind) -> Registry {
+        self.end = Some(kind);
+        self
+    }
+
+    /// See [`ending_in`](Registry::ending_in).
+    pub(crate) fn end(&self) -> Option<&'static Kind> {
+        self.end
     }
 
     /// The kind of this name.

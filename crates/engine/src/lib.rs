@@ -31,4 +31,4 @@ pub use replace::{HandOver, Part, Replacement};
 pub use report::{EdgeReport, NodeReport, Report};
 pub use stage::{Channel, Stage, Stages};
 pub use watch::{Edges, Watch};
-pub use worker::{End, Worker};
+pub use worker::{End, Run, Turn, Worker};

@@ -93,6 +93,36 @@ pub enum End {
     Stopped,
 }
 
+/// What came of a turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// The run goes on.
+    Ready,
+    /// No source gives anything now; ask again after this long. [`Duration::MAX`]: only the caller can change that.
+    Idle(Duration),
+    /// The run is over, and how it ended. A failure is told once.
+    End(Result<End, Box<Failure>>),
+}
+
+/// How far a run is between two turns.
+#[derive(Clone, Debug)]
+pub struct Run {
+    phase: Phase,
+    /// Sources that have not ended.
+    left: Vec<usize>,
+    batches: u32,
+    stopping: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    /// Sources are asked.
+    Sources,
+    /// They have ended, like this; nodes before this one are finished.
+    Finishing(End, usize),
+    Ended(End),
+}
+
 /// One thread that runs filters.
 pub struct Worker {
     pub(crate) nodes: Vec<Node>,
@@ -229,82 +259,127 @@ impl Worker {
         stop: &StopFlag,
         look: &mut dyn FnMut(&mut Worker),
     ) -> Result<End, Box<Failure>> {
-        let end = self.run_sources(stop, look);
-        self.finish();
-        self.end_watches();
-        look(self);
-        // Whoever still wants another plan hears that there is none to replace.
-        self.next = None;
-        self.failure.take().or(self.source_failure.take()).map_or(Ok(end), Err)
+        let mut run = self.begin();
+        loop {
+            match self.turn(&mut run, stop, look) {
+                Turn::Ready => {}
+                Turn::Idle(nap) => self.rest(&run, nap),
+                Turn::End(end) => return end,
+            }
+        }
     }
 
-    fn run_sources(&mut self, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> End {
-        let mut left = self.sources.clone();
-        let mut batches = 0;
-        let mut stopping = false;
-        loop {
-            if self.can_switch() && self.failure.is_none() && !stopping {
-                self.switch();
-                left = self.sources.clone();
-                left.retain(|at| !self.nodes[*at].ended);
+    /// A run that has not begun, to be carried on by [`turn`](Worker::turn).
+    pub fn begin(&self) -> Run {
+        Run { phase: Phase::Sources, left: self.sources.clone(), batches: 0, stopping: false }
+    }
+
+    /// Carries a run on a little, in the caller's thread: one batch of each source, or what one filter gives at a time in the
+    /// end. What it gave has gone all the way down when this returns. The other arguments are those of
+    /// [`run`](Worker::run).
+    pub fn turn(&mut self, run: &mut Run, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> Turn {
+        match run.phase {
+            Phase::Sources => match self.turn_of_sources(run, stop, look) {
+                Ok(idle) => return idle.map_or(Turn::Ready, Turn::Idle),
+                Err(end) => {
+                    self.shared.order.sequence = u64::MAX;
+                    run.phase = self.finishing(end, 0);
+                }
+            },
+            // Nodes stand in topological order. A filter that fails does not keep the others from being finished.
+            Phase::Finishing(end, at) if at < self.nodes.len() => {
+                if !self.finish_some(at) {
+                    run.phase = self.finishing(end, at + 1);
+                }
             }
-            if left.is_empty() {
+            Phase::Finishing(end, _) => {
+                self.shared.streams.sweep();
+                self.shared.rings.recycle_held();
+                self.bound_notices();
+                self.end_watches();
+                look(self);
+                // Whoever still wants another plan hears that there is none to replace.
+                self.next = None;
+                run.phase = Phase::Ended(end);
+                return Turn::End(self.failure.take().or(self.source_failure.take()).map_or(Ok(end), Err));
+            }
+            Phase::Ended(end) => return Turn::End(Ok(end)),
+        }
+        Turn::Ready
+    }
+
+    fn finishing(&mut self, end: End, at: usize) -> Phase {
+        (self.shared.order.node, self.shared.order.ends) = (at as u32, 0);
+        Phase::Finishing(end, at)
+    }
+
+    /// The same while there are sources. Where none of them gave anything: how long until one is to be asked again. The error
+    /// is the end.
+    fn turn_of_sources(
+        &mut self,
+        run: &mut Run,
+        stop: &StopFlag,
+        look: &mut dyn FnMut(&mut Worker),
+    ) -> Result<Option<Duration>, End> {
+        if self.can_switch() && self.failure.is_none() && !run.stopping {
+            self.switch();
+            run.left = self.sources.clone();
+            run.left.retain(|at| !self.nodes[*at].ended);
+        }
+        if run.left.is_empty() {
+            let wanted = self.sources.iter().all(|source| self.nodes[*source].wanted);
+            return Err(match (run.stopping, wanted) {
+                (true, _) => End::Stopped,
+                (false, true) => End::Input,
+                (false, false) => End::Enough,
+            });
+        }
+        let mut idle = Some(Duration::MAX);
+        let mut index = 0;
+        while index < run.left.len() {
+            if self.failure.is_some() {
+                return Err(End::Stopped);
+            }
+            if (stop.is_set() || self.halt.as_ref().is_some_and(StopFlag::is_set)) && !run.stopping {
+                // What has come before is still carried through.
+                run.stopping = true;
+                self.next = None;
+                run.left.retain(|&at| match &mut self.nodes[at].runner {
+                    Runner::Source(source) => source.stop(),
+                    _ => false,
+                });
+                idle = None;
                 break;
             }
-            let mut idle = Some(NAP);
-            let mut index = 0;
-            while index < left.len() {
-                if self.failure.is_some() {
-                    return End::Stopped;
-                }
-                if (stop.is_set() || self.halt.as_ref().is_some_and(StopFlag::is_set)) && !stopping {
-                    // What has come before is still carried through.
-                    stopping = true;
-                    self.next = None;
-                    left.retain(|&at| match &mut self.nodes[at].runner {
-                        Runner::Source(source) => source.stop(),
-                        _ => false,
-                    });
+            match self.pull(run.left[index]) {
+                None | Some(Pull::End) => {
+                    run.left.remove(index);
                     idle = None;
-                    break;
+                    continue;
                 }
-                match self.pull(left[index]) {
-                    None | Some(Pull::End) => {
-                        left.remove(index);
-                        idle = None;
-                        continue;
-                    }
-                    Some(Pull::Ready) => idle = None,
-                    Some(Pull::Idle(wait)) => idle = idle.map(|nap| nap.min(wait)),
-                }
-                index += 1;
+                Some(Pull::Ready) => idle = None,
+                Some(Pull::Idle(wait)) => idle = idle.map(|nap| nap.min(wait)),
             }
-            batches += 1;
-            // Those that were told to end where nothing more is to be had of them.
-            left.retain(|at| !self.nodes[*at].ended);
-            let begins_to_idle = idle.is_some() && self.idle_since.is_none();
-            if batches % LOOK_BATCHES == 0 || begins_to_idle {
-                look(self);
-            }
-            match idle.filter(|_| !left.is_empty() && !self.can_switch()) {
-                None => self.idle_since = None,
-                Some(nap) => {
-                    if begins_to_idle {
-                        self.flush();
-                    }
-                    self.rest(&left, nap);
-                }
-            }
+            index += 1;
         }
-        if stopping {
-            return End::Stopped;
+        run.batches = run.batches.wrapping_add(1);
+        // Those that were told to end where nothing more is to be had of them.
+        run.left.retain(|at| !self.nodes[*at].ended);
+        let begins_to_idle = idle.is_some() && self.idle_since.is_none();
+        if run.batches.is_multiple_of(LOOK_BATCHES) || begins_to_idle {
+            look(self);
         }
-        let wanted = self.sources.iter().all(|source| self.nodes[*source].wanted);
-        if wanted { End::Input } else { End::Enough }
+        let idle = idle.filter(|_| !run.left.is_empty() && !self.can_switch());
+        match idle {
+            None => self.idle_since = None,
+            Some(_) if begins_to_idle => self.flush(),
+            Some(_) => {}
+        }
+        Ok(idle)
     }
 
-    /// There is nothing to do: looks again, or sleeps, as the request wants it.
-    fn rest(&mut self, sources: &[usize], nap: Duration) {
+    /// A turn was idle: looks again, or sleeps, as the request wants it.
+    pub fn rest(&mut self, run: &Run, nap: Duration) {
         let looking = match self.wait {
             Wait::Sleep => Duration::ZERO,
             Wait::Adaptive => LOOKING,
@@ -315,7 +390,7 @@ impl Worker {
             return std::hint::spin_loop();
         }
         self.idle_since = None;
-        self.sleep(sources, nap);
+        self.sleep(&run.left, nap.min(NAP));
     }
 
     /// Sleeps until one of these sources rings; where not all of them can, for `nap` at most.
@@ -433,15 +508,22 @@ impl Worker {
 
     /// Calls a node's filter for as long as it has more to give, and sends on what it gives.
     fn call(&mut self, at: usize, mut how: impl FnMut(&mut Runner, &mut Context<'_>) -> Result<Status, Box<Failure>>) {
-        loop {
-            let Worker { nodes, shared, .. } = self;
-            let node = &mut nodes[at];
-            let status = how(&mut node.runner, &mut context!(node, shared));
-            self.drain(at);
-            if status != Ok(Status::More) {
-                return self.settle(at, status);
-            }
-        }
+        while self.call_once(at, &mut how) {}
+    }
+
+    /// The same once; says whether it has more to give.
+    fn call_once(
+        &mut self,
+        at: usize,
+        how: &mut impl FnMut(&mut Runner, &mut Context<'_>) -> Result<Status, Box<Failure>>,
+    ) -> bool {
+        let Worker { nodes, shared, .. } = self;
+        let node = &mut nodes[at];
+        let status = how(&mut node.runner, &mut context!(node, shared));
+        self.drain(at);
+        let has_more = status == Ok(Status::More);
+        self.settle(at, status);
+        has_more
     }
 
     /// The input pauses: lets every filter write out what it only holds for speed.
@@ -457,22 +539,14 @@ impl Worker {
         }
     }
 
-    /// Finishes every filter, from the sources down: nodes stand in topological order. A filter that fails does not keep
-    /// the others from being finished.
-    fn finish(&mut self) {
-        self.shared.order.sequence = u64::MAX;
-        for at in 0..self.nodes.len() {
-            (self.shared.order.node, self.shared.order.ends) = (at as u32, 0);
-            self.finish_node(at);
-        }
-        self.shared.streams.sweep();
-        self.shared.rings.recycle_held();
-        self.bound_notices();
-    }
-
     /// No block will come to this node any more: what it still has goes down.
     pub(crate) fn finish_node(&mut self, at: usize) {
-        self.call(at, |runner, cx| match runner {
+        while self.finish_some(at) {}
+    }
+
+    /// The same of as much as it gives at a time; says whether there may be more.
+    fn finish_some(&mut self, at: usize) -> bool {
+        self.call_once(at, &mut |runner, cx| match runner {
             Runner::Source(source) => {
                 source.finish(cx);
                 Ok(Status::Done)
@@ -485,7 +559,7 @@ impl Worker {
                 filter.finish(cx)
             }
             Runner::Choice(_) => Ok(Status::Done),
-        });
+        })
     }
 
     /// What comes to this sink from now on comes from other filters.
@@ -564,6 +638,16 @@ impl Worker {
             _ => Some((done, all)),
         });
         (bytes, nodes.map(|node| node.counters.blocks_made).sum())
+    }
+
+    /// Where the bytes of its blocks lie. Between two turns those that are held can be read.
+    pub fn rings(&self) -> &BlockTable {
+        &self.shared.rings
+    }
+
+    /// The same, for a caller that adds blocks.
+    pub fn rings_mut(&mut self) -> &mut BlockTable {
+        &mut self.shared.rings
     }
 
     /// Bytes of memory its rings use now; mapped files are page cache and not counted.

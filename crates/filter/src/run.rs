@@ -44,7 +44,7 @@ impl std::error::Error for Failure {}
 pub enum Pull {
     /// It may have given blocks; call again.
     Ready,
-    /// Nothing now; ask again after this long.
+    /// Nothing now; ask again after this long. [`Duration::MAX`]: after the caller of the worker gave it something.
     Idle(Duration),
     /// Nothing ever again.
     End,

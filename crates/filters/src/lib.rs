@@ -2,10 +2,11 @@
 //!
 //! Read [`count`] first: every filter has its skeleton — what it is, its `KIND`, its state, what it does, its tests.
 //! `parts` holds what several filters share; [`parser`] is how blocks get from a process that runs filters for several requests
-//! to those. Nothing here knows the engine, the control plane or the request language.
+//! to those, [`embedding`] how they get to a program and from it. Nothing here knows the engine, the control plane or the request language.
 
 #![forbid(unsafe_code)]
 
+pub mod embedding;
 pub mod parser;
 mod parts;
 
@@ -18,6 +19,15 @@ macro_rules! filters {
 
         /// Every filter there is.
         pub static KINDS: &[&filter::Kind] = &[$(&$name::KIND),*];
+
+        /// Every filter that there is in a session whose program takes and pushes blocks.
+        pub static EMBEDDED_KINDS: &[&filter::Kind] = &[
+            $(&$name::KIND,)*
+            &embedding::give::KIND,
+            &embedding::push::FRAMES,
+            &embedding::push::BYTES,
+            &embedding::push::MESSAGES,
+        ];
     };
 }
 

@@ -10,7 +10,7 @@
 //! # Ok::<(), streamline::Error>(())
 //! ```
 //!
-//! [`session`] is the way in; `app_space` is the space that runs filters in this process, `live` has the two that have
+//! [`session`] is the way in, and [`stream`] for a program that wants the blocks; `app_space` is the space that runs filters in this process, `live` has the two that have
 //! programs of theirs run in the kernel and the daemon (`compiled` remembers what expressions are), [`parser`] the one that
 //! has filters run once for several requests, and the process that does; [`devices`] says how live devices are reached,
 //! [`frames`] how a request's frames are had as a capture, [`running`] how others look at a request that runs, replace it and
@@ -26,12 +26,17 @@ mod live;
 pub mod parser;
 pub mod running;
 pub mod session;
+pub mod stream;
 
 pub use base::atomic::StopFlag;
+pub use base::id::Class;
+pub use buffer::Flags;
 pub use control::explain;
 pub use engine::{End, Report, Worker};
-pub use filter::{Kind, Output};
+pub use filter::record::{FieldValue, Row};
+pub use filter::{Kind, Output, StreamFacts, Type, Types};
 pub use session::{Error, Finished, Job, Session, registry};
+pub use stream::{Block, OpenEnd, Push, Stream};
 
 /// The compiler of tcpdump's expressions: the system's libpcap, loaded when it is first asked.
 pub fn compiler() -> impl program::Compile {

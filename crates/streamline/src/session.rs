@@ -311,17 +311,41 @@ impl Session {
         self.devices.daemon().is_none().then(|| "it takes packets from a daemon, and none is used here".into())
     }
 
+    /// The same session with other kinds of filters, for one request.
+    pub(crate) fn with_registry(&self, registry: Registry) -> Session {
+        Session {
+            registry,
+            env: self.env.clone(),
+            devices: Arc::clone(&self.devices),
+            push_down: self.push_down,
+            share: self.share,
+            parser: self.parser.clone(),
+            source: self.source.clone(),
+            joined: Mutex::default(),
+        }
+    }
+
     /// Prepares a request to run: everything it needs is open, or nothing is.
     pub fn prepare(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Job, Error> {
+        self.prepare_but(source, variables, |_, _, _| {})
+    }
+
+    /// The same; `change` sees what is left for the worker.
+    pub(crate) fn prepare_but(
+        &self,
+        source: &str,
+        variables: &BTreeMap<String, String>,
+        change: impl FnOnce(&Design, &mut AppSpace, &mut Rest),
+    ) -> Result<Job, Error> {
         let text = self.parse_whole(source, variables)?;
         let purpose = self.purpose(source);
         self.devices.set_purpose(&purpose);
         let first = design(&text, &self.registry, &self.own_spaces(&[]))?;
         if !self.wants_to_share(&first) {
-            return self.carry_out(first, None, |_, _, _| {});
+            return self.carry_out(first, None, change);
         }
         let mut joiner = self.joiner(&purpose);
-        let job = self.carry_out(first, Some(&mut joiner), |_, _, _| {})?;
+        let job = self.carry_out(first, Some(&mut joiner), change)?;
         *self.joined() = joiner.connection();
         Ok(job)
     }
@@ -562,7 +586,7 @@ pub struct Job {
     pub notes: Vec<String>,
     /// Threads that it runs on.
     pub(crate) stages: usize,
-    worker: Worker,
+    pub(crate) worker: Worker,
 }
 
 /// A request that ran.

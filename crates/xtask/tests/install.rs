@@ -96,6 +96,14 @@ fn what_is_installed_works_and_is_taken_away() {
             assert!(said(&output).contains("usage: forward"), "{}", said(&output));
         }
     }
+    if let Some(flags) = printed(folder.with("pkg-config").args(["--cflags", "--libs", "streamline_request"])) {
+        let mut compiler = folder.with("cc");
+        compiler.arg(root().join("examples/c/messages.c")).args(["-o", "messages"]).args(flags.split_whitespace());
+        if printed(&mut compiler).is_some() {
+            let lines = printed(folder.with(folder.0.join("messages")).arg("web.pcap")).unwrap();
+            assert!(lines.starts_with("192.88.99.42 100 0\n"), "{lines}");
+        }
+    }
 
     // Again, over itself; and over a file of somebody else's not.
     let again = folder.install(&[]);

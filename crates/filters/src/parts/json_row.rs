@@ -14,13 +14,13 @@ const LIST_DEPTH: usize = 4;
 
 /// What is said of a message behind its metadata.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct MessageEnd {
+pub struct MessageEnd {
     /// Bytes of body that are there.
-    pub(crate) length: u64,
+    pub length: u64,
     /// `complete`, `truncated` or `gap`.
-    pub(crate) state: &'static str,
+    pub state: &'static str,
     /// A limit of the request truncated it, not the end of the input.
-    pub(crate) limited: bool,
+    pub limited: bool,
 }
 
 /// Appends the state of a message or file, and why it is truncated where a limit did that.
@@ -35,7 +35,7 @@ pub(crate) fn append_state(out: &mut Vec<u8>, state: &str, limited: bool) {
 
 /// Renders rows of any schema of a plan.
 #[derive(Debug)]
-pub(crate) struct RowShapes {
+pub struct RowShapes {
     schemas: Arc<[&'static Schema]>,
     known: Vec<Shape>,
     /// Place of the one used last in `known`.
@@ -44,13 +44,13 @@ pub(crate) struct RowShapes {
 
 impl RowShapes {
     /// For rows of the schemas that may come on this plan's edges.
-    pub(crate) fn new(env: &Env) -> RowShapes {
+    pub fn new(env: &Env) -> RowShapes {
         RowShapes { schemas: Arc::clone(&env.schemas), known: Vec::new(), last: 0 }
     }
 
     /// Appends the row as one JSON object; false where the bytes are not a row of a known schema.
     #[inline]
-    pub(crate) fn append(&mut self, out: &mut Vec<u8>, row: &[u8], end: Option<MessageEnd>) -> bool {
+    pub fn append(&mut self, out: &mut Vec<u8>, row: &[u8], end: Option<MessageEnd>) -> bool {
         let Some(shape) = schema_id(row).and_then(|id| self.shape(id)) else { return false };
         let Some(row) = Row::new(shape.schema, row) else { return false };
         shape.object(out, &row, end);

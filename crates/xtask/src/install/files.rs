@@ -11,6 +11,8 @@ pub(super) struct Built {
     /// Rings for programs in C.
     pub shared: PathBuf,
     pub archive: PathBuf,
+    /// Requests for programs in C.
+    pub request: PathBuf,
 }
 
 /// A file to be installed.
@@ -55,7 +57,16 @@ pub(super) fn all(root: &Path, folder: &Path, built: &Built) -> Result<Vec<File>
         File::copy(&built.shared, "lib/libstreamline.so"),
         File::copy(&built.archive, "lib/libstreamline.a"),
         File::copy(root.join("crates/capi/include/streamline.h"), "include/streamline.h"),
-        File::made(package_config(folder), "lib/pkgconfig/streamline.pc"),
+        File::copy(&built.request, "lib/libstreamline_request.so"),
+        File::copy(root.join("crates/capi-request/include/streamline_request.h"), "include/streamline_request.h"),
+        File::made(
+            package_config(folder, "streamline", "Rings between processes, from C", "-lpthread -ldl -lm"),
+            "lib/pkgconfig/streamline.pc",
+        ),
+        File::made(
+            package_config(folder, "streamline_request", "Requests inside a program, from C", ""),
+            "lib/pkgconfig/streamline_request.pc",
+        ),
     ];
     for (shell, to) in COMPLETIONS {
         files.push(File::made(program(&["completions", shell])?, to));
@@ -86,11 +97,11 @@ fn units(root: &Path, folder: &Path) -> Result<Vec<File>, Failure> {
 }
 
 /// What `pkg-config streamline` reads.
-fn package_config(folder: &Path) -> String {
+fn package_config(folder: &Path, library: &str, description: &str, private: &str) -> String {
     format!(
-        "prefix={}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\nName: streamline\n\
-         Description: Rings between processes, from C\nVersion: {}\nLibs: -L${{libdir}} -lstreamline\n\
-         Libs.private: -lpthread -ldl -lm\nCflags: -I${{includedir}}\n",
+        "prefix={}\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\nName: {library}\n\
+         Description: {description}\nVersion: {}\nLibs: -L${{libdir}} -l{library}\n\
+         Libs.private: {private}\nCflags: -I${{includedir}}\n",
         folder.display(),
         env!("CARGO_PKG_VERSION")
     )

@@ -1,0 +1,146 @@
+//! The examples in C, of `examples/c` and of the guide, compiled and run; and what C can do wrong.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+/// Builds the library, once; says where it is. Cargo builds it for no test by itself, for no test can link it.
+fn libraries() -> &'static Path {
+    static LIBRARIES: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARIES.get_or_init(|| {
+        // TARGET/PROFILE/deps/test
+        let test = std::env::current_exe().unwrap();
+        let profile = test.ancestors().nth(2).unwrap();
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--package", "capi-request", "--target-dir"]).arg(profile.parent().unwrap());
+        if profile.ends_with("release") {
+            cargo.arg("--release");
+        }
+        let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        profile.to_owned()
+    })
+}
+
+/// A file of the repository.
+fn file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// Compiles a program; `None` where there is no compiler.
+fn compile(source: &Path, folder: &Path) -> Option<PathBuf> {
+    let program = folder.join("program");
+    let libraries = libraries().to_str().unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic"]);
+    compiler.arg(source).arg("-I").arg(file("crates/capi-request/include")).arg("-o").arg(&program);
+    compiler.args(["-L", libraries, "-lstreamline_request", &format!("-Wl,-rpath,{libraries}")]);
+    match compiler.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("skipped: there is no C compiler `cc`");
+            None
+        }
+        output => {
+            let output = output.unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            Some(program)
+        }
+    }
+}
+
+fn run(program: &Path, arguments: &[&Path], input: &[u8]) -> (String, String, Option<i32>) {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    let Output { stdout, stderr, status } = child.wait_with_output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (text(stdout), text(stderr), status.code())
+}
+
+/// What the example in Rust prints, whose own test compares it with `json`.
+const RESPONSES: &str = "192.88.99.42 100 0\n";
+
+#[test]
+fn the_example_prints_messages() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(&file("examples/c/messages.c"), folder.path()) else { return };
+    let (stdout, stderr, status) = run(&program, &[&file("captures/web.pcap")], b"");
+    assert!(stdout.starts_with(RESPONSES) && stdout.lines().count() > 5, "{stdout}{stderr}");
+    assert_eq!(status, Some(0));
+    let (_, stderr, status) = run(&program, &[Path::new("/nowhere.pcap")], b"");
+    assert!(stderr.contains("/nowhere.pcap") && status == Some(1), "{stderr}");
+    let (_, stderr, status) = run(&program, &[&file("README.md")], b"");
+    assert!(stderr.contains("README.md") && status == Some(1), "{stderr}");
+}
+
+#[test]
+fn the_example_pushes_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = compile(&file("examples/c/push.c"), folder.path()) else { return };
+    let (stdout, _, status) =
+        run(&program, &[], b"GET /a HTTP/1.1\r\nHost: b\r\n\r\nPUT /b HTTP/1.1\r\nHost: b\r\n\r\n");
+    assert_eq!((stdout.as_str(), status), ("GET /a\nPUT /b\n", Some(0)));
+}
+
+#[test]
+fn the_guides_example_counts_frames() {
+    let guide = std::fs::read_to_string(file("docs/guide/embedding.md")).unwrap();
+    let mut blocks = guide.split("```c\n").skip(1).filter_map(|block| block.split_once("```\n"));
+    let (example, _) = blocks.find(|(block, _)| block.contains("streamline_request.h")).expect("the guide has one");
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("records.c");
+    std::fs::write(&source, example).unwrap();
+    let Some(program) = compile(&source, folder.path()) else { return };
+    let (stdout, stderr, status) = run(&program, &[&file("captures/dns.pcap")], b"");
+    assert!(stdout.lines().count() == 4 && stdout.contains(r#""event_type":"dns""#), "{stdout}{stderr}");
+    assert_eq!(status, Some(0));
+}
+
+const WRONG: &str = r#"
+#include <stdio.h>
+#include <string.h>
+#include <streamline_request.h>
+
+#define CHECK(holds) do { if (!(holds)) return fprintf(stderr, "line %d: %s\n", __LINE__, sl_request_error(request)), 1; } while (0)
+#define SAYS(text) CHECK(strstr(sl_request_error(request), text) != NULL)
+
+int main(void) {
+    sl_request *request = NULL;
+    sl_request_block block;
+
+    CHECK(sl_request_open("push_frames | htp", &request) == -1);
+    SAYS("did you mean `http`?"); SAYS("^^^");
+    CHECK(sl_request_next(request, &block) == -1);
+    SAYS("did you mean");
+    CHECK(sl_request_close(request) == -1);
+
+    CHECK(sl_request_open("push_frames", &request) == 0);
+    CHECK(sl_request_push(request, "x", 1, SL_PUSH_SERVER) == -1);
+    SAYS("takes frame");
+    CHECK(sl_request_push(request, "x", 1, 0) == 0);
+    CHECK(sl_request_next(request, &block) == 1);
+    CHECK(block.kind == SL_TYPE_FRAME && block.len == 1 && *(const char *)block.bytes == 'x' && block.link_type == 1);
+    CHECK(sl_request_next(request, &block) == 0);
+    CHECK(sl_request_push(request, NULL, 0, SL_PUSH_END) == 0);
+    CHECK(sl_request_push(request, "x", 1, 0) == -1);
+    SAYS("after the end");
+    CHECK(sl_request_next(request, &block) == 0);
+    CHECK(sl_request_next(request, &block) == 0);
+    CHECK(sl_request_push(request, "x", 1, 0) == -1);
+    SAYS("is over");
+    CHECK(sl_request_close(request) == 0);
+    return 0;
+}
+"#;
+
+#[test]
+fn what_is_wrong_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("wrong.c");
+    std::fs::write(&source, WRONG).unwrap();
+    let Some(program) = compile(&source, folder.path()) else { return };
+    let (_, stderr, status) = run(&program, &[], b"");
+    assert_eq!((stderr.as_str(), status), ("", Some(0)));
+}
