@@ -42,6 +42,7 @@ macro_rules! context {
             exclusive: $node.exclusive,
             wake: &mut $node.wake,
             notices: &mut $shared.notices,
+            stop: &$shared.stop,
         }
     };
 }

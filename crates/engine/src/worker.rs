@@ -76,6 +76,8 @@ pub(crate) struct Shared {
     /// Time of the first block of all.
     began: Option<u64>,
     pub(crate) notices: Vec<String>,
+    /// See [`Context::stop`].
+    pub(crate) stop: StopFlag,
 }
 
 /// How a run ended.
@@ -145,7 +147,14 @@ impl Worker {
         }
         add_recycles(&mut nodes);
         let clocks = vec![SourceClock::default(); nodes.len()];
-        let shared = Shared { rings, streams: StreamTable::new(), now: 0, began: None, notices: Vec::new() };
+        let shared = Shared {
+            rings,
+            streams: StreamTable::new(),
+            now: 0,
+            began: None,
+            notices: Vec::new(),
+            stop: StopFlag::new(),
+        };
         let mut worker = Worker {
             nodes,
             sources: Vec::new(),
@@ -180,6 +189,7 @@ impl Worker {
     /// A failure ends the run, that of a source only its own input; filters are finished all the same, so that what was
     /// written is whole.
     pub fn run(&mut self, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> Result<End, Box<Failure>> {
+        self.shared.stop = stop.clone();
         let end = self.run_sources(stop, look);
         self.finish();
         self.end_watches();

@@ -4,6 +4,7 @@
 use crate::batch::Batch;
 use crate::counter::Counters;
 use crate::stream::StreamTable;
+use base::atomic::StopFlag;
 use buffer::{BlockTable, Descriptor, EditError, Room, ViewId};
 
 /// Which blocks of a batch did not go on, and why: a bit for each place. For whoever wants what a filter rejects; where nobody
@@ -41,6 +42,8 @@ pub struct Context<'a> {
     pub wake: &'a mut u64,
     /// Lines for people.
     pub notices: &'a mut Vec<String>,
+    /// Set when the request is asked to stop: a filter that waits for others gives up then.
+    pub stop: &'a StopFlag,
 }
 
 impl Context<'_> {

@@ -49,6 +49,7 @@ filters! {
     port,
     proto,
     rewrite,
+    ring,
     sample,
     save,
     send,

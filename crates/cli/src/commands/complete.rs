@@ -105,7 +105,8 @@ fn typed(text: &str) -> Typed<'_> {
 }
 
 fn filters(word: &str, begins: bool) -> Vec<Candidate> {
-    let fits = |kind: &&&Kind| kind.is_source() == begins && kind.name.starts_with(word);
+    let fits =
+        |kind: &&&Kind| (if begins { kind.may_begin() } else { !kind.is_source() }) && kind.name.starts_with(word);
     registry().kinds().iter().filter(fits).map(|kind| Candidate::new(kind.name, kind.summary)).collect()
 }
 

@@ -251,6 +251,7 @@ mod tests {
                 exclusive: true,
                 wake: &mut wake,
                 notices: &mut notices,
+                stop: &base::atomic::StopFlag::new(),
             };
             let pulled = source.pull(&mut context).unwrap();
             (matches!(pulled, Pull::End), out.len())
