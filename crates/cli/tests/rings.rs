@@ -317,3 +317,37 @@ fn a_rings_policy_holds_for_requests() {
     }
     succeeded(&place.start(&["pipe", "rm", "RING"]).ended());
 }
+
+#[test]
+fn completions_know_rings_and_their_parameters() {
+    let place = Place::new();
+    let complete = |text: &str| {
+        let output = place.start(&["complete", text]).ended();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(complete("ri").contains("ring"), "it begins a chain");
+    assert!(complete("pcap x | ri").contains("ring"), "and ends one");
+    assert!(complete("ring web type=re").contains("type=record"));
+    let ring = place.path("x.ring").display().to_string();
+    succeeded(&place.start(&["pipe", "create", "RING"]).ended());
+    assert!(complete(&format!("ring {}", &ring[..ring.len() - 2])).contains("x.ring"));
+    succeeded(&place.start(&["pipe", "rm", "RING"]).ended());
+}
+
+#[test]
+fn explain_and_ps_show_it() {
+    let place = Place::new();
+    let explained = place.start(&["explain", "--local", "ring RING type=frame | tcp | http | ring y"]).ended();
+    succeeded(&explained);
+    let text = String::from_utf8_lossy(&explained.stdout).into_owned();
+    assert!(text.contains("type=frame") && text.contains("ring y"), "{text}");
+    assert!(!place.path("x.ring").exists(), "nothing is made for it");
+    let _running = place.request("ring RING type=frame | count");
+    place.await_ring();
+    let mut listed = String::new();
+    until("it is listed", || {
+        let output = place.start(&["ps", "--daemon", "/nowhere"]).ended();
+        listed = String::from_utf8_lossy(&output.stdout).into_owned();
+        listed.contains("type=frame | count")
+    });
+}

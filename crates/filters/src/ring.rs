@@ -57,7 +57,7 @@ static SOURCE: Kind = Kind::new("ring", "reads a named ring", source::make)
     .runs_in(Spaces::APP);
 
 const PARAMS: &[Param] = &[
-    Param::new("name", ParamType::Text, "the ring").required().main(),
+    Param::new("ring", ParamType::Text, "the ring").required().main(),
     Param::new("type", ParamType::Choice(&Type::NAMES), "what it carries; what its first user says if not given"),
     Param::new(
         "on-full",
@@ -70,7 +70,7 @@ const PARAMS: &[Param] = &[
 
 /// The socket of the ring's keeper.
 fn meeting(params: &Params) -> Option<PathBuf> {
-    place::socket(params.text("name")?).ok()
+    place::socket(params.text("ring")?).ok()
 }
 
 /// Asks the ring what it carries, where the request does not say.
@@ -88,7 +88,7 @@ fn find_type(params: &mut Params) -> Result<(), ParamError> {
             format!("the ring `{}` carries {}, not {}", name(params), carried.name(), stated.name()),
         )),
         (None, None) => {
-            Err(ParamError::new("name", format!("nobody has said yet what the ring `{}` carries", name(params)))
+            Err(ParamError::new("ring", format!("nobody has said yet what the ring `{}` carries", name(params)))
                 .with_help(
                     "a reader that comes before the first writer says it: type=frame, packet, bytes, message or record",
                 ))
@@ -102,11 +102,11 @@ fn find_type(params: &mut Params) -> Result<(), ParamError> {
 }
 
 fn name(params: &Params) -> &str {
-    params.text("name").unwrap_or_default()
+    params.text("ring").unwrap_or_default()
 }
 
 fn named(params: &Params) -> Result<Named, ParamError> {
-    Named::at(name(params)).map_err(|error| ParamError::new("name", error.to_string()))
+    Named::at(name(params)).map_err(|error| ParamError::new("ring", error.to_string()))
 }
 
 /// The contract of a reader.
@@ -153,8 +153,8 @@ fn is_absent(error: &io::Error) -> bool {
 fn failed(params: &Params, error: io::Error) -> ParamError {
     let text = format!("the ring `{}`: {error}", name(params));
     match error.kind() {
-        io::ErrorKind::InvalidInput => ParamError::new("name", text),
-        _ => ParamError { key: Some("name"), ..ParamError::system(text) },
+        io::ErrorKind::InvalidInput => ParamError::new("ring", text),
+        _ => ParamError { key: Some("ring"), ..ParamError::system(text) },
     }
 }
 
@@ -177,7 +177,7 @@ fn open<T>(params: &Params, env: &Env, connect: impl Fn(&Named) -> io::Result<T>
 fn make_ring(params: &Params, env: &Env) -> Result<(), ParamError> {
     let name = name(params);
     let wrong = |why: String| ParamError {
-        key: Some("name"),
+        key: Some("ring"),
         ..ParamError::system(format!("cannot make the ring `{name}`: {why}"))
     };
     let [program, arguments @ ..] = &*env.make_ring else {

@@ -8,6 +8,7 @@ use super::header::{HEADER_BYTES, Place};
 use super::streams::Streams;
 use base::limits::{BLOCK_BYTES, PULL_BLOCKS};
 use buffer::pipe::{End, PipeReader};
+use buffer::ring::RingKind;
 use buffer::{Interface, SegmentId, ViewId};
 use filter::prelude::*;
 use std::io;
@@ -57,6 +58,8 @@ struct Plain {
     class: Class,
     time: u64,
     begun: bool,
+    /// Lost of it, as far as it was told.
+    lost: u64,
 }
 
 /// Where blocks are copied to: one view for each link type, as far as there are any.
@@ -189,14 +192,14 @@ impl Reading {
         let Some(view) = self.memory.view(None, cx) else { return self.damaged() };
         if self.plain.is_none() {
             let Some(number) = cx.streams.open(facts_of_plain()) else { return self.damaged() };
-            self.plain = Some(Plain { class: Class::of_stream(number, 0), time: 0, begun: false });
+            self.plain = Some(Plain { class: Class::of_stream(number, 0), time: 0, begun: false, lost: self.lost });
         }
         let mut looks = 0;
         while looks < most {
             let Ok(Some(block)) = self.ring.peek() else { break };
             let block = block.first(BLOCK_BYTES);
             looks += 1;
-            let (known, len) = (block.descriptor(), block.len());
+            let (known, len, stat) = (block.descriptor(), block.len(), self.ring.stat());
             let copied = match self.ring.look_at(&block) {
                 Ok(bytes) => cx.rings.append(view, len, |space| (bytes.copy_to(space), ())),
                 Err(_) => {
@@ -219,6 +222,11 @@ impl Reading {
                 if let Some(facts) = cx.streams.get_mut(plain.class) {
                     facts.start = copy.time;
                 }
+            }
+            let lost = stat.ring.lost.saturating_sub(std::mem::replace(&mut plain.lost, stat.ring.lost));
+            if lost > 0 {
+                // Only a stream counts bytes; of blocks it is known that there were some.
+                super::streams::miss(&mut copy, if stat.kind == RingKind::C { lost } else { 1 }, cx);
             }
             cx.counters.blocks_in += 1;
             cx.counters.blocks_taken += 1;
@@ -275,7 +283,7 @@ impl Reading {
     /// Whatever is under way ends here.
     fn end_streams(&mut self, cx: &mut Context<'_>) {
         self.streams.finish(cx);
-        let Some(Plain { class, time, begun }) = self.plain.take() else { return };
+        let Some(Plain { class, time, begun, .. }) = self.plain.take() else { return };
         if begun {
             let mut end = Descriptor { time, class, ..Descriptor::default() };
             end.set_flags(if self.ring.end() == Some(End::Closed) {

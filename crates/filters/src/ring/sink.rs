@@ -33,7 +33,7 @@ pub(super) fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     let mut types = env.input.iter();
     let (Some(one), None) = (types.next(), types.next()) else {
         let text = format!("a ring carries one type, and {} may come", env.input);
-        return Err(ParamError::new("name", text).with_help("give each type a ring of its own"));
+        return Err(ParamError::new("ring", text).with_help("give each type a ring of its own"));
     };
     if let Some(stated) = params.text("type").filter(|stated| *stated != one.name()) {
         return Err(ParamError::new("type", format!("{} comes, not {stated}", one.name())));
