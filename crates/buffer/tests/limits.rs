@@ -4,7 +4,7 @@
 
 use buffer::control;
 use buffer::keeper::client::Named;
-use buffer::keeper::message::{Message, PROTOCOL};
+use buffer::keeper::message::{Message, PROTOCOL, WantedWriter};
 use buffer::keeper::server::{Keeper, RingOptions};
 use buffer::ring::memory::Geometry;
 use buffer::ring::{From, OnFull, RingKind, Signalling};
@@ -216,9 +216,10 @@ fn a_keeper_takes_no_memory_for_what_is_not_written_yet() {
     greet(&client, &kept.path);
     let hear = || control::receive(&client).unwrap().unwrap();
     assert_eq!(hear().0, Message::Done);
-    for (asked, ring_bytes) in
-        [(Message::OpenWriter, 4096), (Message::Resize(Geometry::new(RingKind::D, 64 << 20, 0)), 64 << 20)]
-    {
+    for (asked, ring_bytes) in [
+        (Message::OpenWriter(WantedWriter::default()), 4096),
+        (Message::Resize(Geometry::new(RingKind::D, 64 << 20, 0)), 64 << 20),
+    ] {
         control::send(&client, &asked, &[]).unwrap();
         let (offer, fds) = hear();
         assert!(matches!(offer, Message::Writer(..)), "{offer:?}");

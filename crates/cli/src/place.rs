@@ -29,7 +29,11 @@ impl PlaceArgs {
     pub(crate) fn session(&self) -> Session {
         let session = Session::new().devices_at(self.place()).push_down(!self.no_push_down).share(self.share);
         match std::env::current_exe() {
-            Ok(program) => session.parser(vec![program.into(), "parser-process".into()]),
+            Ok(program) => session.parser(vec![program.clone().into(), "parser-process".into()]).ring_maker(vec![
+                program.into(),
+                "pipe".into(),
+                "create".into(),
+            ]),
             // One that is there already will do.
             Err(_) => session,
         }

@@ -550,7 +550,7 @@ fn a_request_has_nobody_connect_to_anything_but_its_users_own_sockets() {
                     }
                     let asker = rustix::net::accept(&listens).unwrap();
                     let Ok(Some((asked, _))) = control::receive::<Asked>(&asker) else { continue };
-                    assert_eq!(asked, Asked::Question(Question::Watch("pcap".into())));
+                    assert_eq!(asked, Asked::Question(Question::Watch("pcap".into(), false)));
                     let path = named.display().to_string();
                     let types = filter::Types::of(&[filter::Type::Frame]);
                     let ring = RingPlace { path, types, number: "0".into(), label: "pcap".into() };

@@ -63,6 +63,13 @@ impl Process {
     }
 }
 
+impl Process {
+    /// The same of one that waits for somebody to read what it writes.
+    fn end_unread(mut self) -> Output {
+        self.child.take().unwrap().wait_with_output().unwrap()
+    }
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         if let Some(child) = &mut self.child {
@@ -376,4 +383,29 @@ fn only_its_user_and_root_may_watch() {
     let roots = Followed::new("F | http | files dir=out");
     let refused = roots.watch("").uid(nobody).gid(nobody).output().unwrap();
     assert!(text(&refused.stderr).contains("no request of yours"), "{}", text(&refused.stderr));
+}
+
+#[test]
+fn who_wants_everything_gets_it_and_is_overtaken_where_it_stands_still() {
+    let mut command = Command::new(PROGRAM);
+    command.args(["run", "--local", "--stats", "json", "generate | count"]).env_remove("XDG_RUNTIME_DIR");
+    let run = Process::start(&mut command);
+    let watch = |options: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["watch", &format!("{}.generate", run.id()), "--format", "raw", "--lossless"]);
+        command.args(options).env_remove("XDG_RUNTIME_DIR");
+        command
+    };
+    until("it can be watched", || watch(&["--count", "1"]).output().unwrap().status.success());
+    // Far faster than it can be read: without back-pressure most of it is lost.
+    let output = watch(&["--count", "200000"]).output().unwrap();
+    assert_eq!(output.stdout.len(), 200_000 * 64);
+    assert!(text(&output.stderr).contains("200000 blocks were seen, none was lost"), "{}", text(&output.stderr));
+    // Nobody reads what it writes: it stands still, and the request goes on.
+    let still = Process::start(&mut watch(&[]));
+    std::thread::sleep(Duration::from_secs(3));
+    run.signal(rustix::process::Signal::INT);
+    assert!(run.end().status.success(), "the request waits for nobody for ever");
+    let said = text(&still.end_unread().stderr);
+    assert!(said.contains("kept the request waiting for longer than a second") && said.contains("were lost"), "{said}");
 }

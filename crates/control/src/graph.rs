@@ -213,7 +213,7 @@ impl Vertex {
     /// What it gives for its input.
     pub fn output(&self) -> Types {
         match &self.task {
-            Task::Filter(call) => call.kind.output(self.input),
+            Task::Filter(call) => call.kind.output(self.input, &call.params),
             Task::Choose(_) => self.input,
         }
     }

@@ -27,8 +27,22 @@ pub fn check(graph: &Graph) -> Result<(), Diagnostic> {
         for text in inputs(call) {
             read.insert(plain(text), call.kind.name);
         }
+        read.extend(meeting(call).map(|place| (place, call.kind.name)));
     }
     for (call, span) in calls() {
+        if let Some(place) = meeting(call).filter(|_| !call.kind.is_source()) {
+            let label = call.label();
+            if read.contains_key(&place) {
+                return Err(Diagnostic::new(format!("the request reads what `{label}` writes"), span)
+                    .with_label("would wait for itself, in a circle")
+                    .with_help("put what reads it into another request"));
+            }
+            if written.insert(place, call.kind.name).is_some() {
+                return Err(Diagnostic::new(format!("`{label}` has two writers in the request"), span)
+                    .with_label("two filters cannot write to one place")
+                    .with_help("write once what comes of both: { a + b } | ..."));
+            }
+        }
         for (key, text) in outputs(call) {
             let place = call.param_spans.iter().find(|(known, _)| *known == key);
             let (path, span) = (plain(text), place.map_or(span, |(_, span)| *span));
@@ -103,6 +117,11 @@ fn inputs(call: &Call) -> impl Iterator<Item = &str> {
             _ => &[],
         })
         .map(String::as_str)
+}
+
+/// Where a filter meets other requests.
+fn meeting(call: &Call) -> Option<PathBuf> {
+    call.kind.meets.and_then(|place| place(&call.params)).map(|place| plain(&place.to_string_lossy()))
 }
 
 /// Where a filter writes, by parameter: not standard output, and not devices, which take turns.

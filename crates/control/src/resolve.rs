@@ -127,7 +127,7 @@ impl Resolver<'_> {
     fn term(&mut self, term: &Term, tails: Option<Vec<Tail>>) -> Result<Vec<Tail>, Diagnostic> {
         match term {
             Term::Filter(call) => {
-                let resolved = self.call(call)?;
+                let resolved = self.call(call, tails.is_none())?;
                 self.check_place(&resolved, call.span, tails.as_deref())?;
                 let name = call.label.as_ref().map(|label| label.text.clone());
                 let vertex = Vertex { name, ..Vertex::written(Task::Filter(resolved), call.span) };
@@ -236,7 +236,7 @@ impl Resolver<'_> {
             Term::And(terms) => Ok(Choice::All(all(self, terms)?)),
             Term::Not(term) => Ok(Choice::Not(Box::new(self.choice(term)?))),
             Term::Filter(call) => {
-                let resolved = self.call(call)?;
+                let resolved = self.call(call, false)?;
                 if !resolved.kind.selector {
                     return Err(Diagnostic::new(format!("`{}` is not a selector", call.name.text), call.span)
                         .with_label("only filters that pass or reject blocks unchanged can be chosen between")
@@ -276,10 +276,10 @@ impl Resolver<'_> {
         names.collect::<Vec<_>>().join(", ")
     }
 
-    /// A filter's kind and checked parameters.
-    fn call(&self, call: &FilterCall) -> Result<Call, Diagnostic> {
+    /// A filter's kind and checked parameters; `begins` where nothing stands before it.
+    fn call(&self, call: &FilterCall, begins: bool) -> Result<Call, Diagnostic> {
         let name = &call.name.text;
-        let Some(kind) = self.registry.find(name) else {
+        let Some(kind) = self.registry.find(name).map(|kind| kind.at(begins)) else {
             let guess = self.registry.nearest(name);
             let message = match guess {
                 Some(guess) => format!("no filter `{name}`; did you mean `{guess}`?"),
@@ -331,6 +331,12 @@ impl Resolver<'_> {
             };
             Diagnostic::new(message, call.span).with_label(missing.help).with_help(format!("write: {how}"))
         })?;
+        if let Some(complete) = kind.complete {
+            complete(&mut params).map_err(|error| {
+                let at = spans.iter().find(|(key, _)| Some(*key) == error.key).map_or(call.span, |(_, span)| *span);
+                Diagnostic { help: error.help, ..Diagnostic::new(error.message, at) }
+            })?;
+        }
         Ok(Call { kind, params, param_spans: spans })
     }
 }

@@ -43,6 +43,7 @@ macro_rules! context {
             wake: &mut $node.wake,
             notices: &mut $shared.notices,
             order: &mut $shared.order,
+            stop: &$shared.stop,
         }
     };
 }

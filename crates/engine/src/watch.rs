@@ -3,7 +3,8 @@
 //!
 //! While nobody watches a node, that is one test of a word for each batch (`walk`). While somebody does, each block is
 //! copied once, however many watch; while all who watch are half a ring behind, nothing is copied, for most of it would be
-//! overwritten unread. So no more is copied than somebody reads, and a watcher that is stopped costs nothing.
+//! overwritten unread. So no more is copied than somebody reads, and a watcher that is stopped costs nothing. Where the user
+//! of the request wants all of it ([`Watch::without_loss`]), the path waits, as long as the ring lets readers hold it.
 //!
 //! In: batches on their way, between two filters. Out: the ring's readers, who find in each block's [`CopyHeader`] how many
 //! they have lost; a copy header without a block says so to who comes, and at the end.
@@ -47,14 +48,24 @@ struct Copies {
     number: u64,
     /// Readers that were told how many went along before they came.
     greeted: usize,
+    /// What finds no room waits for it, as long as the ring lets its readers hold it.
+    waits: bool,
 }
 
 impl Watch {
     /// What goes along these edges, one at most of each node, is to be copied into this ring; `frames` says whether that is
     /// frames or packets. Whoever keeps the ring removes it when nobody reads it.
     pub fn new(edges: Vec<Edges>, frames: bool, writer: NamedWriter) -> Watch {
-        let copies = Copies { writer, frames, written: VecDeque::new(), bytes: (0, 0), number: 0, greeted: 0 };
+        let copies =
+            Copies { writer, frames, written: VecDeque::new(), bytes: (0, 0), number: 0, greeted: 0, waits: false };
         Watch { edges, copies: Arc::new(Mutex::new(copies)) }
+    }
+
+    /// Readers that hold the ring get everything: the path waits for them, as long as the ring's limit allows.
+    #[must_use]
+    pub fn without_loss(self) -> Watch {
+        self.copies().waits = true;
+        self
     }
 
     pub(crate) fn edges(&self) -> &[Edges] {
@@ -83,7 +94,7 @@ impl Copies {
         if !self.greet() {
             return false;
         }
-        let useful = self.is_of_use();
+        let useful = self.waits || self.is_of_use();
         let writer = self.writer.writer();
         let (rings, streams) = shared;
         for (_, block) in batch.iter().filter(|(_, block)| select(block)) {
@@ -110,15 +121,20 @@ impl Copies {
                 link_type,
                 stream: if self.frames { None } else { CopyHeader::stream(streams, block.class) },
             };
+            let room = (COPY_HEADER_BYTES + len) as u32;
+            if self.waits {
+                // Bound by the ring's hold limit; a reader that is gone is noticed meanwhile.
+                let _ = writer.wait_for_room(u64::from(room), None);
+            }
             // What finds no room is missing from the numbers that readers see.
-            if let Ok(filling) = writer.fill((COPY_HEADER_BYTES + len) as u32) {
+            if let Ok(filling) = writer.fill(room) {
                 filling.copy_in(0, &copy_header.to_bytes());
                 filling.copy_in(COPY_HEADER_BYTES as u32, &bytes[..len]);
                 filling.publish(Descriptor { time: block.time, class: block.class, ..Descriptor::default() }, u32::MAX);
                 self.bytes.0 += (COPY_HEADER_BYTES + len) as u64;
             }
         }
-        if useful {
+        if useful && !self.waits {
             self.written.push_back((self.writer.writer().head(), self.bytes.0));
         }
         true

@@ -80,6 +80,8 @@ pub(crate) struct Shared {
     began: Option<u64>,
     pub(crate) notices: Vec<String>,
     pub(crate) order: Order,
+    /// See [`Context::stop`].
+    pub(crate) stop: StopFlag,
 }
 
 /// How a run ended.
@@ -212,6 +214,7 @@ impl Worker {
             began: None,
             notices: Vec::new(),
             order: Order::default(),
+            stop: StopFlag::new(),
         };
         let mut worker = Worker {
             nodes,
@@ -259,7 +262,7 @@ impl Worker {
         stop: &StopFlag,
         look: &mut dyn FnMut(&mut Worker),
     ) -> Result<End, Box<Failure>> {
-        let mut run = self.begin();
+        let mut run = self.begin(stop);
         loop {
             match self.turn(&mut run, stop, look) {
                 Turn::Ready => {}
@@ -269,8 +272,9 @@ impl Worker {
         }
     }
 
-    /// A run that has not begun, to be carried on by [`turn`](Worker::turn).
-    pub fn begin(&self) -> Run {
+    /// A run that has not begun, to be carried on by [`turn`](Worker::turn) with the same `stop`.
+    pub fn begin(&mut self, stop: &StopFlag) -> Run {
+        self.shared.stop = stop.clone();
         Run { phase: Phase::Sources, left: self.sources.clone(), batches: 0, stopping: false }
     }
 

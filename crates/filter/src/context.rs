@@ -4,6 +4,7 @@
 use crate::batch::Batch;
 use crate::counter::Counters;
 use crate::stream::StreamTable;
+use base::atomic::StopFlag;
 use buffer::{BlockTable, Descriptor, EditError, Room, ViewId};
 
 /// Which blocks of a batch did not go on, and why: a bit for each place. For whoever wants what a filter rejects; where nobody
@@ -57,6 +58,8 @@ pub struct Context<'a> {
     pub notices: &'a mut Vec<String>,
     /// Where this stands among what other shares give.
     pub order: &'a mut Order,
+    /// Set when the request is asked to stop: a filter that waits for others gives up then.
+    pub stop: &'a StopFlag,
 }
 
 impl Context<'_> {

@@ -4,6 +4,7 @@ use crate::kind::Types;
 use crate::record::Schema;
 use crate::run::Failure;
 use program::compile::Compile;
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +22,8 @@ pub struct Env {
     pub schemas: Arc<[&'static Schema]>,
     /// What the request does while there is nothing to do.
     pub wait: Wait,
+    /// The command that makes a named ring; it is given the name and options, and ends when the ring is there. Empty: none.
+    pub make_ring: Arc<[OsString]>,
 }
 
 /// What a request does while there is nothing to do (`set wait=`).

@@ -11,6 +11,7 @@ use crate::run::{Instance, SessionKey};
 use buffer::control::codec::{In, Out, Wire};
 use program::cbpf::Instruction;
 use program::{Compile, Predicate};
+use std::path::PathBuf;
 
 /// What travels on an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,15 +32,17 @@ impl Type {
     /// All types, in the order help prints them.
     pub const ALL: [Type; 5] = [Type::Frame, Type::Packet, Type::Bytes, Type::Message, Type::Record];
 
+    /// The words people see, in this order.
+    pub const NAMES: [&'static str; 5] = ["frame", "packet", "bytes", "message", "record"];
+
+    /// The type that a word means.
+    pub fn of_name(name: &str) -> Option<Type> {
+        Type::ALL.into_iter().find(|one| one.name() == name)
+    }
+
     /// The word people see.
     pub const fn name(self) -> &'static str {
-        match self {
-            Type::Frame => "frame",
-            Type::Packet => "packet",
-            Type::Bytes => "bytes",
-            Type::Message => "message",
-            Type::Record => "record",
-        }
+        Type::NAMES[self as usize]
     }
 }
 
@@ -55,8 +58,7 @@ impl Wire for Types {
 
     fn get(fields: &mut In<'_>) -> Option<Types> {
         let names = Vec::<String>::get(fields)?;
-        let one = |name: &String| Type::ALL.into_iter().find(|known| known.name() == name);
-        let types = Types::of(&names.iter().map(one).collect::<Option<Vec<_>>>()?);
+        let types = Types::of(&names.iter().map(|name| Type::of_name(name)).collect::<Option<Vec<_>>>()?);
         types.iter().map(Type::name).eq(names.iter().map(String::as_str)).then_some(types)
     }
 }
@@ -133,6 +135,8 @@ pub enum Gives {
     Same,
     /// New blocks of this type.
     Only(Type),
+    /// New blocks of the type that this parameter names.
+    Named(&'static str),
     /// Nothing: a sink.
     Nothing,
 }
@@ -276,6 +280,9 @@ pub enum Lower {
 /// says so.
 pub type PreFilter = fn(&Params) -> Option<Predicate>;
 
+/// Fills in parameters: see [`Kind::complete`].
+pub type Complete = fn(&mut Params) -> Result<(), ParamError>;
+
 /// Makes an instance from checked parameters.
 pub type Make = fn(&Params, &Env) -> Result<Instance, ParamError>;
 
@@ -332,6 +339,12 @@ pub struct Kind {
     pub shared: bool,
     /// Examples.
     pub examples: &'static [Example],
+    /// The kind that this name means where nothing stands before it; its parameters are the same.
+    pub first: Option<&'static Kind>,
+    /// Fills in parameters that only the outside world knows, before types are looked at.
+    pub complete: Option<Complete>,
+    /// Where it meets other requests: a file that stands for it. A source reads there, anything else writes.
+    pub meets: Option<fn(&Params) -> Option<PathBuf>>,
     /// Makes an instance.
     pub make: Make,
 }
@@ -365,6 +378,9 @@ impl Kind {
             restarts: false,
             shared: true,
             examples: &[],
+            first: None,
+            complete: None,
+            meets: None,
             make,
         }
     }
@@ -526,6 +542,40 @@ impl Kind {
         self
     }
 
+    /// At the beginning of a chain the name means this source.
+    pub const fn first(mut self, source: &'static Kind) -> Kind {
+        self.first = Some(source);
+        self
+    }
+
+    /// The outside world knows some parameters. See [`Kind::complete`].
+    pub const fn completes(mut self, complete: Complete) -> Kind {
+        self.complete = Some(complete);
+        self
+    }
+
+    /// It reads or writes what other requests write or read. See [`Kind::meets`].
+    pub const fn meets(mut self, place: fn(&Params) -> Option<PathBuf>) -> Kind {
+        self.meets = Some(place);
+        self
+    }
+
+    /// It gives new blocks of the type that this parameter names.
+    pub const fn gives_named(mut self, key: &'static str) -> Kind {
+        self.gives = Gives::Named(key);
+        self
+    }
+
+    /// What this name means where nothing stands before it, or where something does.
+    pub fn at(&'static self, begins: bool) -> &'static Kind {
+        self.first.filter(|_| begins).unwrap_or(self)
+    }
+
+    /// May a chain begin with it?
+    pub fn may_begin(&self) -> bool {
+        self.is_source() || self.first.is_some()
+    }
+
     /// Is it where blocks begin?
     pub const fn is_source(&self) -> bool {
         self.takes.is_none()
@@ -557,11 +607,12 @@ impl Kind {
         self.params.iter().find(|param| param.main)
     }
 
-    /// What it gives for this input.
-    pub fn output(&self, input: Types) -> Types {
+    /// What it gives for this input, with these parameters.
+    pub fn output(&self, input: Types, params: &Params) -> Types {
         match self.gives {
             Gives::Same => input,
             Gives::Only(one) => Types::of(&[one]),
+            Gives::Named(key) => params.text(key).and_then(Type::of_name).map_or(Types::NONE, |one| Types::of(&[one])),
             Gives::Nothing => Types::NONE,
         }
     }

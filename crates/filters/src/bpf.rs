@@ -265,6 +265,7 @@ mod tests {
             compiler: Arc::<Compiler>::default(),
             schemas: Arc::new([]),
             wait: filter::Wait::default(),
+            make_ring: [].into(),
         };
         let Ok(Instance::Filter(mut bpf)) = make(&testkit::chain::params(&KIND, &[("expr", "ip")]), &env) else {
             panic!("a filter")
@@ -283,6 +284,7 @@ mod tests {
             wake: &mut wake,
             notices: &mut Vec::new(),
             order: &mut filter::Order::default(),
+            stop: &base::atomic::StopFlag::new(),
         };
         assert_eq!(bpf.run(&mut batch, &mut context), Ok(Status::Done));
         let expected = rows.iter().enumerate().fold(0, |live, (at, row)| live | u64::from(row.2) << at);

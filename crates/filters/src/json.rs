@@ -407,6 +407,7 @@ mod tests {
             compiler: Arc::new(NoCompiler),
             schemas: [].into(),
             wait: filter::Wait::default(),
+            make_ring: [].into(),
         };
         let params = testkit::chain::params(&KIND, &[("file", path.to_str().unwrap())]);
         let mut lines = Lines::new(&params, &env).unwrap();
@@ -451,6 +452,7 @@ mod tests {
                 compiler,
                 schemas: [].into(),
                 wait: filter::Wait::default(),
+                make_ring: [].into(),
             };
             let mut lines = Lines::new(&Params::new(), &env).unwrap();
             lines.buffer().extend_from_slice(&[b'x'; 100]);
@@ -487,8 +489,14 @@ mod tests {
     fn messages_and_records_do_not_mix() {
         let stdout = Output::new(Box::new(io::sink()), false);
         let input = Types::of(&[Type::Record, Type::Message]);
-        let env =
-            Env { input, stdout, compiler: Arc::new(NoCompiler), schemas: [].into(), wait: filter::Wait::default() };
+        let env = Env {
+            input,
+            stdout,
+            compiler: Arc::new(NoCompiler),
+            schemas: [].into(),
+            wait: filter::Wait::default(),
+            make_ring: [].into(),
+        };
         let error = make(&Params::new(), &env).unwrap_err();
         assert!(error.help.unwrap().contains("its own json"));
     }

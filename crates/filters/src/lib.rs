@@ -59,6 +59,7 @@ filters! {
     port,
     proto,
     rewrite,
+    ring,
     sample,
     save,
     send,

@@ -121,6 +121,7 @@ impl Session {
             compiler: Arc::new(Compiled::new(libpcap::Lazy::new())),
             schemas,
             wait: Wait::default(),
+            make_ring: [].into(),
         };
         Session {
             registry,
@@ -203,7 +204,7 @@ impl Session {
 
     /// Puts the session's source before chains without one; gives how many there were.
     fn begin(&self, text: &mut Text) -> usize {
-        let is_source = |name: &str| self.registry.find(name).is_some_and(Kind::is_source);
+        let is_source = |name: &str| self.registry.find(name).is_some_and(Kind::may_begin);
         self.source.as_ref().map_or(0, |call| request::begin_with(text, call, &is_source))
     }
 
@@ -233,6 +234,13 @@ impl Session {
     #[must_use]
     pub fn parser(mut self, command: Vec<OsString>) -> Session {
         self.parser = Some(command);
+        self
+    }
+
+    /// The command that makes named rings which are not there: `streamline pipe create`. Without it they have to be there.
+    #[must_use]
+    pub fn ring_maker(mut self, command: Vec<OsString>) -> Session {
+        self.env.make_ring = command.into();
         self
     }
 

@@ -142,10 +142,11 @@ impl Session {
                 Some(Input { kind, segment, view, waiting_bytes: 0 })
             }
         };
+        let stop = StopFlag::new();
         Ok(Stream {
-            run: job.worker.begin(),
+            run: job.worker.begin(&stop),
             job,
-            stop: StopFlag::new(),
+            stop,
             exchange,
             ends,
             given: Vec::new(),
@@ -202,7 +203,7 @@ impl Stream {
                 "the request takes no blocks: it begins with none of push_frames, push_bytes, push_messages".into(),
             );
         };
-        let (name, gives) = (input.kind.name, input.kind.output(Types::NONE));
+        let (name, gives) = (input.kind.name, input.kind.output(Types::NONE, &filter::Params::default()));
         if push.more && !gives.has(Type::Message) {
             return wrong(format!("`{name}` takes {gives}, and only a message has more to follow"));
         }

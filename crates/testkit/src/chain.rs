@@ -148,6 +148,7 @@ impl Chain {
             compiler: Arc::clone(&self.compiler),
             schemas: self.schemas.clone().into(),
             wait: filter::Wait::default(),
+            make_ring: [].into(),
         }
     }
 
@@ -181,8 +182,9 @@ impl Chain {
             let env = Env { input, ..env.clone() };
             let instance =
                 (kind.make)(&params, &env).unwrap_or_else(|error| panic!("{}: {}", kind.name, error.message));
+            let output = kind.output(input, &params);
             add(label(kind, params), kind.name, input, instance);
-            input = kind.output(input);
+            input = output;
         }
         let collect = Collect { blocks: Arc::clone(&collected) };
         add(label(chain_end, Params::new()), chain_end.name, input, Instance::filter(collect));

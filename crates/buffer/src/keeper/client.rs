@@ -1,6 +1,7 @@
 //! What writers and readers do with a keeper: find it, ask, map what they are given.
 
-use super::message::{self, GivenReader, Message, PROTOCOL, RingState, WantedReader};
+use super::content::Content;
+use super::message::{self, GivenReader, Message, PROTOCOL, RingState, WantedReader, WantedWriter};
 use super::place;
 use crate::control;
 use crate::ring::consumers::{Change, Membership, NewReader};
@@ -286,11 +287,16 @@ impl Named {
         Ok(reader.expect("the first place is one"))
     }
 
-    /// Becomes its writer.
+    /// Becomes its writer, who does not say what it writes.
     pub fn open_writer(&self, signalling: Signalling) -> io::Result<NamedWriter> {
+        self.open_writer_of(WantedWriter::default(), signalling)
+    }
+
+    /// Becomes its writer. [`io::ErrorKind::InvalidInput`]: the ring carries something else.
+    pub fn open_writer_of(&self, wanted: WantedWriter, signalling: Signalling) -> io::Result<NamedWriter> {
         let mut connection = Connection::open(self)?;
         connection.writes = true;
-        let offer = connection.call(&Message::OpenWriter, at_once())?;
+        let offer = connection.call(&Message::OpenWriter(wanted), at_once())?;
         let connection = Arc::new(Mutex::new(connection));
         let Given { writer, geometry, generation, held } = take_offer(&connection, offer, signalling)?;
         Ok(NamedWriter { writer: Some(writer), connection, geometry, generation, signalling, _held: held })
@@ -299,21 +305,23 @@ impl Named {
     /// Becomes one of its readers; waits for a writer until `deadline`, for ever where there is none.
     pub fn open_reader(&self, contract: OnFull, from: From, deadline: Option<Instant>) -> io::Result<NamedReader> {
         let waits = deadline.is_none_or(|deadline| deadline > Instant::now());
-        let asking = self.ask(contract, from, waits)?;
+        let asking = self.ask(contract, from, waits, None)?;
         // Who does not wait is refused at once, by a keeper that is not stopped.
         asking
             .answer(if waits { deadline } else { at_once() })?
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "nobody writes this ring"))
     }
 
-    /// Asks to become one of its readers; for callers that wait for other things meanwhile.
-    pub fn ask_to_read(&self, contract: OnFull, from: From) -> io::Result<AskedReader> {
-        self.ask(contract, from, true)
+    /// Asks to become one of its readers; for callers that wait for other things meanwhile. What the ring has to carry is said
+    /// by `content`; none: anything will do.
+    pub fn ask_to_read(&self, contract: OnFull, from: From, content: Option<Content>) -> io::Result<AskedReader> {
+        self.ask(contract, from, true, content)
     }
 
-    fn ask(&self, contract: OnFull, from: From, waits: bool) -> io::Result<AskedReader> {
+    fn ask(&self, contract: OnFull, from: From, wait: bool, content: Option<Content>) -> io::Result<AskedReader> {
         let mut connection = Connection::open(self)?;
-        ask_to_read(&mut connection, contract, from, 0, waits)?;
+        let wanted = WantedReader { contract, oldest: from == From::Oldest, after: 0, wait, content };
+        connection.ask(&Message::OpenReader(wanted))?;
         Ok(AskedReader { connection, contract, from })
     }
 
@@ -347,9 +355,9 @@ impl AskedReader {
     /// The reader, where the keeper answers before `deadline`; else it goes on waiting.
     pub fn answer(mut self, deadline: Option<Instant>) -> io::Result<Result<NamedReader, AskedReader>> {
         match given_to_read(&mut self.connection, self.contract, self.from, deadline) {
-            Ok((reader, generation)) => {
+            Ok((reader, given)) => {
                 let AskedReader { connection, contract, .. } = self;
-                Ok(Ok(NamedReader { reader, generation, contract, connection, asked: false }))
+                Ok(Ok(NamedReader { reader, given, contract, connection, asked: false }))
             }
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Ok(Err(self)),
             Err(error) => Err(error),
@@ -389,27 +397,23 @@ fn take_offer(
     Ok(Given { writer, geometry, generation, held })
 }
 
-fn ask_to_read(connection: &mut Connection, contract: OnFull, from: From, after: u32, wait: bool) -> io::Result<()> {
-    connection.ask(&Message::OpenReader(WantedReader { contract, oldest: from == From::Oldest, after, wait }))
-}
-
 fn given_to_read(
     connection: &mut Connection,
     contract: OnFull,
     from: From,
     deadline: Option<Instant>,
-) -> io::Result<(Reader, u32)> {
+) -> io::Result<(Reader, GivenReader)> {
     let (Message::Reader(given), fds) = connection.answer(deadline)? else {
         return Err(invalid("the keeper answers something else"));
     };
-    let GivenReader { geometry, generation, slot, serial } = given;
+    let GivenReader { geometry, slot, serial, .. } = given;
     let [segment, page, line, held] = all_fds(fds)?;
     let page = map_page(page, Access::Write)?;
     let map = map_ring(segment, geometry, Access::Read)?;
     let place = Place { page, slot: slot as usize, serial, line: Some(line.into()), held: Box::new(held) };
     let reader =
         Reader::of_map(map, place, contract, from).ok_or_else(|| invalid("the keeper gives a place that is none"))?;
-    Ok((reader, generation))
+    Ok((reader, given))
 }
 
 /// The writing side of a named ring.
@@ -504,7 +508,7 @@ impl NamedWriter {
 #[derive(Debug)]
 pub struct NamedReader {
     reader: Reader,
-    generation: u32,
+    given: GivenReader,
     contract: OnFull,
     connection: Connection,
     /// The next generation was asked for, and the keeper has not answered yet.
@@ -534,7 +538,12 @@ impl NamedReader {
 
     /// Which generation it reads.
     pub fn generation(&self) -> u32 {
-        self.generation
+        self.given.generation
+    }
+
+    /// What the writer of this generation said of it.
+    pub fn written(&self) -> WantedWriter {
+        self.given.written
     }
 
     /// After the end of a generation: goes on with the next one, if there will be one; waits for it until `deadline`.
@@ -549,10 +558,10 @@ impl NamedReader {
             matches!(error.kind(), TimedOut | Interrupted | NotConnected | ConnectionReset)
         });
         match given {
-            Ok((mut reader, generation)) => {
+            Ok((mut reader, given)) => {
                 reader.go_on_from(&self.reader);
                 self.reader = reader;
-                self.generation = generation;
+                self.given = given;
                 Ok(true)
             }
             Err(error) => match error.kind() {
@@ -567,7 +576,14 @@ impl NamedReader {
     }
 
     fn ask_for_next(&mut self) -> io::Result<()> {
-        ask_to_read(&mut self.connection, self.contract, From::Next, self.generation, true)?;
+        let wanted = WantedReader {
+            contract: self.contract,
+            oldest: false,
+            after: self.given.generation,
+            wait: true,
+            content: self.given.written.content,
+        };
+        self.connection.ask(&Message::OpenReader(wanted))?;
         self.asked = true;
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! What a keeper and its clients say to each other.
 
+use super::content::Content;
 use crate::control::{
     self,
     codec::{In, Out, Wire},
@@ -11,7 +12,16 @@ use std::io;
 use std::time::Duration;
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
+
+/// What is asked for when a writer opens a ring.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WantedWriter {
+    /// What it writes; none: it does not say.
+    pub content: Option<Content>,
+    /// Bytes in front of each block that tell readers what the block is, and are none of its own.
+    pub header_bytes: u32,
+}
 
 /// What is asked for when a reader opens a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +34,8 @@ pub struct WantedReader {
     pub after: u32,
     /// Answer when there is one, however long that takes; else refuse at once.
     pub wait: bool,
+    /// The ring has to have this content; none: any will do.
+    pub content: Option<Content>,
 }
 
 /// What a reader gets.
@@ -37,6 +49,8 @@ pub struct GivenReader {
     pub slot: u32,
     /// Its number.
     pub serial: u32,
+    /// Its content and header, as its writer said.
+    pub written: WantedWriter,
 }
 
 /// A reader, as the keeper tells the writer.
@@ -80,6 +94,8 @@ pub struct RingState {
     pub writing: bool,
     /// Do readers wait for the next writer when one closes?
     pub keep_open: bool,
+    /// Its content and header, as its users said.
+    pub written: WantedWriter,
     /// Units published.
     pub head: u64,
     /// Blocks written, as of the writer's last word on it.
@@ -100,7 +116,7 @@ pub enum Message {
     /// To the keeper: first word of a client.
     Hello(u32),
     /// To the keeper: let me write.
-    OpenWriter,
+    OpenWriter(WantedWriter),
     /// To a writer: here are the segment and the line to hold (2 fds).
     Writer(Geometry, u32),
     /// To the keeper: I have mapped it.
@@ -161,6 +177,8 @@ pub enum Refusal {
     Failed = 7,
     /// There was a ring, all of it was read, and there will be no other.
     Ended = 8,
+    /// The ring carries something else.
+    Other = 9,
 }
 
 impl Refusal {
@@ -173,6 +191,7 @@ impl Refusal {
             Refusal::Nothing => io::ErrorKind::WouldBlock,
             Refusal::Removed => io::ErrorKind::NotConnected,
             Refusal::Ended => io::ErrorKind::UnexpectedEof,
+            Refusal::Other => io::ErrorKind::InvalidInput,
             Refusal::Wrong | Refusal::Failed => io::ErrorKind::Other,
         };
         io::Error::new(kind, text)
@@ -200,15 +219,28 @@ impl Wire for RingKind {
 }
 
 wire_struct!(Geometry { kind, payload_bytes, slots } if Geometry::is_sound);
-wire_struct!(WantedReader { contract, oldest, after, wait });
-wire_struct!(GivenReader { geometry, generation, slot, serial });
+wire_struct!(WantedReader { contract, oldest, after, wait, content });
+wire_struct!(WantedWriter { content, header_bytes });
+wire_struct!(GivenReader { geometry, generation, slot, serial, written });
 wire_struct!(JoinedReader { slot, serial, contract, hold });
 wire_struct!(ReaderState { process, user, granted, in_force, position, lost });
-wire_struct!(RingState { geometry, generation, writing, keep_open, head, blocks, bytes, dropped, window, readers });
-wire_codes!(Refusal { Denied = 1, Busy = 2, Full = 3, Nothing = 4, Wrong = 5, Removed = 6, Failed = 7, Ended = 8 });
+wire_struct!(RingState {
+    geometry,
+    generation,
+    writing,
+    keep_open,
+    written,
+    head,
+    blocks,
+    bytes,
+    dropped,
+    window,
+    readers
+});
+wire_codes!(Refusal { Denied = 1, Busy = 2, Full = 3, Nothing = 4, Wrong = 5, Removed = 6, Failed = 7, Ended = 8, Other = 9 });
 wire_enum!(Message {
     1 = Hello(version),
-    2 = OpenWriter,
+    2 = OpenWriter(wanted),
     3 = Writer(geometry, generation),
     4 = Mapped,
     5 = Sealed,
@@ -255,6 +287,7 @@ mod tests {
             generation: 3,
             writing: true,
             keep_open: false,
+            written: WantedWriter { content: Some(Content::Record), header_bytes: 72 },
             head: 1,
             blocks: 2,
             bytes: 3,
@@ -262,16 +295,23 @@ mod tests {
             window: 5,
             readers: vec![reader, ReaderState { in_force: None, ..reader }],
         };
-        let wanted = WantedReader { contract: OnFull::Shared, oldest: true, after: 9, wait: false };
+        let wanted = WantedReader {
+            contract: OnFull::Shared,
+            oldest: true,
+            after: 9,
+            wait: false,
+            content: Some(Content::Frame),
+        };
+        let written = WantedWriter { content: None, header_bytes: 0 };
         let joined = JoinedReader { slot: 1, serial: 2, contract: OnFull::Wait, hold: Some(Duration::from_millis(5)) };
         for message in [
             Message::Hello(PROTOCOL),
-            Message::OpenWriter,
+            Message::OpenWriter(WantedWriter { content: Some(Content::Bytes), header_bytes: 80 }),
             Message::Writer(geometry, 5),
             Message::Mapped,
             Message::Sealed,
             Message::OpenReader(wanted),
-            Message::Reader(GivenReader { geometry, generation: 1, slot: 2, serial: 3 }),
+            Message::Reader(GivenReader { geometry, generation: 1, slot: 2, serial: 3, written }),
             Message::Joined(joined),
             Message::Joined(JoinedReader { hold: None, ..joined }),
             Message::Left(77),

@@ -34,6 +34,8 @@ pub use reader::{Block, End, PipeReader, ReaderStat};
 pub use writer::{PipeWriter, WriterStat};
 
 use crate::keeper::client::Named;
+use crate::keeper::content::Content;
+use crate::keeper::message::WantedWriter;
 use crate::ring::{ActiveWindow, From, OnFull, Signalling};
 use std::io;
 use std::time::Instant;
@@ -122,7 +124,9 @@ impl OpenOptions {
 
     /// Opens the ring of this name (or whose keeper's socket is at this path) for writing.
     pub fn write(&self, name: &str) -> io::Result<PipeWriter> {
-        let writer = Named::at(name)?.open_writer(self.signalling)?;
+        // Bytes without headers are what other programs write.
+        let wanted = WantedWriter { content: Some(Content::Bytes), header_bytes: 0 };
+        let writer = Named::at(name)?.open_writer_of(wanted, self.signalling)?;
         let mut writer = PipeWriter::of_named(writer, self.blocking, self.needs_readers);
         writer.set_window(self.window)?;
         Ok(writer)

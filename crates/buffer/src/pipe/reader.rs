@@ -12,6 +12,7 @@ use super::poll::{Due, Poller};
 use super::watch::reading::{Reading, Watch};
 use crate::descriptor::Descriptor;
 use crate::keeper::client::{Named, NamedReader};
+use crate::keeper::message::WantedWriter;
 use crate::ring::layout::Layout;
 use crate::ring::sleeper::Sleeper;
 use crate::ring::{Nothing, OnFull, Reader, ReaderCounters, RingKind, Seen};
@@ -41,6 +42,14 @@ impl Source {
         match self {
             Source::Named(named, _) => named.reader_ref(),
             Source::Local(reader, _) => reader,
+        }
+    }
+
+    /// Bytes in front of each block that tell what it is, as its writer says.
+    fn hidden(&self) -> u32 {
+        match self {
+            Source::Named(named, _) => named.written().header_bytes,
+            Source::Local(..) => 0,
         }
     }
 
@@ -156,7 +165,9 @@ pub struct PipeReader {
     pub(super) source: Source,
     pub(super) origin: Origin,
     pub(super) blocking: bool,
-    /// The unit looked at last, what of it is read already, and to how many it was given by a tee that was cut short.
+    /// Bytes in front of each block that are none of its own.
+    hidden: u32,
+    /// The unit looked at last, what of it is read already or hidden, and to how many it was given by a tee that was cut short.
     at: u64,
     offset: u32,
     pub(super) given: usize,
@@ -197,12 +208,14 @@ impl PipeReader {
     }
 
     fn of(source: Source, blocking: bool) -> PipeReader {
+        let hidden = source.hidden();
         PipeReader {
             origin: source.origin(),
             source,
             blocking,
+            hidden,
             at: 0,
-            offset: 0,
+            offset: hidden,
             given: 0,
             foreign: Foreign::default(),
             outstanding: Vec::new(),
@@ -355,7 +368,7 @@ impl PipeReader {
             self.offset += block.len;
             reader.intact(&block.seen)
         } else {
-            self.offset = 0;
+            self.offset = self.hidden;
             reader.go_past(&block.seen).is_ok()
         };
         self.pass();
@@ -376,7 +389,7 @@ impl PipeReader {
             match self.source.reader().peek() {
                 Ok(seen) => {
                     if seen.position != self.at || self.offset > seen.block.len {
-                        (self.at, self.offset, self.given) = (seen.position, 0, 0);
+                        (self.at, self.offset, self.given) = (seen.position, self.hidden.min(seen.block.len), 0);
                     }
                     return Ok(Some(seen));
                 }
@@ -434,7 +447,8 @@ impl PipeReader {
         let wait = wait && self.poller.is_none();
         match named.next_generation(if wait { None } else { Some(Instant::now()) }) {
             Ok(true) => {
-                (self.at, self.offset, self.given) = (0, 0, 0);
+                self.hidden = self.source.hidden();
+                (self.at, self.offset, self.given) = (0, self.hidden, 0);
                 self.is_bereft = false;
                 self.origin = self.source.origin();
                 self.foreign.forgive();
@@ -622,7 +636,7 @@ impl PipeReader {
                 Err(error) => return if any { Ok(true) } else { Err(error) },
             };
             any = true;
-            if self.offset == 0 && self.outstanding.is_empty() && self.copy_own(to, most) {
+            if self.hidden == 0 && self.offset == 0 && self.outstanding.is_empty() && self.copy_own(to, most) {
                 continue;
             }
             let block = Block { seen, offset: self.offset, len: seen.block.len - self.offset };
@@ -670,7 +684,15 @@ impl PipeReader {
         any
     }
 
-    /// Takes whole blocks of this ring, `most` at most, without waiting: shows each to `look`, where it lies, and gives what
+    /// What the writer of the ring said of it, in the generation that is read now.
+    pub fn written(&self) -> WantedWriter {
+        match &self.source {
+            Source::Named(named, _) => named.written(),
+            Source::Local(..) => WantedWriter::default(),
+        }
+    }
+
+    /// Takes whole blocks of this ring with their headers, `most` at most, without waiting: shows each to `look`, where it lies, and gives what
     /// that made of it to `taken` once it is sure that nothing of it was overwritten meanwhile. Says how many it looked at; what
     /// was overwritten is among them, and counted. None where it has to be asked otherwise what comes next: at the end, where
     /// there is nothing, and before what lies elsewhere or was read in part.
@@ -681,7 +703,7 @@ impl PipeReader {
         mut look: impl FnMut(&mut S, &Descriptor, SharedBytes<'_>) -> T,
         mut taken: impl FnMut(&mut S, T),
     ) -> usize {
-        if self.offset != 0 || !self.outstanding.is_empty() {
+        if self.offset > self.hidden || !self.outstanding.is_empty() {
             return 0;
         }
         let reader = self.source.reader();

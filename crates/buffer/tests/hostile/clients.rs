@@ -2,7 +2,7 @@
 
 use buffer::control;
 use buffer::keeper::client::Named;
-use buffer::keeper::message::{Message, PROTOCOL, WantedReader};
+use buffer::keeper::message::{Message, PROTOCOL, WantedReader, WantedWriter};
 use buffer::keeper::policy::{Policy, Reach};
 use buffer::keeper::server::{Keeper, RingOptions};
 use buffer::ring::memory::Geometry;
@@ -76,13 +76,13 @@ impl Client {
     }
 
     fn writes(&self) {
-        assert!(matches!(self.call(Message::OpenWriter), Message::Writer(..)));
+        assert!(matches!(self.call(Message::OpenWriter(WantedWriter::default())), Message::Writer(..)));
         assert_eq!(self.call(Message::Mapped), Message::Sealed);
     }
 }
 
 fn wants_to_read(contract: OnFull) -> Message {
-    Message::OpenReader(WantedReader { contract, oldest: false, after: 0, wait: true })
+    Message::OpenReader(WantedReader { contract, oldest: false, after: 0, wait: true, content: None })
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_reader_that_asks_to_write_as_well_holds_nothing_when_it_is_gone() {
     while kept.named.state().unwrap().writing {
         assert!(began.elapsed() < LONG);
     }
-    client.call(Message::OpenWriter);
+    client.call(Message::OpenWriter(WantedWriter::default()));
     drop(client);
     let mut writer = loop {
         match kept.named.open_writer(Signalling::Every) {
@@ -277,7 +277,7 @@ fn one_user_that_takes_every_place_it_gets_leaves_places_to_others() {
 fn a_writer_that_dies_between_two_sizes_leaves_nobody_waiting() {
     let kept = Kept::new();
     let writer = kept.client();
-    control::send(&writer.0, &Message::OpenWriter, &[]).unwrap();
+    control::send(&writer.0, &Message::OpenWriter(WantedWriter::default()), &[]).unwrap();
     // Its end of the line, which somebody else has as well: only the keeper knows of its death.
     let line = control::receive::<Message>(&writer.0).unwrap().unwrap().1;
     assert_eq!(writer.call(Message::Mapped), Message::Sealed);

@@ -105,7 +105,8 @@ fn typed(text: &str) -> Typed<'_> {
 }
 
 fn filters(word: &str, begins: bool) -> Vec<Candidate> {
-    let fits = |kind: &&&Kind| kind.is_source() == begins && kind.name.starts_with(word);
+    let fits =
+        |kind: &&&Kind| (if begins { kind.may_begin() } else { !kind.is_source() }) && kind.name.starts_with(word);
     registry().kinds().iter().filter(fits).map(|kind| Candidate::new(kind.name, kind.summary)).collect()
 }
 
@@ -143,6 +144,7 @@ fn values(param: &Param, word: &str) -> Vec<Candidate> {
         ParamType::Path => files(word),
         ParamType::List if param.key == "file" => files(word),
         ParamType::Text if param.key == "device" => devices(word),
+        ParamType::Text if param.key == "ring" => rings(word),
         ParamType::Text | ParamType::List | ParamType::Number | ParamType::Size | ParamType::Duration => Vec::new(),
     }
 }
@@ -178,6 +180,15 @@ fn quoted(path: String, typed: &str) -> String {
         false if path.ends_with('/') => format!("\"{path}"),
         false => format!("\"{path}\""),
     }
+}
+
+/// Rings of this user; those of others are paths.
+fn rings(word: &str) -> Vec<Candidate> {
+    if word.contains('/') {
+        return files(word);
+    }
+    let names = buffer::keeper::place::names().unwrap_or_default();
+    names.into_iter().filter(|name| name.starts_with(word)).map(|name| Candidate::new(name, "ring")).collect()
 }
 
 fn devices(word: &str) -> Vec<Candidate> {

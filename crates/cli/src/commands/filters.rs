@@ -69,12 +69,21 @@ pub(crate) fn describe(kind: &Kind, examples: Examples) -> String {
     let _ = writeln!(
         text,
         "\n  takes   {}",
-        if kind.is_source() { "nothing: a source".into() } else { kind.takes.to_string() }
+        match kind.first {
+            _ if kind.is_source() => "nothing: a source".into(),
+            Some(_) => format!("{}; nothing where it begins a chain: a source", kind.takes),
+            None => kind.takes.to_string(),
+        }
     );
-    let gives = match kind.gives {
+    let gives = |kind: &Kind| match kind.gives {
         Gives::Same => "what it takes".to_string(),
         Gives::Only(one) => one.name().to_string(),
+        Gives::Named(key) => format!("what `{key}` says"),
         Gives::Nothing => "nothing: a sink".to_string(),
+    };
+    let gives = match kind.first {
+        Some(first) => format!("{}; where it begins a chain: {}", gives(kind), gives(first)),
+        None => gives(kind),
     };
     let _ = writeln!(text, "  gives   {gives}");
     match kind.class {
@@ -165,7 +174,13 @@ fn json(kind: &Kind) -> serde_json::Value {
         "summary": kind.summary,
         "help": kind.help,
         "takes": kind.takes.iter().map(Type::name).collect::<Vec<_>>(),
-        "gives": match kind.gives { Gives::Same => "same", Gives::Only(one) => one.name(), Gives::Nothing => "nothing" },
+        "gives": match kind.gives {
+            Gives::Same => "same",
+            Gives::Only(one) => one.name(),
+            Gives::Named(_) => "named",
+            Gives::Nothing => "nothing",
+        },
+        "begins": kind.may_begin(),
         "mode": match kind.mode { Mode::Stateless => "stateless", Mode::Session(_) => "session", Mode::Serial => "serial" },
         "selector": kind.selector,
         "spaces": kind.spaces.to_string(),

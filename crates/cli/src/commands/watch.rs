@@ -4,6 +4,7 @@ use crate::exit::{CommandError, Outcome};
 use crate::running;
 use crate::signals::Finishing;
 use crate::table::Table;
+use buffer::ring::OnFull;
 use filter::{Type, Types};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -20,7 +21,7 @@ use streamline::{Session, StopFlag};
 /// there is.
 ///
 /// It is a lossy look: what goes along is copied into a ring that nobody can hold, and who is too slow is overtaken, and
-/// told how much was lost. The request goes on as if nobody watched. A request can be watched by its user and by root.
+/// told how much was lost. The request goes on as if nobody watched. With --lossless it waits instead. A request can be watched by its user and by root.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -40,6 +41,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PATH", default_value = capture::protocol::SOCKET)]
     daemon: PathBuf,
 
+    /// Miss nothing: the request waits for this reader, for a second at most; then it is overtaken
+    ///
+    /// For the request's own user. Behind a device the source loses packets while the request waits, and counts them.
+    #[arg(long)]
+    lossless: bool,
+
     /// Tell only of blocks that were lost
     #[arg(short, long)]
     quiet: bool,
@@ -52,6 +59,7 @@ Examples:
   streamline watch 4711.bpf | tcpdump -n -r -
   streamline watch 4711.ethernet | wireshark -k -i -
   streamline watch 4711.tcp --format raw | strings
+  streamline watch 4711.http --lossless --format json > all.json
 
 A capture has times, lengths and directions as the request sees them. Pieces of streams and messages are no packets: in
 a capture they have the link type USER0, and Wireshark asks what that is to mean.
@@ -83,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         other => Err(CommandError::from(other)),
     };
     let Some(edge) = edge else { return crate::print_text(&list(id, &edges()?).text()) };
-    let ring = match target.ask(&Question::Watch(edge.into()))? {
+    let ring = match target.ask(&Question::Watch(edge.into(), args.lossless))? {
         Answer::Ring(ring) => ring,
         Answer::Wrong(text) => {
             let there = indented(&list(id, &edges()?).within(None));
@@ -96,7 +104,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let form = form(args.format, ring.types).map_err(|text| CommandError::Wrong(text.into()))?;
     let stop = StopFlag::new();
     crate::signals::listen(&stop, Finishing::told_unless(args.quiet))?;
-    let mut watched = Watched::new(&Session::new(), &ring, &named, form, args.count)?;
+    let contract = if args.lossless { OnFull::Wait } else { OnFull::Overwrite };
+    let mut watched = Watched::new(&Session::new(), &ring, &named, form, args.count, contract)?;
     if !args.quiet {
         tell!("watching {id}.{edge}: {}", ring.label);
     }
@@ -111,6 +120,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
     });
     if tally.died {
         tell!("warning: the process that ran the request died");
+    }
+    if tally.demoted {
+        tell!("warning: this reader kept the request waiting for longer than a second, and was overtaken");
     }
     if tally.lost > 0 {
         tell!(

@@ -81,6 +81,7 @@ mod tests {
             wake: &mut 0,
             notices: &mut Vec::new(),
             order: &mut filter::Order::default(),
+            stop: &base::atomic::StopFlag::new(),
         };
         let status = give.run(&mut Batch::new(&mut blocks), &mut cx);
         match expected {

@@ -50,19 +50,19 @@ fn make_messages(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
 
 /// A source of this kind that gives what the program pushes into this exchange.
 pub fn instance(kind: &Kind, params: &Params, exchange: Exchange) -> Result<Instance, ParamError> {
-    if kind.output(Types::NONE).has(Type::Frame) {
+    if kind.output(Types::NONE, params).has(Type::Frame) {
         link_type(params)?;
         return Ok(Instance::source(PushFrames { exchange, taken: Vec::new() }));
     }
     let (client, server) = (address(params, "client")?, address(params, "server")?);
-    let protocol = if kind.output(Types::NONE).has(Type::Bytes) {
+    let protocol = if kind.output(Types::NONE, params).has(Type::Bytes) {
         packet::frame::protocol::TCP
     } else {
         packet::frame::protocol::UDP
     };
     let (source, target) = (client.ip(), server.ip());
     let flow = Flow { source, target, source_port: client.port(), target_port: server.port(), protocol };
-    let is_message = kind.output(Types::NONE).has(Type::Message);
+    let is_message = kind.output(Types::NONE, params).has(Type::Message);
     Ok(Instance::source(PushStreams { exchange, flow, is_message, stream: None, taken: Vec::new() }))
 }
 

@@ -2,6 +2,8 @@
 //!
 //! Little-endian, [`HEADER_BYTES`] long. It is read from another process's memory: every field is checked.
 
+use base::id::Class;
+use buffer::Descriptor;
 use filter::StreamFacts;
 use filter::facts;
 
@@ -9,7 +11,13 @@ use filter::facts;
 const PLACE_BYTES: usize = 16;
 
 /// Bytes of a header.
-pub const HEADER_BYTES: usize = 72;
+pub const HEADER_BYTES: usize = 80;
+
+/// Where the facts end: what stands behind them changes with each block, too.
+const FACTS_END: usize = PLACE_BYTES + facts::FACTS_BYTES;
+
+/// Stands for no link type.
+const NO_LINK_TYPE: u16 = u16::MAX;
 
 /// What is said of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +41,12 @@ pub struct Place {
     pub epoch: u32,
     /// See [`Header::version`].
     pub version: u32,
+    /// Its class there.
+    pub class: Class,
+    /// Its length on the wire and its flags, as in a descriptor.
+    pub wire_and_flags: u32,
+    /// LINKTYPE number of its view, where that holds frames.
+    pub link_type: Option<u16>,
 }
 
 impl Place {
@@ -40,10 +54,15 @@ impl Place {
     #[inline]
     pub fn of(bytes: &[u8; HEADER_BYTES]) -> Place {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, ..] = *bytes;
+        let [.., q, r, _, s, t, u, v, w, x, y, z] = *bytes;
+        let link_type = u16::from_le_bytes([q, r]);
         Place {
             at: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
             epoch: u32::from_le_bytes([i, j, k, l]),
             version: u32::from_le_bytes([m, n, o, p]),
+            class: Class(u32::from_le_bytes([s, t, u, v])),
+            wire_and_flags: u32::from_le_bytes([w, x, y, z]),
+            link_type: (link_type != NO_LINK_TYPE).then_some(link_type),
         }
     }
 }
@@ -60,15 +79,19 @@ impl Header {
         bytes
     }
 
-    /// The same bytes for a block at another place.
-    pub fn set_at(bytes: &mut [u8; HEADER_BYTES], at: u64) {
+    /// The same bytes for another block: at this place, of this class and so on.
+    #[inline]
+    pub fn set_block(bytes: &mut [u8; HEADER_BYTES], at: u64, block: &Descriptor, link_type: Option<u16>) {
         bytes[..8].copy_from_slice(&at.to_le_bytes());
+        bytes[FACTS_END..FACTS_END + 2].copy_from_slice(&link_type.unwrap_or(NO_LINK_TYPE).to_le_bytes());
+        bytes[HEADER_BYTES - 8..HEADER_BYTES - 4].copy_from_slice(&block.class.0.to_le_bytes());
+        bytes[HEADER_BYTES - 4..].copy_from_slice(&block.wire_and_flags.to_le_bytes());
     }
 
     /// From bytes; `None` where they say what cannot be.
     pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
         let facts = facts::of_bytes(&facts::field(bytes, PLACE_BYTES)?)?;
-        let Place { at, epoch, version } = Place::of(bytes);
+        let Place { at, epoch, version, .. } = Place::of(bytes);
         Some(Header { at, epoch, version, facts })
     }
 }
@@ -93,8 +116,12 @@ mod tests {
                     let header = Header { at: u64::MAX, epoch: 3, version: 9, facts };
                     let mut bytes = header.to_bytes();
                     assert_eq!(Header::from_bytes(&bytes), Some(header));
-                    Header::set_at(&mut bytes, 5);
+                    let block = Descriptor { class: Class(7), wire_and_flags: 8 << 24 | 9, ..Descriptor::default() };
+                    Header::set_block(&mut bytes, 5, &block, Some(1));
                     assert_eq!(Header::from_bytes(&bytes), Some(Header { at: 5, ..header }));
+                    let place = Place::of(&bytes);
+                    assert_eq!((place.class, place.wire_and_flags), (block.class, block.wire_and_flags));
+                    assert_eq!(place.link_type, Some(1));
                 }
             }
         }

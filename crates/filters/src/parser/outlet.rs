@@ -1,13 +1,13 @@
-//! The end of a prefix that several requests begin with: copies each block, behind its [`Header`], into a ring that those
+//! The end of a prefix that several requests begin with: copies each block, behind its [header](super::header), into a ring that those
 //! requests read.
 //!
 //! There need not be a ring, nor a reader: as long as nobody wants what comes here, it costs a look for each batch. Readers hold nothing,
 //! so that none of them can keep this from going on.
 
 use super::Continuity;
-use super::header::{HEADER_BYTES, Header};
+use super::header::HEADER_BYTES;
+use super::told::Told;
 use base::atomic::{AtomicU64, Ordering};
-use base::limits::STREAMS;
 use buffer::keeper::client::NamedWriter;
 use buffer::ring::writer::NotWritten;
 use filter::prelude::*;
@@ -50,48 +50,12 @@ impl Slot {
 
 /// An outlet to the ring in this slot, for blocks of this sort.
 pub fn outlet(slot: Arc<Slot>, continuity: Continuity) -> Instance {
-    Instance::filter(Outlet { slot, continuity, streams: Vec::new(), of_no_stream: Stream::default() })
+    Instance::filter(Outlet { slot, told: Told::new(continuity) })
 }
 
 struct Outlet {
     slot: Arc<Slot>,
-    continuity: Continuity,
-    /// By number. Grows with the highest met.
-    streams: Vec<Stream>,
-    /// For blocks whose class is no stream's.
-    of_no_stream: Stream,
-}
-
-/// What was said of a stream.
-#[derive(Clone)]
-struct Stream {
-    epoch: u32,
-    version: u32,
-    facts: Option<StreamFacts>,
-    /// The header as it was last.
-    header: [u8; HEADER_BYTES],
-    /// How far each direction is.
-    at: [u64; 2],
-}
-
-impl Default for Stream {
-    fn default() -> Stream {
-        Stream { epoch: 0, version: 0, facts: None, header: [0; HEADER_BYTES], at: [0; 2] }
-    }
-}
-
-impl Stream {
-    /// Takes note of what is known of the stream by now.
-    fn learn(&mut self, epoch: u32, facts: Option<&StreamFacts>) {
-        if self.epoch == epoch && self.facts.as_ref() == facts {
-            return;
-        }
-        if self.epoch != epoch {
-            *self = Stream { epoch, ..Stream::default() };
-        }
-        (self.version, self.facts) = (self.version.wrapping_add(1), facts.copied());
-        self.header = Header { at: 0, epoch, version: self.version, facts: self.facts }.to_bytes();
-    }
+    told: Told,
 }
 
 impl Filter for Outlet {
@@ -104,33 +68,14 @@ impl Filter for Outlet {
         }
         let (mut blocks, mut bytes_written, mut too_long, mut held) = (0u64, 0, 0, 0);
         for (_, block) in batch.iter() {
-            let number = block.class.connection() as usize;
-            let stream = if number < STREAMS {
-                if self.streams.len() <= number {
-                    self.streams.resize((number + 1).next_power_of_two(), Stream::default());
-                }
-                &mut self.streams[number]
-            } else {
-                &mut self.of_no_stream
-            };
-            stream.learn(cx.streams.epoch(block.class), cx.streams.get(block.class));
-            let at = &mut stream.at[usize::from(block.class.direction() & 1)];
-            Header::set_at(&mut stream.header, *at);
-            // Also of what is not written: whoever reads finds that it is missing.
-            *at = at.wrapping_add(match self.continuity {
-                Continuity::Bytes => u64::from(block.wire().max(block.len)),
-                Continuity::Messages | Continuity::Records => 1,
-            });
+            let header = self.told.header(block, cx);
             let bytes = cx.rings.bytes(block);
             let len = HEADER_BYTES as u32 + bytes.len() as u32;
             match writer.fill(len) {
                 Ok(filling) => {
-                    filling.copy_in(0, &stream.header);
+                    filling.copy_in(0, header);
                     filling.copy_in(HEADER_BYTES as u32, bytes);
-                    // A length of 0 would be taken for one that was not said; `inlet` knows an empty block that is none.
-                    let mut about = *block;
-                    about.set_wire(block.wire().max(block.len));
-                    filling.place(about, len);
+                    filling.place(*block, len);
                     blocks += 1;
                     bytes_written += bytes.len() as u64;
                 }

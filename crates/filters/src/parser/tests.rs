@@ -1,9 +1,9 @@
 //! An outlet, a ring and an inlet, one after the other in one thread: whatever is lost in between, what comes out is what went
 //! in with holes that are told, and the books add up.
 
-use super::Continuity;
 use super::inlet::{Keeper, inlet};
 use super::outlet::{Slot, outlet};
+use super::{Continuity, WITH_HEADERS};
 use buffer::keeper::client::Named;
 use buffer::keeper::server::{Keeper as RingKeeper, RingOptions};
 use buffer::pipe::OpenOptions;
@@ -30,6 +30,7 @@ struct Side {
     wake: u64,
     notices: Vec<String>,
     order: filter::Order,
+    stop: base::atomic::StopFlag,
 }
 
 impl Side {
@@ -47,6 +48,7 @@ impl Side {
             wake: u64::MAX,
             notices: Vec::new(),
             order: filter::Order::default(),
+            stop: base::atomic::StopFlag::new(),
         }
     }
 
@@ -63,6 +65,7 @@ impl Side {
             wake: &mut self.wake,
             notices: &mut self.notices,
             order: &mut self.order,
+            stop: &self.stop,
         }
     }
 }
@@ -97,7 +100,7 @@ impl Between {
         std::thread::spawn(move || keeper.run_until(asked.as_fd()).unwrap());
         let name = path.to_str().unwrap();
         let slot = Slot::new();
-        slot.open(Named::at(name).unwrap().open_writer(Signalling::default()).unwrap());
+        slot.open(Named::at(name).unwrap().open_writer_of(WITH_HEADERS, Signalling::default()).unwrap());
         let ring = OpenOptions::new().contract(OnFull::Overwrite).read(name).unwrap();
         let Instance::Filter(outlet) = outlet(Arc::clone(&slot), continuity) else { panic!("a filter") };
         let Instance::Source(inlet) = inlet(ring, continuity, "x".into(), Box::new(Silent)) else { panic!("a source") };

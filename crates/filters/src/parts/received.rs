@@ -252,6 +252,7 @@ mod tests {
                 wake: &mut wake,
                 notices: &mut notices,
                 order: &mut filter::Order::default(),
+                stop: &base::atomic::StopFlag::new(),
             };
             let pulled = source.pull(&mut context).unwrap();
             (matches!(pulled, Pull::End), out.len())

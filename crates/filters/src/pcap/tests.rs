@@ -555,6 +555,7 @@ impl Hand {
             wake: &mut u64::MAX.clone(),
             notices: &mut self.notices,
             order: &mut filter::Order::default(),
+            stop: &base::atomic::StopFlag::new(),
         });
         let came = self.out.drain(..).map(|block| self.rings.bytes(&block).to_vec()).collect();
         (came, pulled.map_err(|failure| failure.to_string()))
@@ -640,6 +641,7 @@ fn a_file_cut_while_it_is_mapped_gives_no_frames_of_zeroes() {
                 wake: &mut wake,
                 notices: &mut hand.notices,
                 order: &mut filter::Order::default(),
+                stop: &base::atomic::StopFlag::new(),
             });
             frames.append(&mut hand.out);
             if let (64.., Some(file)) = (frames.len(), &shorten) {

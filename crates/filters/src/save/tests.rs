@@ -346,6 +346,7 @@ fn a_terminal_gets_no_capture() {
             compiler,
             schemas: [].into(),
             wait: filter::Wait::default(),
+            make_ring: [].into(),
         };
         let refused = make(&testkit::chain::params(&KIND, &[("file", "-")]), &env).err();
         assert_eq!(refused.and_then(|error| error.help).as_deref(), expected);

@@ -7,7 +7,7 @@ use buffer::{wire_enum, wire_struct};
 use filters::parser::Continuity;
 
 /// Version of these messages, of the headers of blocks, and of what the texts of prefixes mean.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// Longest packet in bytes.
 pub const MESSAGE_BYTES: usize = 64 << 10;

@@ -13,9 +13,9 @@ use buffer::keeper::server::{Keeper as RingKeeper, RingOptions};
 use buffer::ring::memory::Geometry;
 use buffer::ring::{RingKind, Signalling};
 use engine::Worker;
-use filters::parser::Continuity;
 use filters::parser::inlet::Keeper;
 use filters::parser::outlet::Slot;
+use filters::parser::{Continuity, WITH_HEADERS};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ impl Outlet {
                 let path = path();
                 let ring = Ring::make(path)?;
                 let name = ring.path.to_str().ok_or_else(|| io::Error::other("the folder's path is not text"))?;
-                self.slot.open(Named::at(name)?.open_writer(Signalling::default())?);
+                self.slot.open(Named::at(name)?.open_writer_of(WITH_HEADERS, Signalling::default())?);
                 ring
             }
         };

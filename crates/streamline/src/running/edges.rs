@@ -75,7 +75,7 @@ impl EdgeNames {
                 continue;
             }
             let types = match &node.task {
-                Task::Filter { kind, .. } => kind.output(node.input),
+                Task::Filter { kind, params } => kind.output(node.input, params),
                 Task::Choose(_) => node.input,
             };
             let at: Vec<usize> = (0..origins.len()).filter(|worker| origins[*worker].index() == index).collect();

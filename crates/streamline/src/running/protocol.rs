@@ -7,15 +7,15 @@ use filter::Types;
 use std::collections::BTreeMap;
 
 /// Version of these messages and of what is in the rings.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
     /// What is it, and which edges has it?
     Edges,
-    /// Let me see what goes along this edge.
-    Watch(String),
+    /// Let me see what goes along this edge; all of it, where that is said, and the request waits for me.
+    Watch(String, bool),
     /// Finish what has come, and end: what a first SIGINT asks for.
     Stop,
     /// Go on as this request.
@@ -88,7 +88,7 @@ pub enum Answer {
 wire_struct!(EdgeLine { name, number, types, label });
 wire_struct!(RingPlace { path, types, number, label });
 wire_struct!(NewRequest { source, name, variables });
-wire_enum!(Question { 1 = Edges, 2 = Watch(edge), 3 = Stop, 4 = Replace(request) });
+wire_enum!(Question { 1 = Edges, 2 = Watch(edge, lossless), 3 = Stop, 4 = Replace(request) });
 wire_enum!(Answer { 1 = Edges(request, edges), 2 = Ring(ring), 3 = Replaced, 4 = Stopping, 5 = Wrong(text), 6 = Failed(text) });
 
 impl Wire for Asked {
@@ -130,7 +130,7 @@ mod tests {
     fn what_is_said_is_heard() {
         let variables = [("x".to_string(), "a=b | c".to_string())].into();
         let replace = NewRequest { source: "pcap $x".into(), name: "day.srl".into(), variables };
-        let (tcp, none) = (Question::Watch("tcp".into()), Question::Watch(String::new()));
+        let (tcp, none) = (Question::Watch("tcp".into(), true), Question::Watch(String::new(), false));
         for question in [Question::Edges, Question::Stop, tcp, none, Question::Replace(replace)] {
             let asked = Asked::Question(question);
             assert_eq!(Asked::decode(&asked.encode()), Some(asked));
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn other_versions_are_told_apart() {
         assert_eq!(Asked::decode(b"\x01\0\0\0whatever"), Some(Asked::OtherVersion(1)));
-        for packet in [&b""[..], b"\xff\xff", b"\x02\0\0\0", b"\x02\0\0\0\x01\x01"] {
+        for packet in [&b""[..], b"\xff\xff", b"\x03\0\0\0", b"\x03\0\0\0\x01\x01"] {
             assert_eq!(Asked::decode(packet), None);
         }
     }

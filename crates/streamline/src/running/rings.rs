@@ -2,7 +2,8 @@
 //! it, or may come to.
 //!
 //! Nobody can hold such a ring: what it takes to hold is a right of a process that there is none of, and were root to take
-//! it, the engine leaves out what finds no room.
+//! it, the engine leaves out what finds no room. But for rings without loss: those the request's user may hold, for
+//! [`HOLD`] at a time.
 
 use base::limits::WATCH_RING;
 use buffer::keeper::client::{Named, NamedWriter};
@@ -23,6 +24,9 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// How often it is looked at whether it has readers.
 const LOOK: Duration = Duration::from_millis(100);
+
+/// A reader that wants everything may keep the request waiting so long; then it is overtaken.
+const HOLD: Duration = Duration::from_secs(1);
 
 /// Every ring of one request.
 pub(super) struct WatchRings {
@@ -46,6 +50,15 @@ struct Entry {
     asked: Instant,
 }
 
+/// What the ring of this edge is called that has everything.
+pub(super) fn without_loss(edge: &str) -> String {
+    format!("{edge}!")
+}
+
+fn is_without_loss(name: &str) -> bool {
+    name.ends_with('!')
+}
+
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing that panics under these locks leaves anything half made.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -63,7 +76,8 @@ impl WatchRings {
         })
     }
 
-    /// Where the ring of this edge is; made, and to be written from then on, if it is not there.
+    /// Where the ring of this edge is; made, and to be written from then on, if it is not there. A ring without loss is one of
+    /// its own, with [`without_loss`] as its name.
     pub(super) fn open(&self, edge: &str) -> io::Result<(PathBuf, Option<NamedWriter>)> {
         let (serial, path) = {
             let mut known = locked(&self.all);
@@ -96,9 +110,10 @@ impl WatchRings {
 
     fn keep(&self, edge: &str, serial: u64, path: &Path) -> io::Result<NamedWriter> {
         let (bytes, slots) = WATCH_RING;
+        let (holds, hold) = if is_without_loss(edge) { (Reach::User, HOLD) } else { (Reach::Process, Duration::ZERO) };
         let options = RingOptions {
-            policy: Policy { read: Reach::User, hold: Reach::Process, write: Reach::User },
-            hold: Some(Duration::ZERO),
+            policy: Policy { read: Reach::User, hold: holds, write: Reach::User },
+            hold: Some(hold),
             ..RingOptions::new(Geometry::new(RingKind::D, bytes, slots))
         };
         let mut keeper = Keeper::create(path, options)?;

@@ -5,7 +5,7 @@
 
 use super::edges::{EdgeNames, Found, Giver};
 use super::protocol::{Answer, Asked, EdgeLine, NewRequest, PROTOCOL, Question, RingPlace};
-use super::rings::WatchRings;
+use super::rings::{WatchRings, without_loss};
 use super::{on_one_line, place};
 use crate::session::{Error, Job, PreparedChange, RunningPlan, Session};
 use base::atomic::StopFlag;
@@ -215,7 +215,8 @@ fn accept(shared: &Arc<Shared>, listener: &OwnedFd, ending: &OwnedFd) {
 
 /// Lets somebody ask, if it may.
 fn admit(shared: &Arc<Shared>, socket: OwnedFd, user: u32) {
-    let may = user == 0 || user == rustix::process::geteuid().as_raw();
+    let is_own = user == rustix::process::geteuid().as_raw();
+    let may = user == 0 || is_own;
     let timeouts = [Timeout::Recv, Timeout::Send].map(|which| set_socket_timeout(&socket, which, Some(ASK)));
     // Relaxed: a limit, and nothing that is ordered by it.
     if !may || timeouts.iter().any(Result::is_err) || shared.asking.load(Ordering::Relaxed) >= ASKING {
@@ -226,7 +227,7 @@ fn admit(shared: &Arc<Shared>, socket: OwnedFd, user: u32) {
     shared.asking.fetch_add(1, Ordering::Relaxed);
     let theirs = Arc::clone(shared);
     let answering = std::thread::Builder::new().name("answers".into()).spawn(move || {
-        attend(&theirs, &socket);
+        attend(&theirs, &socket, is_own);
         theirs.asking.fetch_sub(1, Ordering::Relaxed);
     });
     if answering.is_err() {
@@ -235,7 +236,7 @@ fn admit(shared: &Arc<Shared>, socket: OwnedFd, user: u32) {
 }
 
 /// One question and its answer.
-fn attend(shared: &Shared, socket: &OwnedFd) {
+fn attend(shared: &Shared, socket: &OwnedFd, is_own: bool) {
     // It closed, is silent, or says more than anybody asks.
     let Ok(Some((asked, _no_fds_are_expected))) = control::receive(socket) else { return };
     let answer = match asked {
@@ -243,7 +244,10 @@ fn attend(shared: &Shared, socket: &OwnedFd) {
             let runs = shared.runs();
             Answer::Edges(shortened(&runs.request, REQUEST), lines(&runs.edges))
         }
-        Asked::Question(Question::Watch(edge)) => watch(shared, &edge),
+        Asked::Question(Question::Watch(_, true)) if !is_own => {
+            Answer::Failed("only its user may have a request wait: watch it without --lossless".into())
+        }
+        Asked::Question(Question::Watch(edge, lossless)) => watch(shared, &edge, lossless),
         Asked::Question(Question::Stop) => {
             shared.stop.stop();
             Answer::Stopping
@@ -284,7 +288,7 @@ fn lines(edges: &EdgeNames) -> Vec<EdgeLine> {
 }
 
 /// A ring of what goes along an edge, and a worker that writes it.
-fn watch(shared: &Shared, edge: &str) -> Answer {
+fn watch(shared: &Shared, edge: &str, lossless: bool) -> Answer {
     // Where it is replaced meanwhile, the name may mean another edge, or none.
     for _ in 0..WATCH_TRIES {
         let runs = shared.runs();
@@ -292,7 +296,7 @@ fn watch(shared: &Shared, edge: &str) -> Answer {
             Ok(found) => found,
             Err(text) => return Answer::Wrong(text),
         };
-        match watch_found(shared, &found, runs.replaced) {
+        match watch_found(shared, &found, runs.replaced, lossless) {
             Ok(Some(ring)) => return Answer::Ring(ring),
             Ok(None) => std::thread::sleep(Duration::from_millis(10)),
             Err(text) => return Answer::Failed(text),
@@ -302,12 +306,14 @@ fn watch(shared: &Shared, edge: &str) -> Answer {
 }
 
 /// The same of an edge of the plan that runs after so many others; none where that is no longer so.
-fn watch_found(shared: &Shared, found: &Found, replaced: u64) -> Result<Option<RingPlace>, String> {
-    let (path, new) = shared.rings.open(&found.name).map_err(|error| format!("no ring can be made: {error}"))?;
+fn watch_found(shared: &Shared, found: &Found, replaced: u64, lossless: bool) -> Result<Option<RingPlace>, String> {
+    let name = if lossless { without_loss(&found.name) } else { found.name.clone() };
+    let (path, new) = shared.rings.open(&name).map_err(|error| format!("no ring can be made: {error}"))?;
     if let Some(writer) = new {
         let frames = Types::of(&[Type::Frame, Type::Packet]).has_all(found.types);
         let (done, is_done) = sync_channel(1);
-        let watch = Box::new(Watch::new(found.edges.clone(), frames, writer));
+        let watch = Watch::new(found.edges.clone(), frames, writer);
+        let watch = Box::new(if lossless { watch.without_loss() } else { watch });
         let outcome = order(shared, Order::Watch(watch, replaced, done)).and_then(|number| {
             match is_done.recv_timeout(ORDER) {
                 // Nobody waits for it any more: the ring is not to be kept for a worker that may never look.
@@ -318,7 +324,7 @@ fn watch_found(shared: &Shared, found: &Found, replaced: u64) -> Result<Option<R
             }
         });
         if outcome != Ok(Done::Yes) {
-            shared.rings.forget(&found.name);
+            shared.rings.forget(&name);
         }
         match outcome? {
             Done::Yes => {}
@@ -427,7 +433,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let running = Running::listen_in(&folder.path().join("requests"), session, runs, StopFlag::new()).unwrap();
         for _ in 0..3 {
-            assert_eq!(watch(&running.shared, "pcap"), Answer::Failed(stopped()));
+            assert_eq!(watch(&running.shared, "pcap", false), Answer::Failed(stopped()));
         }
         assert_eq!(running.shared.orders().waiting.len(), 0);
     }

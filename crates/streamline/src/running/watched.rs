@@ -60,6 +60,8 @@ pub struct Tally {
     pub lost: u64,
     /// The process that ran the request died.
     pub died: bool,
+    /// It was to miss nothing, kept the request waiting for too long, and was overtaken.
+    pub demoted: bool,
 }
 
 #[derive(Default)]
@@ -67,6 +69,7 @@ struct Counted {
     seen: AtomicU64,
     lost: AtomicU64,
     died: AtomicBool,
+    demoted: AtomicBool,
 }
 
 /// Somebody who watches, ready to begin.
@@ -86,6 +89,8 @@ impl Watched {
     /// Becomes a reader of a ring; after `count` blocks, if any are said, it has seen enough. Of messages as JSON so many
     /// documents are meant: one is of many blocks, and one whose end has not come by then is not shown.
     ///
+    /// With the contract [`OnFull::Wait`], of a ring without loss, the request waits for it.
+    ///
     /// `place` is what the request said of the ring, `named` the ring that is meant ([`super::client::ring`]).
     pub fn new(
         session: &Session,
@@ -93,18 +98,20 @@ impl Watched {
         named: &Named,
         form: Form,
         count: Option<u64>,
+        contract: OnFull,
     ) -> Result<Watched, Error> {
         let documents = count.filter(|_| form == Form::Json && place.types.has(Type::Message));
         let stdout = documents.map_or(session.env().stdout.clone(), |count| session.env().stdout.for_lines(count));
         let (kind, sink) = sink(session, stdout, place.types, form)?;
         let gone = |error: std::io::Error| Error::System(format!("the edge cannot be watched: {error}"));
         let deadline = Instant::now() + Duration::from_secs(5);
-        let reader = named.open_reader(OnFull::Overwrite, From::Next, Some(deadline)).map_err(gone)?;
+        let reader = named.open_reader(contract, From::Next, Some(deadline)).map_err(gone)?;
         let counted = Arc::<Counted>::default();
         let mut source = FromRing {
             reader,
             landing: Landing { name: place.label.clone(), segment: None, views: BTreeMap::new() },
             counted: Arc::clone(&counted),
+            contract,
             expected: None,
             left: count.filter(|count| documents.is_none() || *count == 0).unwrap_or(u64::MAX),
             quiet: false,
@@ -132,6 +139,7 @@ impl Watched {
             seen: self.counted.seen.load(Ordering::Relaxed),
             lost: self.counted.lost.load(Ordering::Relaxed),
             died: self.counted.died.load(Ordering::Relaxed),
+            demoted: self.counted.demoted.load(Ordering::Relaxed),
         };
         (ended.map(drop).map_err(Error::from), tally)
     }
@@ -174,6 +182,8 @@ struct FromRing {
     reader: NamedReader,
     landing: Landing,
     counted: Arc<Counted>,
+    /// What it was granted.
+    contract: OnFull,
     /// Number of the next block, where one was seen.
     expected: Option<u64>,
     /// Blocks still to be seen.
@@ -295,6 +305,9 @@ impl Source for FromRing {
                     return Err(Box::new(Failure::System(text)));
                 }
             }
+        }
+        if self.reader.reader_ref().contract() != self.contract {
+            self.counted.demoted.store(true, Ordering::Relaxed);
         }
         if cx.out.len() > before {
             self.quiet = false;

@@ -4,7 +4,7 @@
 
 use super::RingOptions;
 use crate::control;
-use crate::keeper::message::{JoinedReader, Message};
+use crate::keeper::message::{JoinedReader, Message, WantedWriter};
 use crate::keeper::policy::Peer;
 use crate::ring::memory::RingMemory;
 use crate::ring::retire::remove;
@@ -29,6 +29,8 @@ pub(super) struct Generation {
     /// The other end, until the writer has it.
     pub held: Option<OwnedFd>,
     pub hold: Hold,
+    /// What its writer says of it.
+    pub written: WantedWriter,
     /// Who reads it.
     pub readers: BTreeMap<u32, KeptReader>,
     /// Pages of those that left and of whom the writer was not told yet: it may be asleep waiting for one of them.
@@ -72,6 +74,7 @@ impl Generation {
             line,
             held: Some(held),
             hold: options.hold,
+            written: WantedWriter::default(),
             readers: BTreeMap::new(),
             gone: Vec::new(),
         })

@@ -18,7 +18,8 @@ mod writing;
 
 pub use foreign::{FOREIGN_PATH_BYTES, FOREIGN_RINGS};
 
-use super::message::{Message, PROTOCOL, ReaderState, Refusal, RingState, WantedReader};
+use super::content::Content;
+use super::message::{Message, PROTOCOL, ReaderState, Refusal, RingState, WantedReader, WantedWriter};
 use super::place;
 use super::policy;
 use super::policy::{Peer, Policy, Reach};
@@ -39,6 +40,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// No group has this number (chown(2)).
 const NO_GROUP: u32 = u32::MAX;
@@ -50,6 +52,9 @@ pub const PAST: usize = 8;
 /// Milliseconds for which a keeper that has used up what the system gives it (file descriptors, mostly) leaves alone what
 /// needs more.
 const REST_MS: u32 = 50;
+
+/// A ring that goes with its last user stays so long without one: whoever was told of it is on the way.
+const UNUSED: Duration = Duration::from_secs(1);
 
 /// What a ring is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,12 +69,21 @@ pub struct RingOptions {
     pub hold: Hold,
     /// Do readers wait for the next writer when one closes?
     pub keep_open: bool,
+    /// Does the ring go with its last user?
+    pub while_used: bool,
 }
 
 impl RingOptions {
     /// Of normal pages, by the usual policy, without a hold limit; readers end with the writer.
     pub fn new(geometry: Geometry) -> RingOptions {
-        RingOptions { geometry, pages: Pages::Normal, policy: Policy::default(), hold: None, keep_open: false }
+        RingOptions {
+            geometry,
+            pages: Pages::Normal,
+            policy: Policy::default(),
+            hold: None,
+            keep_open: false,
+            while_used: false,
+        }
     }
 }
 
@@ -121,6 +135,10 @@ pub struct Keeper {
     options: RingOptions,
     /// The ring there is, and the number of the last one.
     current: Generation,
+    /// What its users say that it carries; none while nobody who said so uses it.
+    content: Option<Content>,
+    /// Since when nobody uses it.
+    unused: Option<Instant>,
     /// Rings that their writer left for one of another size, oldest first, as long as somebody has to read them yet.
     past: Vec<Generation>,
     serial: u32,
@@ -168,6 +186,8 @@ impl Keeper {
             owner_ends: None,
             options,
             current,
+            content: None,
+            unused: Some(Instant::now()),
             past: Vec::new(),
             serial: 0,
             foreign: ForeignRings::default(),
@@ -203,15 +223,34 @@ impl Keeper {
     /// Answers until somebody with the right to asks for the ring's removal.
     pub fn run(&mut self) -> io::Result<()> {
         while !self.removed {
-            self.turn(None, None)?;
+            self.turn(self.patience_ms(), None)?;
         }
         Ok(())
+    }
+
+    /// How long it may wait for something to do: for ever, but where the ring is to go with its last user and has none.
+    fn patience_ms(&self) -> Option<u32> {
+        (self.options.while_used && self.unused.is_some()).then_some(UNUSED.as_millis() as u32 / 4)
+    }
+
+    /// Notes whether anybody uses the ring. What it carries is for the next one to say where nobody does; a ring that goes with
+    /// its last user goes, a little later.
+    fn look_for_users(&mut self) {
+        if self.clients.values().any(|client| !matches!(client.role, Role::Guest)) {
+            self.unused = None;
+            return;
+        }
+        self.content = None;
+        let unused = *self.unused.get_or_insert_with(Instant::now);
+        if self.options.while_used && !self.removed && unused.elapsed() >= UNUSED {
+            self.remove();
+        }
     }
 
     /// The same, or until this can be read; then the ring is removed as well.
     pub fn run_until(&mut self, asked: BorrowedFd<'_>) -> io::Result<()> {
         while !self.removed {
-            if self.turn(None, Some(asked))? {
+            if self.turn(self.patience_ms(), Some(asked))? {
                 self.remove();
             }
         }
@@ -263,6 +302,7 @@ impl Keeper {
             self.accept();
         }
         self.tell_writer();
+        self.look_for_users();
         Ok(also)
     }
 
@@ -327,7 +367,9 @@ impl Keeper {
         let may = |reach: Reach| reach.covers(owner, peer);
         let policy = self.options.policy;
         match message {
-            Message::OpenWriter | Message::Resize(_) | Message::Register(..) | Message::Remove if !may(policy.write) => {
+            Message::OpenWriter(_) | Message::Resize(_) | Message::Register(..) | Message::Remove
+                if !may(policy.write) =>
+            {
                 self.refuse(key, Refusal::Denied, &format!("only {} may write this ring", who(policy.write)))
             }
             Message::OpenReader(_) | Message::AskState | Message::Map(_) | Message::Where(_) if !may(policy.read) => {
@@ -340,7 +382,7 @@ impl Keeper {
                 );
                 self.refuse(key, Refusal::Denied, &text)
             }
-            Message::OpenWriter => self.open_writer(key),
+            Message::OpenWriter(wanted) => self.open_writer(key, wanted),
             Message::Mapped => self.mapped(key),
             Message::Resize(geometry) => self.resize(key, geometry),
             Message::OpenReader(wanted) => self.open_reader(key, wanted),
@@ -439,12 +481,28 @@ impl Keeper {
             generation: self.current.number,
             writing: self.current.stage == Stage::Written,
             keep_open: self.options.keep_open,
+            written: WantedWriter { content: self.content, ..self.current.written },
             head: words.writer.0.head.load(Ordering::Relaxed),
             blocks: counts.blocks.load(Ordering::Relaxed),
             bytes: counts.bytes.load(Ordering::Relaxed),
             dropped: counts.dropped.load(Ordering::Relaxed),
             window: counts.window.load(Ordering::Relaxed),
             readers: readers.collect(),
+        }
+    }
+}
+
+impl Keeper {
+    /// Notes what a user says that the ring carries; says what is wrong where another user said something else.
+    fn agree(&mut self, content: Option<Content>) -> Result<(), String> {
+        match (self.content, content) {
+            (Some(known), Some(wanted)) if known != wanted => {
+                Err(format!("the ring carries `{}`, not `{}`: its first user said so", known.name(), wanted.name()))
+            }
+            _ => {
+                self.content = self.content.or(content);
+                Ok(())
+            }
         }
     }
 }

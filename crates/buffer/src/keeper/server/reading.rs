@@ -24,6 +24,9 @@ impl Keeper {
             }
             return self.hand_over(key, serial);
         }
+        if let Err(text) = self.agree(wanted.content) {
+            return self.refuse(key, Refusal::Other, &text);
+        }
         self.leave(key);
         let readable = match self.current.stage {
             Stage::Written => self.current.number != wanted.after,
@@ -124,6 +127,7 @@ impl Keeper {
             generation: generation.number,
             slot: reader.slot as u32,
             serial,
+            written: generation.written,
         };
         let Some(held) = &reader.held else {
             return self.refuse(key, Refusal::Wrong, "this place was given to its reader already");

@@ -3,13 +3,13 @@
 use super::generation::{Generation, KeptReader, Stage};
 use super::{FOREIGN_PATH_BYTES, Gone, Keeper, PAST, RingOptions, Role};
 use crate::control::packets;
-use crate::keeper::message::{Message, Refusal};
+use crate::keeper::message::{Message, Refusal, WantedWriter};
 use crate::ring::memory::Geometry;
 use std::io;
 use std::os::fd::AsFd;
 
 impl Keeper {
-    pub(super) fn open_writer(&mut self, key: u64) -> Result<(), Gone> {
+    pub(super) fn open_writer(&mut self, key: u64, wanted: WantedWriter) -> Result<(), Gone> {
         // What it has as a reader, or waits for, would be left to nobody.
         if !self.clients.get(&key).is_some_and(|client| matches!(client.role, Role::Guest)) {
             return self.refuse(
@@ -18,10 +18,14 @@ impl Keeper {
                 "who reads or writes a ring opens it for writing by another connection",
             );
         }
+        if matches!(self.current.stage, Stage::Offered | Stage::Written) {
+            return self.refuse(key, Refusal::Busy, "the ring has a writer already: each ring has one at a time");
+        }
+        if let Err(text) = self.agree(wanted.content) {
+            return self.refuse(key, Refusal::Other, &text);
+        }
         match self.current.stage {
-            Stage::Offered | Stage::Written => {
-                return self.refuse(key, Refusal::Busy, "the ring has a writer already: each ring has one at a time");
-            }
+            Stage::Offered | Stage::Written => {}
             Stage::Made => {}
             Stage::Over => {
                 // Numbers do not come back while anybody may remember them.
@@ -39,6 +43,7 @@ impl Keeper {
                 }
             }
         }
+        self.current.written = wanted;
         let offer = Message::Writer(self.current.memory.geometry(), self.current.number);
         self.offer(key, &offer, &self.current)?;
         self.current.held = None;
@@ -126,6 +131,7 @@ impl Keeper {
         let offer = Message::Writer(geometry, next.number);
         self.offer(key, &offer, &next)?;
         next.held = None;
+        next.written = self.current.written;
         next.stage = Stage::Offered;
         self.options.geometry = geometry;
         self.succeed(next);

@@ -58,6 +58,7 @@ const OPTIONS: &[Param] = &[
     Param::new("write", WHO, "who may write, and remove the ring").default("user"),
     Param::new("hold-limit", ParamType::Duration, "a reader that holds the full ring for longer, and takes less than an eighth of it, is overtaken; no limit if not given"),
     Param::new("keep-open", ParamType::Flag, "readers wait for the next writer when one closes").default("no"),
+    Param::new("while-used", ParamType::Flag, "the ring goes with its last user, or a second later").default("no"),
 ];
 
 fn ring_options(params: &Params) -> Result<RingOptions, CommandError> {
@@ -87,6 +88,7 @@ fn ring_options(params: &Params) -> Result<RingOptions, CommandError> {
         policy: Policy { read: reach("read")?, hold: reach("hold")?, write: reach("write")? },
         hold: params.number("hold-limit").map(Duration::from_nanos),
         keep_open: params.flag("keep-open"),
+        while_used: params.flag("while-used"),
     })
 }
 

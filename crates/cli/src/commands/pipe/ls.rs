@@ -6,6 +6,7 @@ use crate::table::Table;
 use crate::who::Users;
 use crate::{print_json, print_text};
 use buffer::keeper::client::Named;
+use buffer::keeper::content::Content;
 use buffer::keeper::message::{ReaderState, RingState};
 use buffer::keeper::place;
 use buffer::ring::RingKind;
@@ -74,6 +75,10 @@ fn text(states: &[(String, io::Result<RingState>)], users: &Users) -> String {
         if state.window > 0 {
             remarks.push(format!("{} of it in use", size(state.window)));
         }
+        // Bytes are what rings carry that no request uses.
+        if let Some(content) = state.written.content.filter(|content| *content != Content::Bytes) {
+            remarks.push(format!("carries {}", content.name()));
+        }
         if state.keep_open {
             remarks.push("stays open".into());
         }
@@ -138,6 +143,7 @@ fn json(name: &str, state: &io::Result<RingState>) -> serde_json::Value {
         .collect();
     serde_json::json!({
         "name": name,
+        "carries": state.written.content.map(|content| content.name()),
         "kind": state.geometry.kind.name(),
         "size": state.geometry.payload_bytes,
         "slots": state.geometry.slots,

@@ -68,7 +68,10 @@ fn glance(named: &Named, stop: &Stop) -> Result<u64, Ended> {
         reader => reader.map_err(Ended::System)?,
     };
     // A writer that goes on writing is not followed.
-    while !stop.is_set() && !fifo::is_closed(io::stdout()) && show(&mut reader, state.head)?.is_none() {}
+    while !stop.is_set()
+        && !fifo::is_closed(io::stdout())
+        && show(&mut reader, state.head, state.written.header_bytes)?.is_none()
+    {}
     Ok(reader.counters().lost)
 }
 
@@ -149,8 +152,8 @@ fn print(text: &str) -> Result<(), Ended> {
     if text.is_empty() { Ok(()) } else { print_text(text).map_err(Ended::CommandError) }
 }
 
-/// Prints some blocks, of those that begin before `end`; why there are no more, where there are none.
-fn show(reader: &mut Reader, end: u64) -> Result<Option<Nothing>, Ended> {
+/// Prints some blocks without their headers, of those that begin before `end`; why there are no more, where there are none.
+fn show(reader: &mut Reader, end: u64, header_bytes: u32) -> Result<Option<Nothing>, Ended> {
     let mut text = String::new();
     let nothing = loop {
         let seen = match reader.peek() {
@@ -163,11 +166,14 @@ fn show(reader: &mut Reader, end: u64) -> Result<Option<Nothing>, Ended> {
             Err(nothing) => break Some(nothing),
         };
         let mut first = [0; SHOWN_BYTES as usize];
-        let shown = if seen.elsewhere { 0 } else { reader.bytes(&seen).copy_to(&mut first) };
+        let len = seen.block.len.saturating_sub(header_bytes);
+        let mut bytes =
+            |reader: &Reader| reader.bytes(&seen).part(header_bytes as usize, len as usize).copy_to(&mut first);
+        let shown = if seen.elsewhere { 0 } else { bytes(reader) };
         if reader.take(&seen).is_ok() {
             // Who is nobody's reader asks no other ring's keeper.
             let instead = if seen.elsewhere { "(in another ring)" } else { "" };
-            line(&mut text, seen.position, &seen.block, &first[..shown], instead);
+            line(&mut text, seen.position, &seen.block.part(header_bytes, len), &first[..shown], instead);
         }
         if text.len() > TEXT_BYTES {
             break None;

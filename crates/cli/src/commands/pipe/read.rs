@@ -96,7 +96,7 @@ pub(super) fn open(
     stop: &Stop,
     with: impl Fn(io::Error) -> CommandError,
 ) -> Result<Option<PipeReader>, CommandError> {
-    let mut asked = named.ask_to_read(contract, from).map_err(&with)?;
+    let mut asked = named.ask_to_read(contract, from, None).map_err(&with)?;
     while !stop.is_set() {
         stop.sleep(&[(asked.answer_fd(), PollFlags::IN)])?;
         asked = match asked.answer(Some(Instant::now())).map_err(&with)? {

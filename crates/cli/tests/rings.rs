@@ -1,0 +1,353 @@
+//! Named rings in requests: what two requests do together is what one does, whatever goes between them, and everybody ends.
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A folder, and rings in it that go with their users.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// A command whose words may name rings and captures: `RING` and `CAPTURES`.
+    fn command(&self, words: &[&str]) -> Command {
+        let ring = self.path("x.ring").display().to_string();
+        let captures = concat!(env!("CARGO_MANIFEST_DIR"), "/../../captures");
+        let mut command = Command::new(PROGRAM);
+        command.args(words.iter().map(|word| word.replace("RING", &ring).replace("CAPTURES", captures)));
+        command.current_dir(self.0.path()).env("XDG_RUNTIME_DIR", self.0.path()).env("TMPDIR", self.0.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn start(&self, words: &[&str]) -> Running {
+        Running(Some(self.command(words).spawn().unwrap()))
+    }
+
+    fn request(&self, request: &str) -> Running {
+        self.start(&["run", "--local", request])
+    }
+
+    fn run(&self, request: &str) -> Output {
+        self.request(request).ended()
+    }
+
+    /// What the ring's keeper says of it; none where there is no ring.
+    fn state(&self) -> Option<Value> {
+        let output = self.command(&["pipe", "ls", "--json", "RING"]).output().unwrap();
+        let state = serde_json::from_slice::<Value>(&output.stdout).unwrap()[0].take();
+        state["error"].is_null().then_some(state)
+    }
+
+    /// Waits until the ring has a user of this sort.
+    fn await_user(&self, what: &str, is_there: impl Fn(&Value) -> bool) {
+        until(what, || self.state().is_some_and(|state| is_there(&state)));
+    }
+
+    fn await_ring(&self) {
+        self.await_user("a ring", |_| true);
+    }
+
+    /// What a writer and a reader do, each in a process of its own; the writer begins.
+    fn joined(&self, writer: &str, reader: &str) -> Output {
+        let writing = self.request(writer);
+        self.await_user("a writer", |state| state["writing"] == true);
+        let read = self.run(reader);
+        succeeded(&writing.ended());
+        succeeded(&read);
+        read
+    }
+}
+
+/// A child that does not outlive its test.
+struct Running(Option<Child>);
+
+impl Running {
+    fn kill(&mut self) {
+        self.0.as_mut().unwrap().kill().unwrap();
+    }
+
+    fn ended(mut self) -> Output {
+        let child = self.0.take().unwrap();
+        let process = rustix::process::Pid::from_child(&child);
+        let (says, said) = std::sync::mpsc::channel();
+        let waits = std::thread::spawn(move || says.send(child.wait_with_output().unwrap()));
+        let output = said.recv_timeout(LONG).unwrap_or_else(|_| {
+            // Nobody has waited for it: the number is still its own.
+            let _ = rustix::process::kill_process(process, rustix::process::Signal::KILL);
+            panic!("it does not end");
+        });
+        waits.join().unwrap().unwrap();
+        output
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < LONG, "{what}: it did not come to that");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn succeeded(output: &Output) {
+    assert_eq!(output.status.code(), Some(0), "{}", said(output));
+}
+
+/// It ended with this status, and said this among other things.
+fn failed(output: &Output, status: i32, expected: &str) {
+    assert_eq!(output.status.code(), Some(status), "{}", said(output));
+    assert!(said(output).contains(expected), "{}", said(output));
+}
+
+/// Every file of a folder.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let file = |entry: std::fs::DirEntry| {
+        (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap_or_default())
+    };
+    entries.map(file).collect()
+}
+
+#[test]
+fn two_requests_write_the_files_that_one_writes() {
+    for capture in ["browse", "web"] {
+        let place = Place::new();
+        let source = format!("pcap CAPTURES/{capture}.pcap | tcp");
+        succeeded(&place.run(&format!("{source} | http | files dir=one")));
+        // So small that the writer waits, and cuts.
+        place.joined(&format!("{source} | ring RING size=4k"), "ring RING | http | files dir=two");
+        let one = files(&place.path("one"));
+        assert!(one.len() > 2, "{capture}: there is something to compare");
+        assert_eq!(one, files(&place.path("two")), "{capture}");
+        until("the ring goes with its last user", || !place.path("x.ring").exists());
+    }
+}
+
+#[test]
+fn whatever_goes_between_comes_out_as_it_was() {
+    let rows = [
+        ("frame", "pcap CAPTURES/browse.pcap", "save -"),
+        ("frame", "pcap CAPTURES/browse.pcap | head 20", "tcp | http | json"),
+        ("bytes", "pcap CAPTURES/browse.pcap | tcp", "http | json"),
+        ("message", "pcap CAPTURES/web.pcap | tcp | http", "json"),
+        ("message", "pcap CAPTURES/dns.pcap | udp", "dns | json"),
+        ("record", "pcap CAPTURES/dns.pcap | dns", "json"),
+        ("record", "pcap CAPTURES/dns.pcap | histogram", "json"),
+    ];
+    for (of, before, behind) in rows {
+        for kind in ["d", "p", "v"] {
+            let place = Place::new();
+            let one = place.run(&format!("{before} | {behind}"));
+            succeeded(&one);
+            let slots = if kind == "p" { "slots=16" } else { "slots=0" };
+            succeeded(&place.start(&["pipe", "create", "RING", &format!("kind={kind}"), "size=64k", slots]).ended());
+            let two = place.joined(&format!("{before} | ring RING type={of}"), &format!("ring RING | {behind}"));
+            assert!(!one.stdout.is_empty());
+            assert_eq!(one.stdout, two.stdout, "{before} | {behind} by a {kind}-ring");
+            succeeded(&place.start(&["pipe", "rm", "RING"]).ended());
+        }
+    }
+}
+
+#[test]
+fn a_reader_may_come_first_where_it_says_what_it_reads() {
+    let place = Place::new();
+    failed(&place.run("ring RING | count"), 2, "nobody has said yet what the ring");
+    failed(&place.start(&["check", "ring RING | count"]).ended(), 2, "type=frame");
+    succeeded(&place.start(&["check", "ring RING type=frame | count"]).ended());
+    let reading = place.request("ring RING type=frame | count | json");
+    place.await_ring();
+    succeeded(&place.run("generate count=1000 | ring RING"));
+    let output = reading.ended();
+    succeeded(&output);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("\"blocks\":1000"), "{output:?}");
+}
+
+#[test]
+fn the_second_user_is_told_of_another_type() {
+    let place = Place::new();
+    let mut reading = place.request("ring RING type=frame | count");
+    place.await_user("a reader", |state| state["carries"] == "frame");
+    failed(&place.run("pcap CAPTURES/browse.pcap | tcp | ring RING"), 2, "carries `frame`, not `bytes`");
+    failed(&place.start(&["pipe", "write", "RING"]).ended(), 2, "carries `frame`, not `bytes`");
+    failed(&place.run("ring RING type=record | json"), 2, "carries frame, not record");
+    reading.kill();
+    reading.ended();
+    // A writer is a first user as well.
+    failed(&place.run("pcap CAPTURES/browse.pcap | ring RING type=record"), 2, "frame comes, not record");
+}
+
+#[test]
+fn what_programs_write_is_one_stream_of_bytes() {
+    for kind in ["c", "d", "v"] {
+        let place = Place::new();
+        succeeded(&place.start(&["pipe", "create", "RING", &format!("kind={kind}"), "size=16k"]).ended());
+        let text: String = (0..20_000).map(|line| format!("{line}\n")).collect();
+        std::fs::write(place.path("in"), &text).unwrap();
+        // From a program to a request, from there to another ring, and to a program.
+        let second = place.path("y.ring").display().to_string();
+        let to_second = place.request(&format!("ring RING type=bytes | ring {second}"));
+        until("the second ring", || place.path("y.ring").exists());
+        let reading = place.start(&["pipe", "read", &second]);
+        let written = std::fs::File::open(place.path("in")).unwrap();
+        let output = place.command(&["pipe", "write", "RING"]).stdin(written).output().unwrap();
+        succeeded(&output);
+        succeeded(&to_second.ended());
+        let read = reading.ended();
+        succeeded(&read);
+        assert!(read.stdout == text.as_bytes(), "{kind}: {} bytes of {}", read.stdout.len(), text.len());
+        succeeded(&place.start(&["pipe", "rm", "RING"]).ended());
+    }
+}
+
+#[test]
+fn a_stream_without_blocks_carries_bytes_only() {
+    let place = Place::new();
+    succeeded(&place.start(&["pipe", "create", "RING", "kind=c"]).ended());
+    failed(&place.run("generate count=1 | ring RING"), 2, "cannot carry frame");
+    succeeded(&place.start(&["pipe", "rm", "RING"]).ended());
+}
+
+#[test]
+fn the_death_of_one_side_ends_the_other() {
+    let place = Place::new();
+    let mut writing = place.request("generate rate=1k | ring RING");
+    place.await_user("a writer", |state| state["writing"] == true);
+    let reading = place.request("ring RING | count | json");
+    place.await_user("a reader", |state| !state["readers"].as_array().unwrap().is_empty());
+    writing.kill();
+    let output = reading.ended();
+    failed(&output, 1, "the writer died");
+    assert!(said(&output).contains("writers that died: 1"), "{}", said(&output));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("blocks"), "what came is counted");
+
+    let place = Place::new();
+    let writing = place.request("generate rate=1k | ring RING");
+    place.await_user("a writer", |state| state["writing"] == true);
+    let mut reading = place.request("ring RING | count | json");
+    place.await_user("a reader", |state| !state["readers"].as_array().unwrap().is_empty());
+    reading.kill();
+    succeeded(&writing.ended());
+}
+
+#[test]
+fn who_waits_for_others_can_be_stopped() {
+    let place = Place::new();
+    for request in ["generate | ring RING", "ring RING type=frame | count"] {
+        let running = place.request(request);
+        place.await_ring();
+        let process = rustix::process::Pid::from_raw(running.0.as_ref().unwrap().id() as i32).unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
+        let output = running.ended();
+        assert!(output.status.code().is_some(), "{request}: {}", said(&output));
+        until("the ring goes", || !place.path("x.ring").exists());
+    }
+}
+
+#[test]
+fn a_writer_that_drops_waits_for_nobody_and_counts() {
+    let place = Place::new();
+    succeeded(&place.run("generate count=100000 | ring RING on-full=drop-newest size=4k"));
+    failed(&place.run("generate count=1 | ring RING on-full=overwrite"), 2, "on-full=wait or on-full=drop-newest");
+}
+
+#[test]
+fn a_request_does_not_wait_for_itself() {
+    let place = Place::new();
+    for request in [
+        "generate count=1 | ring RING + ring RING type=frame | count",
+        "ring RING type=frame | head 3 | ring RING",
+        "ring RING type=frame | ring y + ring y type=frame | ring RING",
+    ] {
+        failed(&place.run(request), 2, "in a circle");
+    }
+    failed(&place.run("generate count=1 | { ring RING + ring RING }"), 2, "two writers");
+}
+
+#[test]
+fn a_rings_policy_holds_for_requests() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: needs root, to be another user");
+        return;
+    }
+    let place = Place::new();
+    std::fs::set_permissions(place.0.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    succeeded(&place.start(&["pipe", "create", "RING", "read=other", "hold=user", "write=user"]).ended());
+    let as_nobody = |request: &str| {
+        let mut command = place.command(&["run", "--local", request]);
+        command.uid(65534).gid(65534).output()
+    };
+    match as_nobody("generate count=1 | ring RING") {
+        Err(error) => eprintln!("skipped: another user cannot run this program: {error}"),
+        Ok(output) => {
+            failed(&output, 1, "only its user may write this ring");
+            failed(&as_nobody("ring RING type=frame | count").unwrap(), 1, "only its user may hold this ring");
+        }
+    }
+    succeeded(&place.start(&["pipe", "rm", "RING"]).ended());
+}
+
+#[test]
+fn completions_know_rings_and_their_parameters() {
+    let place = Place::new();
+    let complete = |text: &str| {
+        let output = place.start(&["complete", text]).ended();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(complete("ri").contains("ring"), "it begins a chain");
+    assert!(complete("pcap x | ri").contains("ring"), "and ends one");
+    assert!(complete("ring web type=re").contains("type=record"));
+    let ring = place.path("x.ring").display().to_string();
+    succeeded(&place.start(&["pipe", "create", "RING"]).ended());
+    assert!(complete(&format!("ring {}", &ring[..ring.len() - 2])).contains("x.ring"));
+    succeeded(&place.start(&["pipe", "rm", "RING"]).ended());
+}
+
+#[test]
+fn explain_and_ps_show_it() {
+    let place = Place::new();
+    let explained = place.start(&["explain", "--local", "ring RING type=frame | tcp | http | ring y"]).ended();
+    succeeded(&explained);
+    let text = String::from_utf8_lossy(&explained.stdout).into_owned();
+    assert!(text.contains("type=frame") && text.contains("ring y"), "{text}");
+    assert!(!place.path("x.ring").exists(), "nothing is made for it");
+    let _running = place.request("ring RING type=frame | count");
+    place.await_ring();
+    let mut listed = String::new();
+    until("it is listed", || {
+        let output = place.start(&["ps", "--daemon", "/nowhere"]).ended();
+        listed = String::from_utf8_lossy(&output.stdout).into_owned();
+        listed.contains("type=frame | count")
+    });
+}

@@ -1,0 +1,314 @@
+//! A ring that another process writes, as far as a source reads it: its blocks are copied out, and come as they were.
+//!
+//! Tiers: a block of a stream that is known, with nothing missing before it (nearly all), is copied, compared with what was
+//! expected, and renumbered; the rest is for streams that begin, end, or have a hole.
+
+use super::Continuity;
+use super::header::{HEADER_BYTES, Place};
+use super::streams::Streams;
+use base::limits::{BLOCK_BYTES, PULL_BLOCKS};
+use buffer::pipe::{End, PipeReader};
+use buffer::ring::RingKind;
+use buffer::{Interface, SegmentId, ViewId};
+use filter::prelude::*;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+/// The ring's own count of what was lost is looked at this often at most while blocks come.
+const LOOK_AT_BOOKS: Duration = Duration::from_millis(500);
+
+/// The first and the longest nap between two looks; who has found nothing after that sleeps until it is woken.
+const NAPS: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis(8)];
+
+/// Link types of one ring that are told apart.
+const LINK_TYPES: usize = 64;
+
+/// A ring, and what came of it so far.
+pub(crate) struct Reading {
+    ring: PipeReader,
+    what: String,
+    memory: Memory,
+    streams: Streams,
+    /// Which of the ring's writers is read; the next one's streams have nothing to do with this one's.
+    generation: u32,
+    /// Of a ring without headers: the stream that all its bytes are.
+    plain: Option<Plain>,
+    /// Blocks lost, and writers that died, as far as they were counted.
+    lost: u64,
+    writers_died: u64,
+    looked: Instant,
+    nap: Duration,
+    /// Blocks it may still give, since the run is to end.
+    stopped: Option<u64>,
+}
+
+/// What reading found.
+pub(crate) enum Found {
+    /// There may be blocks: go on.
+    Blocks,
+    /// Nothing now; look again after this long.
+    Nothing(Duration),
+    /// The end of the ring, where it said how; it was asked to stop, where not.
+    End(Option<End>),
+}
+
+/// The one stream of a ring that is written without headers, by `pipe write` or another program.
+struct Plain {
+    class: Class,
+    time: u64,
+    begun: bool,
+    /// Lost of it, as far as it was told.
+    lost: u64,
+}
+
+/// Where blocks are copied to: one view for each link type, as far as there are any.
+#[derive(Default)]
+struct Memory {
+    name: String,
+    segment: Option<SegmentId>,
+    views: Vec<(Option<u16>, ViewId)>,
+}
+
+impl Memory {
+    /// What was appended before this call has gone all the way down, or is held.
+    fn recycle(&mut self, cx: &mut Context<'_>) {
+        match self.segment {
+            Some(segment) => cx.rings.recycle(segment),
+            None => self.segment = Some(cx.rings.add_append_ring()),
+        }
+    }
+
+    /// The view for blocks of this link type; none where there are too many.
+    fn view(&mut self, link_type: Option<u16>, cx: &mut Context<'_>) -> Option<ViewId> {
+        if let Some((_, view)) = self.views.iter().find(|(known, _)| *known == link_type) {
+            return Some(*view);
+        }
+        let segment = self.segment.filter(|_| self.views.len() < LINK_TYPES)?;
+        let name = link_type.map(|_| self.name.clone());
+        let view = cx.rings.add_view(segment, Interface { link_type, name, ..Interface::default() })?;
+        self.views.push((link_type, view));
+        Some(view)
+    }
+}
+
+/// What blocks that are taken become.
+struct Taking<'a, 'c> {
+    cx: &'a mut Context<'c>,
+    streams: &'a mut Streams,
+    memory: &'a mut Memory,
+    /// Blocks that are none.
+    damaged: u64,
+}
+
+impl Reading {
+    /// Of a ring that carries blocks of this sort; `what` names it for people.
+    pub(crate) fn new(mut ring: PipeReader, continuity: Continuity, what: String) -> Reading {
+        ring.set_non_blocking(true);
+        let generation = ring.stat().generation;
+        Reading {
+            ring,
+            memory: Memory { name: what.clone(), ..Memory::default() },
+            what,
+            streams: Streams::new(continuity),
+            generation,
+            plain: None,
+            lost: 0,
+            writers_died: 0,
+            looked: Instant::now(),
+            nap: NAPS[0],
+            stopped: None,
+        }
+    }
+
+    /// What it is called.
+    pub(crate) fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// Gives the blocks that are there, as many as a pull may.
+    pub(crate) fn pull(&mut self, cx: &mut Context<'_>) -> Result<Found, Box<Failure>> {
+        self.memory.recycle(cx);
+        let generation = self.ring.stat().generation;
+        if std::mem::replace(&mut self.generation, generation) != generation {
+            self.end_streams(cx);
+        }
+        if self.looked.elapsed() > LOOK_AT_BOOKS {
+            self.book(cx);
+        }
+        let most = self.stopped.map_or(PULL_BLOCKS as u64, |left| left.min(PULL_BLOCKS as u64)) as usize;
+        let looks = if self.is_plain() { self.take_plain(most, cx)? } else { self.take(most, cx)? };
+        if let Some(left) = &mut self.stopped {
+            *left = left.saturating_sub(looks as u64);
+            let is_all = *left == 0 || looks == 0 && !matches!(self.look()?, Found::Blocks);
+            return Ok(if is_all { Found::End(None) } else { Found::Blocks });
+        }
+        if looks > 0 {
+            self.nap = NAPS[0];
+            self.ring.close_poll_fd();
+            return Ok(Found::Blocks);
+        }
+        let found = self.look()?;
+        if let Found::Nothing(_) = found {
+            let nap = self.nap;
+            self.nap = (nap * 2).min(NAPS[1]);
+            return Ok(Found::Nothing(nap));
+        }
+        Ok(found)
+    }
+
+    /// Is there no header in front of each block?
+    fn is_plain(&self) -> bool {
+        self.streams.continuity() == Continuity::Bytes && self.ring.written().header_bytes == 0
+    }
+
+    /// Copies out the blocks that are there, `most` at most, and gives them on; says how many it met.
+    fn take(&mut self, most: usize, cx: &mut Context<'_>) -> Result<usize, Box<Failure>> {
+        let mut taking = Taking { cx, streams: &mut self.streams, memory: &mut self.memory, damaged: 0 };
+        let looks = self.ring.take_each(
+            most,
+            &mut taking,
+            |taking, about, bytes| {
+                let len = bytes.len().checked_sub(HEADER_BYTES).filter(|len| *len <= BLOCK_BYTES)?;
+                let mut header = [0; HEADER_BYTES];
+                bytes.copy_to(&mut header);
+                let payload = bytes.part(HEADER_BYTES, len);
+                let Place { class, wire_and_flags, link_type, .. } = Place::of(&header);
+                let view = taking.memory.view(link_type, taking.cx)?;
+                let (mut copy, ()) = taking.cx.rings.append(view, len, |space| (payload.copy_to(space), ()))?;
+                (copy.time, copy.class, copy.wire_and_flags) = (about.time, class, wire_and_flags);
+                Some((copy, header))
+            },
+            |taking, taken| match taken {
+                Some((copy, header)) => taking.damaged += u64::from(!taking.streams.take(copy, &header, taking.cx)),
+                None => taking.damaged += 1,
+            },
+        );
+        if taking.damaged > 0 { self.damaged() } else { Ok(looks) }
+    }
+
+    /// The same of a ring without headers: all its bytes are one stream.
+    fn take_plain(&mut self, most: usize, cx: &mut Context<'_>) -> Result<usize, Box<Failure>> {
+        let Some(view) = self.memory.view(None, cx) else { return self.damaged() };
+        if self.plain.is_none() {
+            let Some(number) = cx.streams.open(facts_of_plain()) else { return self.damaged() };
+            self.plain = Some(Plain { class: Class::of_stream(number, 0), time: 0, begun: false, lost: self.lost });
+        }
+        let mut looks = 0;
+        while looks < most {
+            let Ok(Some(block)) = self.ring.peek() else { break };
+            let block = block.first(BLOCK_BYTES);
+            looks += 1;
+            let (known, len, stat) = (block.descriptor(), block.len(), self.ring.stat());
+            let copied = match self.ring.look_at(&block) {
+                Ok(bytes) => cx.rings.append(view, len, |space| (bytes.copy_to(space), ())),
+                Err(_) => {
+                    let what = &self.what;
+                    self.ring.skip(&block).map_err(|error| Failure::System(format!("{what}: {error}")))?;
+                    cx.counters.blocks_in += 1;
+                    cx.drop(1, "in another ring, which is gone or not for this user");
+                    continue;
+                }
+            };
+            // Overwritten while it was copied: the ring counts it as lost.
+            if self.ring.release(&block).is_err() {
+                continue;
+            }
+            let (Some((mut copy, ())), Some(plain)) = (copied, &mut self.plain) else { return self.damaged() };
+            copy.time = if known.time > 0 { known.time } else { capture::clock::real() };
+            (copy.class, plain.time) = (plain.class, copy.time);
+            if !std::mem::replace(&mut plain.begun, true) {
+                copy.add_flags(Flags::FIRST);
+                if let Some(facts) = cx.streams.get_mut(plain.class) {
+                    facts.start = copy.time;
+                }
+            }
+            let lost = stat.ring.lost.saturating_sub(std::mem::replace(&mut plain.lost, stat.ring.lost));
+            if lost > 0 {
+                // Only a stream counts bytes; of blocks it is known that there were some.
+                super::streams::miss(&mut copy, if stat.kind == RingKind::C { lost } else { 1 }, cx);
+            }
+            cx.counters.blocks_in += 1;
+            cx.counters.blocks_taken += 1;
+            cx.emit(copy);
+        }
+        if looks > 0 {
+            self.ring.tell();
+        }
+        Ok(looks)
+    }
+
+    /// Why there is no block: whether there will be any.
+    fn look(&mut self) -> Result<Found, Box<Failure>> {
+        match self.ring.peek() {
+            Ok(Some(block)) if block.is_elsewhere() && !self.is_plain() => self.damaged(),
+            Ok(Some(_)) => Ok(Found::Blocks),
+            Ok(None) => Ok(Found::End(self.ring.end())),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Found::Nothing(self.nap)),
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(Found::End(Some(End::Unkept))),
+            Err(error) => Err(Box::new(Failure::System(format!("{}: {error}", self.what)))),
+        }
+    }
+
+    fn damaged<T>(&self) -> Result<T, Box<Failure>> {
+        Err(Box::new(Failure::System(format!("{}: what comes makes no sense", self.what))))
+    }
+
+    /// Brings what the ring counts into the counters.
+    pub(crate) fn book(&mut self, cx: &mut Context<'_>) {
+        self.looked = Instant::now();
+        let stat = self.ring.stat();
+        let died = stat.writers_died;
+        cx.count("writers that died", died.saturating_sub(std::mem::replace(&mut self.writers_died, died)));
+        let lost = stat.ring.lost;
+        let more = lost.saturating_sub(std::mem::replace(&mut self.lost, lost));
+        if more > 0 {
+            cx.counters.blocks_in += more;
+            cx.counters.drops.add("overwritten before they were read", more);
+        }
+    }
+
+    /// What to sleep on instead of looking again. It takes a thread: worth it for a sleep, not for a nap.
+    pub(crate) fn bell(&mut self) -> Option<BorrowedFd<'_>> {
+        if self.nap < NAPS[1] { None } else { self.ring.poll_fd().ok() }
+    }
+
+    /// From now on it gives what is there, and then ends.
+    pub(crate) fn stop(&mut self) {
+        self.ring.close_poll_fd();
+        // All that the ring can hold was there when these were given.
+        self.stopped = Some(self.ring.stat().units);
+    }
+
+    /// Whatever is under way ends here.
+    fn end_streams(&mut self, cx: &mut Context<'_>) {
+        self.streams.finish(cx);
+        let Some(Plain { class, time, begun, .. }) = self.plain.take() else { return };
+        if begun {
+            let mut end = Descriptor { time, class, ..Descriptor::default() };
+            end.set_flags(if self.ring.end() == Some(End::Closed) {
+                Flags::LAST
+            } else {
+                Flags::LAST.with(Flags::TRUNCATED)
+            });
+            cx.emit(end);
+        }
+        cx.streams.close(class.connection());
+    }
+
+    /// Nothing more is read.
+    pub(crate) fn finish(&mut self, cx: &mut Context<'_>) {
+        self.book(cx);
+        self.end_streams(cx);
+        if let Some(segment) = self.memory.segment.take() {
+            cx.rings.retire(segment);
+        }
+    }
+}
+
+/// What is known of bytes that come from a program: nobody's addresses.
+fn facts_of_plain() -> StreamFacts {
+    let nowhere = std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+    let flow = packet::flow::Flow { source: nowhere, target: nowhere, source_port: 0, target_port: 0, protocol: 0 };
+    StreamFacts { flow, start: 0, reuse: 0, vlan: None, state: StreamState::Established }
+}

@@ -1,0 +1,83 @@
+//! What the readers of a ring were told of streams: the header in front of the next block of each.
+
+use super::Continuity;
+use super::header::{HEADER_BYTES, Header};
+use base::limits::STREAMS;
+use filter::prelude::*;
+
+/// The streams whose blocks go into a ring.
+pub(crate) struct Told {
+    continuity: Continuity,
+    /// By number. Grows with the highest met.
+    streams: Vec<Stream>,
+    /// For blocks whose class is no stream's.
+    of_no_stream: Stream,
+}
+
+impl Told {
+    /// Of none as yet, for blocks of this sort.
+    pub(crate) fn new(continuity: Continuity) -> Told {
+        Told { continuity, streams: Vec::new(), of_no_stream: Stream::default() }
+    }
+
+    /// The header of this block, which counts as given also where it is not written: readers find that it is missing.
+    #[inline]
+    pub(crate) fn header(&mut self, block: &Descriptor, cx: &Context<'_>) -> &[u8; HEADER_BYTES] {
+        let number = block.class.connection() as usize;
+        let is_frame = self.continuity == Continuity::Frames;
+        let stream = if number < STREAMS && !is_frame {
+            if self.streams.len() <= number {
+                self.streams.resize((number + 1).next_power_of_two(), Stream::default());
+            }
+            &mut self.streams[number]
+        } else {
+            &mut self.of_no_stream
+        };
+        if !is_frame {
+            stream.learn(cx.streams.epoch(block.class), cx.streams.get(block.class));
+        }
+        let link_type = if is_frame { cx.rings.link_type(block) } else { None };
+        let at = &mut stream.at[usize::from(block.class.direction() & 1)];
+        let wire = block.wire().max(block.len);
+        let mut about = *block;
+        about.set_wire(wire);
+        Header::set_block(&mut stream.header, *at, &about, link_type);
+        *at = at.wrapping_add(match self.continuity {
+            Continuity::Bytes => u64::from(wire),
+            Continuity::Messages | Continuity::Records | Continuity::Frames => 1,
+        });
+        &stream.header
+    }
+}
+
+/// What was said of a stream.
+#[derive(Clone)]
+struct Stream {
+    epoch: u32,
+    version: u32,
+    facts: Option<StreamFacts>,
+    /// The header as it was last.
+    header: [u8; HEADER_BYTES],
+    /// How far each direction is.
+    at: [u64; 2],
+}
+
+impl Default for Stream {
+    fn default() -> Stream {
+        Stream { epoch: 0, version: 0, facts: None, header: [0; HEADER_BYTES], at: [0; 2] }
+    }
+}
+
+impl Stream {
+    /// Takes note of what is known of the stream by now.
+    fn learn(&mut self, epoch: u32, facts: Option<&StreamFacts>) {
+        if self.epoch == epoch && self.facts.as_ref() == facts {
+            return;
+        }
+        if self.epoch != epoch {
+            *self = Stream { epoch, ..Stream::default() };
+        }
+        (self.version, self.facts) = (self.version.wrapping_add(1), facts.copied());
+        self.header = Header { at: 0, epoch, version: self.version, facts: self.facts }.to_bytes();
+    }
+}

@@ -1,0 +1,111 @@
+//! A named ring as a source.
+//!
+//! It asks to read when it is made, so that nothing is written that it does not get; the answer comes when somebody writes.
+
+use super::{content_of, continuity_of, contract, name, named, open};
+use crate::parser::Continuity;
+use crate::parser::reading::{Found, Reading};
+use buffer::keeper::client::{AskedReader, Named};
+use buffer::pipe::{End, PipeReader};
+use buffer::ring::From;
+use filter::prelude::*;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+/// How long it sleeps at most before it looks again for a writer, where nothing wakes it.
+const NAP: Duration = Duration::from_millis(50);
+
+pub(super) fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
+    let one = params.text("type").and_then(Type::of_name);
+    let one = one.ok_or_else(|| ParamError::new("type", "a reader has to know what the ring carries"))?;
+    let asked = open(params, env, |named| named.ask_to_read(contract(params), From::Next, Some(content_of(one))))?;
+    let what = format!("ring {}", name(params));
+    Ok(Instance::source(Ring {
+        named: named(params)?,
+        continuity: continuity_of(one),
+        what,
+        state: State::Asking(asked),
+    }))
+}
+
+/// A reader.
+struct Ring {
+    named: Named,
+    continuity: Continuity,
+    what: String,
+    state: State,
+}
+
+enum State {
+    /// Nobody writes as yet.
+    Asking(AskedReader),
+    Reading(Box<Reading>),
+    Over,
+}
+
+impl Ring {
+    fn failed<T>(&self, why: impl std::fmt::Display) -> Result<T, Box<Failure>> {
+        Err(Box::new(Failure::System(format!("{}: {why}", self.what))))
+    }
+}
+
+impl Source for Ring {
+    fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
+        let mut reading = match std::mem::replace(&mut self.state, State::Over) {
+            State::Over => return Ok(Pull::End),
+            State::Reading(reading) => reading,
+            State::Asking(asked) => {
+                match asked.answer(Some(Instant::now())) {
+                    Ok(Ok(reader)) => {
+                        let ring = PipeReader::new(self.named.clone(), reader);
+                        self.state = State::Reading(Box::new(Reading::new(ring, self.continuity, self.what.clone())));
+                        return Ok(Pull::Ready);
+                    }
+                    Ok(Err(asked)) => self.state = State::Asking(asked),
+                    Err(error) => return self.failed(error),
+                }
+                return Ok(Pull::Idle(NAP));
+            }
+        };
+        let found = reading.pull(cx);
+        self.state = State::Reading(reading);
+        match found? {
+            Found::Blocks => Ok(Pull::Ready),
+            Found::Nothing(nap) => Ok(Pull::Idle(nap)),
+            // Its writer closed it, or this request was stopped.
+            Found::End(None | Some(End::Closed | End::Unkept)) => Ok(Pull::End),
+            Found::End(Some(End::WriterDied)) => self.failed("the writer died: what it had not published is missing"),
+            Found::End(Some(End::Removed)) => self.failed("the ring was removed"),
+        }
+    }
+
+    fn bell(&mut self) -> Option<BorrowedFd<'_>> {
+        match &mut self.state {
+            State::Asking(asked) => Some(asked.answer_fd()),
+            State::Reading(reading) => reading.bell(),
+            State::Over => None,
+        }
+    }
+
+    fn stop(&mut self) -> bool {
+        match &mut self.state {
+            State::Reading(reading) => {
+                reading.stop();
+                true
+            }
+            State::Asking(_) | State::Over => false,
+        }
+    }
+
+    fn account(&mut self, cx: &mut Context<'_>) {
+        if let State::Reading(reading) = &mut self.state {
+            reading.book(cx);
+        }
+    }
+
+    fn finish(&mut self, cx: &mut Context<'_>) {
+        if let State::Reading(mut reading) = std::mem::replace(&mut self.state, State::Over) {
+            reading.finish(cx);
+        }
+    }
+}
