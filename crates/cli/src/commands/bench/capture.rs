@@ -1,0 +1,77 @@
+//! `streamline bench capture`: the highest rate at which `ethernet` loses nothing.
+
+use super::bed::{Way, named};
+use super::loss_free::{Bench, Rates, json, table};
+use super::options::Common;
+use super::show::{Shown, rows, show};
+use crate::exit::{CommandError, Outcome};
+use streamline::StopFlag;
+use streamline::language::FilterCall;
+
+/// Find the highest rate at which capturing loses no frame
+///
+/// Frames are sent at a rate (`generate rate=... | send FROM`), and captured (`ethernet TO direction=in | sequence`): each
+/// must come. By bisection.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    common: Common,
+
+    #[command(flatten)]
+    rates: Rates,
+
+    /// Send on this device; without --from and --to a virtual pair is made
+    #[arg(long, value_name = "DEVICE", requires = "to")]
+    from: Option<String>,
+
+    /// Capture on this device, to which the other leads
+    #[arg(long, value_name = "DEVICE", requires = "from")]
+    to: Option<String>,
+
+    /// Who copies: the parameter `by` of `ethernet`
+    #[arg(long, value_enum, default_value_t = By::Best)]
+    by: By,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum By {
+    Best,
+    Kernel,
+    Socket,
+}
+
+impl By {
+    fn param(self) -> &'static str {
+        match self {
+            By::Best => "best",
+            By::Kernel => "kernel",
+            By::Socket => "socket",
+        }
+    }
+}
+
+pub(super) fn run(args: &Args, stop: &StopFlag) -> Outcome {
+    args.common.check_svg()?;
+    let way = match (&args.from, &args.to) {
+        (Some(from), Some(to)) if from == to => {
+            return Err(CommandError::Wrong(format!("`{from}` cannot be both --from and --to")));
+        }
+        (Some(from), Some(to)) => Way { from: named(from)?, to: named(to)?, through: None, own: false },
+        _ => Way::pair()?,
+    };
+    let sink = format!("{} direction=in by={}", FilterCall::new("ethernet", [way.to.name.clone()]), args.by.param());
+    let bench = Bench { way: &way, sink, sink_counts: true, common: &args.common, rates: &args.rates, stop };
+    let (rows, outcome) = rows(args.common.sizes.iter().copied(), |size| bench.row(size, || Ok(((), "captured"))));
+    let lines = vec![
+        ("loss-free", rows.iter().filter_map(|row| row.point()).map(|(size, rate)| (size, rate as f64)).collect()),
+        ("sender", rows.iter().map(|row| row.sender_point()).map(|(size, rate)| (size, rate as f64)).collect()),
+    ];
+    let shown = Shown {
+        name: "capture",
+        table: table(&rows, &args.rates),
+        rows: json(&rows, &args.rates),
+        up: "frames/s",
+        lines,
+    };
+    show(&args.common, shown).and(outcome)
+}

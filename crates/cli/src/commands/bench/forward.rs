@@ -1,0 +1,110 @@
+//! `streamline bench forward`: the highest rate at which frames from one device to another are not lost.
+
+use super::bed::{Way, named, send};
+use super::jobs;
+use super::loss_free::{Bench, Rates, json, table};
+use super::options::Common;
+use super::show::{Shown, rows, show};
+use crate::exit::{CommandError, Outcome};
+use driver::pair::End;
+use std::collections::BTreeSet;
+use streamline::StopFlag;
+use streamline::language::FilterCall;
+
+/// Find the highest rate at which forwarding loses no frame
+///
+/// Frames are sent at a rate (`generate rate=... | send`), forwarded (`ethernet IN mode=consume everything=yes | send OUT`) and
+/// counted where they arrive (`af_packet ... | sequence`). By bisection.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Devices are cabled so: --from -> --in (this machine forwards) --out -> --to. With --from and --to alone, whatever
+lies between them is measured, and nothing is forwarded here. --in loses all of its traffic to the bench meanwhile.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    common: Common,
+
+    #[command(flatten)]
+    rates: Rates,
+
+    /// Send on this device; without devices two virtual pairs are made
+    #[arg(long, value_name = "DEVICE", requires = "to")]
+    from: Option<String>,
+
+    /// Count what arrives at this device
+    #[arg(long, value_name = "DEVICE", requires = "from")]
+    to: Option<String>,
+
+    /// Forward from this device
+    #[arg(long = "in", value_name = "DEVICE", requires_all = ["out", "from"])]
+    input: Option<String>,
+
+    /// Forward to this device
+    #[arg(long, value_name = "DEVICE", requires = "input")]
+    out: Option<String>,
+
+    /// Where frames are forwarded; best is in the kernel where it can
+    #[arg(long, value_enum, default_value_t = By::Best)]
+    by: By,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum By {
+    Best,
+    Kernel,
+    User,
+}
+
+pub(super) fn run(args: &Args, stop: &StopFlag) -> Outcome {
+    args.common.check_svg()?;
+    let way = way(args)?;
+    let sink = format!("{} direction=in", FilterCall::new("af_packet", [way.to.name.clone()]));
+    let bench = Bench { way: &way, sink, sink_counts: false, common: &args.common, rates: &args.rates, stop };
+    let begin = || match &way.through {
+        Some((input, output)) => forward(input, output, args.by).map(|(running, place)| (Some(running), place)),
+        None => Ok((None, "elsewhere")),
+    };
+    let (rows, outcome) = rows(args.common.sizes.iter().copied(), |size| bench.row(size, begin));
+    let lines = vec![
+        ("loss-free", rows.iter().filter_map(|row| row.point()).map(|(size, rate)| (size, rate as f64)).collect()),
+        ("sender", rows.iter().map(|row| row.sender_point()).map(|(size, rate)| (size, rate as f64)).collect()),
+    ];
+    let shown = Shown {
+        name: "forward",
+        table: table(&rows, &args.rates),
+        rows: json(&rows, &args.rates),
+        up: "frames/s",
+        lines,
+    };
+    show(&args.common, shown).and(outcome)
+}
+
+fn way(args: &Args) -> Result<Way, CommandError> {
+    let (Some(from), Some(to)) = (&args.from, &args.to) else { return Way::two_pairs() };
+    let all: Vec<&String> =
+        [Some(from), Some(to), args.input.as_ref(), args.out.as_ref()].into_iter().flatten().collect();
+    if all.iter().collect::<BTreeSet<_>>().len() < all.len() {
+        return Err(CommandError::Wrong("each of --from, --in, --out and --to is another device".into()));
+    }
+    let through = match (&args.input, &args.out) {
+        (Some(input), Some(out)) => Some((named(input)?, named(out)?)),
+        _ => None,
+    };
+    Ok(Way { from: named(from)?, to: named(to)?, through, own: false })
+}
+
+/// Starts forwarding; says where.
+fn forward(input: &End, output: &End, by: By) -> Result<(jobs::Running, &'static str), CommandError> {
+    let source = FilterCall::new("ethernet", [input.name.clone()]);
+    let by_user = (by == By::User).then_some("socket");
+    let request = format!("{source} mode=consume everything=yes | {}", send(&output.name, by_user));
+    let running = jobs::start(&input.namespace, &request)?;
+    if by == By::Kernel && !running.in_kernel {
+        let why = if running.notes.is_empty() { "it cannot".to_string() } else { running.notes.join("; ") };
+        return Err(CommandError::Failed(format!(
+            "the kernel does not forward from `{}` to `{}`: {why}",
+            input.name, output.name
+        )));
+    }
+    let place = if running.in_kernel { "kernel" } else { "user" };
+    Ok((running, place))
+}
