@@ -1,12 +1,14 @@
 //! `streamline bench capture`: the highest rate at which `ethernet` loses nothing.
 
 use super::bed::{Way, named};
-use super::loss_free::{Bench, Rates, json, table};
+use super::loss_free::{Bench, Rates, shown};
 use super::options::Common;
-use super::show::{Shown, rows, show};
+use super::show::{rows, show};
 use crate::exit::{CommandError, Outcome};
-use streamline::StopFlag;
+use driver::pair::End;
+use streamline::devices::Place;
 use streamline::language::FilterCall;
+use streamline::{Session, StopFlag};
 
 /// Find the highest rate at which capturing loses no frame
 ///
@@ -59,19 +61,19 @@ pub(super) fn run(args: &Args, stop: &StopFlag) -> Outcome {
         (Some(from), Some(to)) => Way { from: named(from)?, to: named(to)?, through: None, own: false },
         _ => Way::pair()?,
     };
+    let place = match args.by {
+        By::Kernel => "kernel",
+        By::Socket => "socket",
+        By::Best => best(&way.to)?,
+    };
     let sink = format!("{} direction=in by={}", FilterCall::new("ethernet", [way.to.name.clone()]), args.by.param());
     let bench = Bench { way: &way, sink, sink_counts: true, common: &args.common, rates: &args.rates, stop };
-    let (rows, outcome) = rows(args.common.sizes.iter().copied(), |size| bench.row(size, || Ok(((), "captured"))));
-    let lines = vec![
-        ("loss-free", rows.iter().filter_map(|row| row.point()).map(|(size, rate)| (size, rate as f64)).collect()),
-        ("sender", rows.iter().map(|row| row.sender_point()).map(|(size, rate)| (size, rate as f64)).collect()),
-    ];
-    let shown = Shown {
-        name: "capture",
-        table: table(&rows, &args.rates),
-        rows: json(&rows, &args.rates),
-        up: "frames/s",
-        lines,
-    };
-    show(&args.common, shown).and(outcome)
+    let (rows, outcome) = rows(args.common.sizes.iter().copied(), |size| bench.row(size, || Ok(((), place))));
+    show(&args.common, shown("capture", &rows, &args.rates), outcome)
+}
+
+/// By what a device is captured where nothing else is said.
+fn best(device: &End) -> Result<&'static str, CommandError> {
+    let known = device.namespace.enter(|| Session::new().devices_at(Place::Here).device(&device.name))??;
+    Ok(if known.copied { "socket" } else { "kernel" })
 }

@@ -2,9 +2,9 @@
 
 use super::bed::{Way, named, send};
 use super::jobs;
-use super::loss_free::{Bench, Rates, json, table};
+use super::loss_free::{Bench, Rates, shown};
 use super::options::Common;
-use super::show::{Shown, rows, show};
+use super::show::{rows, show};
 use crate::exit::{CommandError, Outcome};
 use driver::pair::End;
 use std::collections::BTreeSet;
@@ -64,18 +64,7 @@ pub(super) fn run(args: &Args, stop: &StopFlag) -> Outcome {
         None => Ok((None, "elsewhere")),
     };
     let (rows, outcome) = rows(args.common.sizes.iter().copied(), |size| bench.row(size, begin));
-    let lines = vec![
-        ("loss-free", rows.iter().filter_map(|row| row.point()).map(|(size, rate)| (size, rate as f64)).collect()),
-        ("sender", rows.iter().map(|row| row.sender_point()).map(|(size, rate)| (size, rate as f64)).collect()),
-    ];
-    let shown = Shown {
-        name: "forward",
-        table: table(&rows, &args.rates),
-        rows: json(&rows, &args.rates),
-        up: "frames/s",
-        lines,
-    };
-    show(&args.common, shown).and(outcome)
+    show(&args.common, shown("forward", &rows, &args.rates), outcome)
 }
 
 fn way(args: &Args) -> Result<Way, CommandError> {

@@ -78,7 +78,7 @@ pub(super) fn run(args: &Args, stop: &StopFlag) -> Outcome {
     let (rows, outcome) = rows(args.common.sizes.iter().copied(), |size| row(args, &way, size, stop));
     let lines = vec![("frames", rows.iter().map(|row| (row.size, row.rate as f64)).collect())];
     let shown = Shown { name: "generate", table: table(&rows), rows: json(&rows), up: "frames/s", lines };
-    show(&args.common, shown).and(outcome)
+    show(&args.common, shown, outcome)
 }
 
 fn row(args: &Args, way: &Way, size: Size, stop: &StopFlag) -> Result<Row, Ended> {

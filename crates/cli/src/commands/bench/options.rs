@@ -116,8 +116,10 @@ impl Common {
     /// Fails before anything is measured where the chart could not be written afterwards.
     pub(super) fn check_svg(&self) -> Outcome {
         let Some(path) = &self.svg else { return Ok(()) };
-        let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        opened.map(drop).map_err(|error| cannot_write(path, &error))
+        let was_there = path.exists();
+        std::fs::OpenOptions::new().append(true).create(true).open(path).map_err(|error| cannot_write(path, &error))?;
+        // Nothing stays of a bench that fails.
+        if was_there { Ok(()) } else { std::fs::remove_file(path).map_err(|error| cannot_write(path, &error)) }
     }
 }
 

@@ -118,7 +118,7 @@ pub(super) fn run(args: &Args, stop: &StopFlag) -> Outcome {
         ("all of it", rows.iter().filter_map(budgets).collect()),
     ];
     let shown = Shown { name: "pipeline", table: table(&rows), rows: json(&rows), up: "ns a frame", lines };
-    show(&args.common, shown).and(outcome)
+    show(&args.common, shown, outcome)
 }
 
 /// Measures one size, or the capture.

@@ -80,14 +80,22 @@ pub(super) fn rows<S, R>(
     (rows, Ok(()))
 }
 
-/// Shows it.
-pub(super) fn show(common: &Common, shown: Shown<'_>) -> Outcome {
-    if let Some(path) = &common.svg {
+/// Shows what was measured, if anything was, and gives how it ended.
+pub(super) fn show(common: &Common, shown: Shown<'_>, outcome: Outcome) -> Outcome {
+    if outcome.is_err() && shown.rows.as_array().is_none_or(Vec::is_empty) {
+        return outcome;
+    }
+    if let Some(path) = common.svg.as_ref().filter(|_| shown.lines.iter().any(|(_, points)| !points.is_empty())) {
         let svg = chart(&shown).svg();
         std::fs::write(path, svg).map_err(|error| cannot_write(path, &error))?;
     }
     let document = || json!({ "bench": shown.name, "trial_ns": common.trial.as_nanos() as u64, "rows": shown.rows });
-    if common.json { crate::print_json(&document()) } else { crate::print_text(&shown.table) }
+    if common.json {
+        crate::print_json(&document())?
+    } else {
+        crate::print_text(&shown.table)?
+    }
+    outcome
 }
 
 /// The chart: a line over the sizes; the mix stands beside its line, at its mean.
