@@ -1,6 +1,7 @@
 //! `streamline bench`: each bench goes through with tiny trials, says what it found in each form, and leaves nothing behind.
 //! How much it finds is up to the machine, and is not tested.
 
+use driver::ethtool::Offloads;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::path::Path;
@@ -114,6 +115,61 @@ fn the_devices_that_are_named_are_used() {
     let output = there(&tiny(&["generate", "--device", "one"]));
     assert_eq!(output.status.code(), Some(1));
     assert!(error_of(&output).starts_with("error: `one` is down"), "{}", error_of(&output));
+}
+
+#[test]
+fn forward_goes_through_the_devices_that_are_named_or_says_why_not() {
+    if !may_make_networks() {
+        return;
+    }
+    let here = testkit::network::quiet_namespace();
+    let pair = |near, far| Pair::named([(&here, near), (&here, far)], 1).unwrap();
+    let (first, second) = (pair("sender", "in"), pair("out", "receiver"));
+    let devices = ["--from", "sender", "--in", "in", "--out", "out", "--to", "receiver"];
+    let there = |more: &[&str]| {
+        let bench = [&["forward"], &devices[..], &["--rate", "1k", "--loss", "50%", "--json"], more].concat();
+        let mut command = command(&tiny(&bench));
+        here.enter(move || command.output().unwrap()).unwrap()
+    };
+    let place = |output: &Output| {
+        assert!(output.status.success(), "{}", error_of(output));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["rows"][0]["where"].clone()
+    };
+    let output = there(&["--by", "kernel"]);
+    assert_eq!(output.status.code(), Some(1));
+    let why = "the kernel does not forward from `in` to `out`: ";
+    assert!(error_of(&output).starts_with(&format!("error: {why}")), "{}", error_of(&output));
+    assert!(error_of(&output).contains("GRO"), "{}", error_of(&output));
+    let output = there(&[]);
+    assert_eq!(place(&output), "user");
+    assert!(error_of(&output).starts_with(&format!("note: {why}")), "{}", error_of(&output));
+    second.far.set_offloads(Offloads { gro: true, ..Offloads::NONE });
+    assert_eq!(place(&there(&[])), "kernel");
+    assert!(first.far.link().xdp.is_none(), "its program goes with it");
+}
+
+#[test]
+fn a_device_that_goes_away_is_an_error() {
+    if !may_make_networks() {
+        return;
+    }
+    for bench in [&["generate", "--device", "near"][..], &["capture", "--from", "far", "--to", "near"]] {
+        let here = testkit::network::quiet_namespace();
+        let pair = Pair::named([(&here, "near"), (&here, "far")], 1).unwrap();
+        let mut command = command(&[bench, &["--trial", "60s"]].concat());
+        let child = here.enter(move || command.spawn().unwrap()).unwrap();
+        let began = Instant::now();
+        while pair.far.link().counters.get("rx_packets") == Some(0)
+            && pair.near.link().counters.get("rx_packets") == Some(0)
+        {
+            assert!(began.elapsed() < Duration::from_secs(10), "{bench:?} sends");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        pair.near.remove();
+        let output = ends_soon(child);
+        assert_eq!(output.status.code(), Some(1), "{bench:?}: {}", error_of(&output));
+        assert!(error_of(&output).contains("was removed"), "{bench:?}: {}", error_of(&output));
+    }
 }
 
 #[test]

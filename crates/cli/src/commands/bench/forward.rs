@@ -8,6 +8,7 @@ use super::show::{rows, show};
 use crate::exit::{CommandError, Outcome};
 use driver::pair::End;
 use std::collections::BTreeSet;
+use std::mem;
 use streamline::StopFlag;
 use streamline::language::FilterCall;
 
@@ -59,11 +60,14 @@ pub(super) fn run(args: &Args, stop: &StopFlag) -> Outcome {
     let way = way(args)?;
     let sink = format!("{} direction=in", FilterCall::new("af_packet", [way.to.name.clone()]));
     let bench = Bench { way: &way, sink, sink_counts: false, common: &args.common, rates: &args.rates, stop };
-    let begin = || match &way.through {
-        Some((input, output)) => forward(input, output, args.by).map(|(running, place)| (Some(running), place)),
+    let mut told = false;
+    let mut begin = || match &way.through {
+        Some((input, output)) => {
+            forward(input, output, args.by, &mut told).map(|(running, place)| (Some(running), place))
+        }
         None => Ok((None, "elsewhere")),
     };
-    let (rows, outcome) = rows(args.common.sizes.iter().copied(), |size| bench.row(size, begin));
+    let (rows, outcome) = rows(args.common.sizes.iter().copied(), |size| bench.row(size, &mut begin));
     show(&args.common, shown("forward", &rows, &args.rates), outcome)
 }
 
@@ -81,19 +85,21 @@ fn way(args: &Args) -> Result<Way, CommandError> {
     Ok(Way { from: named(from)?, to: named(to)?, through, own: false })
 }
 
-/// Starts forwarding; says where.
-fn forward(input: &End, output: &End, by: By) -> Result<(jobs::Running, &'static str), CommandError> {
+/// Starts forwarding; gives where, and tells people once why it is not in the kernel.
+fn forward(input: &End, output: &End, by: By, told: &mut bool) -> Result<(jobs::Running, &'static str), CommandError> {
     let source = FilterCall::new("ethernet", [input.name.clone()]);
     let by_user = (by == By::User).then_some("socket");
     let request = format!("{source} mode=consume everything=yes | {}", send(&output.name, by_user));
     let running = jobs::start(&input.namespace, &request)?;
     if by == By::Kernel && !running.in_kernel {
-        let why = if running.notes.is_empty() { "it cannot".to_string() } else { running.notes.join("; ") };
         return Err(CommandError::Failed(format!(
-            "the kernel does not forward from `{}` to `{}`: {why}",
-            input.name, output.name
+            "the kernel does not forward from `{}` to `{}`: {}",
+            input.name, output.name, running.why
         )));
     }
     let place = if running.in_kernel { "kernel" } else { "user" };
+    if by == By::Best && !running.in_kernel && !mem::replace(told, true) {
+        tell!("note: the kernel does not forward from `{}` to `{}`: {}", input.name, output.name, running.why);
+    }
     Ok((running, place))
 }

@@ -93,8 +93,8 @@ fn row(args: &Args, way: &Way, size: Size, stop: &StopFlag) -> Result<Row, Ended
         let before = gone(way)?;
         let sent = way.send(size, Pace::Full, args.common.trial, by, stop)?;
         let arrived = match way.own {
-            true => settled(&way.to, stop)? - before,
-            false => sent.frames.saturating_sub(gone(way)? - before),
+            true => settled(&way.to, stop)?.saturating_sub(before),
+            false => sent.frames.saturating_sub(gone(way)?.saturating_sub(before)),
         };
         lost += sent.frames.saturating_sub(arrived);
         rates.push(per_second(arrived.min(sent.frames), sent.took));

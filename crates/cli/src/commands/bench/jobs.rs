@@ -64,28 +64,30 @@ fn cannot_enter(error: std::io::Error) -> Error {
     Error::System(format!("cannot work in another network namespace: {error}"))
 }
 
-/// The same in this namespace. Says when it is ready, and whether a device is fed within the kernel; counts blocks read.
+/// The same in this namespace. Says when it is ready, and whether its sinks run in the kernel; counts blocks read.
 fn run_here(text: &str, stop: &StopFlag, read: &AtomicU64, ready: impl FnOnce(Ready)) -> Result<Ran, Error> {
     let written = Written::default();
     let job = session(&written).prepare(text, &BTreeMap::new())?;
-    let sinks = job.running.design.plan.nodes.iter().filter(|node| node.edges.is_empty());
-    let in_kernel = sinks.clone().count() > 0 && sinks.clone().all(|node| node.space == "kernel");
-    ready(Ready { in_kernel, notes: job.notes.clone() });
+    let design = &job.running.design;
+    let mut sinks = design.plan.nodes.iter().zip(&design.sites).filter(|(node, _)| node.edges.is_empty());
+    let elsewhere = sinks.find(|(node, _)| node.space != "kernel");
+    let (in_kernel, why) = (elsewhere.is_none(), elsewhere.map(|(_, site)| site.why.clone()).unwrap_or_default());
+    ready(Ready { in_kernel, why });
     run_job(job, &written, stop, read)
 }
 
 /// A request that is about to run.
 struct Ready {
     in_kernel: bool,
-    notes: Vec<String>,
+    why: String,
 }
 
 /// A request that runs until it is told to end, or is dropped.
 pub(super) struct Running {
     /// Its sinks run in the kernel.
     pub(super) in_kernel: bool,
-    /// What turned out otherwise than it was to be.
-    pub(super) notes: Vec<String>,
+    /// Why they do not.
+    pub(super) why: String,
     stop: StopFlag,
     read: Arc<AtomicU64>,
     thread: Option<JoinHandle<Result<Ran, Error>>>,
@@ -105,7 +107,7 @@ pub(super) fn start(at: &Namespace, text: &str) -> Result<Running, CommandError>
     };
     let thread = std::thread::Builder::new().name("bench".into()).spawn(body)?;
     match told.recv() {
-        Ok(Ready { in_kernel, notes }) => Ok(Running { in_kernel, notes, stop, read, thread: Some(thread) }),
+        Ok(Ready { in_kernel, why }) => Ok(Running { in_kernel, why, stop, read, thread: Some(thread) }),
         // It failed before it was ready.
         Err(_) => Err(match joined(thread) {
             Err(error) => CommandError::from(error).about(&format!("`{text}`")),

@@ -112,7 +112,7 @@ impl Bench<'_> {
         let before = way.arrived()?;
         let sent = way.send(size, Pace::Rate(rate), common.trial, None, stop)?;
         sink.settle(stop);
-        let arrived = way.arrived()? - before;
+        let arrived = way.arrived()?.saturating_sub(before);
         let ran = sink.end()?;
         stopped(stop)?;
         let said: Value = serde_json::from_str(&ran.output)

@@ -126,12 +126,15 @@ fn row(args: &Args, request: &RequestText, size: Option<Size>, stop: &StopFlag) 
     let rate = args.rate.unwrap_or_else(|| line_rate(args.bits.unwrap_or(GIGABIT), size.unwrap_or(Size::Mix)));
     let mut row = Row { size, rate, found: None, reaches: 0, dropped: 0 };
     let label = row.label();
+    let count = ((rate as f64 * args.common.trial.as_secs_f64()) as u64).max(1);
+    // A first run is slower than those after it.
+    let one = Given { size, rate, count: 1, work_ns: 0 };
+    let unpaced = one.run(args, request, stop)?.took.min(one.run(args, request, stop)?.took);
     let trial = |work_ns| {
         progress(&format!("{label}: {work_ns} ns of work with a frame"));
-        trial(args, request, size, rate, work_ns, stop)
+        let given = Given { size, rate, count, work_ns };
+        Ok::<_, Ended>(given.run(args, request, stop)?.judged(&given, unpaced, args.searched.loss))
     };
-    // The first run of a request is slower than those after it.
-    trial(0)?;
     let without = trial(0)?;
     (row.reaches, row.dropped) = (without.reached, without.dropped);
     if without.is_good() {
@@ -167,41 +170,60 @@ impl Trial {
     }
 }
 
-/// Runs the request with so much work.
-fn trial(
-    args: &Args,
-    request: &RequestText,
+/// What a trial runs with.
+struct Given {
     size: Option<Size>,
+    /// Frames a second.
     rate: u64,
+    /// Frames in all.
+    count: u64,
     work_ns: u64,
-    stop: &StopFlag,
-) -> Result<Trial, Ended> {
-    let count = ((rate as f64 * args.common.trial.as_secs_f64()) as u64).max(1);
-    let given = match (&args.replay, size) {
-        (Some(file), _) => vec![("file", file.clone()), ("loop", "0".into())],
-        (None, size) => vec![("size", size.unwrap_or(Size::Mix).param())],
-    };
-    let paced = [("rate", rate.to_string()), ("count", count.to_string())];
-    let source = FilterCall { params: params(given.into_iter().chain(paced)), ..FilterCall::new("generate", []) };
-    let text = with_work(&request.source, work_ns);
-    let ran = jobs::run_reading(source, &text, &request.variables, stop).map_err(|error| {
-        RequestText { source: text.clone(), name: request.name.clone(), variables: request.variables.clone() }
-            .tell(error)
-    })?;
-    stopped(stop)?;
-    let frames = ran.report.nodes.first().map_or(0, |node| node.counters.blocks_made);
-    if frames < count {
-        let text = format!("the request took {frames} frames of {count} and wanted no more");
-        return Err(CommandError::Wrong(text).with_help("measure one that takes all: without `head`").into());
+}
+
+impl Given {
+    fn run(&self, args: &Args, request: &RequestText, stop: &StopFlag) -> Result<Run, Ended> {
+        let frames = match (&args.replay, self.size) {
+            (Some(file), _) => vec![("file", file.clone()), ("loop", "0".into())],
+            (None, size) => vec![("size", size.unwrap_or(Size::Mix).param())],
+        };
+        let paced = [("rate", self.rate.to_string()), ("count", self.count.to_string())];
+        let source = FilterCall { params: params(frames.into_iter().chain(paced)), ..FilterCall::new("generate", []) };
+        let text = RequestText {
+            source: with_work(&request.source, self.work_ns),
+            name: request.name.clone(),
+            variables: request.variables.clone(),
+        };
+        let ran = jobs::run_reading(source, &text.source, &text.variables, stop).map_err(|error| text.tell(error))?;
+        stopped(stop)?;
+        let nodes = &ran.report.nodes;
+        let frames = nodes.iter().filter(|node| node.source).map(|node| node.counters.blocks_made).min().unwrap_or(0);
+        if frames < self.count {
+            let text = format!("the request took {frames} frames of {} and wanted no more", self.count);
+            return Err(CommandError::Wrong(text).with_help("measure one that takes all: without `head`").into());
+        }
+        Ok(Run { took: ran.took, dropped: nodes.iter().map(|node| node.counters.drops.total()).sum() })
     }
-    let dropped: u64 = ran.report.nodes.iter().map(|node| node.counters.drops.total()).sum();
-    let on_time = Duration::from_secs_f64(count as f64 / rate as f64).mul_f64(1.0 + LATE) + LATE_ANYWAY;
-    Ok(Trial {
-        on_time: ran.took <= on_time,
-        reached: per_second(frames, ran.took),
-        dropped,
-        few_enough: dropped as f64 <= frames as f64 * args.searched.loss,
-    })
+}
+
+/// What a run showed.
+struct Run {
+    took: Duration,
+    /// Frames that filters dropped.
+    dropped: u64,
+}
+
+impl Run {
+    /// `unpaced` is what a run takes besides: reading the capture into memory, finishing.
+    fn judged(&self, given: &Given, unpaced: Duration, loss: f64) -> Trial {
+        let took = self.took.saturating_sub(unpaced);
+        let on_time = Duration::from_secs_f64(given.count as f64 / given.rate as f64).mul_f64(1.0 + LATE) + LATE_ANYWAY;
+        Trial {
+            on_time: took <= on_time,
+            reached: per_second(given.count, took),
+            dropped: self.dropped,
+            few_enough: self.dropped as f64 <= given.count as f64 * loss,
+        }
+    }
 }
 
 fn params(given: impl Iterator<Item = (&'static str, String)>) -> Vec<Param> {
