@@ -1,4 +1,4 @@
-//! Virtual pairs in namespaces of their own, for measurements and tests: what is sent on one end arrives at the other.
+//! Virtual pairs in namespaces of their own, for measurements and tests: each end receives the frames that the other sends.
 //!
 //! Nothing moves in them but what their maker sends: they have no addresses, no neighbours, no IPv6, no offloads. Their
 //! namespaces have no names: when the last process that holds one ends, however it ends, the kernel takes everything away.
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// How long a device may take to get into the state it was asked to get into.
 const SETTLING: Duration = Duration::from_secs(10);
 
-/// A new namespace in which IPv6 is off, so that nothing is sent by itself. Takes CAP_SYS_ADMIN.
+/// A new namespace in which IPv6 is off, so that the kernel sends nothing by itself. Takes CAP_SYS_ADMIN.
 pub fn quiet_namespace() -> io::Result<Namespace> {
     let namespace = Namespace::create()?;
     namespace.enter(|| {
@@ -70,7 +70,7 @@ impl End {
         Ok(End { namespace: namespace.clone(), name: name.into(), index: link.index })
     }
 
-    /// What the kernel says of it; an error where it is gone.
+    /// Its state, as the kernel has it; an error where the device is gone.
     pub fn link(&self) -> io::Result<Link> {
         let links = self.namespace.enter(link::list)??;
         let gone = || io::Error::new(io::ErrorKind::NotFound, format!("the device `{}` is gone", self.name));
@@ -92,8 +92,8 @@ impl End {
         self.namespace.enter(|| Netlink::route(0)?.remove(self.index))?
     }
 
-    /// Waits until what is sent on it or its other end arrives. The kernel hears of a carrier later than who switched the
-    /// device on, and until then drops what is sent, and counts nothing.
+    /// Waits until frames of either end arrive at the other. The kernel hears of a carrier later than the one who
+    /// switched the device on. Until then it drops frames and counts none.
     pub fn await_carrier(&self) -> io::Result<()> {
         let tells = |link: &Link| link.kind.as_deref() == Some("veth");
         self.await_state(|link| link.is_running() && (link.operational || !tells(link)))?;

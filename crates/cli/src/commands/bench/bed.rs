@@ -1,4 +1,4 @@
-//! What benches of devices stand on: devices that were named, or virtual pairs in namespaces of their own; and the sender.
+//! The devices that benches use: devices that the user named, or virtual pairs in namespaces of their own; and the sender.
 
 use super::jobs;
 use super::options::Size;
@@ -17,25 +17,25 @@ pub(super) struct Way {
     pub(super) from: End,
     /// Where they arrive.
     pub(super) to: End,
-    /// What stands between, if it is this machine: by which device frames come in and go out.
+    /// The devices by which this machine forwards: in and out. None where another machine forwards, or nothing does.
     pub(super) through: Option<(End, End)>,
-    /// Nothing moves in it but what is sent here.
+    /// The bench made it: nothing but its own frames moves there.
     pub(super) own: bool,
 }
 
-/// How much is sent.
+/// How fast a sender sends.
 #[derive(Clone, Copy)]
 pub(super) enum Pace {
-    /// As much as goes.
+    /// The sender never waits.
     Full,
-    /// So many frames a second.
+    /// The sender sends this number of frames a second.
     Rate(u64),
 }
 
-/// What was sent.
+/// The result of a sender.
 #[derive(Clone, Copy)]
 pub(super) struct Sent {
-    /// Frames that were to be sent; where they are as many as go, those that were.
+    /// Frames that the sender was to send; at [`Pace::Full`] those that it sent.
     pub(super) wanted: u64,
     /// Frames that the device took.
     pub(super) frames: u64,
@@ -65,7 +65,7 @@ impl Way {
         Ok(Way { from: near, to: far, through: None, own: true })
     }
 
-    /// Two pairs of its own with something between them.
+    /// Two pairs of its own, for a request that forwards between them.
     pub(super) fn two_pairs() -> Result<Way, CommandError> {
         let make = || {
             let between = quiet_namespace()?;
@@ -84,7 +84,7 @@ impl Way {
         counter(&self.to, "rx_packets")
     }
 
-    /// Sends for so long; `by` is the parameter of `send`.
+    /// Sends for this time; `by` is the parameter of `send`.
     pub(super) fn send(
         &self,
         size: Size,
@@ -128,7 +128,7 @@ pub(super) fn about(request: &str, error: Error) -> CommandError {
     CommandError::from(error).about(&format!("`{request}`"))
 }
 
-/// A device that was named.
+/// A device that the user named.
 pub(super) fn named(name: &str) -> Result<End, CommandError> {
     let here = Namespace::current()?;
     let end = End::find(&here, name).map_err(|error| match error.kind() {

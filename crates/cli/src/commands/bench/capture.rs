@@ -68,11 +68,11 @@ pub(super) fn run(args: &Args, stop: &StopFlag) -> Outcome {
     };
     let sink = format!("{} direction=in by={}", FilterCall::new("ethernet", [way.to.name.clone()]), args.by.param());
     let bench = Bench { way: &way, sink, sink_counts: true, common: &args.common, rates: &args.rates, stop };
-    let (rows, outcome) = rows(args.common.sizes.iter().copied(), |size| bench.row(size, || Ok(((), place))));
+    let (rows, outcome) = rows(args.common.sizes.iter().copied(), |size| bench.row(size, || Ok((None, place))));
     show(&args.common, shown("capture", &rows, &args.rates), outcome)
 }
 
-/// By what a device is captured where nothing else is said.
+/// The writer that `by=best` takes for a device.
 fn best(device: &End) -> Result<&'static str, CommandError> {
     let known = device.namespace.enter(|| Session::new().devices_at(Place::Here).device(&device.name))??;
     Ok(if known.copied { "socket" } else { "kernel" })

@@ -32,7 +32,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000), default_value = "3")]
     trials: u32,
 
-    /// Send so long before the first trial of a size
+    /// Send for this time before the first trial of a size
     #[arg(long, value_name = "TIME", value_parser = super::options::time, default_value = "200ms")]
     warm_up: Duration,
 }
@@ -54,7 +54,7 @@ impl By {
     }
 }
 
-/// What was found at one size.
+/// The result at one size.
 struct Row {
     size: Size,
     /// Frames a second.

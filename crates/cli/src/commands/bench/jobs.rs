@@ -13,17 +13,17 @@ use streamline::devices::Place;
 use streamline::language::FilterCall;
 use streamline::{Error, Job, Report, Session, StopFlag};
 
-/// Frames that were sent are looked for as long as more come: so long after the last.
+/// A trial ends when no frame has come for this time.
 const QUIET: Duration = Duration::from_millis(100);
 
 /// And no longer than that (RFC 2544, section 23).
 const RESIDUAL: Duration = Duration::from_secs(2);
 
-/// What a request came to.
+/// The result of a request.
 pub(super) struct Ran {
-    /// What it wrote to standard output.
+    /// The text that it wrote to standard output.
     pub(super) output: String,
-    /// What it counted.
+    /// Its counters.
     pub(super) report: Report,
     /// From its first frame to its end.
     pub(super) took: Duration,
@@ -46,7 +46,7 @@ pub(super) fn run_reading(
     run_job(job, &written, stop, &AtomicU64::new(0))
 }
 
-/// Requests of benches use no daemon, which would be somebody else's capture.
+/// A session without a daemon, for a daemon may share a capture with others.
 fn session(written: &Written) -> Session {
     Session::with_output(Output::new(Box::new(written.clone()), false)).devices_at(Place::Here)
 }
@@ -86,7 +86,7 @@ struct Ready {
 pub(super) struct Running {
     /// Its sinks run in the kernel.
     pub(super) in_kernel: bool,
-    /// Why they do not.
+    /// Why they do not; empty where they do.
     pub(super) why: String,
     stop: StopFlag,
     read: Arc<AtomicU64>,
@@ -99,7 +99,7 @@ pub(super) fn start(at: &Namespace, text: &str) -> Result<Running, CommandError>
     let (tell, told) = mpsc::channel();
     let body = {
         let (at, text, stop, read) = (at.clone(), text.to_string(), stop.clone(), Arc::clone(&read));
-        // Where it is told nobody may listen any more: then it is stopped, too.
+        // The starter may have gone: then it has set `stop`, too.
         move || {
             let ready = |ready| drop(tell.send(ready));
             at.enter(|| run_here(&text, &stop, &read, ready)).map_err(cannot_enter)?
@@ -134,11 +134,20 @@ impl Running {
         }
     }
 
+    /// Fails where it has ended by itself.
+    pub(super) fn check(&mut self) -> Result<(), CommandError> {
+        let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) else { return Ok(()) };
+        joined(thread)?;
+        Err(CommandError::Failed("a request ended before the bench did".into()))
+    }
+
     /// Ends it, and gives what it came to.
     pub(super) fn end(mut self) -> Result<Ran, CommandError> {
         self.stop.stop();
-        let thread = self.thread.take().expect("it is taken here or when it is dropped");
-        joined(thread).map_err(CommandError::from)
+        match self.thread.take() {
+            Some(thread) => Ok(joined(thread)?),
+            None => Err(CommandError::Failed("a request ended before the bench did".into())),
+        }
     }
 }
 

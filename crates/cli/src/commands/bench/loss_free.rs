@@ -1,7 +1,7 @@
 //! The highest rate without loss at each size, whatever stands between sender and sink: RFC 2544, section 26.1.
 
 use super::bed::{Pace, Sent, Way};
-use super::jobs;
+use super::jobs::{self, Running};
 use super::options::{Common, Searched, Size, rate, time};
 use super::search::{Bound, Found, Verdict, search};
 use super::show::{Ended, Shown, progress, stopped};
@@ -12,30 +12,30 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use streamline::StopFlag;
 
-/// A sender that is later than that did not reach its rate: this share of the time, and some for beginning and ending.
+/// A sender that is later did not reach its rate: by this share of its time, and this much more.
 const LATE: f64 = 0.02;
 const LATE_ANYWAY: Duration = Duration::from_millis(3);
 
-/// What benches of loss are told besides.
+/// The options of benches of loss.
 #[derive(clap::Args)]
 pub(super) struct Rates {
     #[command(flatten)]
     pub(super) searched: Searched,
 
-    /// The highest rate that is tried, frames a second; a size at which the sender alone does not reach it is refused. If not
-    /// given, what the sender reaches alone
+    /// Try no higher rate, in frames a second, and refuse sizes at which the sender alone does not reach it. Without this option
+    /// the sender's own rate is the highest
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<u64>,
 
-    /// Send so long before the first trial of a size
+    /// Send for this time before the first trial of a size
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "200ms")]
     warm_up: Duration,
 }
 
-/// What was found at one size.
+/// The result at one size.
 pub(super) struct Row {
     size: Size,
-    /// What the sender reaches alone.
+    /// Frames a second that the sender reaches alone.
     sender: u64,
     /// None where the sender cannot reach the rate that was asked for.
     found: Option<Found>,
@@ -47,19 +47,19 @@ pub(super) struct Row {
     place: &'static str,
 }
 
-/// What is measured.
+/// A bench and its devices.
 pub(super) struct Bench<'a> {
     pub(super) way: &'a Way,
     /// The request of the sink, without `sequence`.
     pub(super) sink: String,
-    /// The sink itself is measured: what it loses counts, although it came to its device.
+    /// The sink is the bench's subject: its own losses count.
     pub(super) sink_counts: bool,
     pub(super) common: &'a Common,
     pub(super) rates: &'a Rates,
     pub(super) stop: &'a StopFlag,
 }
 
-/// What a trial showed.
+/// The result of a trial.
 struct Trial {
     verdict: Verdict,
     lost: u64,
@@ -68,11 +68,12 @@ struct Trial {
 }
 
 impl Bench<'_> {
-    /// Measures one size. `begin` starts what stands between, once the sender was measured alone; it says where frames go.
-    pub(super) fn row<T>(
+    /// Measures one size: first the sender alone. Then `begin` starts the request between sender and sink, if there is one, and
+    /// says where the frames go.
+    pub(super) fn row(
         &self,
         size: Size,
-        begin: impl FnOnce() -> Result<(T, &'static str), CommandError>,
+        begin: impl FnOnce() -> Result<(Option<Running>, &'static str), CommandError>,
     ) -> Result<Row, Ended> {
         let Bench { way, common, rates, stop, .. } = *self;
         progress(&format!("{size} bytes: the sender alone"));
@@ -82,7 +83,7 @@ impl Bench<'_> {
         }
         let sender = full(common.trial)?.rate();
         stopped(stop)?;
-        let (between, place) = begin()?;
+        let (mut between, place) = begin()?;
         let mut row = Row { size, sender, found: None, disordered: 0, sink_lost: 0, place };
         if rates.rate.is_some_and(|rate| sender < rate) {
             return Ok(row);
@@ -96,12 +97,12 @@ impl Bench<'_> {
             }
             progress(&format!("{size} bytes: {} frames/s, {} lost", count(rate), count(trial.lost)));
             row.sink_lost += trial.sink_lost;
-            if trial.verdict != Verdict::Failed {
-                row.disordered += trial.disordered;
+            match trial.verdict {
+                Verdict::Failed => between.as_mut().map_or(Ok(()), Running::check)?,
+                Verdict::Passed | Verdict::Short(_) => row.disordered += trial.disordered,
             }
             Ok::<_, Ended>(trial.verdict)
         })?);
-        drop(between);
         Ok(row)
     }
 
@@ -120,7 +121,7 @@ impl Bench<'_> {
         let number = |name: &str| said[name].as_u64().unwrap_or(0);
         let seen = number("frames") - number("repeated").min(number("frames"));
         let missed = sent.frames.saturating_sub(seen);
-        // What came to a device on which nothing else moves was not lost on the way there.
+        // On devices of its own the bench can count the frames that came as far as the sink's device.
         let lost = if self.sink_counts || !way.own { missed } else { sent.frames.saturating_sub(arrived).min(missed) };
         Ok(Trial {
             verdict: verdict(&sent, rate, lost, self.rates.searched.loss),
@@ -131,7 +132,7 @@ impl Bench<'_> {
     }
 }
 
-/// What a trial at a rate came to.
+/// The verdict on a trial at this rate.
 fn verdict(sent: &Sent, rate: u64, lost: u64, loss: f64) -> Verdict {
     if lost as f64 > sent.frames as f64 * loss {
         return Verdict::Failed;
@@ -151,12 +152,12 @@ impl Row {
                 count(self.sender),
                 count(asked.unwrap_or(0))
             )),
-            Some(Found { value: 0, .. }) => notes.push("frames were lost at every rate".into()),
+            Some(Found { value: 0, bound: Bound::Measured, .. }) => notes.push("frames were lost at every rate".into()),
             Some(Found { bound: Bound::Sender, value, .. }) if asked == Some(value) => {
-                notes.push("nothing was lost at the rate that was asked for".into());
+                notes.push("no frame was lost at the rate of --rate".into());
             }
             Some(Found { bound: Bound::Sender, .. }) => {
-                notes.push("sender-bound: nothing was lost at the highest rate that the sender reaches".into());
+                notes.push("sender-bound: no frame was lost, and the sender reaches no higher rate".into());
             }
             Some(_) => {}
         }

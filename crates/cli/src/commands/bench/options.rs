@@ -1,4 +1,4 @@
-//! What the benches are told on the command line: sizes, times, shares, rates.
+//! The options that benches share: sizes, times, shares, rates.
 
 use super::search::Range;
 use crate::exit::{CommandError, Outcome};
@@ -11,13 +11,13 @@ use std::time::Duration;
 /// Bytes of an Ethernet check sequence: RFC 2544 counts them, `generate` does not.
 pub(super) const CHECK_BYTES: u64 = 4;
 
-/// Sizes of frames that fit a device as it comes, with their check sequence. What numbers a frame fits into the smallest.
+/// Sizes of frames that a device takes with its usual MTU, with their check sequence. The frame's number fits into the smallest.
 const SIZES: std::ops::RangeInclusive<u32> = 64..=1518;
 
 /// Mean of the sizes of the mix, with check sequences: `generate size=imix`.
 const MIX_BYTES: f64 = (7.0 * 64.0 + 4.0 * 594.0 + 1518.0) / 12.0;
 
-/// Shorter trials measure how trials begin and end, longer ones nobody waits for.
+/// A shorter trial would measure how it begins and ends.
 const TRIALS: std::ops::RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_secs(600);
 
 /// Lower rates are not told apart from nothing, frames a second.
@@ -26,7 +26,7 @@ const LEAST_RATE: u64 = 100;
 /// A size of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Size {
-    /// All have so many bytes, with their check sequence.
+    /// Bytes of each frame, with the check sequence.
     Bytes(u32),
     /// The mix of RFC 6985.
     Mix,
@@ -67,7 +67,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// What every bench is told.
+/// The options of every bench.
 #[derive(clap::Args)]
 pub(super) struct Common {
     /// Bytes of the frames, with the four of the check sequence (64 to 1518); mix is the mix of RFC 6985
@@ -93,14 +93,14 @@ pub(super) struct Common {
     pub(super) svg: Option<PathBuf>,
 }
 
-/// What benches that search are told besides.
+/// The options of benches that search.
 #[derive(clap::Args)]
 pub(super) struct Searched {
-    /// Share of the frames that may be lost
+    /// The share of frames that a trial may lose and still pass
     #[arg(long, value_name = "PERCENT", value_parser = loss, default_value = "0")]
     pub(super) loss: f64,
 
-    /// The search ends where what passed and what failed are as near as that
+    /// End the search where a value that passed is this near to one that failed
     #[arg(long, value_name = "PERCENT", value_parser = resolution, default_value = "1%")]
     pub(super) resolution: f64,
 }
@@ -160,12 +160,12 @@ fn trial(text: &str) -> Result<Duration, String> {
 /// Frames or bits a second, as in requests: `100k`, `1G`.
 pub(super) fn rate(text: &str) -> Result<u64, String> {
     match number(ParamType::Number, text)? {
-        0 => Err("nothing is sent at a rate of 0".into()),
+        0 => Err("a rate of 0 sends nothing".into()),
         rate => Ok(rate),
     }
 }
 
-/// A share of what is given in percent, with the sign or without.
+/// A share, given in percent, with the sign or without.
 fn percent(text: &str) -> Result<f64, String> {
     let number = text.trim().trim_end_matches('%').trim_end().parse::<f64>();
     number

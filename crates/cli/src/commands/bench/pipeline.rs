@@ -15,25 +15,25 @@ use std::time::Duration;
 use streamline::StopFlag;
 use streamline::language::FilterCall;
 
-/// The word in a request that the work takes the place of.
+/// `work` replaces this word in a request.
 const WORD: &str = "WORK";
 
 /// Bytes on a wire besides those of a frame: preamble and gap (IEEE 802.3).
 const WIRE_BYTES: f64 = 20.0;
 
-/// The rate of a link, if none is given, bits a second.
+/// Bits a second of a link where neither `--rate` nor `--bits` says otherwise.
 const GIGABIT: u64 = 1_000_000_000;
 
-/// The work of a frame, where a frame has no more time than that: longer is not one block's (`work` refuses it).
+/// The longest work that is tried: `work` refuses more.
 const LONGEST_NS: u64 = 1_000_000_000;
 
-/// A run that is later than that did not keep to the rate: this share of the time, and some for beginning and ending.
+/// A run that is later did not keep to the rate: by this share of its time, and this much more.
 const LATE: f64 = 0.01;
 const LATE_ANYWAY: Duration = Duration::from_millis(3);
 
 /// Measure how much work a request has time for with each frame
 ///
-/// The word WORK in the request becomes `work NS`, which keeps a processor busy for so long with each frame. By bisection: the
+/// The word WORK in the request becomes `work NS`, which keeps a processor busy for this time with each frame. By bisection: the
 /// longest work at which the request keeps to the frame rate, and drops nothing. Frames come from memory: made, or those of a
 /// capture. It needs no device and no rights.
 #[derive(clap::Args)]
@@ -55,7 +55,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "RATE", value_parser = rate, conflicts_with = "bits")]
     rate: Option<u64>,
 
-    /// As many frames a second as a link of so many bits a second carries, preamble and gap counted; 1G if neither is given
+    /// Take the frames a second of a link with this number of bits a second, preamble and gap counted; 1G without --rate
     #[arg(long, value_name = "BITS", value_parser = rate)]
     bits: Option<u64>,
 
@@ -64,7 +64,7 @@ pub(super) struct Args {
     replay: Option<String>,
 }
 
-/// What was found at one size.
+/// The result at one size.
 struct Row {
     /// None for a capture.
     size: Option<Size>,
@@ -153,14 +153,14 @@ fn line_rate(bits: u64, size: Size) -> u64 {
     ((bits as f64 / 8.0 / (size.bytes() + WIRE_BYTES)) as u64).max(1)
 }
 
-/// What a trial showed.
+/// The verdict on a run.
 struct Trial {
     on_time: bool,
     /// Frames a second.
     reached: u64,
     /// Frames that filters dropped.
     dropped: u64,
-    /// As many as may be.
+    /// `--loss` permits them.
     few_enough: bool,
 }
 
@@ -170,7 +170,7 @@ impl Trial {
     }
 }
 
-/// What a trial runs with.
+/// The parameters of a run.
 struct Given {
     size: Option<Size>,
     /// Frames a second.
@@ -205,7 +205,7 @@ impl Given {
     }
 }
 
-/// What a run showed.
+/// The result of a run.
 struct Run {
     took: Duration,
     /// Frames that filters dropped.
@@ -213,7 +213,7 @@ struct Run {
 }
 
 impl Run {
-    /// `unpaced` is what a run takes besides: reading the capture into memory, finishing.
+    /// `unpaced` is the time of a run with one frame: it reads the capture into memory, and finishes.
     fn judged(&self, given: &Given, unpaced: Duration, loss: f64) -> Trial {
         let took = self.took.saturating_sub(unpaced);
         let on_time = Duration::from_secs_f64(given.count as f64 / given.rate as f64).mul_f64(1.0 + LATE) + LATE_ANYWAY;
@@ -244,7 +244,7 @@ fn words(request: &str) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The request with so much work in the place of each of the words.
+/// The request with `work` in place of each WORK.
 fn with_work(request: &str, work_ns: u64) -> String {
     let (mut text, mut from) = (String::new(), 0);
     for at in words(request) {

@@ -1,7 +1,7 @@
 //! The highest value that passes, by bisection (RFC 2544, section 26.1): of a rate without loss, or of work that a request has
-//! time for. What a trial does is up to the caller.
+//! time for. The caller makes the trials.
 
-/// What is searched.
+/// The range of a search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Range {
     /// The highest value that is tried, and the first.
@@ -12,27 +12,27 @@ pub(super) struct Range {
     pub(super) least: u64,
 }
 
-/// What came of a trial.
+/// The result of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It did as it should.
+    /// The subject kept up.
     Passed,
-    /// It did not.
+    /// It did not keep up.
     Failed,
-    /// The sender did not reach this value, but only so much, which passed.
+    /// The sender did not reach the value. It reached this one, which passed.
     Short(u64),
 }
 
-/// What keeps the value from being higher.
+/// Who keeps the value from being higher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bound {
-    /// What is measured: it failed above.
+    /// The bench's subject: it failed above.
     Measured,
-    /// The sender, or the range: nothing failed that was tried.
+    /// The sender, or the range: no trial failed.
     Sender,
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     /// The highest value that passed; 0 where none did.
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_device_that_loses_everything_ends_the_search() {
-        let found = check(0, u64::MAX, u64::MAX / 2);
+        let found = check(0, u64::MAX, 1_000_000_000);
         assert_eq!((found.value, found.bound), (0, Bound::Measured));
     }
 

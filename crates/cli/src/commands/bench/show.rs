@@ -10,7 +10,7 @@ use streamline::StopFlag;
 
 /// Why a bench did not go through.
 pub(super) enum Ended {
-    /// It was stopped by a signal.
+    /// A signal stopped it.
     Stopped,
     /// It failed.
     Failed(CommandError),
@@ -40,7 +40,7 @@ fn progress_ends() {
     }
 }
 
-/// What is shown in the end.
+/// The result of a bench.
 pub(super) struct Shown<'a> {
     /// As on the command line.
     pub(super) name: &'a str,
@@ -48,13 +48,13 @@ pub(super) struct Shown<'a> {
     pub(super) table: String,
     /// For programs: a list.
     pub(super) rows: Value,
-    /// What the chart shows along its side.
+    /// The unit of the chart's upright axis.
     pub(super) up: &'a str,
     /// The lines of the chart, by size.
     pub(super) lines: Vec<(&'a str, Vec<(Size, f64)>)>,
 }
 
-/// A row for each size, until one ends it: what was measured before is shown all the same.
+/// Measures a row for each size. An error or a signal ends it; the rows before stay.
 pub(super) fn rows<S, R>(
     sizes: impl IntoIterator<Item = S>,
     mut row: impl FnMut(S) -> Result<R, Ended>,
@@ -80,7 +80,7 @@ pub(super) fn rows<S, R>(
     (rows, Ok(()))
 }
 
-/// Shows what was measured, if anything was, and gives how it ended.
+/// Shows the rows, if there are any or nothing failed; gives back how the bench ended.
 pub(super) fn show(common: &Common, shown: Shown<'_>, outcome: Outcome) -> Outcome {
     if outcome.is_err() && shown.rows.as_array().is_none_or(Vec::is_empty) {
         return outcome;
