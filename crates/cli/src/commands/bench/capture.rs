@@ -12,8 +12,8 @@ use streamline::{Session, StopFlag};
 
 /// Find the highest rate at which capturing loses no frame
 ///
-/// Frames are sent at a rate (`generate rate=... | send FROM`), and captured (`ethernet TO direction=in | sequence`): each
-/// must come. By bisection.
+/// One request sends frames at a rate (`generate rate=... | send FROM`), the other captures them (`ethernet TO direction=in |
+/// sequence`). Each frame must come. The bench searches by bisection.
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]

@@ -14,12 +14,12 @@ use streamline::language::FilterCall;
 
 /// Find the highest rate at which forwarding loses no frame
 ///
-/// Frames are sent at a rate (`generate rate=... | send`), forwarded (`ethernet IN mode=consume everything=yes | send OUT`) and
-/// counted where they arrive (`af_packet ... | sequence`). By bisection.
+/// One request sends frames at a rate (`generate rate=... | send`), the second forwards them (`ethernet IN mode=consume
+/// everything=yes | send OUT`), the third counts those that arrive (`af_packet ... | sequence`). The bench searches by bisection.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Devices are cabled so: --from -> --in (this machine forwards) --out -> --to. With --from and --to alone, whatever
-lies between them is measured, and nothing is forwarded here. --in loses all of its traffic to the bench meanwhile.")]
+Devices are cabled so: --from -> --in (this machine forwards) --out -> --to. With --from and --to alone the
+bench measures whatever lies between them, and forwards nothing itself. While it runs it takes all packets that --in receives.")]
 pub(super) struct Args {
     #[command(flatten)]
     common: Common,
