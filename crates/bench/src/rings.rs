@@ -2,11 +2,10 @@
 //!
 //! A list of groups of rows, each in a file of its own. Between processes: [`between`] has the rows, [`ours`] and [`pipes`]
 //! the two sides, `iceoryx` (a feature) another peer, [`floors`] the barest loops; [`processes`] runs them, [`payload`] is what they carry;
-//! [`charts`] draws what a table cannot show, by way of [`drawing`].
+//! [`charts`] draws what a table cannot show.
 
 pub mod between;
 pub mod charts;
-pub mod drawing;
 pub mod floors;
 #[cfg(feature = "iceoryx2")]
 pub mod iceoryx;

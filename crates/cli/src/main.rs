@@ -65,6 +65,7 @@ enum Command {
     Explain(commands::explain::Args),
     Fmt(commands::fmt::Args),
     Filters(commands::filters::Args),
+    Bench(commands::bench::Args),
     Demo(commands::demo::Args),
     Completions(commands::completions::Args),
     #[command(hide = true)]
@@ -119,6 +120,7 @@ fn run(command: Option<Command>) -> Outcome {
         Command::Explain(args) => commands::explain::run(&args),
         Command::Fmt(args) => commands::fmt::run(&args),
         Command::Filters(args) => commands::filters::run(&args),
+        Command::Bench(args) => commands::bench::run(&args),
         Command::Demo(args) => commands::demo::run(&args),
         Command::Completions(args) => commands::completions::run(&args),
         Command::Complete(args) => commands::complete::run(&args),

@@ -5,7 +5,8 @@
 //! - [`af_packet`] — packet sockets: the device every Linux offers. [`af_xdp`] — frames taken from the driver. [`tuntap`] — devices this program makes. [`loopback`] —
 //!   a pair of devices inside a process.
 //! - [`device`] — all devices with their facts; [`watch`] — what happens to them; [`counters`] — what the kernel counts.
-//! - [`link`], [`ethtool`], [`features`], [`netlink`], [`change`] — how that is asked, and changed; [`namespace`] — where.
+//! - [`link`], [`ethtool`], [`features`], [`netlink`], [`change`] — how that is asked, and changed; [`namespace`] — where;
+//!   [`pair`] — virtual pairs for measurements and tests.
 //!
 //! Which of its devices a request means, who may use them and what becomes of their frames is decided above. This crate
 //! knows no filter and no expression; a filter program comes as instructions. It is one of the few that may use `unsafe`:
@@ -26,6 +27,7 @@ pub mod link;
 pub mod loopback;
 pub mod namespace;
 pub mod netlink;
+pub mod pair;
 mod sys;
 pub mod tuntap;
 pub mod watch;

@@ -1,11 +1,11 @@
 //! What a table cannot show: throughput over the size of the ring and of the call, and of the four kinds over the size of
 //! the packet. Drawn by `bench rings --draw FOLDER`. Medians of a few runs, not compared with anything.
 
-use super::drawing::{Chart, Series};
 use super::ours::{self, Plan};
 use super::processes::Ran;
 use crate::measure::median;
 use buffer::ring::RingKind;
+use chart::{Chart, Series};
 use std::path::Path;
 
 /// Runs for each point.

@@ -1,5 +1,6 @@
 //! Subcommands, one file each: its arguments and what it does.
 
+pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod complete;
 pub(crate) mod completions;

@@ -77,7 +77,7 @@ fn a_device_that_is_made_is_up_while_the_request_runs() {
     let folder = tempfile::tempdir().unwrap();
     let namespace = quiet_namespace();
     for layer in ["tap", "tun"] {
-        let host = End { namespace: namespace.clone(), name: "made".into(), index: 0 };
+        let host = End::new(&namespace, "made", 0);
         let reader = start(&host, folder.path(), &format!("tuntap D layer={layer} | count"));
         let up = || End::find(&namespace, "made").is_ok_and(|found| found.link().is_up());
         until("the device is made and up", up);

@@ -115,7 +115,7 @@ pub fn tap() -> Subject {
         let queue_frames = if wanted.small { 500 } else { 4096 };
         let options = tuntap::Options { name: "tap".into(), queue_frames, ..tuntap::Options::default() };
         let mut tap = TunTap::open(&namespace, &options).expect("root may make devices");
-        let host = End { namespace: namespace.clone(), name: tap.device.name.clone(), index: tap.device.index };
+        let host = End::new(&namespace, &tap.device.name, tap.device.index);
         host.change(&Change { arp: Some(false), mtu: wanted.mtu, up: Some(!wanted.down), ..Change::default() });
         let (receiver, sender) = tap.queues.remove(0);
         let mut injector = host.sender();

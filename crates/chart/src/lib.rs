@@ -1,5 +1,7 @@
 //! A chart of lines as SVG: both axes logarithmic, a line for each series, its name at its end. No more than that.
 
+#![forbid(unsafe_code)]
+
 use std::fmt::Write;
 
 /// One line.
