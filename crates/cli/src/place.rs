@@ -22,12 +22,20 @@ pub(crate) struct PlaceArgs {
     /// in the request
     #[arg(long, env = "STREAMLINE_SHARE", value_parser = clap::builder::FalseyValueParser::new(), action = clap::ArgAction::SetTrue)]
     share: bool,
+
+    /// Divide the flows over so many threads, where the request does not say `set workers=`
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    workers: Option<u8>,
 }
 
 impl PlaceArgs {
     /// A session there.
     pub(crate) fn session(&self) -> Session {
-        let session = Session::new().devices_at(self.place()).push_down(!self.no_push_down).share(self.share);
+        let session = Session::new()
+            .devices_at(self.place())
+            .push_down(!self.no_push_down)
+            .share(self.share)
+            .workers(self.workers);
         match std::env::current_exe() {
             Ok(program) => session.parser(vec![program.clone().into(), "parser-process".into()]).ring_maker(vec![
                 program.into(),

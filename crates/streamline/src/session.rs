@@ -90,6 +90,7 @@ pub struct Session {
     devices: Arc<AutoDevices>,
     push_down: bool,
     share: bool,
+    workers: Option<u8>,
     parser: Option<Vec<OsString>>,
     /// Stands before chains of a request that begin without a source.
     source: Option<FilterCall>,
@@ -129,6 +130,7 @@ impl Session {
             devices: Arc::new(AutoDevices::new(Place::default())),
             push_down: true,
             share: false,
+            workers: None,
             parser: None,
             source: None,
             joined: Mutex::default(),
@@ -198,6 +200,13 @@ impl Session {
     /// The same; says how many chains there were without a source.
     fn parse_and_begin(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<(Text, usize), Error> {
         let mut text = self.parse(source, variables)?;
+        let says = |item: &Item| match item {
+            Item::Set { settings, .. } => settings.iter().any(|setting| setting.key.text == "workers"),
+            Item::Path(_) | Item::Let { .. } => false,
+        };
+        if let Some(workers) = self.workers.filter(|_| !text.items.iter().any(says)) {
+            text.items.extend(request::parse(&format!("set workers={workers}"))?.items);
+        }
         let begun = self.begin(&mut text);
         Ok((text, begun))
     }
@@ -220,6 +229,13 @@ impl Session {
     /// The outside world, for filters that are put together without a request.
     pub(crate) fn env(&self) -> &Env {
         &self.env
+    }
+
+    /// Workers of a request that does not say (`set workers=`).
+    #[must_use]
+    pub fn workers(mut self, workers: Option<u8>) -> Session {
+        self.workers = workers;
+        self
     }
 
     /// May what parses payload run once for several requests that begin alike, where a request does not say (`set share=`)?
@@ -327,6 +343,7 @@ impl Session {
             devices: Arc::clone(&self.devices),
             push_down: self.push_down,
             share: self.share,
+            workers: self.workers,
             parser: self.parser.clone(),
             source: self.source.clone(),
             joined: Mutex::default(),
