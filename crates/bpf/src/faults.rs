@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What is to fail, and what did.
+/// The call that is to fail, and the call that failed.
 struct State {
     /// Calls until then, from 1; 0: none.
     ahead: u32,

@@ -1,5 +1,5 @@
-//! What there is in the kernel of programs, maps and links, whoever made it. Nothing here makes or changes anything. Takes
-//! CAP_SYS_ADMIN; what hangs on a device, CAP_NET_ADMIN.
+//! Lists the kernel's programs, maps and links, of every process. Nothing here makes or changes anything. Takes CAP_SYS_ADMIN;
+//! programs on a device take CAP_NET_ADMIN.
 
 use crate::{Hook, Instruction, PROG_TYPE_XDP, call, fd, raw};
 use std::io;
@@ -12,7 +12,7 @@ const OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 const PROG_QUERY: libc::c_int = 16;
 const LINK_GET_NEXT_ID: libc::c_int = 31;
 
-/// What has a number of its own.
+/// An object of the kernel with a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Object {
     /// A program.
@@ -51,8 +51,7 @@ pub fn exists(object: Object, id: u32) -> io::Result<bool> {
     Ok(next(object, before)? == Some(id))
 }
 
-/// What the kernel says of a program: the beginning of `struct bpf_prog_info`, of which it fills in as much as it is told
-/// there is.
+/// The beginning of `struct bpf_prog_info`; the kernel fills in as much of it as the caller has room for.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProgramInfo {
@@ -87,7 +86,7 @@ impl ProgramInfo {
     }
 }
 
-/// What the kernel says of the program of this number.
+/// The kernel's information on the program `id`.
 pub fn program(id: u32) -> io::Result<ProgramInfo> {
     #[repr(C)]
     struct Attr {
@@ -141,7 +140,7 @@ pub fn on_hook(interface: u32, hook: Hook) -> io::Result<Vec<u32>> {
     };
     match call(PROG_QUERY, &mut attr) {
         Ok(_) => Ok(ids[..PROGRAMS.min(attr.count as usize)].to_vec()),
-        // Nothing was ever there.
+        // No program was ever attached there.
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Vec::new()),
         Err(error) => Err(error),
     }

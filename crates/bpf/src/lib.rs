@@ -2,7 +2,7 @@
 //! bpf_attr` (linux/bpf.h) that its command reads.
 //!
 //! - here: maps, programs, test runs and links, and errors that say which instruction the verifier did not like.
-//! - [`inventory`]: what there is of programs, maps and links, whoever made it.
+//! - [`inventory`]: the kernel's programs, maps and links, of every process.
 
 #[cfg(feature = "faults")]
 pub mod faults;
@@ -25,7 +25,7 @@ const PROG_TYPE_SOCKET_FILTER: u32 = 1;
 const PROG_TYPE_SCHED_CLS: u32 = 3;
 const PROG_TYPE_XDP: u32 = 6;
 
-/// What the programs are offered under: some helpers are for GPL-compatible programs only.
+/// The programs' licence: some helpers are for GPL-compatible programs only.
 const LICENCE: &CStr = c"Dual MIT/GPL";
 
 /// Bytes of the verifier's log that are kept.
@@ -66,11 +66,11 @@ pub const MMAPABLE: u32 = 1 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Hook {
-    /// What comes in, behind the driver.
+    /// Incoming packets, behind the driver.
     TcxIngress = 46,
-    /// What goes out, before the queueing discipline.
+    /// Outgoing packets, before the queueing discipline.
     TcxEgress = 47,
-    /// What comes in, before anything else of the kernel's sees it; in the driver, if that can. There is one program at most.
+    /// Incoming packets before the rest of the kernel, in the driver if it can. A device has one program at most.
     Xdp = 37,
 }
 
@@ -80,7 +80,7 @@ const BEFORE: u32 = 1 << 3;
 /// Why a program was not loaded.
 #[derive(Debug)]
 pub struct LoadError {
-    /// What the kernel said.
+    /// The kernel's error.
     pub error: io::Error,
     /// The verifier's last words about it, in one line; empty where it had none.
     pub reason: String,

@@ -22,7 +22,7 @@ pub struct Stage {
 pub struct Channel {
     /// The stage and the node of it that give.
     pub from: (usize, NodeId),
-    /// What the node rejects goes along it.
+    /// It carries the blocks that the node rejects.
     pub rejected: bool,
     /// The stage that gets.
     pub to: usize,

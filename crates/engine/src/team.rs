@@ -1,5 +1,5 @@
-//! The stages of one plan at work: each in a thread of its own, the first in that of who runs the plan. What is asked of its
-//! [`Worker`] (copies of an edge, notices, progress, a report) is answered for all of them.
+//! Runs the stages of one plan: each in a thread of its own, the first in the caller's. The caller's [`Worker`] answers for all
+//! stages (copies of an edge, notices, progress, a report).
 
 use crate::channel::{Bell, Join, Outlet, ShareSource, Splitter, channel};
 use crate::plan::{Edge, Node, NodeId, Plan, Task};
@@ -66,7 +66,7 @@ struct Board {
 }
 
 fn lock(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
-    // Nothing that panics under it leaves it half made.
+    // A panic under the lock leaves no value half made.
     board.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -74,7 +74,7 @@ impl Board {
     /// Between two batches of the stage.
     fn look(&mut self, worker: &mut Worker) {
         for watch in self.watches.drain(..) {
-            // Where it cannot be, its ring ends, and who watches comes to the end.
+            // A watch that finds no place ends its ring, and so its reader.
             worker.watch_stage(watch);
         }
         worker.tend_watches();
@@ -269,7 +269,7 @@ impl Team {
         self.boards.iter().map(|board| lock(board).memory_bytes).sum()
     }
 
-    /// What all stages counted, as if one had done it all.
+    /// The counts of all stages, as if one stage had done everything.
     pub(crate) fn report(&self, mine: &Report) -> Report {
         let reports: Vec<Report> =
             std::iter::once(mine.clone()).chain(self.others.iter().map(Worker::stage_report)).collect();
@@ -303,7 +303,7 @@ impl Team {
                 }
                 if let Some(first) = place.sends.first() {
                     let sent: u64 = place.sends.iter().map(|place| edge(place).blocks).sum();
-                    // What the stage behind did not take any more ends at the filter that wanted no more.
+                    // Blocks that the next stage no longer took end at the filter that wanted no more.
                     let left = sent.saturating_sub(sum.blocks + sum.refused);
                     sum.blocks += left;
                     (sum.before, sum.rejected) = (edge(first).before, edge(first).rejected);

@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Debug, Default)]
 pub struct Out(pub Vec<u8>);
 
-/// What is left of a packet.
+/// The unread rest of a packet.
 #[derive(Debug)]
 pub struct In<'a>(pub &'a [u8]);
 
@@ -23,7 +23,7 @@ impl In<'_> {
     }
 }
 
-/// What can be written down.
+/// A value that a message can carry.
 pub trait Wire: Sized {
     /// Adds its fields.
     fn put(&self, out: &mut Out);

@@ -1,9 +1,9 @@
-//! Control sockets: what the daemon, keepers, the parser process and running requests have in common. One packet a message
-//! (SOCK_SEQPACKET), file descriptors beside it.
+//! The control sockets of the daemon, the keepers, the parser process and running requests. A message is one packet
+//! (SOCK_SEQPACKET); file descriptors go beside it.
 //!
 //! - [`codec`]: how a message is written down and checked.
-//! - [`name`]: whose a socket's path is: claimed by a lock beside it, taken over from a process that was killed.
-//! - [`packets`]: packets with file descriptors beside them; [`peer`]: who is at the other end, by the kernel's word.
+//! - [`name`]: a process claims a socket's path by a lock beside it, also after another process that was killed.
+//! - [`packets`]: packets with file descriptors; [`peer`]: the process at the other end, as the kernel knows it.
 //!
 //! Each protocol says what its messages mean: [`keeper::message`](crate::keeper::message), and `protocol` of the crates above.
 
@@ -58,7 +58,7 @@ pub fn ask<M: Message>(socket: impl AsFd, question: &M) -> io::Result<()> {
     }
 }
 
-/// Refuses whoever connected, before the socket is closed: see [`packets::send_last`].
+/// Refuses a client before the socket is closed: see [`packets::send_last`].
 pub fn send_last<M: Message>(socket: impl AsFd, message: &M) {
     packets::send_last(socket, &message.encode());
 }
@@ -74,7 +74,7 @@ pub fn receive<M: Message>(socket: impl AsFd) -> io::Result<Option<(M, Vec<Owned
 }
 
 /// A socket that is connected to the one at `path`. `owner`: it has to be that user's ([`peer::connect_to`]). A listener that
-/// lets nobody in for `patience`, because it is stopped, is [`io::ErrorKind::TimedOut`]; what is sent later waits as long.
+/// accepts no connection for `patience` is [`io::ErrorKind::TimedOut`]; a later send waits as long.
 pub fn connect(path: &Path, owner: Option<u32>, flags: SocketFlags, patience: Duration) -> io::Result<OwnedFd> {
     let flags = flags | SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;

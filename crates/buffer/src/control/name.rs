@@ -1,5 +1,5 @@
-//! Whose a socket's path is: a lock beside its socket, which the kernel lets go of with the process that holds it, however
-//! that dies. Who has it may take away a socket that lies there, for nobody listens at it.
+//! A process owns a socket's path as long as it holds the lock beside the socket. The kernel releases the lock when the process
+//! dies. The holder may remove a socket that lies there, for no process listens at it.
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Where the lock of this socket lies: beside it, under all of its name. With another ending in place of the socket's it might
-/// be a file of somebody else's (`Cargo.lock`).
+/// be another program's file (`Cargo.lock`).
 pub fn lock_path(path: &Path) -> PathBuf {
     let mut lock = path.as_os_str().to_owned();
     lock.push(".lock");
@@ -33,7 +33,7 @@ pub fn lock(path: &Path) -> io::Result<OwnedFd> {
             Err(rustix::io::Errno::WOULDBLOCK) => break,
             Err(error) => return Err(error.into()),
         }
-        // A keeper that was removed between the two calls took the file's name away: whoever comes next would lock another.
+        // The former holder removed the file between the two calls: the next process would lock another file.
         if rustix::fs::fstat(&lock)?.st_nlink > 0 {
             return Ok(lock);
         }
@@ -53,8 +53,8 @@ pub struct Claimed {
     pub lock: OwnedFd,
 }
 
-/// Listens at a path with nobody else doing so, in place of whoever was killed there; `mode` and `group` say whom the socket lets in.
-/// Where that fails nothing is left.
+/// Claims a path and listens at it; `mode` and `group` are those of the socket. Takes over the path of a process that was
+/// killed. A failure leaves no file.
 pub fn claim(path: &Path, mode: u32, group: Option<u32>) -> io::Result<Claimed> {
     let lock = lock(path)?;
     match listen(path, mode, group) {

@@ -1,6 +1,6 @@
 //! Packets between processes (SOCK_SEQPACKET), with file descriptors beside them.
 //!
-//! Not a protocol: what the bytes mean is for [`keeper::message`](crate::keeper::message) and others to say.
+//! The protocols ([`keeper::message`](crate::keeper::message) and others) say what the bytes mean.
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{
@@ -27,10 +27,10 @@ pub fn send(socket: impl AsFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Res
     Ok(())
 }
 
-/// Says why somebody is not let in, before the socket is closed. What it has said by then is read, and no more is taken: a
-/// socket that is closed with words unread is reset, and the other side would never hear the reason. Does not wait.
+/// Tells a client the reason before the socket is closed. Reads what the client has sent by then, and takes no more: the kernel
+/// resets a socket that is closed with unread packets, and the client would never get the reason. Does not wait.
 pub fn send_last(socket: impl AsFd, packet: &[u8]) {
-    // Who is gone need not know.
+    // A client that has gone needs no reason.
     let _ = send(&socket, packet, &[]);
     let _ = rustix::net::shutdown(&socket, rustix::net::Shutdown::Read);
     // As many as there can be in a queue, for it does not grow any more.
@@ -44,7 +44,7 @@ pub fn is_readable(fd: &impl AsFd, deadline: Instant) -> io::Result<bool> {
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
         match rustix::event::poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&left)) {
             Ok(found) => return Ok(found > 0),
-            // Whoever is asked to end finds that out where it runs, not here.
+            // The caller looks at its stop flag, not this loop.
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -69,9 +69,9 @@ pub fn is_short(error: &io::Error) -> bool {
 /// Whether files may be sent to a socket (Linux 6.16); those that a listening socket accepts are as it is.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// Lets nobody send files to this socket, nor to those it accepts, from here on: whoever tries gets EPERM. For who wants
-/// none: a file that came has to be closed, and how long that takes is for its maker to say (a socket that lingers, a file
-/// system of somebody's own). Where the kernel cannot (before 6.16), files come, and are closed.
+/// From here on the kernel refuses files that clients send to this socket and to those it accepts (EPERM). A file that came
+/// has to be closed, and its maker decides how long that takes (a socket that lingers, a file system of its own). Before Linux
+/// 6.16 files still come, and are closed.
 pub fn take_no_files(socket: impl AsFd) {
     let no: libc::c_int = 0;
     // SAFETY: the option is one int, which is there. What an older kernel says to it changes nothing.

@@ -1,4 +1,4 @@
-//! Who is at the other end of a Unix socket, by the kernel's word: as of when it connected.
+//! The peer of a Unix socket, as the kernel knows it from when the peer connected.
 
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::net::SocketAddrUnix;
@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
-/// Whoever is at the other end.
+/// The process at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its process; 0 where it is in a PID namespace that is not below ours.
@@ -24,7 +24,7 @@ const GROUPS: usize = 65_536;
 pub fn of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     let credentials = credentials(socket)?;
     let mut groups = vec![0u32; GROUPS];
-    // SAFETY: `groups` has room for so many numbers, and any bytes are one.
+    // SAFETY: `groups` has room for `GROUPS` numbers, and every bit pattern is a number.
     let bytes =
         unsafe { ask(socket, libc::SO_PEERGROUPS, groups.as_mut_ptr().cast(), size_of_val(groups.as_slice()))? };
     groups.truncate(bytes / size_of::<u32>());
