@@ -16,8 +16,13 @@ pub(crate) fn connect(path: &Path, purpose: &str) -> Result<Client, CommandError
 /// For commands that have something to say without one. That a daemon which is there says nothing is an error for them, too:
 /// else they would show less than there is.
 pub(crate) fn state(path: &Path, purpose: &str) -> Result<Option<DaemonState>, CommandError> {
+    Ok(connect_if_there(path, purpose)?.map(|client| client.state()).transpose()?)
+}
+
+/// A connection, for the same commands.
+pub(crate) fn connect_if_there(path: &Path, purpose: &str) -> Result<Option<Client>, CommandError> {
     match Client::connect(path, purpose) {
-        Ok(client) => Ok(Some(client.state()?)),
+        Ok(client) => Ok(Some(client)),
         Err(error) if is_absent(&error) => Ok(None),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             tell!("note: the daemon at {} lets this user ask nothing: {error}", base::terminal::name(path));

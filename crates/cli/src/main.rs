@@ -26,6 +26,7 @@ mod report;
 mod request_text;
 mod running;
 mod signals;
+mod stages;
 mod table;
 mod terminal;
 mod who;

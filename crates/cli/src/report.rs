@@ -47,11 +47,27 @@ pub(crate) fn text(report: &Report, end: Option<End>) -> String {
         Some(End::Stopped) => remarks.push("stopped before the input ended".to_string()),
         Some(End::Input | End::Enough) => {}
     }
+    remarks.extend(stages(report));
     let mut text = table.within(None);
     for remark in remarks {
         text.push_str(&format!("{remark}\n"));
     }
     text
+}
+
+/// Which filters ran on which threads, and how many blocks came to each; nothing where there was one.
+fn stages(report: &Report) -> Vec<String> {
+    let mut next = 1;
+    let stage = |stage: &engine::StageReport| {
+        let (first, last) = (next, next + stage.blocks.len() - 1);
+        next = last + 1;
+        let nodes = stage.nodes.iter().map(|node| &report.nodes[*node]).filter(|node| !node.operand);
+        let labels: Vec<String> = nodes.map(|node| shortened(&node.label)).collect();
+        let blocks: Vec<String> = stage.blocks.iter().map(|blocks| count(*blocks)).collect();
+        let threads = if first == last { format!("thread {first}") } else { format!("threads {first}-{last}") };
+        format!("{threads}: {}: {} blocks", labels.join(", "), blocks.join(" + "))
+    };
+    report.stages.iter().map(stage).collect()
 }
 
 /// What a sink has written: how many files, how much, and where.
@@ -92,6 +108,13 @@ pub(crate) fn json(report: &Report, end: Option<End>, before: &[Report], warning
             "faults": traffic.faults,
         },
     });
+    if !report.stages.is_empty() {
+        let stage = |stage: &engine::StageReport| {
+            let filters: Vec<&str> = stage.nodes.iter().map(|node| report.nodes[*node].label.as_str()).collect();
+            json!({ "filters": filters, "nodes": stage.nodes, "blocks": stage.blocks })
+        };
+        value["stages"] = report.stages.iter().map(stage).collect();
+    }
     if !warnings.is_empty() {
         value["warnings"] = json!(warnings);
     }

@@ -10,6 +10,7 @@
 //!
 //! Nothing spins for long: who waits says so and sleeps until the other side rings ([`Bell`]).
 
+use crate::gauge::ChannelGauge;
 use base::atomic::{AtomicBool, Ordering, fence, spin_loop};
 use base::id::Class;
 use base::limits::{BATCH_BLOCKS, PARCELS, PULL_BLOCKS, SECOND_NS, STREAMS};
@@ -127,6 +128,7 @@ struct Shared {
     full: Arc<Bell>,
     /// Rings where there is a free one, or the receiver left.
     free: Arc<Bell>,
+    gauge: Arc<ChannelGauge>,
 }
 
 impl Shared {
@@ -175,6 +177,7 @@ pub(crate) fn channel(full: &Arc<Bell>, renumber: bool) -> std::io::Result<(Send
         left: AtomicBool::new(false),
         full: Arc::clone(full),
         free: Bell::new()?,
+        gauge: Arc::default(),
     });
     let ((full_sender, full), (mut free_sender, free)) = (queue()?, queue()?);
     free_sender.push_batch(&mut (0..PARCELS as u64)).map_err(|_| std::io::Error::other("the queue is closed"))?;
@@ -204,6 +207,10 @@ pub(crate) fn channel(full: &Arc<Bell>, renumber: bool) -> std::io::Result<(Send
 }
 
 impl Sender {
+    pub(crate) fn gauge(&self) -> &Arc<ChannelGauge> {
+        &self.shared.gauge
+    }
+
     fn has_left(&self) -> bool {
         self.shared.left.load(Ordering::Acquire)
     }
@@ -242,7 +249,9 @@ impl Sender {
                     self.shared.free.listen();
                     let found = self.free.pop();
                     if found == Err(PopError::Empty) && !self.has_left() {
+                        self.shared.gauge.set_waiting(true);
                         self.shared.free.sleep();
+                        self.shared.gauge.set_waiting(false);
                     }
                     self.shared.free.quiet();
                     if let Ok(index) = found {
@@ -259,6 +268,7 @@ impl Sender {
         self.shared.parcel(index).now = now;
         // There are no more parcels than places; where the receiver went, nobody wants it.
         let _ = full.push(index);
+        self.shared.gauge.sent();
         self.shared.full.ring();
     }
 
@@ -406,6 +416,7 @@ impl Receiver {
         let shared = Arc::clone(&self.shared);
         let mut parcel = shared.parcel(index);
         self.now = self.now.max(parcel.now);
+        shared.gauge.taken();
         self.current.push(index);
         self.given = 0;
         match self.borrower.take(cx.rings, &mut parcel.loans) {

@@ -9,11 +9,13 @@
 //! - [`replace`] — another plan in place of the one that runs.
 //! - `witness` — whether filters change what they say, in debug builds.
 //! - [`watch`] — copies of what goes along an edge, for who watches it.
+//! - [`gauge`] — what other threads see of stages at work.
 //! - [`report`] — what was counted, and that it adds up.
 
 #![forbid(unsafe_code)]
 
 mod channel;
+pub mod gauge;
 pub mod plan;
 pub mod replace;
 pub mod report;
@@ -26,9 +28,10 @@ mod witness;
 pub mod worker;
 
 pub use base::limits::REPLACED_REPORTS;
+pub use gauge::{ChannelState, Doing, Gauges, StageState, ThreadState};
 pub use plan::{Choice, Edge, Node, NodeId, Plan, Select, Task};
 pub use replace::{HandOver, Part, Replacement};
-pub use report::{EdgeReport, NodeReport, Report};
+pub use report::{EdgeReport, NodeReport, Report, StageReport};
 pub use stage::{Channel, Stage, Stages};
 pub use watch::{Edges, Watch};
 pub use worker::{End, Run, Turn, Worker};

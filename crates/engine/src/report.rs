@@ -39,6 +39,15 @@ pub struct EdgeReport {
     pub rejected: bool,
 }
 
+/// What a stage did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageReport {
+    /// Indices of its nodes.
+    pub nodes: Vec<usize>,
+    /// By thread: blocks that it read, or got from other stages.
+    pub blocks: Vec<u64>,
+}
+
 /// Counters of a whole run.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -48,6 +57,8 @@ pub struct Report {
     pub traffic: buffer::block_table::Traffic,
     /// Link types of the frames that came.
     pub link_types: BTreeSet<u16>,
+    /// In the order of their threads; none where there is only one.
+    pub stages: Vec<StageReport>,
 }
 
 impl Report {

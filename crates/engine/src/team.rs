@@ -2,11 +2,12 @@
 //! stages (copies of an edge, notices, progress, a report).
 
 use crate::channel::{Bell, Join, Outlet, ShareSource, Splitter, channel};
+use crate::gauge::{Between, Gauges};
 use crate::plan::{Edge, Node, NodeId, Plan, Task};
-use crate::report::{EdgeReport, Report};
+use crate::report::{EdgeReport, Report, StageReport};
 use crate::stage::Stages;
 use crate::watch::{Edges, Watch};
-use crate::worker::{End, Worker};
+use crate::worker::{End, Shape, Worker};
 use base::atomic::{AtomicBool, StopFlag};
 use filter::run::Instance;
 use filter::{Env, Failure, Kind, ParamError, Params, Parts, Type};
@@ -38,10 +39,13 @@ pub(crate) struct Team {
     boards: Vec<Arc<Mutex<Board>>>,
     layout: Layout,
     halt: StopFlag,
+    gauges: Arc<Gauges>,
 }
 
 /// Where everything of the plan is.
 struct Layout {
+    /// By stage, its nodes and its threads.
+    stages: Vec<(Vec<NodeId>, Range<usize>)>,
     /// By node of the plan: its threads, and which node it is there.
     places: Vec<Vec<(usize, usize)>>,
     /// By node and edge of the plan.
@@ -144,10 +148,11 @@ impl Team {
         let lasts: Vec<Arc<AtomicBool>> = parts.iter().map(|_| Arc::default()).collect();
         // Sources stand first, for nodes stand in topological order.
         let mut ends: Vec<Ends> = Vec::new();
+        let mut between: Vec<Between> = Vec::new();
         for channel in &stages.channels {
             let (from, to) = (threads[channel.from.0].clone(), threads[channel.to].clone());
             let renumber = needs_numbers(plan, stages, channel.to);
-            let (senders, receivers) = ends_of(from, to.clone(), channel.edges.len(), renumber, &lasts);
+            let (senders, receivers) = ends_of(from, to.clone(), channel.edges.len(), renumber, &lasts, &mut between);
             let add = |(thread, receiver): (usize, Instance)| (thread, parts[thread].add_end(&RECEIVES, receiver));
             ends.push(Ends { senders, receivers: to.zip(receivers).map(add).collect() });
         }
@@ -214,10 +219,12 @@ impl Team {
             edges.push(here);
         }
         let halt = StopFlag::new();
+        let gauges = Arc::new(Gauges::new(labels(plan, stages), between));
         let is_share = |thread: usize| threads.iter().any(|threads| threads.len() > 1 && threads.contains(&thread));
         let mut workers = parts.into_iter().enumerate().map(|(thread, part)| {
             let mut worker = Worker::of_stage(&part.plan, part.instances);
             worker.halt = Some(halt.clone());
+            worker.gauge = Some(Arc::clone(gauges.thread(thread)));
             worker.ends = part.tells;
             worker.shared.order.is_shared = is_share(thread);
             worker
@@ -225,8 +232,14 @@ impl Team {
         let mut first = workers.next().expect("a plan has a stage");
         let others: Vec<Worker> = workers.collect();
         let boards = others.iter().map(|_| Arc::default()).collect();
-        first.team = Some(Box::new(Team { others, boards, layout: Layout { places, edges }, halt }));
+        let stages = stages.stages.iter().map(|stage| stage.nodes.clone()).zip(threads).collect();
+        let layout = Layout { stages, places, edges };
+        first.team = Some(Box::new(Team { others, boards, layout, halt, gauges }));
         first
+    }
+
+    pub(crate) fn gauges(&self) -> Arc<Gauges> {
+        Arc::clone(&self.gauges)
     }
 
     /// Where these edges are: by thread.
@@ -282,6 +295,13 @@ impl Team {
         if reports.len() <= self.boards.len() {
             return mine.clone();
         }
+        let came = |report: &Report| -> u64 {
+            report.nodes.iter().filter(|node| node.source).map(|node| node.counters.blocks_made).sum()
+        };
+        for (nodes, threads) in &self.layout.stages {
+            let blocks = reports[threads.clone()].iter().map(came).collect();
+            all.stages.push(StageReport { nodes: nodes.iter().map(|id| id.index()).collect(), blocks });
+        }
         for places in &self.layout.places {
             let (thread, node) = places[0];
             let mut node = reports[thread].nodes[node].clone();
@@ -322,6 +342,14 @@ impl Team {
     }
 }
 
+/// By stage: its filters, as people know them, and how many threads it has.
+fn labels(plan: &Plan, stages: &Stages) -> Vec<(Vec<String>, usize)> {
+    let operands = Shape::of(plan).operands;
+    let label = |id: &NodeId| plan.nodes[id.index()].label.clone();
+    let labels = |nodes: &[NodeId]| nodes.iter().filter(|id| !operands[id.index()]).map(label).collect::<Vec<String>>();
+    stages.stages.iter().map(|stage| (labels(&stage.nodes), stage.threads)).collect()
+}
+
 /// Does a stage get streams from several places, so that it numbers them itself?
 fn needs_numbers(plan: &Plan, stages: &Stages, stage: usize) -> bool {
     let mut from: Vec<usize> =
@@ -343,25 +371,29 @@ fn ends_of(
     edges: usize,
     renumber: bool,
     lasts: &[Arc<AtomicBool>],
+    between: &mut Vec<Between>,
 ) -> (Vec<Instance>, Vec<Instance>) {
-    let pair = |bell: &Arc<Bell>| {
-        channel(bell, renumber).unwrap_or_else(|error| panic!("no channel between threads can be made: {error}"))
+    let mut pair = |bell: &Arc<Bell>, from: usize, to: usize| {
+        let pair = channel(bell, renumber);
+        let pair = pair.unwrap_or_else(|error| panic!("no channel between threads can be made: {error}"));
+        between.push(Between { from, to, gauge: Arc::clone(pair.0.gauge()) });
+        pair
     };
     let bell = || Bell::new().unwrap_or_else(|error| panic!("no channel between threads can be made: {error}"));
     match (from.len(), to.len()) {
         (1, 1) => {
-            let (sender, receiver) = pair(&bell());
+            let (sender, receiver) = pair(&bell(), from.start, to.start);
             (vec![Instance::filter(sender)], vec![Instance::source(receiver)])
         }
         (1, _) => {
-            let (senders, receivers): (Vec<_>, Vec<_>) = to.clone().map(|_| pair(&bell())).unzip();
+            let (senders, receivers): (Vec<_>, Vec<_>) = to.clone().map(|to| pair(&bell(), from.start, to)).unzip();
             let shares =
                 to.zip(receivers).map(|(thread, receiver)| ShareSource::new(receiver, Arc::clone(&lasts[thread])));
             (vec![Instance::filter(Splitter::new(senders, edges))], shares.map(Instance::source).collect())
         }
         _ => {
             let bell = bell();
-            let (senders, receivers): (Vec<_>, Vec<_>) = from.clone().map(|_| pair(&bell)).unzip();
+            let (senders, receivers): (Vec<_>, Vec<_>) = from.clone().map(|from| pair(&bell, from, to.start)).unzip();
             let outlets = from.zip(senders).map(|(thread, sender)| Outlet::new(sender, Arc::clone(&lasts[thread])));
             (outlets.map(Instance::filter).collect(), vec![Instance::source(Join::new(receivers))])
         }

@@ -3,6 +3,7 @@
 //!
 //! In: a [`Plan`] with its instances. Out: sinks, and a [`Report`].
 
+use crate::gauge::{Gauges, ThreadGauge};
 use crate::plan::{Choice, Plan, Task};
 use crate::replace::Replacement;
 use crate::report::{EdgeReport, NodeReport, Report};
@@ -156,6 +157,8 @@ pub struct Worker {
     pub(crate) ends: Vec<usize>,
     /// Another stage failed: this one is to end as if somebody had asked to stop.
     pub(crate) halt: Option<StopFlag>,
+    /// Where the plan has several stages: what others see of this one.
+    pub(crate) gauge: Option<Arc<ThreadGauge>>,
 }
 
 /// Sleep at most this long at a time while the input pauses, so that a capture request to stop is heard.
@@ -236,6 +239,7 @@ impl Worker {
             team: None,
             ends: Vec::new(),
             halt: None,
+            gauge: None,
         };
         worker.sources = worker.source_nodes();
         worker.reckon_wanted();
@@ -304,6 +308,8 @@ impl Worker {
                 look(self);
                 // Whoever still wants another plan hears that there is none to replace.
                 self.next = None;
+                self.tell_blocks();
+                self.gauge.iter().for_each(|gauge| gauge.end());
                 run.phase = Phase::Ended(end);
                 return Turn::End(self.failure.take().or(self.source_failure.take()).map_or(Ok(end), Err));
             }
@@ -367,6 +373,7 @@ impl Worker {
             index += 1;
         }
         run.batches = run.batches.wrapping_add(1);
+        self.tell_blocks();
         // Those that were told to end where nothing more is to be had of them.
         run.left.retain(|at| !self.nodes[*at].ended);
         let begins_to_idle = idle.is_some() && self.idle_since.is_none();
@@ -414,7 +421,17 @@ impl Worker {
         let most = if all_ring { NAP } else { nap };
         let timeout = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: i64::from(most.subsec_nanos()) };
         // Every outcome means the same: look again.
+        let tell = |asleep| self.gauge.iter().for_each(|gauge| gauge.set_asleep(asleep));
+        tell(true);
         let _ = rustix::event::poll(&mut bells, Some(&timeout));
+        tell(false);
+    }
+
+    /// Where others look: says how many blocks came.
+    fn tell_blocks(&self) {
+        if let Some(gauge) = &self.gauge {
+            gauge.set_blocks(self.sources.iter().map(|at| self.nodes[*at].counters.blocks_made).sum());
+        }
     }
 
     /// One batch from one source, all the way down; `None` where nobody wants anything of it any more, or it failed.
@@ -654,6 +671,11 @@ impl Worker {
         &mut self.shared.rings
     }
 
+    /// What its stages do, for other threads; none where it has one stage.
+    pub fn gauges(&self) -> Option<Arc<Gauges>> {
+        self.team.as_ref().map(|team| team.gauges())
+    }
+
     /// Bytes of memory its rings use now; mapped files are page cache and not counted.
     pub fn memory_bytes(&self) -> usize {
         self.shared.rings.memory_bytes() + self.team.as_ref().map_or(0, |team| team.memory_bytes())
@@ -694,6 +716,7 @@ impl Worker {
             nodes: self.nodes.iter().map(node).collect(),
             traffic: rings.traffic(),
             link_types: rings.link_types().clone(),
+            stages: Vec::new(),
         }
     }
 }

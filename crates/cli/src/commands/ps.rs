@@ -3,6 +3,7 @@
 use crate::daemon_client;
 use crate::exit::Outcome;
 use crate::progress::{count, duration};
+use crate::stages;
 use crate::table::Table;
 use crate::who::{self, Users, is_stopped};
 use buffer::keeper::client::Named;
@@ -21,6 +22,9 @@ use streamline::running::place::Id;
 ///
 /// A request has the number of its process: `streamline watch`, `replace` and `stop` take it. Clients of the daemon that
 /// run no request of yours have a number of their own, for `streamline stop --client`.
+///
+/// A request that runs on several threads has a row for each: what it does, blocks a second since it began, and how many
+/// parcels of blocks wait for it, of how many, from which thread.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The daemon that listens at this socket
@@ -117,7 +121,8 @@ impl Shown {
         if !self.shared.prefixes.is_empty() {
             confined.push(format!("what is shared is confined to: {}\n", self.shared.confined));
         }
-        let tables = [self.requests(&users), self.shared(), self.clients(&users), self.rings()];
+        let stages = stages::table(&self.requests, &[]);
+        let tables = [self.requests(&users), stages, self.shared(), self.clients(&users), self.rings()];
         let mut shown: Vec<String> = tables.iter().map(Table::text).filter(|text| !text.is_empty()).collect();
         if shown.is_empty() {
             shown.push(nothing);
@@ -207,12 +212,16 @@ impl Shown {
                 let carries: Vec<_> = edge.types.iter().map(filter::Type::name).collect();
                 json!({ "edge": edge.name, "number": edge.number, "carries": carries, "filter": edge.label })
             });
-            json!({
+            let mut shown = json!({
                 "id": Id(request.process).to_string(), "process": request.process,
                 "client": self.client_of(request).map(|client| client.id),
                 "request": request.told.as_ref().ok().map(|told| &told.request),
                 "trouble": request.told.as_ref().err(), "edges": edges.collect::<Vec<_>>(),
-            })
+            });
+            if let Some(lines) = stages::of(request) {
+                shown["stages"] = stages::json(lines);
+            }
+            shown
         });
         let clients = self.daemon.clients.iter().map(|client| {
             let readers = client.readers.iter().map(|(id, device)| json!({ "id": id, "device": device }));

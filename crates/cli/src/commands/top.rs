@@ -1,10 +1,11 @@
-//! `streamline top`: what goes through the daemon's rings, as it goes.
+//! `streamline top`: what goes through the daemon's rings and the stages of requests, as it goes.
 
 use super::ps::parser;
-use crate::daemon_client::connect;
+use crate::daemon_client;
 use crate::exit::{CommandError, Outcome};
 use crate::progress::{count, size};
 use crate::signals::Finishing;
+use crate::stages;
 use crate::table::Table;
 use crate::terminal;
 use crate::who::{Users, is_stopped};
@@ -16,8 +17,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use streamline::StopFlag;
 use streamline::parser::protocol::ParserState;
+use streamline::running::client::{self, Request};
 
-/// Show what goes through the daemon's rings, as it goes
+/// Show what goes through the daemon's rings and the stages of requests, as it goes
+///
+/// Requests are yours that run on several threads: what each thread does, blocks a second, and how many parcels of blocks
+/// wait for it, of how many, from which thread. Without a daemon there are only those.
 ///
 /// On a terminal the view is drawn anew; elsewhere one follows the other.
 #[derive(clap::Args)]
@@ -39,27 +44,40 @@ pub(crate) fn run(args: &Args) -> Outcome {
     if !(0.05..=3600.0).contains(&args.interval) {
         return Err(CommandError::Wrong(format!("{} is no interval: from 0.05 to 3600 seconds", args.interval)));
     }
-    let client = connect(&args.daemon, "streamline top")?;
+    // Who has no daemon may have requests.
+    let client = daemon_client::connect_if_there(&args.daemon, "streamline top")?;
     let stop = StopFlag::new();
     crate::signals::listen(&stop, Finishing::Told)?;
     let clear = if std::io::stdout().is_terminal() && terminal::has_escapes() { "\x1b[H\x1b[2J" } else { "" };
     let users = Users::read();
-    let mut before: Option<(Instant, DaemonState, ParserState)> = None;
+    let mut before: Option<(Instant, Option<DaemonState>, ParserState, Vec<Request>)> = None;
     let mut views = 0;
     while !stop.is_set() {
         let now = Instant::now();
-        let state = client.state()?;
+        let state = client.as_ref().map(capture::client::Client::state).transpose()?;
+        let requests = client::list();
         let shared = parser(&args.daemon, "streamline top").unwrap_or_default();
-        if let Some((then, last, last_shared)) = &before {
+        if let Some((then, last, last_shared, last_requests)) = &before {
             let seconds = (now - *then).as_secs_f64();
             let shared = view_shared(last_shared, &shared, seconds);
-            crate::print_data(&format!("{clear}{}{shared}\n", view(last, &state, &users, seconds)))?;
+            let stages = stages::table(&requests, last_requests).text();
+            // That nothing runs is only said where that is so.
+            let is_told = |now: &&DaemonState| stages.is_empty() || !now.rings.is_empty();
+            let rings = last.as_ref().zip(state.as_ref().filter(is_told));
+            let rings = rings.map(|(last, state)| view(last, state, &users, seconds));
+            let shown = rings.into_iter().chain([shared, stages]).filter(|part| !part.is_empty());
+            let mut shown: Vec<String> = shown.collect();
+            if shown.is_empty() {
+                let daemon = args.daemon.display();
+                shown.push(format!("no request of yours runs in stages, and no daemon can be asked at {daemon}\n"));
+            }
+            crate::print_data(&format!("{clear}{}\n", shown.join("\n")))?;
             views += 1;
             if args.count.is_some_and(|count| views >= count) {
                 return Ok(());
             }
         }
-        before = Some((now, state, shared));
+        before = Some((now, state, shared, requests));
         let until = now + Duration::from_secs_f64(args.interval);
         // A signal ends a sleep early or is seen soon after it; so is that nobody reads any more.
         while !stop.is_set() && Instant::now() < until {
@@ -91,7 +109,7 @@ fn view_shared(before: &ParserState, now: &ParserState, seconds: f64) -> String 
             table.row([format!("  {process}"), nothing(), nothing(), nothing(), format!("  for {purpose}")]);
         }
     }
-    if table.is_empty() { String::new() } else { format!("\n{}", table.text()) }
+    table.text()
 }
 
 fn readers(count: usize) -> String {

@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let id = id.parse::<Id>().map_err(CommandError::Wrong)?;
     let target = running::find(id, &args.daemon)?;
     let edges = || match target.ask(&Question::Edges)? {
-        Answer::Edges(_, edges) => Ok(edges),
+        Answer::Edges(_, edges, _) => Ok(edges),
         other => Err(CommandError::from(other)),
     };
     let Some(edge) = edge else { return crate::print_text(&list(id, &edges()?).text()) };

@@ -1,7 +1,7 @@
 //! The side of who asks: finds running requests, asks one something.
 
 use super::place::{self, Found};
-use super::protocol::{Answer, Asked, EdgeLine, Question, RingPlace};
+use super::protocol::{Answer, Asked, EdgeLine, Question, RingPlace, StageLines};
 use base::terminal;
 use buffer::control::{self, packets, peer};
 use buffer::keeper::client::Named;
@@ -30,6 +30,8 @@ pub struct Told {
     pub request: String,
     /// Its edges.
     pub edges: Vec<EdgeLine>,
+    /// Its stages, where it has several.
+    pub stages: StageLines,
 }
 
 /// Who lists requests waits so long for all of one folder: a process that is stopped does not answer.
@@ -78,7 +80,7 @@ fn list_some(sockets: &[Found], deadline: Instant) -> Vec<Request> {
             false => Err(io::ErrorKind::TimedOut.into()),
         });
         let told = match answered {
-            Ok(Answer::Edges(request, edges)) => Ok(Told { request, edges }),
+            Ok(Answer::Edges(request, edges, stages)) => Ok(Told { request, edges, stages }),
             Ok(Answer::Failed(text) | Answer::Wrong(text)) => Err(text),
             Ok(_) => Err("it answers something else".into()),
             Err(error) if is_nobody(&error) => return None,
@@ -155,14 +157,17 @@ fn for_people(answer: Answer) -> Answer {
     let line = |text: String| terminal::line(&text).into_owned();
     let lines = |text: String| terminal::text(&text).into_owned();
     match answer {
-        Answer::Edges(request, edges) => {
+        Answer::Edges(request, edges, mut stages) => {
             let clean = |edge: EdgeLine| EdgeLine {
                 name: line(edge.name),
                 number: line(edge.number),
                 label: line(edge.label),
                 ..edge
             };
-            Answer::Edges(line(request), edges.into_iter().map(clean).collect())
+            for stage in &mut stages.stages {
+                stage.filters = line(std::mem::take(&mut stage.filters));
+            }
+            Answer::Edges(line(request), edges.into_iter().map(clean).collect(), stages)
         }
         Answer::Ring(ring) => Answer::Ring(RingPlace { number: line(ring.number), label: line(ring.label), ..ring }),
         Answer::Replaced => Answer::Replaced,

@@ -2,12 +2,13 @@
 
 use buffer::control::Message;
 use buffer::control::codec::{In, Out, Wire};
-use buffer::{wire_enum, wire_struct};
+use buffer::{wire_codes, wire_enum, wire_struct};
 use filter::Types;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Version of these messages and of what is in the rings.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +56,59 @@ pub struct EdgeLine {
     pub label: String,
 }
 
+/// The stages of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StageLines {
+    /// For how long there have been stages.
+    pub age: Duration,
+    /// In the order of their threads; none where the request runs on one.
+    pub stages: Vec<StageLine>,
+}
+
+/// A stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageLine {
+    /// Its filters, as people know them.
+    pub filters: String,
+    /// Its threads; several where it has shares of the flows.
+    pub threads: Vec<ThreadLine>,
+}
+
+/// A thread of a stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadLine {
+    /// What it does now.
+    pub doing: Doing,
+    /// Blocks that it read, or got from other stages.
+    pub blocks: u64,
+    /// The channels that it gets blocks from.
+    pub channels: Vec<ChannelLine>,
+}
+
+/// What is in a channel to a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChannelLine {
+    /// The thread that gives, from 1.
+    pub from: u32,
+    /// Parcels that wait in it.
+    pub full: u64,
+    /// Parcels that it has.
+    pub room: u64,
+}
+
+/// What a thread of a stage does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doing {
+    /// It runs filters, or looks for blocks.
+    Awake,
+    /// It sleeps until blocks come.
+    Asleep,
+    /// It sleeps until the stage behind it has room.
+    Waiting,
+    /// It has ended.
+    Ended,
+}
+
 /// Where copies are to be had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingPlace {
@@ -71,8 +125,8 @@ pub struct RingPlace {
 /// What is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The request's text and its edges.
-    Edges(String, Vec<EdgeLine>),
+    /// The request's text, its edges and its stages.
+    Edges(String, Vec<EdgeLine>, StageLines),
     /// A ring with what goes along the edge.
     Ring(RingPlace),
     /// It goes on as was asked.
@@ -86,10 +140,15 @@ pub enum Answer {
 }
 
 wire_struct!(EdgeLine { name, number, types, label });
+wire_struct!(StageLines { age, stages });
+wire_struct!(StageLine { filters, threads });
+wire_struct!(ThreadLine { doing, blocks, channels });
+wire_struct!(ChannelLine { from, full, room });
+wire_codes!(Doing { Awake = 1, Asleep = 2, Waiting = 3, Ended = 4 });
 wire_struct!(RingPlace { path, types, number, label });
 wire_struct!(NewRequest { source, name, variables });
 wire_enum!(Question { 1 = Edges, 2 = Watch(edge, lossless), 3 = Stop, 4 = Replace(request) });
-wire_enum!(Answer { 1 = Edges(request, edges), 2 = Ring(ring), 3 = Replaced, 4 = Stopping, 5 = Wrong(text), 6 = Failed(text) });
+wire_enum!(Answer { 1 = Edges(request, edges, stages), 2 = Ring(ring), 3 = Replaced, 4 = Stopping, 5 = Wrong(text), 6 = Failed(text) });
 
 impl Wire for Asked {
     fn put(&self, out: &mut Out) {
@@ -137,9 +196,16 @@ mod tests {
         }
         let (types, label) = (Types::of(&[Type::Bytes, Type::Message]), "tcp\n|".to_string());
         let edge = EdgeLine { name: "tcp".into(), number: "2".into(), types, label: label.clone() };
+        let threads = [Doing::Awake, Doing::Asleep, Doing::Waiting, Doing::Ended].map(|doing| ThreadLine {
+            doing,
+            blocks: u64::MAX,
+            channels: vec![ChannelLine { from: 1, full: 2, room: 16 }; 2],
+        });
+        let stage = StageLine { filters: "tcp, http".into(), threads: threads.into() };
+        let stages = StageLines { age: Duration::from_millis(1500), stages: vec![stage] };
         for answer in [
-            Answer::Edges("pcap x | tcp".into(), vec![edge.clone(), edge]),
-            Answer::Edges(String::new(), vec![]),
+            Answer::Edges("pcap x | tcp".into(), vec![edge.clone(), edge], stages),
+            Answer::Edges(String::new(), vec![], StageLines::default()),
             Answer::Ring(RingPlace { path: "/x".into(), types: Types::NONE, number: "1.2".into(), label }),
             Answer::Replaced,
             Answer::Stopping,
@@ -155,7 +221,7 @@ mod tests {
     #[test]
     fn other_versions_are_told_apart() {
         assert_eq!(Asked::decode(b"\x01\0\0\0whatever"), Some(Asked::OtherVersion(1)));
-        for packet in [&b""[..], b"\xff\xff", b"\x03\0\0\0", b"\x03\0\0\0\x01\x01"] {
+        for packet in [&b""[..], b"\xff\xff", b"\x04\0\0\0", b"\x04\0\0\0\x01\x01"] {
             assert_eq!(Asked::decode(packet), None);
         }
     }

@@ -4,14 +4,17 @@
 //! Nothing here keeps the worker waiting: it looks now and then whether there is an order.
 
 use super::edges::{EdgeNames, Found, Giver};
-use super::protocol::{Answer, Asked, EdgeLine, NewRequest, PROTOCOL, Question, RingPlace};
+use super::protocol::{
+    Answer, Asked, ChannelLine, Doing, EdgeLine, NewRequest, PROTOCOL, Question, RingPlace, StageLine, StageLines,
+    ThreadLine,
+};
 use super::rings::{WatchRings, without_loss};
 use super::{on_one_line, place};
 use crate::session::{Error, Job, PreparedChange, RunningPlan, Session};
 use base::atomic::StopFlag;
 use buffer::control;
 use buffer::control::name::{Claimed, remove_name};
-use engine::{Replacement, Stages, Watch, Worker};
+use engine::{Gauges, Replacement, Stages, Watch, Worker};
 use filter::{Type, Types};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::SocketFlags;
@@ -47,6 +50,9 @@ const REQUEST: usize = 4096;
 /// Bytes of a list of edges that are told at most.
 const EDGES_BYTES: usize = 64 << 10;
 
+/// The same of a list of stages.
+const STAGES_BYTES: usize = 24 << 10;
+
 /// A request that runs, as others see it.
 pub struct Running {
     shared: Arc<Shared>,
@@ -81,6 +87,8 @@ struct Runs {
     replaced: u64,
     /// Threads that it runs on.
     stages: usize,
+    /// What they do, where they are several.
+    gauges: Option<Arc<Gauges>>,
 }
 
 #[derive(Default)]
@@ -130,8 +138,8 @@ impl Running {
     /// it by `stop`. Where that cannot be, the job runs all the same.
     pub fn listen(session: Arc<Session>, request: &str, job: &Job, stop: &StopFlag) -> io::Result<Running> {
         let (edges, plan) = (job.edges.clone(), job.running.clone());
-        let runs =
-            Runs { request: on_one_line(&session.purpose(request)), edges, plan, replaced: 0, stages: job.stages };
+        let (stages, gauges) = (job.stages, job.worker.gauges());
+        let runs = Runs { request: on_one_line(&session.purpose(request)), edges, plan, replaced: 0, stages, gauges };
         Running::listen_in(&place::folder(), session, runs, stop.clone())
     }
 
@@ -242,7 +250,7 @@ fn attend(shared: &Shared, socket: &OwnedFd, is_own: bool) {
     let answer = match asked {
         Asked::Question(Question::Edges) => {
             let runs = shared.runs();
-            Answer::Edges(shortened(&runs.request, REQUEST), lines(&runs.edges))
+            Answer::Edges(shortened(&runs.request, REQUEST), lines(&runs.edges), stage_lines(runs.gauges.as_deref()))
         }
         Asked::Question(Question::Watch(_, true)) if !is_own => {
             Answer::Failed("only its user may have a request wait: watch it without --lossless".into())
@@ -285,6 +293,32 @@ fn lines(edges: &EdgeNames) -> Vec<EdgeLine> {
         bytes <= EDGES_BYTES
     });
     lines.collect()
+}
+
+fn stage_lines(gauges: Option<&Gauges>) -> StageLines {
+    let Some(gauges) = gauges else { return StageLines::default() };
+    let channel =
+        |state: &engine::ChannelState| ChannelLine { from: state.from as u32 + 1, full: state.full, room: state.room };
+    let thread = |state: &engine::ThreadState| ThreadLine {
+        doing: match state.doing {
+            engine::Doing::Awake => Doing::Awake,
+            engine::Doing::Asleep => Doing::Asleep,
+            engine::Doing::Waiting => Doing::Waiting,
+            engine::Doing::Ended => Doing::Ended,
+        },
+        blocks: state.blocks,
+        channels: state.channels.iter().map(channel).collect(),
+    };
+    let stages = gauges.read().into_iter().map(|stage| StageLine {
+        filters: shortened(&stage.filters.join(", "), LABEL),
+        threads: stage.threads.iter().map(thread).collect(),
+    });
+    let mut bytes = 0;
+    let stages = stages.take_while(|stage| {
+        bytes += control::codec::len(stage);
+        bytes <= STAGES_BYTES
+    });
+    StageLines { age: gauges.age(), stages: stages.collect() }
 }
 
 /// A ring of what goes along an edge, and a worker that writes it.
@@ -376,7 +410,7 @@ fn replace(shared: &Shared, asker: &OwnedFd, source: &str, name: &str, variables
     }
     let request = on_one_line(&shared.session.purpose(source));
     *shared.runs.lock().unwrap_or_else(PoisonError::into_inner) =
-        Runs { request, edges, plan, replaced: running.replaced + 1, stages: 1 };
+        Runs { request, edges, plan, replaced: running.replaced + 1, stages: 1, gauges: None };
     shared.rings.forget_all();
     shared.session.changed(source, joined);
     Answer::Replaced
@@ -428,8 +462,8 @@ mod tests {
         let capture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../captures/brotli.pcap");
         let session = Arc::new(Session::with_output(Output::new(Box::new(io::sink()), false)));
         let job = session.prepare(&format!("pcap {capture} | count"), &BTreeMap::new()).unwrap();
-        let runs =
-            Runs { request: "x".into(), edges: job.edges.clone(), plan: job.running.clone(), replaced: 0, stages: 1 };
+        let (edges, plan) = (job.edges.clone(), job.running.clone());
+        let runs = Runs { request: "x".into(), edges, plan, replaced: 0, stages: 1, gauges: None };
         let folder = tempfile::tempdir().unwrap();
         let running = Running::listen_in(&folder.path().join("requests"), session, runs, StopFlag::new()).unwrap();
         for _ in 0..3 {

@@ -179,7 +179,12 @@ fn others() -> impl Strategy<Value = Vec<u8>> {
         7 => {
             let (types, label) = (filter::Types::of(&[filter::Type::Bytes, filter::Type::Message]), text.clone());
             let edge = running::protocol::EdgeLine { name: text.clone(), number: "2".into(), types, label };
-            running::protocol::Answer::Edges(text, vec![edge; 2]).encode()
+            let channel = running::protocol::ChannelLine { from: 1, full: 2, room: 16 };
+            let doing = running::protocol::Doing::Asleep;
+            let thread = running::protocol::ThreadLine { doing, blocks: 7, channels: vec![channel] };
+            let stage = running::protocol::StageLine { filters: text.clone(), threads: vec![thread; 2] };
+            let stages = running::protocol::StageLines { stages: vec![stage; 2], ..Default::default() };
+            running::protocol::Answer::Edges(text, vec![edge; 2], stages).encode()
         }
         _ => running::protocol::Answer::Failed(text).encode(),
     })

@@ -1,0 +1,186 @@
+//! What `ps`, `top` and the report of `run` say of the stages of a request. What stages give is tested in `requests.rs`.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_streamline");
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(30);
+
+/// Bytes of a classic capture's head.
+const HEAD: usize = 24;
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn bundled() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../captures/web.pcap")
+}
+
+/// Asks where there is no daemon.
+fn ask(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).arg("--daemon=/nowhere/control").env("XDG_RUNTIME_DIR", folder);
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+/// A request that runs in a folder of its own, with `empty.pcap`, which has no packets.
+struct Running {
+    folder: tempfile::TempDir,
+    child: Option<Child>,
+}
+
+impl Running {
+    fn new(request: &str) -> Running {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("empty.pcap"), &std::fs::read(bundled()).unwrap()[..HEAD]).unwrap();
+        let mut command = Command::new(PROGRAM);
+        command.args(["run", "--stats", "json", request]).current_dir(folder.path());
+        command.env("XDG_RUNTIME_DIR", folder.path());
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        Running { folder, child: Some(child) }
+    }
+
+    fn number(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    /// What `ps --json` says of it; null where it cannot be asked.
+    fn listed(&self) -> Value {
+        let output = ask(self.folder.path(), &["ps", "--json"]);
+        let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let is_it = |request: &&Value| request["process"] == self.number() && request["trouble"].is_null();
+        all["requests"].as_array().unwrap().iter().find(is_it).cloned().unwrap_or_default()
+    }
+
+    /// The same when it is so.
+    fn until(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Value {
+        let began = Instant::now();
+        loop {
+            let listed = self.listed();
+            if !listed.is_null() && is_so(&listed) {
+                return listed;
+            }
+            assert!(began.elapsed() < LONG, "{what}: it did not come to that: {listed}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Its rows in the table of stages that a command shows, in cells.
+    fn rows(&self, arguments: &[&str]) -> Vec<Vec<String>> {
+        let shown = text(&ask(self.folder.path(), arguments).stdout);
+        let lines = shown.lines().skip_while(|line| !line.starts_with("request ")).skip(1);
+        let cells =
+            |line: &str| line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(String::from).collect();
+        let is_its = |row: &Vec<String>| row.first() == Some(&self.number().to_string());
+        lines.take_while(|line| !line.is_empty()).map(cells).filter(is_its).collect()
+    }
+
+    /// What was counted, once it is told to end.
+    fn stop(mut self) -> Value {
+        let child = self.child.take().unwrap();
+        let process = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice(&output.stderr).unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// What each thread of a request does.
+fn doing(listed: &Value) -> Vec<&str> {
+    let threads = |stage: &'_ Value| stage["threads"].as_array().unwrap().len();
+    let stages = listed["stages"].as_array().unwrap();
+    stages
+        .iter()
+        .flat_map(|stage| (0..threads(stage)).map(|thread| stage["threads"][thread]["doing"].as_str().unwrap()))
+        .collect()
+}
+
+#[test]
+fn threads_that_sleep_show_as_such() {
+    let running = Running::new("pcap empty.pcap follow=yes || tcp || count");
+    let listed = running.until("all sleep", |listed| doing(listed) == ["asleep"; 3]);
+    let filters: Vec<&Value> = listed["stages"].as_array().unwrap().iter().map(|stage| &stage["filters"]).collect();
+    assert_eq!(filters, ["pcap empty.pcap follow=yes", "tcp", "count, json"]);
+    let channel = serde_json::json!([{ "from": 1, "full": 0, "room": 16 }]);
+    assert_eq!(listed["stages"][1]["threads"][0]["channels"], channel, "{listed}");
+    running.stop();
+}
+
+#[test]
+fn a_stage_that_is_too_slow_shows_a_full_channel_before_it() {
+    // The first stage gives far more than the second takes, for longer than this looks.
+    let running = Running::new("generate count=10M || work 100us || drop");
+    let is_slow = |listed: &Value| {
+        let channel = &listed["stages"][1]["threads"][0]["channels"][0];
+        doing(listed)[..2] == ["waits for room", "awake"] && channel["full"].as_u64().unwrap() >= 14
+    };
+    let listed = running.until("the first waits", is_slow);
+    assert!(listed["stages"][0]["threads"][0]["blocks"].as_u64().unwrap() > 0, "{listed}");
+}
+
+#[test]
+fn ps_and_top_have_a_row_for_each_thread() {
+    let running = Running::new("set workers=2; generate rate=5000 | udp | drop");
+    running.until("blocks come", |listed| listed["stages"][2]["threads"][0]["blocks"].as_u64() > Some(1000));
+    let commands: &[&[&str]] = &[&["ps"], &["top", "--interval", "0.5", "--count", "1"]];
+    for command in commands {
+        let rows = running.rows(command);
+        let row = |row: &Vec<String>| (row[1].clone(), row.last().unwrap().clone());
+        let threads: Vec<(String, String)> = rows.iter().map(row).collect();
+        let wanted = [("1", "generate rate=5000"), ("2", "udp"), ("3", "udp"), ("4", "drop")];
+        assert_eq!(threads, wanted.map(|(thread, filters)| (thread.into(), filters.into())), "{command:?}: {rows:?}");
+        assert!(rows[0][3].parse::<u64>().unwrap() > 500 && rows[0][4] == "-", "{command:?}: {rows:?}");
+        assert!(rows[3][4].contains("from 2, ") && rows[3][4].ends_with(" from 3"), "{command:?}: {rows:?}");
+    }
+    let report = running.stop();
+    let all = &report["stages"][0]["blocks"][0];
+    let shares: u64 =
+        report["stages"][1]["blocks"].as_array().unwrap().iter().map(|share| share.as_u64().unwrap()).sum();
+    assert_eq!((&shares.into(), &report["filters"][0]["blocks_made"]), (all, all), "{report}");
+}
+
+#[test]
+fn a_request_on_one_thread_looks_as_before() {
+    let running = Running::new("pcap empty.pcap follow=yes | tcp | count");
+    let listed = running.until("it can be asked", |_| true);
+    assert_eq!(listed.get("stages"), None);
+    assert_eq!(running.rows(&["ps"]), Vec::<Vec<String>>::new());
+    assert_eq!(running.stop().get("stages"), None);
+}
+
+#[test]
+fn the_report_names_stages_where_there_are_several() {
+    let report = |form: &str, request: &str| {
+        let request = request.replace('W', bundled().to_str().unwrap());
+        let output = Command::new(PROGRAM).args(["run", "--stats", form, &request]).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stderr)
+    };
+    let said = report("table", "set workers=2; pcap W | http | drop");
+    let threads: Vec<&str> = said.lines().filter(|line| line.starts_with("thread")).collect();
+    let [first, shares, last] = threads[..] else { panic!("{said}") };
+    assert!(first.starts_with("thread 1: pcap ") && first.ends_with(": 207 blocks"), "{said}");
+    assert!(shares.starts_with("threads 2-3: tcp, http: ") && shares.contains(" + "), "{said}");
+    assert_eq!(last, "thread 4: drop: 69 blocks");
+    let json: Value = serde_json::from_str(&report("json", "pcap W || tcp | http || drop")).unwrap();
+    let stages = serde_json::json!([["tcp", "http"], ["drop"]]);
+    assert_eq!((&json["stages"][1]["filters"], &json["stages"][2]["filters"]), (&stages[0], &stages[1]), "{json}");
+    assert_eq!(json["stages"][1]["nodes"], serde_json::json!([1, 2]));
+    assert_eq!(json["stages"][2]["blocks"], serde_json::json!([69]));
+    assert!(!report("table", "pcap W | http | drop").contains("thread"));
+}
