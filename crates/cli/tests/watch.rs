@@ -192,8 +192,10 @@ fn frames_come_out_as_a_capture_that_tcpdump_reads_while_it_runs() {
     let mut followed = Followed::new("F | http | files dir=out");
     let (pcapng, pcap) = (followed.watching("pcap", &[]), followed.watching("0", &["--format", "pcap"]));
     let five = followed.watching("pcap", &["--count", "5", "--format", "lines"]);
+    let one = followed.watching("pcap", &["--count", "1", "--format", "lines"]);
     let all = followed.watching("pcap", &["--count", "207"]);
     followed.grow();
+    assert_eq!(text(&one.end().stderr), "1 block was seen, none was lost\n");
     let five = five.end();
     assert_eq!((five.status.code(), text(&five.stdout).lines().count()), (Some(0), 5));
     assert_eq!(text(&five.stderr), "5 blocks were seen, none was lost\n");

@@ -310,7 +310,7 @@ impl Resolver<'_> {
             if index > 0 && main.kind != ParamType::List && !call.main[0].text.starts_with('\'') {
                 return Err(too_many_values(call, value));
             }
-            given.set(main, value)?;
+            given.set_plain(main, value)?;
         }
         for param in &call.params {
             given.set_named(&param.key, &param.value).map_err(|error| match self.registry.find(&param.key.text) {
@@ -367,19 +367,23 @@ impl Given<'_> {
                 .with_help("in a shell, put the whole request in single quotes: 'bpf \"tcp port 80\"'"));
         }
         let checked = param.kind.parse(&value.text).map_err(|message| {
-            let error = Diagnostic::new(message, value.span).with_label(format!("{}: {}", param.key, param.kind));
-            match value.text.strip_prefix('-') {
-                Some(rest) if !rest.is_empty() => error.with_help(format!(
-                    "there are no options with `-`: write `{} {}`, other parameters as key=value",
-                    self.owner,
-                    example(param)
-                )),
-                _ => error,
-            }
+            Diagnostic::new(message, value.span).with_label(format!("{}: {}", param.key, param.kind))
         })?;
         self.params.set(param.key, checked);
         self.spans.push((param.key, value.span));
         Ok(())
+    }
+
+    /// Sets the value that stands without a key. One that begins with `-` may be meant as an option.
+    fn set_plain(&mut self, param: &'static Param, value: &Value) -> Result<(), Diagnostic> {
+        self.set(param, value).map_err(|error| match value.text.strip_prefix('-') {
+            Some(rest) if !rest.is_empty() && error.help.is_none() => error.with_help(format!(
+                "there are no options with `-`: write `{} {}`, other parameters as key=value",
+                self.owner,
+                example(param)
+            )),
+            _ => error,
+        })
     }
 
     fn set_named(&mut self, key: &Name, value: &Value) -> Result<(), Diagnostic> {

@@ -131,7 +131,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
             tally.lost
         );
     } else if !args.quiet {
-        tell!("{} blocks were seen, none was lost", tally.seen);
+        let seen = if tally.seen == 1 { "1 block was".into() } else { format!("{} blocks were", tally.seen) };
+        tell!("{seen} seen, none was lost");
     }
     Ok(outcome?)
 }
