@@ -8,4 +8,5 @@
 pub mod atomic;
 pub mod id;
 pub mod limits;
+pub mod memory;
 pub mod terminal;

@@ -631,7 +631,7 @@ fn what_makes_no_sense_is_one_line_that_says_what_would() {
     check(&ring.run("write", &[]), 1, "has a writer already");
     drop(writer);
     std::fs::write(ring.path("notes.txt"), "mine").unwrap();
-    let rows: [(&[&str], i32, &str); 23] = [
+    let rows: [(&[&str], i32, &str); 24] = [
         (&["create", "x y"], 2, "is no name for a ring"),
         (&["create", ".hidden"], 2, "is no name for a ring"),
         (&["create", ""], 2, "is no name for a ring"),
@@ -640,6 +640,7 @@ fn what_makes_no_sense_is_one_line_that_says_what_would() {
         (&["create", "./.."], 2, "is the path of no file"),
         (&["create", "./a", "size=lots"], 2, "size: `lots` is not a size"),
         (&["create", "./a", "size=1000G"], 2, "a ring has at most 256G"),
+        (&["create", "./a", "size=256G"], 1, "does not fit into the"),
         (&["create", "./a", "kind=z"], 2, "kind: `z` is not one of c, p, v, d"),
         (&["create", "./a", "kind=c", "slots=4"], 2, "a c-ring has none"),
         (&["create", "./a", "slots=1000G"], 2, "slots: a ring has at most"),

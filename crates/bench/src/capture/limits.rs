@@ -75,10 +75,8 @@ fn taken(setting: &Setting, listeners: &[Listener]) -> Result<f64, CaseError> {
 fn available() -> Result<f64, CaseError> {
     // What was freed a moment ago may still be on its way back.
     std::thread::sleep(Duration::from_millis(500));
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB")).and_then(|number| number.trim().parse().ok());
-    kibibytes.map(|kibibytes: f64| kibibytes / 1024.0).ok_or_else(|| CaseError::Failed("no /proc/meminfo".into()))
+    let available = base::memory::available().map(|bytes| bytes as f64 / f64::from(1 << 20));
+    available.ok_or_else(|| CaseError::Failed("no /proc/meminfo".into()))
 }
 
 /// Requests in a hundred that may take longer.

@@ -80,7 +80,7 @@ impl Limits {
 impl Replay {
     /// What `pcap` reads, so many times (0 for no end), with its own times, which go on from round to round.
     pub(super) fn new(pcap: Pcap, rounds: u64) -> Result<Replay, ParamError> {
-        if let (Some(bytes), Some(available)) = (pcap.bytes_all, available())
+        if let (Some(bytes), Some(available)) = (pcap.bytes_all, base::memory::available())
             && bytes > available
         {
             return Err(
@@ -266,7 +266,7 @@ impl Reading {
         kept.map_err(|error| failure(no_memory(&error)))?;
         if self.len >= self.look_at {
             self.look_at = self.len + LOOK_BYTES;
-            if let Some(available) = available().filter(|available| *available < LOOK_BYTES) {
+            if let Some(available) = base::memory::available().filter(|available| *available < LOOK_BYTES) {
                 return Err(failure(short_of(self.len + LOOK_BYTES, self.len + available)));
             }
         }
@@ -324,12 +324,4 @@ fn no_memory(error: &io::Error) -> String {
 fn short_of(bytes: u64, available: u64) -> String {
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     format!("the frames take {} MiB or more, and {} MiB of memory are free", mib(bytes), mib(available))
-}
-
-/// Bytes of memory that can be had without taking any from others; `None` where nobody says.
-fn available() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kibibytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-    Some(kibibytes << 10)
 }

@@ -96,6 +96,14 @@ pub(super) fn run(args: &Args) -> Outcome {
     // What is wrong with the command line is said here, before a process is started for it.
     let params = options::parse(&args.options, OPTIONS)?;
     let ring_options = ring_options(&params)?;
+    // Its writer maps all of it, and waits for each page.
+    let bytes = ring_options.geometry.payload_bytes;
+    if let Some(free) = base::memory::available().filter(|free| bytes > *free) {
+        let (bytes, free) = (crate::progress::size(bytes), crate::progress::size(free));
+        return Err(CommandError::Failed(format!(
+            "a ring of {bytes} does not fit into the {free} of memory that are free"
+        )));
+    }
     let with = super::with(&args.name);
     let named = Named::at(&args.name).map_err(&with)?;
     let failed = |error| CommandError::Failed(format!("cannot start the ring's keeper: {error}"));
