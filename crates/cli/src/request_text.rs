@@ -57,6 +57,14 @@ impl SourceArgs {
     }
 }
 
+/// The arguments that say how a request runs, where it does not say so itself.
+#[derive(Args)]
+pub(crate) struct SettingArgs {
+    /// Run on as many threads as `set workers=N` in the request would
+    #[arg(long, value_name = "N")]
+    pub(crate) workers: Option<String>,
+}
+
 fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() && !name.contains(char::is_whitespace) => {

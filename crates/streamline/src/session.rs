@@ -25,7 +25,7 @@ use filter::param::Value;
 use filter::{Env, Failure, Kind, Lower, Output, ParamType, Params, Schema, Spaces, Types, Wait};
 use filters::parser::Continuity;
 use filters::parser::outlet::{Slot, outlet};
-use request::{Diagnostic, FilterCall, Item, Text};
+use request::{Diagnostic, FilterCall, Item, Name, Span, Text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -93,6 +93,8 @@ pub struct Session {
     parser: Option<Vec<OsString>>,
     /// Stands before chains of a request that begin without a source.
     source: Option<FilterCall>,
+    /// `set workers=` of requests that do not say it themselves.
+    workers: Option<String>,
     /// By which it reads what runs for several requests.
     joined: Mutex<Weak<Client>>,
 }
@@ -131,6 +133,7 @@ impl Session {
             share: false,
             parser: None,
             source: None,
+            workers: None,
             joined: Mutex::default(),
         }
     }
@@ -182,9 +185,39 @@ impl Session {
         self
     }
 
+    /// Has requests run as `set workers=` says, with this value. A request that sets another value itself is an error.
+    #[must_use]
+    pub fn workers(mut self, workers: Option<String>) -> Session {
+        self.workers = workers;
+        self
+    }
+
+    /// Adds the session's setting to a text.
+    fn set_workers(&self, text: &mut Text) -> Result<(), Diagnostic> {
+        let Some(wanted) = &self.workers else { return Ok(()) };
+        let settings = text.items.iter().filter_map(|item| match item {
+            Item::Set { settings, .. } => Some(settings),
+            _ => None,
+        });
+        match settings.flatten().find(|setting| setting.key.text == "workers") {
+            Some(own) if own.value.text != *wanted => {
+                let message = format!("the request sets workers={}, and --workers says {wanted}", own.value.text);
+                Err(Diagnostic::new(message, own.value.span).with_help("leave out one of them"))
+            }
+            Some(_) => Ok(()),
+            None => {
+                let (key, value) = (Name::new("workers"), request::Value::new(wanted.clone()));
+                let setting = request::Param { key, value };
+                text.items.insert(0, Item::Set { settings: vec![setting], span: Span::NONE });
+                Ok(())
+            }
+        }
+    }
+
     /// As [`parse`](Session::parse); chains without a source get the session's, and one at least there must be.
     fn parse_whole(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Text, Error> {
-        let (text, begun) = self.parse_and_begin(source, variables)?;
+        let (mut text, begun) = self.parse_and_begin(source, variables)?;
+        self.set_workers(&mut text)?;
         let first = text.items.iter().find(|item| matches!(item, Item::Path(_)));
         match first.filter(|_| self.source.is_some() && begun == 0) {
             None => Ok(text),
@@ -329,6 +362,7 @@ impl Session {
             share: self.share,
             parser: self.parser.clone(),
             source: self.source.clone(),
+            workers: self.workers.clone(),
             joined: Mutex::default(),
         }
     }

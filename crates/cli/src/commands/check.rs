@@ -3,7 +3,7 @@
 use crate::exit::Outcome;
 use crate::hints;
 use crate::place::PlaceArgs;
-use crate::request_text::{RequestArgs, SourceArgs};
+use crate::request_text::{RequestArgs, SettingArgs, SourceArgs};
 use control::Design;
 use daemon::confine;
 use engine::Task;
@@ -25,13 +25,16 @@ pub(crate) struct Args {
     source: SourceArgs,
 
     #[command(flatten)]
+    settings: SettingArgs,
+
+    #[command(flatten)]
     place: PlaceArgs,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
     let source = args.source.source(&args.request)?;
     let request = args.request.read()?;
-    let session = args.place.session().reading(source);
+    let session = args.place.session().reading(source).workers(args.settings.workers.clone());
     let design = session.design(&request.source, &request.variables);
     let design = design.map_err(|error| request.tell(error))?;
     hints::tell_idle(&design);

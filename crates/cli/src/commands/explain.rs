@@ -2,7 +2,7 @@
 
 use crate::exit::Outcome;
 use crate::hints;
-use crate::request_text::{RequestArgs, SourceArgs};
+use crate::request_text::{RequestArgs, SettingArgs, SourceArgs};
 use crate::{print_json, print_text};
 use control::Design;
 use control::graph::Origin;
@@ -20,6 +20,9 @@ pub(crate) struct Args {
     source: SourceArgs,
 
     #[command(flatten)]
+    settings: SettingArgs,
+
+    #[command(flatten)]
     place: crate::place::PlaceArgs,
 
     /// As JSON
@@ -34,7 +37,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Outcome {
     let source = args.source.source(&args.request)?;
     let request = args.request.read()?;
-    let design = args.place.session().reading(source).design(&request.source, &request.variables);
+    let design = args.place.session().reading(source).workers(args.settings.workers.clone()).design(&request.source, &request.variables);
     let design = design.map_err(|error| request.tell(error))?;
     hints::tell_idle(&design);
     if args.json {

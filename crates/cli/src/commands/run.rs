@@ -5,7 +5,7 @@ use crate::hints;
 use crate::losses;
 use crate::progress::Progress;
 use crate::report;
-use crate::request_text::{RequestArgs, SourceArgs};
+use crate::request_text::{RequestArgs, SettingArgs, SourceArgs};
 use crate::signals::Finishing;
 use crate::terminal;
 use std::path::PathBuf;
@@ -25,6 +25,9 @@ pub(crate) struct Args {
 
     #[command(flatten)]
     source: SourceArgs,
+
+    #[command(flatten)]
+    settings: SettingArgs,
 
     /// What was counted, at the end, on standard error: a table, JSON, or nothing
     #[arg(long, value_enum, default_value_t = Stats::Table, value_name = "FORM")]
@@ -60,7 +63,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     // A document on standard error is read by a program.
     let quiet = args.quiet || (args.stats == Stats::Json && args.stats_file.is_none());
     crate::signals::listen(&stop, Finishing::told_unless(quiet))?;
-    let session = Arc::new(args.place.session().reading(source));
+    let session = Arc::new(args.place.session().reading(source).workers(args.settings.workers.clone()));
     let job = session.prepare(&request.source, &request.variables);
     let mut job = job.map_err(|error| request.tell(error))?;
     if !args.quiet {
