@@ -36,6 +36,8 @@ pub(crate) struct Team {
     /// Behind the first stage; not here while they run.
     others: Vec<Worker>,
     boards: Vec<Arc<Mutex<Board>>>,
+    /// By thread: one of the bells that it sleeps on.
+    bells: Vec<Option<Arc<Bell>>>,
     layout: Layout,
     halt: StopFlag,
 }
@@ -143,11 +145,12 @@ impl Team {
             .collect();
         let lasts: Vec<Arc<AtomicBool>> = parts.iter().map(|_| Arc::default()).collect();
         // Sources stand first, for nodes stand in topological order.
+        let mut bells: Vec<Option<Arc<Bell>>> = parts.iter().map(|_| None).collect();
         let mut ends: Vec<Ends> = Vec::new();
         for channel in &stages.channels {
             let (from, to) = (threads[channel.from.0].clone(), threads[channel.to].clone());
             let renumber = needs_numbers(plan, stages, channel.to);
-            let (senders, receivers) = ends_of(from, to.clone(), channel.edges.len(), renumber, &lasts);
+            let (senders, receivers) = ends_of(from, to.clone(), channel.edges.len(), renumber, &lasts, &mut bells);
             let add = |(thread, receiver): (usize, Instance)| (thread, parts[thread].add_end(&RECEIVES, receiver));
             ends.push(Ends { senders, receivers: to.zip(receivers).map(add).collect() });
         }
@@ -225,7 +228,7 @@ impl Team {
         let mut first = workers.next().expect("a plan has a stage");
         let others: Vec<Worker> = workers.collect();
         let boards = others.iter().map(|_| Arc::default()).collect();
-        first.team = Some(Box::new(Team { others, boards, layout: Layout { places, edges }, halt }));
+        first.team = Some(Box::new(Team { others, boards, bells, layout: Layout { places, edges }, halt }));
         first
     }
 
@@ -343,24 +346,29 @@ fn ends_of(
     edges: usize,
     renumber: bool,
     lasts: &[Arc<AtomicBool>],
+    bells: &mut [Option<Arc<Bell>>],
 ) -> (Vec<Instance>, Vec<Instance>) {
     let pair = |bell: &Arc<Bell>| {
         channel(bell, renumber).unwrap_or_else(|error| panic!("no channel between threads can be made: {error}"))
     };
-    let bell = || Bell::new().unwrap_or_else(|error| panic!("no channel between threads can be made: {error}"));
+    let mut bell = |thread: usize| {
+        let bell = Bell::new().unwrap_or_else(|error| panic!("no channel between threads can be made: {error}"));
+        bells[thread] = Some(Arc::clone(&bell));
+        bell
+    };
     match (from.len(), to.len()) {
         (1, 1) => {
-            let (sender, receiver) = pair(&bell());
+            let (sender, receiver) = pair(&bell(to.start));
             (vec![Instance::filter(sender)], vec![Instance::source(receiver)])
         }
         (1, _) => {
-            let (senders, receivers): (Vec<_>, Vec<_>) = to.clone().map(|_| pair(&bell())).unzip();
+            let (senders, receivers): (Vec<_>, Vec<_>) = to.clone().map(|thread| pair(&bell(thread))).unzip();
             let shares =
                 to.zip(receivers).map(|(thread, receiver)| ShareSource::new(receiver, Arc::clone(&lasts[thread])));
             (vec![Instance::filter(Splitter::new(senders, edges))], shares.map(Instance::source).collect())
         }
         _ => {
-            let bell = bell();
+            let bell = bell(to.start);
             let (senders, receivers): (Vec<_>, Vec<_>) = from.clone().map(|_| pair(&bell)).unzip();
             let outlets = from.zip(senders).map(|(thread, sender)| Outlet::new(sender, Arc::clone(&lasts[thread])));
             (outlets.map(Instance::filter).collect(), vec![Instance::source(Join::new(receivers))])
@@ -385,6 +393,7 @@ impl Worker {
                         Some(worker) => worker.watch_stage(watch),
                         None => {
                             lock(&team.boards[other]).watches.push(watch);
+                            team.bells[thread].iter().for_each(|bell| bell.call());
                             true
                         }
                     }

@@ -13,7 +13,7 @@ use crate::walk::{Arrow, Spare, context};
 use crate::watch::Watch;
 use crate::witness::Witness;
 use base::atomic::StopFlag;
-use base::limits::{CLOCK_STEP_NS, NOTICES, SECOND_NS};
+use base::limits::{BATCH_BLOCKS, CLOCK_STEP_NS, NOTICES, SECOND_NS};
 use buffer::{BlockTable, Descriptor, Interface, SegmentId, ViewId};
 use filter::run::{AnySessionFilter, Instance};
 use filter::{
@@ -55,6 +55,8 @@ pub(crate) struct Node {
     pub(crate) counters: Counters,
     pub(crate) marks: Marks,
     pub(crate) out: Vec<Descriptor>,
+    /// Of a share: which run of its input `out` came of, by where that ends in it. See [`Source::runs`].
+    pub(crate) runs: Vec<(usize, u64)>,
     pub(crate) own: ViewId,
     /// Rings whose blocks are through when what this node gave has gone all the way down: its own, and those of the
     /// filters in place below it.
@@ -154,6 +156,8 @@ pub struct Worker {
     pub(crate) team: Option<Box<Team>>,
     /// Ends of channels that are told of each pull.
     pub(crate) ends: Vec<usize>,
+    /// Of a share: which run of its input each place of the batch under way came of.
+    pub(crate) sequences: [u64; BATCH_BLOCKS],
     /// Another stage failed: this one is to end as if somebody had asked to stop.
     pub(crate) halt: Option<StopFlag>,
 }
@@ -235,6 +239,7 @@ impl Worker {
             replaced: 0,
             team: None,
             ends: Vec::new(),
+            sequences: [0; BATCH_BLOCKS],
             halt: None,
         };
         worker.sources = worker.source_nodes();
@@ -376,7 +381,7 @@ impl Worker {
         let idle = idle.filter(|_| !run.left.is_empty() && !self.can_switch());
         match idle {
             None => self.idle_since = None,
-            Some(_) if begins_to_idle => self.flush(),
+            Some(_) if begins_to_idle && self.pauses(&run.left) => self.flush(),
             Some(_) => {}
         }
         Ok(idle)
@@ -400,12 +405,14 @@ impl Worker {
     /// Sleeps until one of these sources rings; where not all of them can, for `nap` at most.
     fn sleep(&mut self, sources: &[usize], nap: Duration) {
         let mut bells = Vec::new();
-        let mut all_ring = true;
+        // Another stage rings for all that may happen, for its end as well; who watches tells nobody that he is gone.
+        let (mut all_ring, mut all_follow) = (true, self.watches.iter().all(Option::is_none));
         for (at, node) in self.nodes.iter_mut().enumerate() {
             let Runner::Source(source) = &mut node.runner else { continue };
             if !sources.contains(&at) {
                 continue;
             }
+            all_follow &= source.follows().is_some();
             match source.bell() {
                 Some(bell) => bells.push(PollFd::from_borrowed_fd(bell, PollFlags::IN)),
                 None => all_ring = false,
@@ -413,8 +420,9 @@ impl Worker {
         }
         let most = if all_ring { NAP } else { nap };
         let timeout = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: i64::from(most.subsec_nanos()) };
+        let timeout = (!(all_ring && all_follow)).then_some(&timeout);
         // Every outcome means the same: look again.
-        let _ = rustix::event::poll(&mut bells, Some(&timeout));
+        let _ = rustix::event::poll(&mut bells, timeout);
     }
 
     /// One batch from one source, all the way down; `None` where nobody wants anything of it any more, or it failed.
@@ -439,6 +447,9 @@ impl Worker {
         } else if let (Ok(Pull::Idle(_)), Some(began), Some(time)) = (&pulled, shared.began, source.clock()) {
             // Time goes on where nothing comes.
             shared.now = shared.now.max(began.saturating_add(clocks[at].follow(time, time)));
+        }
+        if let Runner::Source(source) = &node.runner {
+            node.runs.extend_from_slice(source.runs());
         }
         // What was read before a failure still goes down.
         match edge {
@@ -528,6 +539,12 @@ impl Worker {
         let has_more = status == Ok(Status::More);
         self.settle(at, status);
         has_more
+    }
+
+    /// Does one of these sources say that its input pauses?
+    fn pauses(&self, sources: &[usize]) -> bool {
+        let pauses = |at: &usize| matches!(&self.nodes[*at].runner, Runner::Source(source) if source.pauses());
+        sources.iter().any(pauses)
     }
 
     /// The input pauses: lets every filter write out what it only holds for speed.
@@ -760,6 +777,7 @@ impl Node {
             counters: Counters::default(),
             marks: Marks::default(),
             out: Vec::new(),
+            runs: Vec::new(),
             own,
             recycles: vec![own_segment],
             wake: u64::MAX,

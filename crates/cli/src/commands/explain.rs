@@ -37,7 +37,12 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Outcome {
     let source = args.source.source(&args.request)?;
     let request = args.request.read()?;
-    let design = args.place.session().reading(source).workers(args.settings.workers.clone()).design(&request.source, &request.variables);
+    let design = args
+        .place
+        .session()
+        .reading(source)
+        .workers(args.settings.workers.clone())
+        .design(&request.source, &request.variables);
     let design = design.map_err(|error| request.tell(error))?;
     hints::tell_idle(&design);
     if args.json {
