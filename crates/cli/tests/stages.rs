@@ -135,14 +135,14 @@ fn a_stage_that_is_too_slow_shows_a_full_channel_before_it() {
 
 #[test]
 fn ps_and_top_have_a_row_for_each_thread() {
-    let running = Running::new("set workers=2; generate rate=5000 | udp | drop");
+    let running = Running::new("set workers=2; generate rate=5000 | udp | count");
     running.until("blocks come", |listed| listed["stages"][2]["threads"][0]["blocks"].as_u64() > Some(1000));
     let commands: &[&[&str]] = &[&["ps"], &["top", "--interval", "0.5", "--count", "1"]];
     for command in commands {
         let rows = running.rows(command);
         let row = |row: &Vec<String>| (row[1].clone(), row.last().unwrap().clone());
         let threads: Vec<(String, String)> = rows.iter().map(row).collect();
-        let wanted = [("1", "generate rate=5000"), ("2", "udp"), ("3", "udp"), ("4", "drop")];
+        let wanted = [("1", "generate rate=5000"), ("2", "udp"), ("3", "udp"), ("4", "count, json")];
         assert_eq!(threads, wanted.map(|(thread, filters)| (thread.into(), filters.into())), "{command:?}: {rows:?}");
         assert!(rows[0][3].parse::<u64>().unwrap() > 500 && rows[0][4] == "-", "{command:?}: {rows:?}");
         assert!(rows[3][4].contains("from 2, ") && rows[3][4].ends_with(" from 3"), "{command:?}: {rows:?}");
@@ -171,12 +171,12 @@ fn the_report_names_stages_where_there_are_several() {
         assert!(output.status.success(), "{}", text(&output.stderr));
         text(&output.stderr)
     };
-    let said = report("table", "set workers=2; pcap W | http | drop");
+    let said = report("table", "set workers=2; pcap W | http | count");
     let threads: Vec<&str> = said.lines().filter(|line| line.starts_with("thread")).collect();
     let [first, shares, last] = threads[..] else { panic!("{said}") };
     assert!(first.starts_with("thread 1: pcap ") && first.ends_with(": 207 blocks"), "{said}");
     assert!(shares.starts_with("threads 2-3: tcp, http: ") && shares.contains(" + "), "{said}");
-    assert_eq!(last, "thread 4: drop: 69 blocks");
+    assert_eq!(last, "thread 4: count, json: 69 blocks");
     let json: Value = serde_json::from_str(&report("json", "pcap W || tcp | http || drop")).unwrap();
     let stages = serde_json::json!([["tcp", "http"], ["drop"]]);
     assert_eq!((&json["stages"][1]["filters"], &json["stages"][2]["filters"]), (&stages[0], &stages[1]), "{json}");

@@ -45,6 +45,8 @@ struct Parcel {
     now: u64,
     /// Of shares: which blocks belong together, in order.
     parts: VecDeque<Part>,
+    /// Behind it the sender's input pauses.
+    is_pause: bool,
 }
 
 /// Blocks that come one after the other and belong together; none where it only says how far the sender is.
@@ -97,6 +99,12 @@ impl Bell {
         }
     }
 
+    /// Wakes the thread now, or when it next wants to sleep: for what is no block.
+    pub(crate) fn call(&self) {
+        // A count that is full wakes as well.
+        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+    }
+
     /// From here on it rings. To be followed by one more look.
     fn listen(&self) {
         self.asleep.store(true, Ordering::Relaxed);
@@ -144,8 +152,11 @@ pub(crate) struct Sender {
     /// None once it has finished: the receiver finds the end.
     full: Option<indexed::Sender<u64>>,
     free: indexed::Receiver<u64>,
-    /// The parcel that is being filled.
+    /// The parcel that is being filled: its place, and what will be put there.
     current: Option<u64>,
+    parcel: Parcel,
+    /// The receiver knows of the pause under way.
+    told_pause: bool,
     lender: Lender,
     /// By connection number: what the receiver knows.
     known: Vec<Option<(u32, StreamFacts)>>,
@@ -159,12 +170,16 @@ pub(crate) struct Receiver {
     borrower: Borrower,
     /// Parcels whose blocks are under way; of the last some may not have been given yet.
     current: Vec<u64>,
+    /// What is left of the last of them; its loans stay in their place.
+    parcel: Parcel,
     /// Blocks of the last that were given.
     given: usize,
     /// Numbers of streams in this stage, by that of the sender's; none where they are the same.
     numbers: Option<HashMap<u32, (u32, u32)>>,
     asleep: bool,
     ended: bool,
+    /// The sender's input pauses, as far as this side got.
+    is_pause: bool,
     now: u64,
 }
 
@@ -188,6 +203,8 @@ pub(crate) fn channel(full: &Arc<Bell>, renumber: bool) -> std::io::Result<(Send
             full: Some(full_sender),
             free,
             current: None,
+            parcel: Parcel::default(),
+            told_pause: false,
             lender: Lender::default(),
             known: Vec::new(),
         },
@@ -197,10 +214,12 @@ pub(crate) fn channel(full: &Arc<Bell>, renumber: bool) -> std::io::Result<(Send
             free: free_sender,
             borrower: Borrower::default(),
             current: Vec::new(),
+            parcel: Parcel::default(),
             given: 0,
             numbers,
             asleep: false,
             ended: false,
+            is_pause: false,
             now: 0,
         },
     ))
@@ -216,20 +235,20 @@ impl Sender {
     }
 
     /// A parcel to fill; waits where there is none. None where the receiver left.
-    fn parcel(&mut self, cx: &mut Context<'_>) -> Option<u64> {
-        if let Some(index) = self.current {
-            return Some(index);
+    fn parcel(&mut self, cx: &mut Context<'_>) -> Option<&mut Parcel> {
+        if self.current.is_none() {
+            let index = self.wait_for_parcel()?;
+            self.current = Some(index);
+            // Blocks are put into it without a lock.
+            std::mem::swap(&mut self.parcel, &mut *self.shared.parcel(index));
+            self.parcel.blocks.clear();
+            self.parcel.facts.clear();
+            self.parcel.parts.clear();
+            (self.parcel.is_pause, self.told_pause) = (false, false);
+            self.lender.begin(cx.rings, &mut self.parcel.loans);
+            cx.wake_at(cx.now.saturating_add(PATIENCE_NS));
         }
-        let index = self.wait_for_parcel()?;
-        self.current = Some(index);
-        let mut parcel = self.shared.parcel(index);
-        parcel.blocks.clear();
-        parcel.facts.clear();
-        parcel.parts.clear();
-        self.lender.begin(cx.rings, &mut parcel.loans);
-        drop(parcel);
-        cx.wake_at(cx.now.saturating_add(PATIENCE_NS));
-        Some(index)
+        Some(&mut self.parcel)
     }
 
     fn wait_for_parcel(&mut self) -> Option<u64> {
@@ -265,17 +284,29 @@ impl Sender {
     /// Sends what is in the parcel under way.
     fn send(&mut self, now: u64) {
         let (Some(index), Some(full)) = (self.current.take(), &mut self.full) else { return };
-        self.shared.parcel(index).now = now;
+        self.parcel.now = now;
+        std::mem::swap(&mut self.parcel, &mut *self.shared.parcel(index));
         // There are no more parcels than places; where the receiver went, nobody wants it.
         let _ = full.push(index);
         self.shared.gauge.sent();
         self.shared.full.ring();
     }
 
+    /// Sends what is in the parcel under way, and that the input pauses; false where the receiver left.
+    fn pause(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.current.is_some() || !self.told_pause {
+            let Some(parcel) = self.parcel(cx) else { return false };
+            parcel.is_pause = true;
+            self.send(cx.now);
+            self.told_pause = true;
+        }
+        !self.has_left()
+    }
+
     /// Takes the live blocks of a batch, and sends what is enough; false where the receiver left.
     fn take(&mut self, batch: &Batch<'_>, cx: &mut Context<'_>) -> bool {
-        let Some(index) = self.parcel(cx) else { return false };
-        if self.shared.parcel(index).blocks.len() + batch.count() as usize > PULL_BLOCKS {
+        let Some(parcel) = self.parcel(cx) else { return false };
+        if parcel.blocks.len() + batch.count() as usize > PULL_BLOCKS {
             self.send(cx.now);
         }
         let Some(count) = self.add(batch, None, cx) else { return false };
@@ -288,10 +319,9 @@ impl Sender {
     /// Adds the live blocks of a batch to the parcel under way, and how they belong together; says how many blocks are in
     /// it, or nothing where the receiver left.
     fn add(&mut self, batch: &Batch<'_>, order: Option<(Order, usize)>, cx: &mut Context<'_>) -> Option<usize> {
-        let index = self.parcel(cx)?;
-        let shared = Arc::clone(&self.shared);
-        let mut parcel = shared.parcel(index);
-        let Parcel { blocks, loans, facts, parts, .. } = &mut *parcel;
+        self.parcel(cx)?;
+        let Sender { parcel, lender, known, .. } = self;
+        let Parcel { blocks, loans, facts, parts, .. } = parcel;
         if let Some((order, edge)) = order {
             let count = batch.count() as usize;
             match parts.back_mut() {
@@ -304,9 +334,9 @@ impl Sender {
         for (_, block) in batch.iter() {
             if knows_streams && last != Some(block.class.connection()) {
                 last = Some(block.class.connection());
-                self.tell(block.class, cx, blocks.len(), facts);
+                tell(known, block.class, cx, blocks.len(), facts);
             }
-            match self.lender.lend(cx.rings, block, loans) {
+            match lender.lend(cx.rings, block, loans) {
                 Some(block) => blocks.push(block),
                 // What it names is gone: as empty as it is here.
                 None => blocks.push(Descriptor {
@@ -323,25 +353,31 @@ impl Sender {
 
     /// Says how far this side is; false where the receiver left.
     fn mark(&mut self, order: Order, cx: &mut Context<'_>) -> bool {
-        let Some(index) = self.parcel(cx) else { return false };
-        self.shared.parcel(index).parts.push_back(Part { order, blocks: 0, edge: 0, now: cx.now, is_within: false });
+        let Some(parcel) = self.parcel(cx) else { return false };
+        parcel.parts.push_back(Part { order, blocks: 0, edge: 0, now: cx.now, is_within: false });
         true
     }
+}
 
-    /// Tells what is known of a stream, where the receiver does not know that.
-    #[inline]
-    fn tell(&mut self, class: Class, cx: &Context<'_>, from: usize, facts: &mut VecDeque<Fact>) {
-        let number = class.connection();
-        let Some(now) = cx.streams.get(class).filter(|_| (number as usize) < STREAMS) else { return };
-        let epoch = cx.streams.epoch(class);
-        if self.known.len() <= number as usize {
-            self.known.resize((number as usize + 1).next_power_of_two(), None);
-        }
-        let known = &mut self.known[number as usize];
-        if known.as_ref().is_none_or(|(before, facts)| *before != epoch || facts != now) {
-            *known = Some((epoch, *now));
-            facts.push_back(Fact { from, number, epoch, facts: *now });
-        }
+/// Tells what is known of a stream, where the receiver does not know that.
+#[inline]
+fn tell(
+    known: &mut Vec<Option<(u32, StreamFacts)>>,
+    class: Class,
+    cx: &Context<'_>,
+    from: usize,
+    facts: &mut VecDeque<Fact>,
+) {
+    let number = class.connection();
+    let Some(now) = cx.streams.get(class).filter(|_| (number as usize) < STREAMS) else { return };
+    let epoch = cx.streams.epoch(class);
+    if known.len() <= number as usize {
+        known.resize((number as usize + 1).next_power_of_two(), None);
+    }
+    let known = &mut known[number as usize];
+    if known.as_ref().is_none_or(|(before, facts)| *before != epoch || facts != now) {
+        *known = Some((epoch, *now));
+        facts.push_back(Fact { from, number, epoch, facts: *now });
     }
 }
 
@@ -361,8 +397,7 @@ impl Filter for Sender {
     }
 
     fn flush(&mut self, cx: &mut Context<'_>) -> Made {
-        self.send(cx.now);
-        Ok(if self.has_left() { Status::Finished } else { Status::Done })
+        Ok(if self.pause(cx) { Status::Done } else { Status::Finished })
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) -> Made {
@@ -413,13 +448,16 @@ impl Receiver {
                 return Ok(false);
             }
         };
-        let shared = Arc::clone(&self.shared);
-        let mut parcel = shared.parcel(index);
-        self.now = self.now.max(parcel.now);
-        shared.gauge.taken();
+        let mut sent = self.shared.parcel(index);
+        let Parcel { blocks, facts, parts, .. } = &mut self.parcel;
+        std::mem::swap(blocks, &mut sent.blocks);
+        std::mem::swap(facts, &mut sent.facts);
+        std::mem::swap(parts, &mut sent.parts);
+        (self.is_pause, self.now) = (sent.is_pause, self.now.max(sent.now));
+        self.shared.gauge.taken();
         self.current.push(index);
         self.given = 0;
-        match self.borrower.take(cx.rings, &mut parcel.loans) {
+        match self.borrower.take(cx.rings, &mut sent.loans) {
             Some(()) => Ok(true),
             None => Err(Box::new(Failure::System("more captures come to a stage than it can tell apart".into()))),
         }
@@ -427,14 +465,11 @@ impl Receiver {
 
     /// Gives the next so many blocks of the last parcel.
     fn give(&mut self, count: usize, cx: &mut Context<'_>) {
-        let Some(index) = self.current.last() else { return };
-        let shared = Arc::clone(&self.shared);
-        let mut parcel = shared.parcel(*index);
-        let end = parcel.blocks.len().min(self.given.saturating_add(count));
-        while let Some(fact) = parcel.facts.pop_front_if(|fact| fact.from < end) {
+        let end = self.parcel.blocks.len().min(self.given.saturating_add(count));
+        while let Some(fact) = self.parcel.facts.pop_front_if(|fact| fact.from < end) {
             self.learn(fact, cx);
         }
-        for block in &parcel.blocks[self.given..end] {
+        for block in &self.parcel.blocks[self.given..end] {
             let mut block = self.borrower.name(*block);
             if let Some(numbers) = &self.numbers
                 && let Some((_, number)) = numbers.get(&block.class.connection())
@@ -448,15 +483,13 @@ impl Receiver {
 
     /// The next part of the last parcel, which stays where it is.
     fn part(&self) -> Option<Part> {
-        self.shared.parcel(*self.current.last()?).parts.front().copied()
+        self.parcel.parts.front().copied()
     }
 
     /// Goes on behind that part; says whether it was the last of the parcel.
     fn pass_part(&mut self) -> bool {
-        let Some(index) = self.current.last() else { return true };
-        let mut parcel = self.shared.parcel(*index);
-        parcel.parts.pop_front();
-        parcel.parts.is_empty()
+        self.parcel.parts.pop_front();
+        self.parcel.parts.is_empty()
     }
 
     fn learn(&mut self, fact: Fact, cx: &mut Context<'_>) {
@@ -509,6 +542,10 @@ impl Source for Receiver {
 
     fn follows(&self) -> Option<Moment> {
         Some(Moment { now: self.now, ..Moment::default() })
+    }
+
+    fn pauses(&self) -> bool {
+        self.is_pause
     }
 
     fn leave(&mut self) {
@@ -611,13 +648,12 @@ impl Filter for Splitter {
     }
 
     fn flush(&mut self, cx: &mut Context<'_>) -> Made {
-        if self.most > 0 {
-            if !self.mark(cx) {
-                return Ok(Status::Finished);
-            }
-            self.send(cx);
+        if self.most > 0 && !self.mark(cx) {
+            return Ok(Status::Finished);
         }
-        Ok(Status::Done)
+        self.most = 0;
+        let any_left = !self.senders.iter_mut().all(|sender| sender.pause(cx));
+        Ok(if any_left { Status::Finished } else { Status::Done })
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) -> Made {
@@ -628,24 +664,27 @@ impl Filter for Splitter {
     }
 }
 
-/// Where a share begins: gives one run at a time. Says to the ends of the share (`Outlet`) when a parcel is through.
+/// Where a share begins: gives all runs of what one pull gave that go along the same edge, and which they are. Says to the ends of the share (`Outlet`) when a parcel is through.
 pub(crate) struct ShareSource {
     receiver: Receiver,
     moment: Moment,
+    /// See [`Source::runs`].
+    runs: Vec<(usize, u64)>,
     /// The part under way is the last of its parcel.
     is_last: Arc<AtomicBool>,
 }
 
 impl ShareSource {
     pub(crate) fn new(receiver: Receiver, is_last: Arc<AtomicBool>) -> ShareSource {
-        ShareSource { receiver, moment: Moment::default(), is_last }
+        ShareSource { receiver, moment: Moment::default(), runs: Vec::new(), is_last }
     }
 }
 
 impl Source for ShareSource {
     fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
         self.receiver.wake();
-        let part = loop {
+        self.runs.clear();
+        let first = loop {
             if let Some(part) = self.receiver.part() {
                 break part;
             }
@@ -656,11 +695,23 @@ impl Source for ShareSource {
                 return Ok(if self.receiver.ended { Pull::End } else { Pull::Idle(NAP) });
             }
         };
-        self.receiver.give(part.blocks, cx);
+        let mut last = first;
+        let is_last = loop {
+            self.receiver.give(last.blocks, cx);
+            self.runs.push((cx.out.len(), last.order.sequence));
+            if self.receiver.pass_part() {
+                break true;
+            }
+            match self.receiver.part() {
+                // The mark behind all that was pulled at once; blocks of the same moment.
+                Some(part) if last.is_within && (!part.is_within || part.edge == first.edge) => last = part,
+                _ => break false,
+            }
+        };
         // Relaxed: one thread reads and writes it.
-        self.is_last.store(self.receiver.pass_part(), Ordering::Relaxed);
-        let (now, sequence, edge) = (part.now, part.order.sequence, Some(part.edge));
-        self.moment = Moment { now, sequence, edge, is_within: part.is_within };
+        self.is_last.store(is_last, Ordering::Relaxed);
+        let (now, sequence, edge) = (last.now, last.order.sequence, Some(first.edge));
+        self.moment = Moment { now, sequence, edge, is_within: last.is_within };
         Ok(Pull::Ready)
     }
 
@@ -670,6 +721,14 @@ impl Source for ShareSource {
 
     fn follows(&self) -> Option<Moment> {
         Some(self.moment)
+    }
+
+    fn runs(&self) -> &[(usize, u64)] {
+        &self.runs
+    }
+
+    fn pauses(&self) -> bool {
+        self.receiver.is_pause
     }
 
     fn leave(&mut self) {
@@ -718,6 +777,10 @@ impl Filter for Outlet {
             self.sender.send(cx.now);
         }
         Ok(Status::Done)
+    }
+
+    fn flush(&mut self, cx: &mut Context<'_>) -> Made {
+        self.sender.flush(cx)
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) -> Made {
@@ -799,6 +862,10 @@ impl Source for Join {
 
     fn follows(&self) -> Option<Moment> {
         Some(Moment { now: self.now, ..Moment::default() })
+    }
+
+    fn pauses(&self) -> bool {
+        self.shares.iter().all(|share| share.is_pause || share.ended)
     }
 
     fn leave(&mut self) {

@@ -37,6 +37,8 @@ pub(crate) struct Team {
     /// Behind the first stage; not here while they run.
     others: Vec<Worker>,
     boards: Vec<Arc<Mutex<Board>>>,
+    /// By thread: one of the bells that it sleeps on.
+    bells: Vec<Option<Arc<Bell>>>,
     layout: Layout,
     halt: StopFlag,
     gauges: Arc<Gauges>,
@@ -147,12 +149,14 @@ impl Team {
             .collect();
         let lasts: Vec<Arc<AtomicBool>> = parts.iter().map(|_| Arc::default()).collect();
         // Sources stand first, for nodes stand in topological order.
+        let mut bells: Vec<Option<Arc<Bell>>> = parts.iter().map(|_| None).collect();
         let mut ends: Vec<Ends> = Vec::new();
         let mut between: Vec<Between> = Vec::new();
         for channel in &stages.channels {
             let (from, to) = (threads[channel.from.0].clone(), threads[channel.to].clone());
             let renumber = needs_numbers(plan, stages, channel.to);
-            let (senders, receivers) = ends_of(from, to.clone(), channel.edges.len(), renumber, &lasts, &mut between);
+            let (senders, receivers) =
+                ends_of(from, to.clone(), channel.edges.len(), renumber, &lasts, &mut between, &mut bells);
             let add = |(thread, receiver): (usize, Instance)| (thread, parts[thread].add_end(&RECEIVES, receiver));
             ends.push(Ends { senders, receivers: to.zip(receivers).map(add).collect() });
         }
@@ -234,7 +238,7 @@ impl Team {
         let boards = others.iter().map(|_| Arc::default()).collect();
         let stages = stages.stages.iter().map(|stage| stage.nodes.clone()).zip(threads).collect();
         let layout = Layout { stages, places, edges };
-        first.team = Some(Box::new(Team { others, boards, layout, halt, gauges }));
+        first.team = Some(Box::new(Team { others, boards, bells, layout, halt, gauges }));
         first
     }
 
@@ -372,6 +376,7 @@ fn ends_of(
     renumber: bool,
     lasts: &[Arc<AtomicBool>],
     between: &mut Vec<Between>,
+    bells: &mut [Option<Arc<Bell>>],
 ) -> (Vec<Instance>, Vec<Instance>) {
     let mut pair = |bell: &Arc<Bell>, from: usize, to: usize| {
         let pair = channel(bell, renumber);
@@ -379,20 +384,25 @@ fn ends_of(
         between.push(Between { from, to, gauge: Arc::clone(pair.0.gauge()) });
         pair
     };
-    let bell = || Bell::new().unwrap_or_else(|error| panic!("no channel between threads can be made: {error}"));
+    let mut bell = |thread: usize| {
+        let bell = Bell::new().unwrap_or_else(|error| panic!("no channel between threads can be made: {error}"));
+        bells[thread] = Some(Arc::clone(&bell));
+        bell
+    };
     match (from.len(), to.len()) {
         (1, 1) => {
-            let (sender, receiver) = pair(&bell(), from.start, to.start);
+            let (sender, receiver) = pair(&bell(to.start), from.start, to.start);
             (vec![Instance::filter(sender)], vec![Instance::source(receiver)])
         }
         (1, _) => {
-            let (senders, receivers): (Vec<_>, Vec<_>) = to.clone().map(|to| pair(&bell(), from.start, to)).unzip();
+            let (senders, receivers): (Vec<_>, Vec<_>) =
+                to.clone().map(|thread| pair(&bell(thread), from.start, thread)).unzip();
             let shares =
                 to.zip(receivers).map(|(thread, receiver)| ShareSource::new(receiver, Arc::clone(&lasts[thread])));
             (vec![Instance::filter(Splitter::new(senders, edges))], shares.map(Instance::source).collect())
         }
         _ => {
-            let bell = bell();
+            let bell = bell(to.start);
             let (senders, receivers): (Vec<_>, Vec<_>) = from.clone().map(|from| pair(&bell, from, to.start)).unzip();
             let outlets = from.zip(senders).map(|(thread, sender)| Outlet::new(sender, Arc::clone(&lasts[thread])));
             (outlets.map(Instance::filter).collect(), vec![Instance::source(Join::new(receivers))])
@@ -417,6 +427,7 @@ impl Worker {
                         Some(worker) => worker.watch_stage(watch),
                         None => {
                             lock(&team.boards[other]).watches.push(watch);
+                            team.bells[thread].iter().for_each(|bell| bell.call());
                             true
                         }
                     }

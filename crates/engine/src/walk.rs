@@ -167,16 +167,23 @@ impl Worker {
         }
         let mut out = std::mem::take(&mut node.out);
         node.counters.blocks_made += out.len() as u64;
+        let before = self.shared.order.is_shared.then_some((self.sequences, self.shared.order.sequence));
         for first in (0..out.len()).step_by(BATCH_BLOCKS) {
             let blocks = &mut out[first..];
             let mut batch = Batch::of_first(blocks.len().min(BATCH_BLOCKS), blocks);
             self.nodes[from].counters.bytes_made += batch.bytes();
+            if let Some((_, sequence)) = before {
+                self.find_sequences(from, first, sequence);
+            }
             if self.nodes[from].watches != 0 {
                 self.show(from, &batch, false);
             }
             self.pass_on(from, &mut batch);
         }
         out.clear();
+        if let Some(before) = before {
+            self.restore_sequences(from, before);
+        }
         let node = &mut self.nodes[from];
         node.out = out;
         // Everybody below has returned, so nothing but holds refers to what this node made, or to what filters in place
@@ -191,9 +198,11 @@ impl Worker {
         let node = &mut self.nodes[from];
         let mut out = std::mem::take(&mut node.out);
         node.counters.blocks_made += out.len() as u64;
+        let before = (self.sequences, self.shared.order.sequence);
         for first in (0..out.len()).step_by(BATCH_BLOCKS) {
             let blocks = &mut out[first..];
             let mut batch = Batch::of_first(blocks.len().min(BATCH_BLOCKS), blocks);
+            self.find_sequences(from, first, before.1);
             let edge = &mut self.nodes[from].edges[edge];
             edge.admit(&mut batch);
             let to = edge.to;
@@ -202,6 +211,7 @@ impl Worker {
             }
         }
         out.clear();
+        self.restore_sequences(from, before);
         let node = &mut self.nodes[from];
         node.out = out;
         // As in `drain`.
@@ -210,29 +220,107 @@ impl Worker {
         }
     }
 
+    /// Of which run of the input each block of a batch came, which begins here in what a node gave; `otherwise` where the
+    /// node does not say.
+    fn find_sequences(&mut self, from: usize, first: usize, otherwise: u64) {
+        let runs = &self.nodes[from].runs;
+        let mut at = runs.partition_point(|(end, _)| *end <= first);
+        for (place, sequence) in self.sequences.iter_mut().enumerate() {
+            while runs.get(at).is_some_and(|(end, _)| *end <= first + place) {
+                at += 1;
+            }
+            *sequence = runs.get(at).map_or(otherwise, |(_, sequence)| *sequence);
+        }
+    }
+
+    /// What a node gave is through: goes on with the batch that it was made of.
+    fn restore_sequences(&mut self, from: usize, before: ([u64; BATCH_BLOCKS], u64)) {
+        (self.sequences, self.shared.order.sequence) = before;
+        self.nodes[from].runs.clear();
+    }
+
+    /// The first of these blocks that came of one run of the input.
+    fn first_run(&mut self, live: u64) -> u64 {
+        let sequence = self.sequences[live.trailing_zeros() as usize & (BATCH_BLOCKS - 1)];
+        self.shared.order.sequence = sequence;
+        let next = places(live).find(|place| self.sequences[*place] != sequence);
+        live & next.map_or(u64::MAX, filter::batch::full)
+    }
+
+    /// Calls a filter that gives new blocks with each run of a share's input by itself, so that it is known of which of them
+    /// comes what it gives; all that goes on at once. Says what the filter said last, and how many blocks it got.
+    #[cold]
+    #[inline(never)]
+    fn run_runs(&mut self, at: usize, batch: &mut Batch<'_>) -> Result<Status, Box<Failure>> {
+        let sequence = self.shared.order.sequence;
+        let mut left = batch.live();
+        let status = loop {
+            if left == 0 {
+                break Ok(Status::Done);
+            }
+            let run = self.first_run(left);
+            left &= !run;
+            let mut place = SessionPlace::new(run);
+            let status = loop {
+                let status = self.call_maker(at, &mut batch.narrowed(run), &mut place);
+                let node = &mut self.nodes[at];
+                node.runs.push((node.out.len(), self.shared.order.sequence));
+                if status == Ok(Status::More) || node.out.len() >= OUT_ENOUGH {
+                    self.drain(at);
+                }
+                if status != Ok(Status::More) {
+                    break status;
+                }
+            };
+            if status != Ok(Status::Done) {
+                break status;
+            }
+        };
+        self.shared.order.sequence = sequence;
+        self.drain(at);
+        self.nodes[at].runs.clear();
+        status
+    }
+
+    /// Calls a filter that gives new blocks once.
+    #[inline(always)]
+    fn call_maker(
+        &mut self,
+        at: usize,
+        batch: &mut Batch<'_>,
+        place: &mut SessionPlace,
+    ) -> Result<Status, Box<Failure>> {
+        let Worker { nodes, shared, .. } = self;
+        let node = &mut nodes[at];
+        let witness = Witness::of(batch, shared);
+        let status = match &mut node.runner {
+            Runner::Filter(filter) => filter.run(batch, &mut context!(node, shared)),
+            Runner::Session(filter, sessions) => {
+                place.advance(filter.as_mut(), sessions, batch, &mut context!(node, shared))
+            }
+            Runner::Source(_) | Runner::Choice(_) => Ok(Status::Done),
+        };
+        self.nodes[at].check(witness, batch, &self.shared);
+        self.note_wake(at);
+        status
+    }
+
     /// Runs a filter that gives new blocks, or a sink, for as long as it has more to give. Inlined: its second caller is cold.
     #[inline(always)]
     fn run_maker(&mut self, at: usize, batch: &mut Batch<'_>) {
         let count = u64::from(batch.count());
         let before = self.nodes[at].ended_otherwise();
         let mut place = SessionPlace::new(batch.live());
-        let status = loop {
-            let Worker { nodes, shared, .. } = self;
-            let node = &mut nodes[at];
-            let witness = Witness::of(batch, shared);
-            let status = match &mut node.runner {
-                Runner::Filter(filter) => filter.run(batch, &mut context!(node, shared)),
-                Runner::Session(filter, sessions) => {
-                    place.advance(filter.as_mut(), sessions, batch, &mut context!(node, shared))
+        let status = if self.shared.order.is_shared {
+            self.run_runs(at, batch)
+        } else {
+            loop {
+                let status = self.call_maker(at, batch, &mut place);
+                // What was given before a failure still goes down.
+                self.drain(at);
+                if status != Ok(Status::More) {
+                    break status;
                 }
-                Runner::Source(_) | Runner::Choice(_) => Ok(Status::Done),
-            };
-            self.nodes[at].check(witness, batch, &self.shared);
-            self.note_wake(at);
-            // What was given before a failure still goes down.
-            self.drain(at);
-            if status != Ok(Status::More) {
-                break status;
             }
         };
         let node = &mut self.nodes[at];
@@ -249,7 +337,8 @@ impl Worker {
     #[inline]
     fn run_in_place(&mut self, at: usize, batch: &mut Batch<'_>) {
         let count = u64::from(batch.count());
-        let Worker { nodes, shared, .. } = self;
+        let sequence = self.shared.order.sequence;
+        let Worker { nodes, shared, sequences, .. } = self;
         let node = &mut nodes[at];
         let before = node.counters.drops.total();
         let witness = Witness::of(batch, shared);
@@ -258,8 +347,14 @@ impl Worker {
             Runner::Session(filter, sessions) => {
                 let mut place = SessionPlace::new(batch.live());
                 let status = loop {
+                    if shared.order.is_shared && place.left != 0 {
+                        // When each session was touched last is told by the run of the input.
+                        place.end_at_run(sequences);
+                        shared.order.sequence = sequences[place.left.trailing_zeros() as usize];
+                    }
                     match place.advance(filter.as_mut(), sessions, batch, &mut context!(node, shared)) {
                         Ok(Status::More) => {}
+                        Ok(Status::Done) if place.next_run() => {}
                         status => break status,
                     }
                 };
@@ -274,6 +369,7 @@ impl Worker {
             }
             Runner::Source(_) => Ok(Status::Done),
         };
+        self.shared.order.sequence = sequence;
         self.note_wake(at);
         self.nodes[at].check(witness, batch, &self.shared);
         let node = &mut self.nodes[at];
@@ -409,6 +505,8 @@ impl Arrow {
 struct SessionPlace {
     /// Blocks not dealt with yet.
     left: u64,
+    /// Further ones, of later runs of a share's input.
+    later: u64,
     /// Blocks the filter keeps alive, where it works in place.
     kept: u64,
     /// The run under way was not done with in the last call.
@@ -420,7 +518,22 @@ const OUT_ENOUGH: usize = 4 * BATCH_BLOCKS;
 
 impl SessionPlace {
     fn new(live: u64) -> SessionPlace {
-        SessionPlace { left: live, kept: 0, again: None }
+        SessionPlace { left: live, later: 0, kept: 0, again: None }
+    }
+
+    /// Leaves for later what came of other runs of a share's input than the first.
+    fn end_at_run(&mut self, sequences: &[u64; BATCH_BLOCKS]) {
+        let sequence = sequences[self.left.trailing_zeros() as usize];
+        if let Some(next) = places(self.left).find(|place| sequences[*place] != sequence) {
+            self.later |= self.left & !filter::batch::full(next);
+            self.left &= filter::batch::full(next);
+        }
+    }
+
+    /// Goes on with what was left for later; says whether there is any.
+    fn next_run(&mut self) -> bool {
+        self.left |= std::mem::take(&mut self.later);
+        self.left != 0
     }
 
     /// Goes on until the batch is through, the filter has more to give, or enough was given to be sent on.

@@ -96,6 +96,18 @@ pub trait Source: Send {
         None
     }
 
+    /// Which of the blocks just pulled came one after the other in the input, where they are one share of it: where each run
+    /// of them ends among those blocks, and its [`Order::sequence`](crate::Order).
+    fn runs(&self) -> &[(usize, u64)] {
+        &[]
+    }
+
+    /// Asked after [`Pull::Idle`]: does the input pause? False where another worker is only slower: what filters hold for
+    /// speed they go on holding then.
+    fn pauses(&self) -> bool {
+        true
+    }
+
     /// Nobody wants anything of it any more: whoever waits for it to take more may stop.
     fn leave(&mut self) {}
 

@@ -9,6 +9,8 @@ pub static KIND: Kind = Kind::new("drop", "drops every block", make)
         "A sink that keeps nothing: for timing what stands before it, and for branches wanted for their counters only.",
     )
     .sink()
+    // Nothing is put in order here: each share of the flows may have its own.
+    .mode(Mode::Stateless)
     .runs_in(Spaces::UNPRIVILEGED);
 
 struct Drop;
