@@ -10,7 +10,7 @@ pub trait Devices: Send + Sync {
     /// What is known of a device.
     fn device(&self, name: &str) -> Result<Device, CaptureError>;
 
-    /// A reader for what is wished.
+    /// A reader for this capture request.
     fn open(&self, asked: &CaptureRequest, share: Option<Share>) -> Result<CaptureReader, CaptureError>;
 
     /// A reader that can take over from another one of the same device, and the number of the first packet from which on

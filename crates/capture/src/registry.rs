@@ -40,7 +40,7 @@ pub const RING_BYTES: u64 = 32 << 20;
 /// Bytes of ring for who requests `wanted` (0: does not matter) and may have `most`; but never less than the smallest ring.
 pub fn ring_bytes(wanted: u64, most: u64) -> u64 {
     let wanted = if wanted == 0 { RING_BYTES } else { wanted };
-    // Rings have a power of two: the next above what is wished, if that is permitted.
+    // Rings have a power of two: the next above the request, if the policy permits it.
     let most = most.checked_ilog2().map_or(0, |log| 1 << log);
     wanted.min(most).max(buffer::live::memory::RING_BYTES_MIN)
 }
@@ -68,7 +68,7 @@ const OWNER: u32 = 0;
 /// Which ring: readers with different groups never share one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
-    /// The name it was wished by. Names may go to other devices, indices do not.
+    /// The name in the capture request. Names may go to other devices, indices do not.
     device: String,
     index: u32,
     group: u32,
@@ -269,7 +269,7 @@ impl Drop for CaptureRegistry {
     }
 }
 
-/// Can what is wished be taken away from the host?
+/// Can these packets be taken away from the host?
 fn may_be_consumed(asked: &CaptureRequest) -> Result<(), CaptureError> {
     let wrong = |text: &str| Err(CaptureError::new(CaptureErrorKind::Request, format!("`{}`: {text}", asked.device)));
     match asked {

@@ -14,7 +14,7 @@ use streamline::StopFlag;
 
 const ALL: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
-/// Signals that come no later than this after the first are the same wish.
+/// Signals that come no later than this after the first count as the same signal.
 const SAME: Duration = Duration::from_secs(1);
 
 /// Who ends later than `SAME` after it was asked to: are people told?

@@ -127,7 +127,7 @@ fn a_later_ctrl_c_abandons_and_it_is_said_before() {
         let first = Instant::now();
         while child.try_wait().unwrap().is_none() {
             assert!(Instant::now() < deadline, "it did not end");
-            // Those at first are the same wish; then it is to be said before.
+            // Those at first count as one signal; the message comes before a later one.
             let said = rustix::io::ioctl_fionread(child.stderr.as_ref().unwrap()).unwrap() as usize;
             if first.elapsed() < Duration::from_millis(500) || said >= says.len() {
                 signal(&child, "-INT");

@@ -114,7 +114,7 @@ pub struct CaptureError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum CaptureErrorKind {
-    /// The wish is wrong: an expression that is none, say.
+    /// The capture request is wrong: an expression that is none, say.
     Request = 1,
     /// Not allowed.
     Denied = 2,

@@ -380,7 +380,7 @@ fn sleep(fds: &mut [PollFd<'_>], time: Option<Duration>) {
     let _ = rustix::event::poll(fds, time.as_ref());
 }
 
-/// libpcap's status for a trouble, and the text.
+/// libpcap's status for an error, and the text.
 fn of_error(error: CaptureError) -> (c_int, String) {
     let number = match error.kind {
         CaptureErrorKind::Request | CaptureErrorKind::Absent => status::NO_SUCH_DEVICE,

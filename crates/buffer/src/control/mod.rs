@@ -90,8 +90,7 @@ pub fn connect(path: &Path, owner: Option<u32>, flags: SocketFlags, patience: Du
     }
 }
 
-/// Lets in who waits, and says who it is. An error of the system's says whether it has nothing more to give for now
-/// ([`packets::is_short`]).
+/// Accepts a connection; gives its socket and its peer. [`packets::is_short`] tells an error that passes from one that stays.
 pub fn accept(listener: impl AsFd, flags: SocketFlags) -> io::Result<(OwnedFd, peer::Peer)> {
     let socket = rustix::net::accept_with(listener, flags | SocketFlags::CLOEXEC)?;
     let peer = peer::of(socket.as_fd())?;

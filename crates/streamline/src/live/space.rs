@@ -266,8 +266,8 @@ impl LiveSpace {
         readings.into_iter().filter_map(source).collect()
     }
 
-    /// Why the packets that are wished for are copied by a thread of the daemon's; none where they are not, as far as that
-    /// is known before the device is open.
+    /// Why a thread of the daemon copies the packets of this capture request. `None`: no thread does, as far as that is known
+    /// before the device is open.
     fn copied_in_daemon(&self, asked: &CaptureRequest) -> Option<String> {
         // What is taken away from the host the kernel's program chooses, whoever copies it then.
         if asked.mode == Mode::Consume || asked.by == By::Kernel || !self.devices.is_elsewhere() {
@@ -638,7 +638,7 @@ fn nothing_comes() -> CaptureError {
     CaptureError::new(CaptureErrorKind::Cannot, "nothing comes from a device here")
 }
 
-/// Are the packets of a source that reads this numbered as those are that are wished for, so that a reader of these can take
+/// Does a source that reads this number its packets as a reader for this capture request would, so that such a reader can take
 /// over? Rings are of a device and of who writes them.
 pub(crate) fn hands_over(reads: &Reads, asked: &CaptureRequest) -> bool {
     let is_same =
