@@ -230,6 +230,16 @@ impl Borrower {
         self.regions.dedup();
         self.regions.drain(..).for_each(|id| rings.recycle(id));
     }
+
+    /// Nothing more comes from the lender: what it lent goes from the table as soon as nothing in it is held.
+    pub fn leave(&mut self, rings: &mut BlockTable) {
+        for (_, segment) in self.segments.drain() {
+            rings.retire(segment);
+            rings.recycle(segment);
+        }
+        self.views.clear();
+        self.regions.clear();
+    }
 }
 
 /// What is lent of one append ring.
@@ -311,6 +321,26 @@ mod tests {
         let block = lender.lend(from, &block, &mut loans).expect("it can be lent");
         borrower.take(to, &mut loans).expect("there are views");
         borrower.name(block)
+    }
+
+    #[test]
+    fn a_borrower_that_leaves_keeps_what_is_held_and_no_more() {
+        let (mut near, mut far) = (BlockTable::new(), BlockTable::new());
+        let segment = near.add_append_ring();
+        let view = near.add_view(segment, Interface::default()).unwrap();
+        // More often than a table has views.
+        for turn in 0..=u32::from(u16::MAX) {
+            let (mut lender, mut borrower) = (Lender::default(), Borrower::default());
+            let block = near.append_copy(view, &[b"held", &turn.to_le_bytes()]).unwrap();
+            let block = pass(&mut near, &mut lender, &mut far, &mut borrower, block);
+            let held = far.hold(&block).unwrap();
+            borrower.leave(&mut far);
+            assert_eq!(far.bytes(&held)[..4], *b"held");
+            far.release(&held);
+            far.recycle_held();
+            assert_eq!(far.bytes(&held), b"");
+            near.recycle(segment);
+        }
     }
 
     #[test]

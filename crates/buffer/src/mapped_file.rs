@@ -133,17 +133,6 @@ impl MappedFile {
         self.len == 0 || unsafe { libc::mlock(self.base.as_ptr().cast(), self.len) } == 0
     }
 
-    /// Tells the kernel that `len` bytes from `pos` will be read soon: it begins to read them and does not wait.
-    pub fn will_need(&self, pos: usize, len: usize) {
-        const PAGE: usize = 4096;
-        let start = pos & !(PAGE - 1);
-        let end = pos.saturating_add(len).min(self.len);
-        if start < end {
-            // SAFETY: the range lies inside the map; advice only.
-            unsafe { libc::madvise(self.base.as_ptr().add(start).cast(), end - start, libc::MADV_WILLNEED) };
-        }
-    }
-
     fn unmap(&mut self) {
         // The watch goes first: the handler must not put pages into a range that is no longer ours.
         self.watch = None;

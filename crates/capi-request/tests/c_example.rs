@@ -144,3 +144,56 @@ fn what_is_wrong_is_said() {
     let (_, stderr, status) = run(&program, &[], b"");
     assert_eq!((stderr.as_str(), status), ("", Some(0)));
 }
+
+const STAGED: &str = r#"
+#include <stdio.h>
+#include <string.h>
+#include <streamline_request.h>
+
+static int blocks(const char *text) {
+    sl_request *request = NULL;
+    sl_request_block block;
+    int count = 0, next = -1;
+
+    if (sl_request_open(text, &request) == 0)
+        while ((next = sl_request_next(request, &block)) == 1)
+            count++;
+    if (next != 0)
+        fprintf(stderr, "%s: %s\n", text, sl_request_error(request));
+    sl_request_close(request);
+    return next == 0 ? count : -1;
+}
+
+int main(int argc, char **argv) {
+    const char *texts[] = {"pcap %s | http", "pcap %s || http", "pcap %s || tcp || http", "set workers=2; pcap %s | http"};
+    sl_request *request = NULL;
+    sl_request_block block;
+    char text[4096];
+
+    for (int i = 0; i < 4; i++) {
+        snprintf(text, sizeof text, texts[i], argv[argc - 1]);
+        printf("%d\n", blocks(text));
+    }
+    /* What is pushed and what is taken is one stage. */
+    if (sl_request_open("push_frames || head 10", &request) != 0 || sl_request_push(request, "x", 1, 0) != 0)
+        return 1;
+    if (sl_request_next(request, &block) != 1 || block.len != 1 || sl_request_close(request) != 0)
+        return 2;
+    /* Closed early: its other threads end. */
+    if (sl_request_open("generate || head 1000M", &request) != 0 || sl_request_next(request, &block) != 1)
+        return 3;
+    return sl_request_close(request) == 0 ? 0 : 4;
+}
+"#;
+
+#[test]
+fn requests_in_stages_give_the_same_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("staged.c");
+    std::fs::write(&source, STAGED).unwrap();
+    let Some(program) = compile(&source, folder.path()) else { return };
+    let (stdout, stderr, status) = run(&program, &[&file("captures/web.pcap")], b"");
+    let counts: Vec<i32> = stdout.lines().map(|line| line.parse().unwrap()).collect();
+    assert!(counts.len() == 4 && counts[0] > 5 && counts.iter().all(|count| *count == counts[0]), "{stdout}{stderr}");
+    assert_eq!(status, Some(0), "{stderr}");
+}

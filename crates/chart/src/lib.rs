@@ -1,4 +1,4 @@
-//! A chart of lines as SVG: both axes logarithmic, a line for each series, its name at its end. No more than that.
+//! A chart of lines as SVG: a line for each series, its name at its end. The upright axis is logarithmic. No more than that.
 
 #![forbid(unsafe_code)]
 
@@ -8,16 +8,29 @@ use std::fmt::Write;
 pub struct Series {
     /// Its name.
     pub name: String,
-    /// Its points, both positive.
+    /// Its points. All numbers are positive; on [`Scale::Count`] the first of a pair may be 0.
     pub points: Vec<(f64, f64)>,
+}
+
+/// How the axis along the bottom is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// By powers of two, in bytes.
+    Bytes,
+    /// By powers of two.
+    Powers,
+    /// Evenly, from 0.
+    Count,
 }
 
 /// A chart.
 pub struct Chart<'a> {
     /// What it shows.
     pub title: &'a str,
-    /// What lies along the bottom, in bytes.
+    /// What lies along the bottom.
     pub across: &'a str,
+    /// How the bottom is divided.
+    pub scale: Scale,
     /// What lies along the side, with its unit.
     pub up: &'a str,
     /// The lines.
@@ -37,7 +50,10 @@ impl Chart<'_> {
     /// The text of the picture.
     pub fn svg(&self) -> String {
         let points = || self.series.iter().flat_map(|series| &series.points).copied();
-        let across = Axis::over(points().map(|point| point.0), 2.0);
+        let across = match self.scale {
+            Scale::Count => Axis::even(points().map(|point| point.0)),
+            Scale::Bytes | Scale::Powers => Axis::over(points().map(|point| point.0), 2.0),
+        };
         let up = Axis::over(points().map(|point| point.1), 2.0);
         let x = |value: f64| LEFT + across.share(value) * (WIDTH - LEFT - RIGHT);
         let y = |value: f64| HEIGHT - BOTTOM - up.share(value) * (HEIGHT - TOP - BOTTOM);
@@ -55,7 +71,7 @@ impl Chart<'_> {
         for tick in across.ticks() {
             let at = x(tick);
             let _ = writeln!(svg, "<path d=\"M{at:.1} {TOP}V{:.1}\" stroke=\"#ddd\"/>", HEIGHT - BOTTOM);
-            svg += &text(at, HEIGHT - BOTTOM + 18.0, " text-anchor=\"middle\"", &size(tick));
+            svg += &text(at, HEIGHT - BOTTOM + 18.0, " text-anchor=\"middle\"", &self.scale.label(tick));
         }
         for tick in up.ticks() {
             let at = y(tick);
@@ -79,7 +95,8 @@ impl Chart<'_> {
 struct Axis {
     low: f64,
     high: f64,
-    base: f64,
+    /// Of the powers; none where the axis is divided evenly.
+    base: Option<f64>,
 }
 
 impl Axis {
@@ -87,18 +104,36 @@ impl Axis {
     fn over(values: impl Iterator<Item = f64> + Clone, base: f64) -> Axis {
         let low = values.clone().fold(f64::INFINITY, f64::min).max(f64::MIN_POSITIVE).log(base).floor();
         let high = values.fold(f64::MIN_POSITIVE, f64::max).log(base).ceil().max(low + 1.0);
-        Axis { low, high, base }
+        Axis { low, high, base: Some(base) }
+    }
+
+    /// From 0 to the highest.
+    fn even(values: impl Iterator<Item = f64>) -> Axis {
+        Axis { low: 0.0, high: values.fold(1.0, f64::max).ceil(), base: None }
     }
 
     fn share(&self, value: f64) -> f64 {
-        (value.log(self.base) - self.low) / (self.high - self.low)
+        let place = self.base.map_or(value, |base| value.log(base));
+        (place - self.low) / (self.high - self.low)
     }
 
-    /// At most a dozen powers.
+    /// At most a dozen.
     fn ticks(&self) -> impl Iterator<Item = f64> {
         let step = ((self.high - self.low) / 12.0).ceil().max(1.0);
         let count = ((self.high - self.low) / step) as i32;
-        (0..=count).map(move |index| self.base.powf(self.low + f64::from(index) * step))
+        (0..=count).map(move |index| {
+            let place = self.low + f64::from(index) * step;
+            self.base.map_or(place, |base| base.powf(place))
+        })
+    }
+}
+
+impl Scale {
+    fn label(self, value: f64) -> String {
+        match self {
+            Scale::Bytes => size(value),
+            Scale::Powers | Scale::Count => format!("{value}"),
+        }
     }
 }
 
@@ -124,6 +159,7 @@ mod tests {
         let chart = Chart {
             title: "a < b",
             across: "bytes",
+            scale: Scale::Bytes,
             up: "GB/s",
             series: vec![series("one", &[(64.0, 0.3), (4096.0, 12.0)]), series("two", &[(64.0, 1.0)])],
         };
@@ -132,5 +168,15 @@ mod tests {
         assert_eq!(svg.matches("stroke-width").count(), 2);
         // The first point is the smallest: at the left edge.
         assert!(svg.contains(&format!("M{LEFT:.1} ")), "{svg}");
+        let counted = Chart {
+            across: "filters",
+            scale: Scale::Count,
+            series: vec![series("one", &[(0.0, 1.0), (16.0, 2.0)])],
+            ..chart
+        };
+        let svg = counted.svg();
+        // An even axis has 0 at its left edge, and no bytes.
+        assert!(svg.contains(&format!("M{LEFT:.1} ")) && svg.contains(">0<") && svg.contains(">16<"), "{svg}");
+        assert!(!svg.contains(" B<"), "{svg}");
     }
 }

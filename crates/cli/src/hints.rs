@@ -105,7 +105,9 @@ pub(crate) fn no_command(word: &str) -> CommandError {
 /// Says what of a request does nothing.
 pub(crate) fn tell_idle(design: &Design) {
     if let Some(why) = streamline::explain::stages(design).unshared {
-        tell!("warning: `workers={}` shares nothing: {why}", design.plan.workers);
+        let text = streamline::explain::idle(design, &why);
+        let (setting, rest) = text.split_once(' ').unwrap_or((&text, ""));
+        tell!("warning: `{setting}` {rest}");
     }
 }
 

@@ -21,6 +21,7 @@ mod exit;
 mod hints;
 mod losses;
 mod place;
+mod profile;
 mod progress;
 mod report;
 mod request_text;
@@ -62,6 +63,9 @@ enum Command {
     Run(commands::run::Args),
     #[command(hide = true)]
     ParserProcess(commands::parser_process::Args),
+    /// Run filters with isolate=yes (what `run` starts)
+    #[command(hide = true)]
+    IsolatedProcess,
     Check(commands::check::Args),
     Explain(commands::explain::Args),
     Fmt(commands::fmt::Args),
@@ -117,6 +121,7 @@ fn run(command: Option<Command>) -> Outcome {
     match command {
         Command::Run(args) => commands::run::run(&args),
         Command::ParserProcess(args) => commands::parser_process::run(&args),
+        Command::IsolatedProcess => std::process::exit(streamline::isolate::child::run()),
         Command::Check(args) => commands::check::run(&args),
         Command::Explain(args) => commands::explain::run(&args),
         Command::Fmt(args) => commands::fmt::run(&args),

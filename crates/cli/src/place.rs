@@ -23,9 +23,14 @@ pub(crate) struct PlaceArgs {
     #[arg(long, env = "STREAMLINE_SHARE", value_parser = clap::builder::FalseyValueParser::new(), action = clap::ArgAction::SetTrue)]
     share: bool,
 
-    /// Divide the flows over so many threads, where the request does not say `set workers=`
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
-    workers: Option<u8>,
+    /// Divide the flows over N threads, where the request does not say `set workers=`; `pipeline` cuts the request into stages,
+    /// `auto` takes what it expects to be fastest
+    #[arg(long, value_name = "N", value_parser = workers)]
+    workers: Option<engine::Workers>,
+}
+
+fn workers(text: &str) -> Result<engine::Workers, String> {
+    control::settings::workers(text).map_err(|[_, label]| label)
 }
 
 impl PlaceArgs {
@@ -35,13 +40,13 @@ impl PlaceArgs {
             .devices_at(self.place())
             .push_down(!self.no_push_down)
             .share(self.share)
-            .workers(self.workers);
+            .workers(self.workers)
+            .costs(crate::profile::read());
         match std::env::current_exe() {
-            Ok(program) => session.parser(vec![program.clone().into(), "parser-process".into()]).ring_maker(vec![
-                program.into(),
-                "pipe".into(),
-                "create".into(),
-            ]),
+            Ok(program) => session
+                .parser(vec![program.clone().into(), "parser-process".into()])
+                .isolator(vec![program.clone().into(), "isolated-process".into()])
+                .ring_maker(vec![program.into(), "pipe".into(), "create".into()]),
             // One that is there already will do.
             Err(_) => session,
         }

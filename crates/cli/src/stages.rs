@@ -35,6 +35,17 @@ pub(crate) fn table(requests: &[Request], before: &[Request]) -> Table {
                 filters.into(),
             ]);
         }
+        if lines.left_out > 0 {
+            let more = format!("{} more threads: no room to tell", lines.left_out);
+            table.row([
+                Id(request.process).to_string(),
+                "...".into(),
+                String::new(),
+                String::new(),
+                String::new(),
+                more,
+            ]);
+        }
     }
     table
 }

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What `check` takes of the options of `run`, and whether an argument follows.
-const OPTIONS: &[(&str, bool)] = &[("-r", true), ("-i", true), ("-D", true), ("-f", true), ("--share", false)];
+const OPTIONS: &[(&str, bool)] =
+    &[("-r", true), ("-i", true), ("-D", true), ("-f", true), ("--share", false), ("--workers", true)];
 
 /// Options of other commands that take an argument.
 const OTHER_OPTIONS: &[&str] = &["--stats", "--plain"];

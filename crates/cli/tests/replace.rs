@@ -307,3 +307,141 @@ fn who_gives_up_on_a_request_that_is_stopped_has_not_replaced_it() {
     let (stats, _) = followed.stop();
     assert!(stats["before"].is_null(), "{stats}");
 }
+
+/// Runs this request, replaces it by each of the others in turn, ends it and gives what it printed and said.
+fn replaced_while_it_runs(requests: &[&str]) -> (String, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(PROGRAM);
+    command.args(["run", "--stats", "json", requests[0]]).current_dir(folder.path());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let capture = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../captures/web.pcap")).unwrap();
+    let mut run = Followed { folder, capture, run: Some(command.spawn().unwrap()) };
+    until("it can be asked", || run.ask("watch", &[]).status.success());
+    for request in &requests[1..] {
+        let output = run.replace(request);
+        assert!(output.status.success(), "{request}: {}", text(&output.stderr));
+    }
+    let (_, printed, notes) = run.stop_noting();
+    (printed, notes)
+}
+
+/// Every frame is counted by one of these records, each of which goes on where the one before ended.
+fn frames_follow(printed: &str, what: &str) {
+    let mut next = 0;
+    for line in printed.lines() {
+        let record: serde_json::Value = serde_json::from_str(line).unwrap();
+        let number = |key: &str| record[key].as_u64().unwrap();
+        for key in ["lost", "gaps", "repeated", "late", "unnumbered"] {
+            assert_eq!(number(key), 0, "{what}: {line}");
+        }
+        if number("frames") > 0 {
+            assert_eq!(number("first"), next, "{what}: {printed}");
+            next = number("last") + 1;
+            assert_eq!(number("frames"), next - number("first"), "{what}: {line}");
+        }
+    }
+    assert!(next > 0, "{what}: {printed}");
+}
+
+#[test]
+fn no_frame_is_lost_where_requests_in_stages_are_replaced() {
+    const ALONE: &str = "generate sequence=yes | sequence | json";
+    const TWO: &str = "generate sequence=yes || sequence | json";
+    const THREE: &str = "generate sequence=yes || sequence || json";
+    const SLOW: &str = "generate sequence=yes || work 20us | sequence || json";
+    const SLOW_END: &str = "generate sequence=yes || head 1000M || sequence || work 3us | json";
+    let rows: [&[&str]; 5] = [
+        &[ALONE, THREE, ALONE, TWO, ALONE],
+        &[TWO, THREE, TWO, SLOW, THREE, SLOW_END, TWO],
+        &[SLOW, ALONE, SLOW, ALONE, SLOW_END, ALONE, SLOW],
+        &[THREE, SLOW_END, SLOW, SLOW_END, SLOW, SLOW_END, THREE],
+        &[THREE, ALONE, THREE, ALONE, THREE, ALONE, THREE, ALONE],
+    ];
+    for requests in rows {
+        let (printed, notes) = replaced_while_it_runs(requests);
+        frames_follow(&printed, &format!("{requests:?} {notes}"));
+    }
+}
+
+#[test]
+fn a_stage_goes_on_with_its_state_where_others_are_replaced() {
+    let requests = [
+        "generate sequence=yes || sequence || json",
+        "generate sequence=yes || { sequence || json + work 5us || drop }",
+    ];
+    let (printed, _) = replaced_while_it_runs(&[requests[0], requests[1], requests[0], requests[1]]);
+    assert_eq!(printed.lines().count(), 1, "one `sequence` saw them all: {printed}");
+    frames_follow(&printed, "a branch comes and goes");
+}
+
+/// The index and the bodies of a capture in two parts, replaced in between by these requests.
+fn bodies_of(first: &str, others: &[&str]) -> Vec<String> {
+    let mut run = Followed::new(first);
+    for other in others {
+        let output = run.replace(other);
+        assert!(output.status.success(), "{other}: {}", text(&output.stderr));
+    }
+    run.grow("pcap", 100);
+    std::thread::sleep(Duration::from_millis(300));
+    run.stop_noting();
+    run.bodies("out")
+}
+
+#[test]
+fn bodies_are_the_same_whatever_stages_they_went_through() {
+    let whole = bodies_of("F || tcp | http | files dir=out", &[]);
+    assert!(whole.len() > 3);
+    let rows: [&[&str]; 2] = [
+        &["F || tcp | http | files dir=out", "F || { tcp | http | files dir=out + count || drop }"],
+        &["set workers=2; F | tcp | http | files dir=out", "set workers=2; F | { tcp | http | files dir=out + drop }"],
+    ];
+    for requests in rows {
+        assert_eq!(bodies_of(requests[0], &requests[1..]), whole, "{requests:?}");
+    }
+    // Where `files` moves to another stage it ends what is open, and writes on in the same folder.
+    let bytes = |bodies: &[String]| bodies.iter().map(|body| body.split_once("} ").unwrap().1.len()).sum::<usize>();
+    let rows: [&[&str]; 3] = [
+        &["F || tcp | http || files dir=out", "F || tcp | http | files dir=out", "F || tcp | http || files dir=out"],
+        &["F || tcp | http | files dir=out", "F || tcp | http || files dir=out"],
+        &["set workers=2; F | tcp | http || files dir=out", "F | tcp | http || files dir=out"],
+    ];
+    for requests in rows {
+        assert_eq!(bytes(&bodies_of(requests[0], &requests[1..])), bytes(&whole), "{requests:?}");
+    }
+    // Other workers start with empty state: the old ones end a connection that is open.
+    for other in ["set workers=3; F | http | files dir=out", "F | http | files dir=out", "F || http | files dir=out"] {
+        assert!(!bodies_of("set workers=2; F | http | files dir=out", &[other]).is_empty(), "{other}");
+        assert!(!bodies_of(other, &["set workers=2; F | http | files dir=out"]).is_empty(), "{other}");
+    }
+}
+
+#[test]
+fn a_failed_replacement_leaves_all_stages_running() {
+    let mut run = Followed::new("F || tcp | http || files dir=out");
+    for (wrong, says) in [
+        ("F || nosuch", "nosuch"),
+        ("F || tcp || save /nowhere/x.pcap", "nowhere"),
+        ("set workers=2000; F | http | files dir=out", "workers"),
+    ] {
+        let output = run.replace(wrong);
+        assert!(!output.status.success() && text(&output.stderr).contains(says), "{}", text(&output.stderr));
+    }
+    run.grow("pcap", 100);
+    std::thread::sleep(Duration::from_millis(300));
+    run.stop_noting();
+    assert_eq!(run.bodies("out"), bodies_of("F || tcp | http | files dir=out", &[]));
+}
+
+#[test]
+fn a_request_of_which_a_stage_has_ended_is_not_replaced_and_goes_on() {
+    let mut run = Followed::new("{ F || tcp | http | files dir=out }; { generate count=1 || drop }");
+    // The small one has ended as soon as its threads have.
+    std::thread::sleep(Duration::from_millis(300));
+    let output = run.replace("F || tcp | http | files dir=out");
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("a part of it that runs on a thread of its own"), "{said}");
+    run.grow("pcap", 100);
+    std::thread::sleep(Duration::from_millis(300));
+    run.stop_noting();
+    assert_eq!(run.bodies("out"), bodies_of("F || tcp | http | files dir=out", &[]));
+}

@@ -121,6 +121,8 @@ fn run_case(case: &Case) -> Result<(), String> {
     let mut child = Command::new(PROGRAM)
         .args(words(&case.arguments))
         .current_dir(folder.path())
+        // What this user measured is no part of a test.
+        .env("XDG_STATE_HOME", folder.path().join("state"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

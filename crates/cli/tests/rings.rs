@@ -179,6 +179,43 @@ fn whatever_goes_between_comes_out_as_it_was() {
     }
 }
 
+/// One UDP datagram, then nothing but ARP for ten minutes.
+fn quiet_capture() -> Vec<u8> {
+    let mut file = Vec::new();
+    for word in [0xa1b2_c3d4u32, 2 | 4 << 16, 0, 0, 65_535, 1] {
+        file.extend(word.to_le_bytes());
+    }
+    let mut add = |second: u32, frame: &[u8]| {
+        for word in [second, 0, frame.len() as u32, frame.len() as u32] {
+            file.extend(word.to_le_bytes());
+        }
+        file.extend(frame);
+    };
+    let mut datagram = vec![2; 12];
+    datagram.extend([8, 0, 0x45, 0, 0, 32, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    datagram.extend([0x10, 0, 0x20, 0, 0, 12, 0, 0, 1, 2, 3, 4]);
+    add(1000, &datagram);
+    let mut other = vec![2; 12];
+    other.extend([8, 6]);
+    other.resize(60, 0);
+    (1..30_000).for_each(|second| add(1000 + second / 50, &other));
+    file
+}
+
+#[test]
+fn time_goes_on_behind_a_ring_that_is_idle() {
+    let place = Place::new();
+    std::fs::write(place.path("quiet.pcap"), quiet_capture()).unwrap();
+    let idle = |output: &Output| {
+        succeeded(output);
+        said(output).lines().find(|line| line.contains("flows idle")).map(str::trim).map(String::from)
+    };
+    let alone = idle(&place.run("pcap quiet.pcap | bpf udp | udp | drop"));
+    assert!(alone.is_some(), "one process ends the flow after its timeout");
+    let joined = place.joined("pcap quiet.pcap | bpf udp | ring RING", "ring RING type=frame | udp | drop");
+    assert_eq!(idle(&joined), alone);
+}
+
 #[test]
 fn a_reader_may_come_first_where_it_says_what_it_reads() {
     let place = Place::new();
@@ -204,7 +241,20 @@ fn the_second_user_is_told_of_another_type() {
     reading.kill();
     reading.ended();
     // A writer is a first user as well.
-    failed(&place.run("pcap CAPTURES/browse.pcap | ring RING type=record"), 2, "frame comes, not record");
+    failed(&place.run("pcap CAPTURES/browse.pcap | ring RING type=record"), 2, "gets frame, but `type=` says record");
+}
+
+#[test]
+fn who_asks_for_another_size_than_the_ring_has_is_told() {
+    let place = Place::new();
+    let reading = place.request("ring RING type=frame size=64K | count");
+    place.await_user("a reader", |state| state["carries"] == "frame");
+    let output = place.run("generate count=10 | ring RING size=4M");
+    succeeded(&output);
+    assert!(said(&output).contains("was there already, with 65536 bytes: size= changes nothing"), "{}", said(&output));
+    let output = reading.ended();
+    succeeded(&output);
+    assert!(!said(&output).contains("size= changes"), "it made the ring: {}", said(&output));
 }
 
 #[test]
@@ -263,6 +313,26 @@ fn the_death_of_one_side_ends_the_other() {
     place.await_user("a reader", met);
     reading.kill();
     succeeded(&writing.ended());
+}
+
+#[test]
+fn what_a_dead_reader_leaves_behind_is_dropped_and_not_rejected() {
+    // On one thread, with a filter before the ring, and across a channel.
+    for before in ["", "| head 1M", "||"] {
+        let place = Place::new();
+        let pipe = if before == "||" { "" } else { "|" };
+        let writing = place.request(&format!("generate {before} {pipe} ring RING"));
+        place.await_user("a writer", |state| state["writing"] == true);
+        let mut reading = place.request("ring RING | work 1ms | drop");
+        place.await_user("a reader", met);
+        reading.kill();
+        let output = writing.ended();
+        succeeded(&output);
+        let said = said(&output);
+        let row = said.lines().find(|line| line.starts_with("ring ")).unwrap();
+        let [.., rejected, dropped] = row.split_whitespace().collect::<Vec<_>>()[..] else { panic!("{row}") };
+        assert!(rejected == "-" && dropped != "-", "{before}: {said}");
+    }
 }
 
 #[test]

@@ -184,3 +184,60 @@ fn the_report_names_stages_where_there_are_several() {
     assert_eq!(json["stages"][2]["blocks"], serde_json::json!([69]));
     assert!(!report("table", "pcap W | http | drop").contains("thread"));
 }
+
+#[test]
+fn threads_run_on_the_processors_that_the_request_names() {
+    let allowed = |file: &str| {
+        let status = std::fs::read_to_string(file).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:").map(str::trim));
+        line.map(String::from).unwrap_or_default()
+    };
+    // The processors of this test, whichever they are.
+    let all = allowed("/proc/self/status");
+    let first = all.split([',', '-']).next().unwrap().to_string();
+    let last = all.rsplit([',', '-']).next().unwrap().to_string();
+    let running = Running::new(&format!("set cpus=\"{last},{first}\"; generate rate=5000 || udp || count"));
+    running.until("blocks come", |listed| listed["stages"][2]["threads"][0]["blocks"].as_u64() > Some(100));
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", running.number())).unwrap();
+    let mut threads: Vec<(String, String)> = tasks
+        .map(|task| task.unwrap().path())
+        .map(|task| {
+            let name = std::fs::read_to_string(task.join("comm")).unwrap_or_default().trim().to_string();
+            (name, allowed(task.join("status").to_str().unwrap()))
+        })
+        .filter(|(name, _)| name.starts_with("thread ") || name == "streamline")
+        .collect();
+    threads.sort();
+    let wanted = [("streamline", &last), ("thread 2", &first), ("thread 3", &last)];
+    assert_eq!(threads, wanted.map(|(name, cpu)| (name.to_string(), cpu.clone())));
+    running.stop();
+}
+
+#[test]
+fn what_a_run_measures_is_what_the_next_one_goes_by() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = |arguments: &[&str]| {
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).env("XDG_STATE_HOME", folder.path()).env("XDG_RUNTIME_DIR", folder.path());
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        (text(&output.stdout), text(&output.stderr))
+    };
+    let request = format!("set workers=auto; pcap {} | http | match \"[a-z]+b\" | drop", bundled().display());
+    let explain = || program(&["explain", &request]).0;
+    assert!(explain().contains("no filter has a known cost"), "{}", explain());
+    let (_, told) = program(&["run", "--profile", &request]);
+    let row = told.lines().find(|line| line.starts_with("http ") && line.split_whitespace().count() == 5).unwrap();
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(cells[1], "91", "{told}");
+    assert!(cells[2].parse::<u64>().unwrap() > 0, "{told}");
+    let file = folder.path().join("streamline/profile.json");
+    let saved: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(saved["filters"]["http"]["ns"].to_string(), cells[2], "{saved}");
+    assert!(explain().contains("of the measured time") || explain().contains("one processor"), "{}", explain());
+    // A damaged file counts as no file, and the next run replaces it.
+    std::fs::write(&file, "{").unwrap();
+    assert!(explain().contains("no filter has a known cost"), "{}", explain());
+    program(&["run", "-q", "--profile", &request]);
+    assert!(serde_json::from_slice::<Value>(&std::fs::read(&file).unwrap()).is_ok());
+}

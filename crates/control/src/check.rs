@@ -12,10 +12,25 @@ use request::{Diagnostic, Span};
 pub fn check(graph: &mut Graph, registry: &Registry) -> Result<(), Diagnostic> {
     find_rejected(graph)?;
     while let Some((arrow, chain, origin)) = find_misfit(graph, registry)? {
+        let known = graph.nodes.len();
+        let target = graph.arrows[arrow].to;
         splice(graph, registry, arrow, chain, &origin)?;
+        isolate_with(graph, known, target);
     }
+    check_single(graph)?;
     add_endings(graph, registry)?;
     bind_selectors(graph)
+}
+
+/// The process of a filter with `isolate=yes` runs the nodes that were inserted before it: those from `first` on.
+fn isolate_with(graph: &mut Graph, first: usize, target: NodeId) {
+    let Task::Filter(Call { how, .. }) = &graph.node(target).task else { return };
+    let isolate = how.isolate;
+    for vertex in graph.nodes[first..].iter_mut().flatten() {
+        if let Task::Filter(call) = &mut vertex.task {
+            call.how.isolate = isolate;
+        }
+    }
 }
 
 /// Finds out which arrows carry what their nodes reject: those with `|!` that have no other beside them which selects by
@@ -127,6 +142,25 @@ fn mismatch(graph: &Graph, registry: &Registry, arrow: &Arrow, kind: &Kind, come
     }
 }
 
+/// Refuses several types before a filter that takes one at a time, and one that its parameter does not say.
+fn check_single(graph: &Graph) -> Result<(), Diagnostic> {
+    for vertex in graph.nodes.iter().flatten() {
+        let Task::Filter(Call { kind, params, param_spans, .. }) = &vertex.task else { continue };
+        let Some(key) = kind.one_type else { continue };
+        let (name, comes) = (kind.name, vertex.input);
+        if comes.iter().nth(1).is_some() {
+            return Err(Diagnostic::new(format!("`{name}` takes one type, but {comes} may come"), vertex.span)
+                .with_help(format!("give each type a `{name}` of its own")));
+        }
+        if let Some(stated) = params.text(key).filter(|stated| comes.iter().any(|one| one.name() != *stated)) {
+            let at = param_spans.iter().find(|(known, _)| *known == key).map_or(vertex.span, |(_, span)| *span);
+            return Err(Diagnostic::new(format!("`{name}` gets {comes}, but `{key}=` says {stated}"), at)
+                .with_help(format!("leave out `{key}=`, or put a filter between that gives {stated}")));
+        }
+    }
+    Ok(())
+}
+
 /// A path that ends in something gets what the registry has for ends, else `json` for records and `inspect` for the rest.
 fn add_endings(graph: &mut Graph, registry: &Registry) -> Result<(), Diagnostic> {
     let ends: Vec<NodeId> = graph
@@ -145,7 +179,7 @@ fn add_endings(graph: &mut Graph, registry: &Registry) -> Result<(), Diagnostic>
         let Some(kind) = registry.find(name) else { continue };
         let mut params = Params::new();
         params.fill_defaults(kind.params).map_err(|_| Diagnostic::new(format!("`{name}` cannot stand alone"), span))?;
-        let task = Task::Filter(Call { kind, params, param_spans: Vec::new() });
+        let task = Task::Filter(Call { kind, params, param_spans: Vec::new(), how: Default::default() });
         let vertex = Vertex { input: comes, origin: Origin::Ending(why.into()), ..Vertex::written(task, span) };
         let to = graph.add(vertex)?;
         graph.arrows.push(Arrow::plain(id, to, span));

@@ -2,16 +2,50 @@
 //!
 //! A node goes on where it does the same with the same parameters in the same space, and everything before it goes on as
 //! well, along the same edges. So what goes on is what both plans begin with: below something new or changed everything is
-//! new, for its state would be that of other blocks. Except for sinks that restart: their output goes on, their state does not.
+//! new, for its state would be that of other blocks. A stage goes on as one stage on as many threads: no node moves
+//! between threads with its state. Except for sinks that restart: their output goes on, their state does not.
 
 use crate::place::Design;
-use engine::{Choice, Edge, Node, NodeId, Task};
+use engine::{Choice, Edge, Node, NodeId, Stages, Task};
 
 /// By node of the wanted plan: the node of the running plan that it is.
 pub type Kept = Vec<Option<NodeId>>;
 
+/// What goes on of a plan that runs.
+#[derive(Clone, Debug, Default)]
+pub struct Difference {
+    /// By node of the wanted plan.
+    pub kept: Kept,
+    /// By node of the wanted plan: it goes on, and other filters lead to it, or it moves to another stage.
+    pub restarts: Vec<bool>,
+}
+
+/// The stages of two plans, and which of the one goes on as which of the other.
+struct Pairs {
+    wanted: Stages,
+    running: Stages,
+    pairs: Vec<(usize, usize)>,
+}
+
+impl Pairs {
+    /// Can a node go on here? Its stages are a pair from then on.
+    fn join(&mut self, wanted: usize, running: usize) -> bool {
+        let (to, from) = (self.wanted.of_node(NodeId(wanted as u32)), self.running.of_node(NodeId(running as u32)));
+        if self.pairs.contains(&(to, from)) {
+            return true;
+        }
+        let is_new = self.pairs.iter().all(|pair| pair.0 != to && pair.1 != from);
+        let goes_on = is_new && self.wanted.stages[to].threads == self.running.stages[from].threads;
+        if goes_on {
+            self.pairs.push((to, from));
+        }
+        goes_on
+    }
+}
+
 /// Compares two plans.
-pub fn kept(wanted: &Design, running: &Design) -> Kept {
+pub fn compare(wanted: &Design, running: &Design) -> Difference {
+    let mut pairs = Pairs { wanted: Stages::of(&wanted.plan), running: Stages::of(&running.plan), pairs: Vec::new() };
     let (edges, before) = (edges_to(wanted), edges_to(running));
     let (is_operand, was_operand) = (operands(wanted), operands(running));
     let mut kept: Kept = vec![None; wanted.plan.nodes.len()];
@@ -30,6 +64,7 @@ pub fn kept(wanted: &Design, running: &Design) -> Kept {
                 && node.space == other.space
                 && same_task(wanted, &node.task, running, &other.task)
                 && same_arrows(&above, &before[at])
+                && pairs.join(index, at)
         });
         let Some(found) = found else { continue };
         taken[found] = true;
@@ -41,6 +76,7 @@ pub fn kept(wanted: &Design, running: &Design) -> Kept {
             ids.into_iter().zip(others).for_each(|(id, other)| kept[id.index()] = Some(other));
         }
     }
+    let mut restarts = vec![false; kept.len()];
     for (index, node) in wanted.plan.nodes.iter().enumerate().filter(|(_, node)| may_restart(node)) {
         let found = running.plan.nodes.iter().enumerate().position(|(at, other)| {
             !taken[at]
@@ -51,21 +87,10 @@ pub fn kept(wanted: &Design, running: &Design) -> Kept {
         if let Some(found) = found.filter(|_| kept[index].is_none()) {
             taken[found] = true;
             kept[index] = Some(NodeId(found as u32));
+            restarts[index] = true;
         }
     }
-    kept
-}
-
-/// By node of the wanted plan: it goes on, and other filters lead to it.
-pub fn restarts(wanted: &Design, running: &Design, kept: &Kept) -> Vec<bool> {
-    let (edges, before) = (edges_to(wanted), edges_to(running));
-    let is_other = |(index, node): (usize, &Option<NodeId>)| {
-        let above = edges[index].iter().map(|(from, edge)| Some((kept[from.index()]?, edge.clone())));
-        node.is_some_and(|node| {
-            above.collect::<Option<Vec<Arrow>>>().is_none_or(|above| !same_arrows(&above, &before[node.index()]))
-        })
-    };
-    kept.iter().enumerate().map(is_other).collect()
+    Difference { kept, restarts }
 }
 
 fn may_restart(node: &Node) -> bool {

@@ -2,7 +2,7 @@
 
 use crate::graph::Origin;
 use crate::place::Design;
-use engine::{Edge, NodeId, Stages, Task};
+use engine::{Edge, NodeId, Stages, Task, Workers};
 use std::collections::HashSet;
 use std::fmt::Write;
 
@@ -46,9 +46,16 @@ pub fn stages(design: &Design) -> Stages {
     if !stages.stages.iter().any(are_below) {
         return stages;
     }
-    plan.workers = 1;
+    plan.workers = Workers::default();
     let why = "the filter that makes streams runs outside this process".to_string();
     Stages { unshared: Some(why), ..Stages::of(&plan) }
+}
+
+/// Says that `workers=` does nothing, and why.
+pub fn idle(design: &Design, why: &str) -> String {
+    let workers = design.plan.workers;
+    let does = if workers == Workers::Pipeline { "cuts" } else { "shares" };
+    format!("workers={workers} {does} nothing: {why}")
 }
 
 /// Which filters run on which thread, where there are several; and which cuts make none.
@@ -58,7 +65,13 @@ fn append_stages(design: &Design, text: &mut String) {
     let label = |id: &NodeId| base::terminal::line(&design.plan.nodes[id.index()].label).into_owned();
     let is_several = stages.stages.len() > 1;
     if is_several {
-        let _ = writeln!(text, "{} threads:", stages.threads());
+        let count = |count: usize, what: &str, more: &str| format!("{count} {}", if count == 1 { what } else { more });
+        let processes = stages.stages.iter().filter(|stage| stage.is_process).count();
+        let beside = match processes {
+            0 => String::new(),
+            _ => format!(" and {}", count(processes, "process", "processes")),
+        };
+        let _ = writeln!(text, "{}{beside}:", count(stages.threads() - processes, "thread", "threads"));
     }
     // By stage: its threads as people count them, and whether they are shares.
     let mut threads: Vec<(String, bool)> = Vec::new();
@@ -76,18 +89,22 @@ fn append_stages(design: &Design, text: &mut String) {
             let verb = if channel.rejected { "rejects" } else { "gives" };
             let (from, from_shares) = &threads[channel.from.0];
             let how = match (*are_shares, *from_shares) {
-                (true, _) => ", each its share of the flows",
-                (_, true) => ", in the order of one thread",
-                _ => "",
+                (true, _) => format!(", {}", stage.division.words()),
+                (_, true) => ", in the order of one thread".to_string(),
+                _ => String::new(),
             };
             format!("what `{}` ({from}) {verb}{how}", label(&channel.from.1))
         };
         let channels: Vec<String> = channels.map(what).collect();
         let comes = if channels.is_empty() { String::new() } else { format!("; gets {}", channels.join(", and ")) };
-        let _ = writeln!(text, "  {numbers}  {}{comes}", labels.join(", "));
+        let place = if stage.is_process { ", in a process of its own" } else { "" };
+        let _ = writeln!(text, "  {numbers}  {}{place}{comes}", labels.join(", "));
+    }
+    if let Some(why) = &stages.why {
+        let _ = writeln!(text, "workers={}: {why}", design.plan.workers);
     }
     if let Some(why) = &stages.unshared {
-        let _ = writeln!(text, "workers={} shares nothing: {why}", design.plan.workers);
+        let _ = writeln!(text, "{}", idle(design, why));
     }
     for (id, edge) in
         design.plan.nodes.iter().enumerate().flat_map(|(id, node)| node.edges.iter().map(move |edge| (id, edge)))

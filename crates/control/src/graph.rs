@@ -2,7 +2,7 @@
 //! where it came from. What [`resolve`](crate::resolve) makes and the steps after it change.
 
 use base::limits::PLAN_NODES;
-use engine::{NodeId, Select};
+use engine::{How, NodeId, Select};
 use filter::{Kind, Params, Types};
 use request::{Diagnostic, Span};
 
@@ -54,6 +54,8 @@ pub struct Call {
     pub params: Params,
     /// Where each parameter's text stands.
     pub param_spans: Vec<(&'static str, Span)>,
+    /// How it is to run: [`reserved`](crate::reserved) keys.
+    pub how: How,
 }
 
 /// Boolean selection over filters.
@@ -125,7 +127,7 @@ impl Call {
                 }
             }
         }
-        label
+        label + &crate::reserved::label(&self.how)
     }
 }
 

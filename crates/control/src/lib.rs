@@ -2,7 +2,8 @@
 //!
 //! The life of a request, one file each, in this order:
 //! 1. [`registry`] — which filters there are;
-//! 2. [`resolve`] — names, parameters and references: tree to [`graph`];
+//! 2. [`resolve`] — names, parameters and references: tree to [`graph`]; [`reserved`] has the keys that every filter has,
+//!    [`settings`] those of `set`;
 //! 3. [`check`] — types and classes; what a kind wants is inserted, ends without a sink get one;
 //!    [`outputs`] — no two filters write to one place, and none to what another reads;
 //! 4. [`rewrite`] — booleans and `bpf` expressions in their simplest form;
@@ -15,16 +16,20 @@
 
 #![forbid(unsafe_code)]
 
+mod branches;
 pub mod check;
 pub mod difference;
 pub mod explain;
 pub mod graph;
+pub mod isolate;
 pub mod merge;
 pub mod outputs;
 pub mod place;
 pub mod registry;
+pub mod reserved;
 pub mod resolve;
 pub mod rewrite;
+pub mod settings;
 pub mod space;
 pub mod transaction;
 

@@ -29,11 +29,15 @@ pub fn merge(graph: &mut Graph) {
 fn key(graph: &Graph, id: NodeId) -> Option<String> {
     let vertex = graph.node(id);
     let what = match &vertex.task {
-        Task::Filter(call) if call.kind.shared => format!("{} {:?}", call.kind.name, call.params),
+        Task::Filter(call) if call.kind.shared => format!("{} {:?} {:?}", call.kind.name, call.params, call.how),
         Task::Filter(_) => return None,
         Task::Choose(choice) => format!("choose {}", choice.label()),
     };
-    let input = |a: &Arrow| format!("{} {:?} {} {}", a.from.0, a.select, a.cut, a.rejected);
+    let input = |a: &Arrow| {
+        // Behind a filter that splits each branch gets other blocks.
+        let branch = graph.node(a.from).kind().filter(|kind| kind.splits).map(|_| id.0);
+        format!("{} {:?} {} {} {branch:?}", a.from.0, a.select, a.cut, a.rejected)
+    };
     let mut input: Vec<_> = graph.arrows_to(id).map(input).collect();
     input.sort();
     Some(format!("{what} < {}", input.join(", ")))

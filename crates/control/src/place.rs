@@ -4,12 +4,14 @@
 //!
 //! In: a checked [`Graph`] and the spaces present. Out: a [`Design`]: the plan, and where each node of it came from.
 
+use crate::branches;
 use crate::graph::{Arrow, Call, Choice, Graph, Origin, Task};
+use crate::isolate::groups;
 use crate::space::{Before, Offer, Space, Verdict, level};
 use crate::transaction::wrong;
 use base::limits::THREADS;
-use engine::{Edge, Node, NodeId, Plan, Stages};
-use filter::{ClassUse, Spaces, Wait};
+use engine::{Cost, Edge, How, Node, NodeId, Plan, Stages};
+use filter::{ClassUse, Kind, Params, Spaces};
 use request::{Diagnostic, Span};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -65,14 +67,23 @@ pub fn place(graph: Graph, spaces: &[Box<dyn Space + '_>], refused: &Refused) ->
             sites[id.index()].notes.push(note.clone());
         }
         let design = Design { plan, sites, graph };
+        let stages = Stages::of(&design.plan);
+        if let Some((id, why)) = stages.unspread {
+            let site = &design.sites[id.index()];
+            let at = site.param_spans.iter().find(|(key, _)| *key == "spread").map_or(site.span, |(_, span)| *span);
+            let text = format!("`{}` cannot be spread here", design.plan.nodes[id.index()].label);
+            return Err(Diagnostic::new(text, at).with_label(why));
+        }
+        groups(&design)?;
         return match verdicts.into_iter().find_map(|verdict| verdict.wrong) {
             Some((id, error)) => Err(wrong(&design, id, error)),
-            None if Stages::of(&design.plan).threads() > THREADS => {
+            None if stages.threads() > THREADS => {
                 let last = design.sites.last().map_or(request::Span::NONE, |site| site.span);
                 let text = format!("a request runs on {THREADS} threads at most");
-                Err(Diagnostic::new(text, last).with_help("each `||`, and each of `workers=`, is one more"))
+                Err(Diagnostic::new(text, last)
+                    .with_help("each `||`, and each of `workers=` and `spread=`, is one more"))
             }
-            None => Ok(design),
+            None => branches::check(&design, &stages).map(|()| design),
         };
     }
 }
@@ -86,9 +97,7 @@ fn place_one_by_one(
     let sorted =
         graph.sorted().map_err(|id| Diagnostic::new("the request leads back to itself", graph.node(id).span))?;
     let mut levels: HashMap<NodeId, u8> = HashMap::new();
-    let wait = graph.settings.text("wait").and_then(Wait::of).unwrap_or_default();
-    let workers = graph.settings.number("workers").unwrap_or(1) as usize;
-    let mut plan = Plan { wait, workers, ..Plan::default() };
+    let mut plan = crate::settings::plan(&graph.settings);
     let mut sites = Vec::new();
     let mut places: HashMap<NodeId, NodeId> = HashMap::new();
     // By node: the space it is in, it, and what stands before it there.
@@ -104,7 +113,8 @@ fn place_one_by_one(
         let before = |space: &str| -> Vec<Before<'_>> {
             chain_in(space).into_iter().flat_map(|id| self::calls(&graph.node(id).task)).collect()
         };
-        let (space, why) = choose(&calls, id, floor, spaces, refused, &before).map_err(|why| {
+        let how = if let Task::Filter(call) = &vertex.task { call.how } else { How::default() };
+        let (space, why) = choose(&calls, (id, floor, how), spaces, refused, &before).map_err(|why| {
             Diagnostic::new(format!("no space here can run `{}`", vertex.label()), vertex.span).with_help(why)
         })?;
         levels.insert(id, level(space.sort()));
@@ -119,23 +129,23 @@ fn place_one_by_one(
             notes: vertex.notes.clone(),
             vertex: id,
         };
-        let mut push = |label: String, task: engine::Task, param_spans: Vec<(&'static str, Span)>| {
+        let mut push = |label: String, task: engine::Task, param_spans: Vec<(&'static str, Span)>, how: How| {
             let (space, input) = (space.name().to_string(), vertex.input);
-            plan.nodes.push(Node { label, task, space, input, edges: Vec::new() });
+            plan.nodes.push(Node { label, task, space, input, how, edges: Vec::new() });
             sites.push(site(param_spans));
             NodeId((plan.nodes.len() - 1) as u32)
         };
         let at = match &vertex.task {
-            Task::Filter(Call { kind, params, param_spans }) => {
+            Task::Filter(Call { kind, params, param_spans, how }) => {
                 let task = engine::Task::Filter { kind, params: params.clone() };
-                push(vertex.label(), task, param_spans.clone())
+                push(vertex.label(), task, param_spans.clone(), How { cost: known_cost(kind, params), ..*how })
             }
             Task::Choose(choice) => {
                 let choice = keeping_class(choice, &mut |call| {
                     let task = engine::Task::Filter { kind: call.kind, params: call.params.clone() };
-                    push(call.label(), task, call.param_spans.clone())
+                    push(call.label(), task, call.param_spans.clone(), call.how)
                 });
-                push(vertex.label(), engine::Task::Choose(choice), Vec::new())
+                push(vertex.label(), engine::Task::Choose(choice), Vec::new(), How::default())
             }
         };
         places.insert(id, at);
@@ -146,6 +156,12 @@ fn place_one_by_one(
         plan.nodes[places[&arrow.from].index()].edges.push(edge);
     }
     Ok((plan, sites))
+}
+
+/// The cost that a kind declares for a filter with these parameters; none where it declares none.
+fn known_cost(kind: &Kind, params: &Params) -> Option<Cost> {
+    let ns = kind.cost.map(|cost| cost(params))?;
+    Some(Cost { ns: ns.min(u64::from(u32::MAX)) as u32, gives: 1000, is_measured: false })
 }
 
 fn calls(task: &Task) -> Vec<Before<'_>> {
@@ -162,8 +178,7 @@ fn calls(task: &Task) -> Vec<Before<'_>> {
 /// The space for a node and why; else why none will do.
 fn choose<'a, 'b>(
     calls: &[Before<'_>],
-    id: NodeId,
-    floor: u8,
+    (id, floor, how): (NodeId, u8, How),
     spaces: &'a [Box<dyn Space + '_>],
     refused: &Refused,
     before: &dyn Fn(&str) -> Vec<Before<'b>>,
@@ -176,6 +191,14 @@ fn choose<'a, 'b>(
         let objection = |why: &str| format!("{}: {why}", space.name());
         if let Some((kind, _)) = calls.iter().find(|(kind, _)| !kind.spaces.has(space.sort())) {
             objections.push(objection(&format!("`{}` may not run there", kind.name)));
+            continue;
+        }
+        if how.isolate && space.sort() != Spaces::APP {
+            objections.push(objection("`isolate=` is for a process of its own"));
+            continue;
+        }
+        if how.spread > 1 && space.sort() != Spaces::APP {
+            objections.push(objection("`spread=` is for threads of this process"));
             continue;
         }
         if level(space.sort()) < floor {

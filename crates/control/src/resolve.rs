@@ -5,33 +5,12 @@
 
 use crate::graph::{Arrow, Call, Choice, Graph, Task, Vertex};
 use crate::registry::Registry;
-use base::limits::WORKERS;
+use crate::reserved;
+use crate::settings::{self, SETTINGS};
 use engine::{NodeId, Select};
 use filter::{ClassUse, Param, ParamType, Params};
 use request::{Chain, Diagnostic, Edge, FilterCall, Item, Name, Par, Selector, Span, Term, Text, Value, nearest};
 use std::collections::BTreeMap;
-
-/// Settings of a request as a whole.
-pub static SETTINGS: [Param; 4] = [
-    Param::new("workers", ParamType::Number, "shares of the flows, each in a thread of its own; 1 = all in one thread")
-        .default("1"),
-    Param::new(
-        "latency",
-        ParamType::Duration,
-        "how much later than it came a device's packet may be found: longer is cheaper; 10ms if not given",
-    ),
-    Param::new(
-        "share",
-        ParamType::Flag,
-        "what parses payload may run once for several requests of this user that begin alike on a device",
-    ),
-    Param::new(
-        "wait",
-        ParamType::Choice(&filter::Wait::WORDS),
-        "what the request does while nothing comes: sleep, or look again for a moment first, or for ever, which takes a processor",
-    )
-    .default("sleep"),
-];
 
 /// Resolves a whole text.
 pub fn resolve(text: &Text, registry: &Registry) -> Result<Graph, Diagnostic> {
@@ -242,6 +221,10 @@ impl Resolver<'_> {
                         .with_label("only filters that pass or reject blocks unchanged can be chosen between")
                         .with_help("selectors are: ".to_string() + &self.selectors()));
                 }
+                if let Some((key, span)) = resolved.param_spans.iter().find(|(key, _)| is_reserved(key)) {
+                    let text = format!("`{key}` has no meaning for an operand of a selection");
+                    return Err(Diagnostic::new(text, *span).with_label("a selection runs as a whole"));
+                }
                 Ok(Choice::Filter(resolved))
             }
             Term::Group(par) => match &par.branches[..] {
@@ -312,7 +295,12 @@ impl Resolver<'_> {
             }
             given.set_plain(main, value)?;
         }
+        let mut reserved = Given { params: Params::new(), spans: Vec::new(), owner: name, declared: &reserved::KEYS };
         for param in &call.params {
+            if is_reserved(&param.key.text) {
+                reserved.set_named(&param.key, &param.value)?;
+                continue;
+            }
             given.set_named(&param.key, &param.value).map_err(|error| match self.registry.find(&param.key.text) {
                 Some(other) if kind.params.iter().all(|known| known.key != other.name) => {
                     let value = &param.value.text;
@@ -323,11 +311,16 @@ impl Resolver<'_> {
         }
         let Given { mut params, spans, .. } = given;
         params.fill_defaults(kind.params).map_err(|missing| {
-            let message = format!("`{name}` needs {}", missing.key);
-            let how = if missing.main {
-                format!("{name} {}", example(missing))
-            } else {
-                format!("{}={}", missing.key, example(missing))
+            // A parameter that is called like its filter says nothing new.
+            let is_called_alike = missing.key == name && missing.kind == ParamType::Text;
+            let value = if is_called_alike { "NAME".into() } else { example(missing) };
+            let message = match is_called_alike {
+                true => format!("`{name}` needs a {value}"),
+                false => format!("`{name}` needs {}", missing.key),
+            };
+            let how = match missing.main {
+                true => format!("{name} {value}"),
+                false => format!("{}={value}", missing.key),
             };
             Diagnostic::new(message, call.span).with_label(missing.help).with_help(format!("write: {how}"))
         })?;
@@ -337,8 +330,13 @@ impl Resolver<'_> {
                 Diagnostic { help: error.help, ..Diagnostic::new(error.message, at) }
             })?;
         }
-        Ok(Call { kind, params, param_spans: spans })
+        let how = reserved::how(kind, &params, &reserved.params, &reserved.spans)?;
+        Ok(Call { kind, params, param_spans: [spans, reserved.spans].concat(), how })
     }
+}
+
+fn is_reserved(key: &str) -> bool {
+    reserved::KEYS.iter().any(|known| known.key == key)
 }
 
 /// `bpf tcp port 80`: most likely one value that needs quotes.
@@ -422,17 +420,7 @@ fn check_settings(given: &[&request::Param]) -> Result<Params, Diagnostic> {
     let mut checked = Given { params: Params::new(), spans: Vec::new(), owner: "set", declared: &SETTINGS };
     for param in given {
         checked.set_named(&param.key, &param.value)?;
-        match checked.params.number("workers") {
-            Some(0) => {
-                let wrong = Diagnostic::new("somebody has to do the work", param.value.span);
-                return Err(wrong.with_label("1 at least"));
-            }
-            Some(workers) if workers > WORKERS as u64 => {
-                let text = format!("a request has {WORKERS} workers at most");
-                return Err(Diagnostic::new(text, param.value.span).with_label(format!("more than {WORKERS}")));
-            }
-            _ => {}
-        }
+        settings::check(&checked.params, &param.key.text, param.value.span)?;
     }
     let mut params = checked.params;
     params.fill_defaults(&SETTINGS).map_err(|param| Diagnostic::new(param.key, Span::new(0, 0)))?;

@@ -9,7 +9,7 @@
 //! - a selector of which only what it rejects is wanted (`a |! x`) is its opposite (`not a | x`).
 
 use crate::graph::{Arrow, Call, Choice, Graph, Task, Vertex};
-use engine::NodeId;
+use engine::{How, NodeId};
 use filter::ClassUse;
 use filter::param::Value;
 
@@ -43,7 +43,7 @@ pub fn turn_round(graph: &mut Graph) {
             continue;
         }
         let choice = match &vertex.task {
-            Task::Filter(call) if call.kind.selector => Choice::Filter(call.clone()),
+            Task::Filter(call) if call.kind.selector && call.how == How::default() => Choice::Filter(call.clone()),
             Task::Filter(_) => continue,
             Task::Choose(choice) => choice.clone(),
         };

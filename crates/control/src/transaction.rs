@@ -7,7 +7,7 @@
 //! them touches what runs. What only the running plan has is retired after the last of them, by whoever switches between the
 //! two; from there on nothing can fail.
 
-use crate::difference::{self, Kept, operands};
+use crate::difference::{self, Difference, Kept, operands};
 use crate::outputs;
 use crate::place::{Design, Refused, place};
 use crate::space::{Space, StepError};
@@ -79,15 +79,14 @@ fn carry_out_beside(
 ) -> Result<Change, CarryError> {
     loop {
         // Which nodes these are depends on where they are placed.
-        let kept = match running {
-            Some(running) => difference::kept(&design, running),
-            None => vec![None; design.plan.nodes.len()],
+        let Difference { kept, restarts } = match running {
+            Some(running) => difference::compare(&design, running),
+            None => Difference { kept: vec![None; design.plan.nodes.len()], restarts: Vec::new() },
         };
         let conflict = running.and_then(|running| outputs::conflict(&design, running, &kept));
         match attempt(&design, &kept, conflict, spaces) {
             Ok(()) => {
-                let restarts = running.map(|running| difference::restarts(&design, running, &kept));
-                return Ok(Change { design, kept, restarts: restarts.unwrap_or_default() });
+                return Ok(Change { design, kept, restarts });
             }
             Err((node, space, StepError { refused: true, error })) => {
                 // Each turn leaves out one more (node, space), so this ends.

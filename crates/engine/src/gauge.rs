@@ -1,5 +1,5 @@
-//! Gauges: what other threads see of stages at work. Each is written by one thread, a few times for each batch, and orders
-//! nothing: who reads them gets numbers that were true a moment ago.
+//! Gauges: what other threads see of stages at work. One thread writes each gauge, a few times for each batch. A
+//! gauge does not order other memory accesses: a reader gets numbers that were true a moment ago.
 
 use base::atomic::{AtomicBool, AtomicU64, Ordering};
 use base::limits::PARCELS;
@@ -19,7 +19,7 @@ pub enum Doing {
     Ended,
 }
 
-/// What is in a channel between two threads.
+/// The fill of a channel between two threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChannelState {
     /// The thread that gives, from 0.
@@ -33,7 +33,7 @@ pub struct ChannelState {
 /// What a thread of a stage does and has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadState {
-    /// What it does now.
+    /// The thread's present activity.
     pub doing: Doing,
     /// Blocks that it read, or got from other stages.
     pub blocks: u64,
@@ -73,6 +73,8 @@ pub(crate) struct ThreadGauge {
     asleep: AtomicBool,
     ended: AtomicBool,
     blocks: AtomicU64,
+    /// Blocks of its worker before this gauge was made.
+    before: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -85,7 +87,7 @@ pub(crate) struct ChannelGauge {
     waiting: AtomicBool,
 }
 
-// Relaxed throughout: each gauge has one writer, and nothing is ordered by it.
+// Relaxed throughout: each gauge has one writer, and no other memory access depends on its order.
 
 impl ThreadGauge {
     pub(crate) fn set_asleep(&self, is_so: bool) {
@@ -96,8 +98,13 @@ impl ThreadGauge {
         self.ended.store(true, Ordering::Relaxed);
     }
 
+    /// Counts from here on.
+    pub(crate) fn begin_at(&self, blocks: u64) {
+        self.before.store(blocks, Ordering::Relaxed);
+    }
+
     pub(crate) fn set_blocks(&self, blocks: u64) {
-        self.blocks.store(blocks, Ordering::Relaxed);
+        self.blocks.store(blocks.saturating_sub(self.before.load(Ordering::Relaxed)), Ordering::Relaxed);
     }
 }
 
@@ -108,6 +115,11 @@ impl ChannelGauge {
 
     pub(crate) fn taken(&self) {
         self.taken.store(self.taken.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Parcels that wait for the thread that gets.
+    pub(crate) fn full(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed).saturating_sub(self.taken.load(Ordering::Relaxed))
     }
 
     pub(crate) fn set_waiting(&self, is_so: bool) {

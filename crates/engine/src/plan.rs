@@ -1,6 +1,7 @@
 //! A plan: a checked graph with every filter placed. Data only; the control plane makes it, spaces carry it out.
 
 use base::id::Class;
+use buffer::queue::numbers::Queue;
 use filter::{Kind, ParamType, Params, Types, Wait};
 use std::fmt;
 
@@ -20,10 +21,72 @@ impl NodeId {
 pub struct Plan {
     /// The nodes.
     pub nodes: Vec<Node>,
-    /// What its worker does while nothing comes.
+    /// How its worker waits while no block comes.
     pub wait: Wait,
+    /// How it is to be divided over threads where the request does not say so by hand.
+    pub workers: Workers,
+    /// Processors that it may use; 0 where nobody said.
+    pub processors: usize,
+    /// Processors that its threads run on, one after the other, and again from the first; none: any.
+    pub cpus: Vec<u32>,
+    /// What carries blocks between its threads.
+    pub queue: Queue,
+    /// Nodes that run in the caller's thread, and so in one stage: those by which a program gives and takes blocks.
+    pub caller: Vec<NodeId>,
+    /// Pieces that no edge joins run on threads of their own: a process joins them.
+    pub apart: bool,
+}
+
+/// How a plan is to be divided over threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Workers {
     /// Shares of the flows that filters are copied for; 0 or 1 for none.
-    pub workers: usize,
+    Shares(usize),
+    /// The planner cuts the plan into stages by the costs of filters, as many as processors at most.
+    Pipeline,
+    /// The planner takes one thread, shares or a pipeline, by the costs of filters.
+    Auto,
+}
+
+impl Default for Workers {
+    fn default() -> Workers {
+        Workers::Shares(1)
+    }
+}
+
+impl fmt::Display for Workers {
+    /// As `set workers=` has it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Workers::Shares(count) => count.fmt(f),
+            Workers::Pipeline => f.write_str("pipeline"),
+            Workers::Auto => f.write_str("auto"),
+        }
+    }
+}
+
+/// How a node is to run, whatever its filter does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct How {
+    /// Threads that have a copy of it each; 0 or 1 for one thread.
+    pub spread: usize,
+    /// It runs in a process of its own, together with its neighbours that do.
+    pub isolate: bool,
+    /// A new process takes the place of one that died.
+    pub restart: bool,
+    /// What its filter costs, where that is known.
+    pub cost: Option<Cost>,
+}
+
+/// What a filter costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// For each block that comes, or that a source gives.
+    pub ns: u32,
+    /// Blocks that it gives for each thousand that come.
+    pub gives: u32,
+    /// An earlier run measured it; else its kind says it.
+    pub is_measured: bool,
 }
 
 /// One step of a plan.
@@ -31,12 +94,14 @@ pub struct Plan {
 pub struct Node {
     /// As people know it: canonical request text.
     pub label: String,
-    /// What it does.
+    /// Its task.
     pub task: Task,
     /// The name of the space it runs in.
     pub space: String,
-    /// What comes on its input.
+    /// The block types on its input.
     pub input: Types,
+    /// How it is to run.
+    pub how: How,
     /// Where its blocks go next.
     pub edges: Vec<Edge>,
 }
@@ -57,7 +122,7 @@ pub enum Task {
     Filter {
         /// Its kind.
         kind: &'static Kind,
-        /// What it was told.
+        /// Its parameters.
         params: Params,
     },
     /// Passes what a choice of selectors passes. The selectors are nodes of their own, without edges.
@@ -67,15 +132,15 @@ pub enum Task {
 /// Boolean selection over blocks by their place in the batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// What this selector passes.
+    /// Blocks that this selector passes.
     Filter(NodeId),
-    /// What has such a class.
+    /// Blocks whose class the selector accepts.
     Class(Select),
-    /// What each, one after the other, passes: each sees only what is left.
+    /// Blocks that every choice passes, one after the other: each sees only the blocks that are left.
     All(Vec<Choice>),
-    /// What any passes: each sees only what none before it passed.
+    /// Blocks that any choice passes: each sees only the blocks that no choice before it passed.
     Any(Vec<Choice>),
-    /// What this does not pass.
+    /// Blocks that this choice does not pass.
     Not(Box<Choice>),
     /// What this passes, with the classes as they were before.
     KeepClass(Box<Choice>),
@@ -122,14 +187,14 @@ pub enum Select {
         low: u32,
         /// Highest number in it.
         high: u32,
-        /// What is *not* in it goes along.
+        /// Blocks whose class is *not* in the range go along.
         invert: bool,
         /// The class is two 16-bit halves, and either may be in it.
         halves: bool,
     },
-    /// What none of these takes.
+    /// Classes that no selector of the list accepts.
     Otherwise(Vec<Select>),
-    /// What all of these take.
+    /// Classes that every selector of the list accepts.
     All(Vec<Select>),
 }
 

@@ -1,19 +1,25 @@
-//! Another plan in place of the one that runs, between two batches: what both have in common goes on with its state, what
-//! only the old one has is finished, what only the new one has begins.
+//! Puts another plan in place of the running one, between two batches. Nodes of both plans go on with their state. Nodes
+//! of the old plan alone are finished, and nodes of the new plan alone begin.
 //!
-//! Nothing here can fail: whoever hands a replacement over has prepared all of it. First the sources that end are told where
-//! ([`Source::end_before`]); the old plan runs on until they have come to it, which is at
-//! once, for what they are still to give is there already. Then, between two batches, retired filters are finished from
-//! the sources down, through the edges they had, and the nodes that stay move over.
+//! This code cannot fail: the caller has prepared the whole replacement. First the worker tells each source that ends where
+//! to end ([`Source::end_before`]). The old plan runs on until these sources have come to their ends. They do so at once,
+//! because the packets that they still have to give are there already. Then, between two batches, the worker finishes the
+//! retired filters from the sources down, through the edges they had, and moves the nodes that stay.
+//!
+//! Where one of both plans has several stages, `team/switch.rs` does the same for each of them.
 //!
 //! In: a [`Replacement`]. Out: the same worker with other nodes, and the [`Report`](crate::Report) of the plan that was.
 
+use crate::gauge::Gauges;
 use crate::plan::Plan;
+use crate::stage::Stages;
 use crate::walk::Arrow;
 use crate::worker::{Node, Runner, Shape, SourceClock, Worker, add_recycles};
+use base::atomic::{AtomicUsize, Ordering};
 use base::limits::REPLACED_REPORTS;
 use filter::run::Instance;
 use filter::{Counters, Source};
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 /// Where a node of the new plan comes from.
@@ -30,7 +36,7 @@ pub enum Part {
 
 impl Part {
     /// The node of the running plan that it is.
-    fn of(&self) -> Option<usize> {
+    pub(crate) fn of(&self) -> Option<usize> {
         match self {
             Part::New(_) => None,
             Part::Kept(node) | Part::Restarts(node) | Part::Goes(node, _) => Some(*node),
@@ -45,7 +51,7 @@ pub struct HandOver {
     pub from: Vec<usize>,
     /// Nodes of the new plan: they give what comes from there on.
     pub to: Vec<usize>,
-    /// The first packet from which on none of these misses any that it wants.
+    /// The first packet from which on no new source misses a packet that it wants.
     pub first: u64,
 }
 
@@ -55,10 +61,51 @@ pub struct Replacement {
     pub plan: Plan,
     /// By node of it. Nodes that are kept have the same nodes above them, which are kept as well.
     pub parts: Vec<Part>,
-    /// Sources that take over from others of the same device.
+    /// For each share of the flows but the first, one instance for each node that begins and that it has a copy of.
+    pub copies: Vec<Vec<Option<Instance>>>,
+    /// Sources that take over from running sources of the same device.
     pub hand_overs: Vec<HandOver>,
-    /// Told once it has taken the other's place; dropped where the run ends before.
-    pub done: SyncSender<()>,
+    /// Told once it has taken the other's place, with the gauges of its stages; dropped where the run, or one of its stages,
+    /// ends before.
+    pub done: SyncSender<Option<Arc<Gauges>>>,
+}
+
+/// What becomes of a node of the running plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    GoesOn,
+    Restarts,
+    Retires,
+}
+
+/// How far a replacement is, for all stages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// There is none.
+    Run,
+    /// All stages are to stop at one block.
+    Stop,
+    /// What retires gives its last blocks.
+    Retire,
+}
+
+/// A [`Step`] that threads share.
+#[derive(Debug, Default)]
+pub(crate) struct Switching(AtomicUsize);
+
+impl Switching {
+    pub(crate) fn step(&self) -> Step {
+        // Relaxed: a stage that sees it a batch late stops a batch later.
+        match self.0.load(Ordering::Relaxed) {
+            0 => Step::Run,
+            1 => Step::Stop,
+            _ => Step::Retire,
+        }
+    }
+
+    pub(crate) fn set(&self, step: Step) {
+        self.0.store(step as usize, Ordering::Relaxed);
+    }
 }
 
 impl Worker {
@@ -66,20 +113,29 @@ impl Worker {
     /// called between batches; one that waits already is given up.
     ///
     /// # Panics
-    /// When the parts do not fit the plan: the caller made both. When one of both plans has several stages.
+    /// When the parts do not fit the plan: the caller made both. See [`stages_fit`](crate::stages_fit).
     pub fn replace(&mut self, mut replacement: Replacement) {
-        assert!(self.team.is_none(), "only a plan of one stage is replaced");
         assert_eq!(replacement.plan.nodes.len(), replacement.parts.len(), "one part for each node");
+        if self.team.is_some() || Stages::of(&replacement.plan).stages.len() > 1 {
+            return self.replace_stages(replacement);
+        }
+        self.end_sources(&mut replacement);
+        self.next = Some(replacement);
+    }
+
+    /// Tells the sources of the running plan that do not go on where they end, and those that take over where they begin.
+    pub(crate) fn end_sources(&mut self, replacement: &mut Replacement) {
         let goes_on = |at: usize| replacement.parts.iter().any(|part| matches!(part, Part::Kept(node) if *node == at));
-        let mut ending: Vec<usize> = self.sources.iter().copied().filter(|at| !goes_on(*at)).collect();
+        let mut ending: Vec<usize> = self.plan_sources().into_iter().filter(|at| !goes_on(*at)).collect();
         for HandOver { from, to, first } in &replacement.hand_overs {
-            // What was given already is not given again, and what was not, is.
-            let given = from.iter().filter_map(|at| self.source(*at)?.position()).max();
+            // Each packet is given once: the old sources give the packets before `number`, the new ones the rest.
+            let given = from.iter().filter_map(|at| self.plan_source(*at)?.0.position()).max();
             let number = given.map_or(*first, |given| given.max(*first));
             for at in from {
                 ending.retain(|other| other != at);
-                let goes_on = self.source(*at).is_some_and(|source| source.end_before(number));
-                self.nodes[*at].ended |= !goes_on;
+                if let Some((source, ended)) = self.plan_source(*at) {
+                    *ended |= !source.end_before(number);
+                }
             }
             for at in to {
                 if let Part::New(Some(Instance::Source(source))) | Part::Goes(_, Instance::Source(source)) =
@@ -90,13 +146,32 @@ impl Worker {
             }
         }
         for at in ending {
-            let goes_on = self.source(at).is_some_and(|source| source.stop());
-            self.nodes[at].ended |= !goes_on;
+            if let Some((source, ended)) = self.plan_source(at) {
+                *ended |= !source.stop();
+            }
         }
-        self.next = Some(replacement);
     }
 
-    fn source(&mut self, at: usize) -> Option<&mut Box<dyn Source>> {
+    /// Sources of the plan, by its nodes: those that read from other stages are none.
+    fn plan_sources(&self) -> Vec<usize> {
+        self.team.as_ref().map_or_else(|| self.sources.clone(), |team| team.plan_sources(self))
+    }
+
+    /// A source of the plan, and whether it will give nothing any more.
+    fn plan_source(&mut self, at: usize) -> Option<(&mut Box<dyn Source>, &mut bool)> {
+        let (thread, at) = self.team.as_ref().map_or(Some((0, at)), |team| team.place(at))?;
+        let nodes = match thread.checked_sub(1) {
+            None => &mut self.nodes,
+            Some(other) => &mut self.team.as_mut()?.other(other)?.nodes,
+        };
+        let node = nodes.get_mut(at)?;
+        match &mut node.runner {
+            Runner::Source(source) => Some((source, &mut node.ended)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn source(&mut self, at: usize) -> Option<&mut Box<dyn Source>> {
         match &mut self.nodes.get_mut(at)?.runner {
             Runner::Source(source) => Some(source),
             _ => None,
@@ -110,6 +185,9 @@ impl Worker {
 
     /// Sources that will give nothing any more, by node.
     pub fn ended(&self) -> Vec<usize> {
+        if let Some(team) = &self.team {
+            return team.ended(self);
+        }
         self.sources.iter().copied().filter(|at| self.nodes[*at].ended).collect()
     }
 
@@ -120,7 +198,7 @@ impl Worker {
 
     /// Is there a plan that can take the running one's place now?
     pub(crate) fn can_switch(&self) -> bool {
-        let Some(next) = &self.next else { return false };
+        let Some(next) = self.next.as_ref().filter(|_| self.team.is_none()) else { return false };
         let goes_on = |at: usize| next.parts.iter().any(|part| matches!(part, Part::Kept(node) if *node == at));
         let has_ended = |at: usize| self.nodes[at].ended || !self.nodes[at].wanted;
         self.sources.iter().all(|at| has_ended(*at) || goes_on(*at))
@@ -129,35 +207,62 @@ impl Worker {
     /// Lets the next plan take the running one's place.
     pub(crate) fn switch(&mut self) {
         let Some(Replacement { plan, parts, done, .. }) = self.next.take() else { return };
-        // By node of the running plan: where it goes on.
-        let mut moved: Vec<Option<usize>> = vec![None; self.nodes.len()];
-        let mut goes = vec![false; self.nodes.len()];
-        let mut restarts = vec![false; self.nodes.len()];
-        for (new, part) in parts.iter().enumerate() {
-            if let Some(old) = part.of() {
-                moved[old] = Some(new);
-                goes[old] = matches!(part, Part::Goes(..));
-                restarts[old] = matches!(part, Part::Restarts(_));
+        self.fates = vec![Fate::Retires; self.nodes.len()];
+        for part in &parts {
+            match part {
+                Part::Kept(old) => self.fates[*old] = Fate::GoesOn,
+                Part::Restarts(old) => self.fates[*old] = Fate::Restarts,
+                // It closes its books.
+                Part::Goes(..) | Part::New(_) => {}
             }
         }
+        self.retire();
+        self.keep_report();
+        self.adopt(&plan, parts);
+        self.replaced += 1;
+        // The asker may have gone.
+        let _ = done.send(None);
+    }
+
+    /// What retires gives what it still has.
+    pub(crate) fn retire(&mut self) {
+        let order = self.shared.order;
+        self.shared.order.sequence = u64::MAX;
         for old in 0..self.nodes.len() {
-            // A source that goes on otherwise closes its books, and no more.
-            if moved[old].is_none() || goes[old] {
-                self.finish_node(old);
-            } else if restarts[old] {
-                self.restart_node(old);
-            } else {
-                self.account_for(old);
+            (self.shared.order.node, self.shared.order.ends) = (old as u32, 0);
+            match self.fates[old] {
+                Fate::GoesOn => self.account_for(old),
+                Fate::Restarts => self.restart_node(old),
+                // The ends of channels go when their plan has gone.
+                Fate::Retires if self.ends.contains(&old) => {}
+                Fate::Retires => self.finish_node(old),
             }
         }
+        self.shared.order = order;
         self.shared.streams.sweep();
+    }
+
+    /// Keeps the report of the running plan until the caller takes it.
+    pub(crate) fn keep_report(&mut self) {
         let report = self.report();
         debug_assert_eq!(report.check(), Ok(()));
         if self.past.len() < REPLACED_REPORTS {
             self.past.push(report);
         }
+    }
 
-        let shape = Shape::of(&plan);
+    /// The worker runs this plan from now on. It has retired all nodes that do not go on.
+    pub(crate) fn adopt(&mut self, plan: &Plan, parts: Vec<Part>) {
+        // By node of the running plan: where it goes on.
+        let mut moved: Vec<Option<usize>> = vec![None; self.nodes.len()];
+        let mut restarts = vec![false; self.nodes.len()];
+        for (new, part) in parts.iter().enumerate() {
+            if let Some(old) = part.of() {
+                moved[old] = Some(new);
+                restarts[old] = matches!(part, Part::Restarts(_));
+            }
+        }
+        let shape = Shape::of(plan);
         let mut running: Vec<Option<Node>> = std::mem::take(&mut self.nodes).into_iter().map(Some).collect();
         let mut clocks = vec![SourceClock::default(); parts.len()];
         let edges_before: Vec<Vec<(bool, Arrow)>> = running.iter_mut().map(|node| edges_of(node.as_mut())).collect();
@@ -177,7 +282,7 @@ impl Worker {
                 }
                 Part::Goes(old, instance) => {
                     let mut node = running[old].take().expect("a node goes on in one place");
-                    (node.runner, node.ended) = (Runner::new(instance), false);
+                    (node.runner, node.ended, node.closed) = (Runner::new(instance), false, false);
                     node
                 }
             };
@@ -191,7 +296,13 @@ impl Worker {
                         let goes_there = moved[arrow.to] == Some(edge.to.index());
                         goes_there && !restarts[arrow.to] && arrow.select == edge.select && *rejected == edge.rejected
                     };
-                    let given = if edge.rejected { node.counters.blocks_rejected } else { node.counters.blocks_out() };
+                    let before = edges_before[old].iter().find(|(rejected, _)| *rejected == edge.rejected);
+                    // A share gives its blocks along one edge after the other, and counts them each time: an edge does not.
+                    let given = match before {
+                        Some((_, arrow)) => arrow.before + arrow.blocks + arrow.refused,
+                        None if edge.rejected => node.counters.blocks_rejected,
+                        None => node.counters.blocks_out(),
+                    };
                     let mut arrow = Arrow::new(edge, place, given);
                     if let Some((_, before)) = edges_before[old].iter().find(is_same) {
                         (arrow.blocks, arrow.refused, arrow.before) = (before.blocks, before.refused, before.before);
@@ -203,8 +314,11 @@ impl Worker {
             self.nodes.push(node);
         }
         add_recycles(&mut self.nodes);
-        // What is left is retired: its blocks are through, but for those that somebody holds.
-        for node in running.into_iter().flatten() {
+        // The nodes left over are retired. Their blocks are through, except held blocks.
+        for mut node in running.into_iter().flatten() {
+            if let Runner::Source(source) = &mut node.runner {
+                source.forget(&mut self.shared.rings);
+            }
             self.shared.rings.retire(node.recycles[0]);
         }
         self.shared.rings.recycle_held();
@@ -214,9 +328,6 @@ impl Worker {
         self.reckon_wanted();
         self.next_wake = self.nodes.iter().map(|node| node.wake).min().unwrap_or(u64::MAX);
         self.move_watches(&moved, &edges_moved);
-        self.replaced += 1;
-        // Whoever asked may have gone.
-        let _ = done.send(());
     }
 }
 

@@ -1,4 +1,4 @@
-//! What was counted, in a form to print, and the rule that it adds up.
+//! The counters in a form to print, and the check that they add up.
 
 use filter::{Counters, Types};
 use std::collections::BTreeSet;
@@ -14,13 +14,13 @@ pub struct NodeReport {
     pub operand: bool,
     /// It began blocks.
     pub source: bool,
-    /// What came on its input.
+    /// The block types on its input.
     pub input: Types,
     /// The file or folder that it writes to, as the request names it.
     pub writes_to: Option<String>,
-    /// What it counted.
+    /// Its counters.
     pub counters: Counters,
-    /// What went along its edges.
+    /// The counters of its edges.
     pub edges: Vec<EdgeReport>,
 }
 
@@ -53,7 +53,7 @@ pub struct StageReport {
 pub struct Report {
     /// By node, in the plan's order.
     pub nodes: Vec<NodeReport>,
-    /// What the rings counted.
+    /// The counters of the rings.
     pub traffic: buffer::block_table::Traffic,
     /// Link types of the frames that came.
     pub link_types: BTreeSet<u16>,
@@ -62,8 +62,8 @@ pub struct Report {
 }
 
 impl Report {
-    /// Checks conservation: what went into every filter and along every edge has an end. Says where it does not. What came
-    /// into a source, only the source knows.
+    /// Checks conservation: every block that went into a filter or along an edge has an end. The error names the place
+    /// where the counters differ. Only a source itself knows its input.
     pub fn check(&self) -> Result<(), String> {
         let mut arrived = vec![0; self.nodes.len()];
         for node in &self.nodes {

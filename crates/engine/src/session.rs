@@ -1,5 +1,5 @@
 //! Which sessions a filter has: found by class without hashing (stream numbers are small), closed when they end, when
-//! nothing comes for too long, or to make room. The states themselves lie in the filter's slab.
+//! they are idle for too long, or to make room. The states themselves lie in the filter's slab.
 
 use base::id::Class;
 use base::limits::{SESSION_IDLE_NS, SESSIONS, STREAMS};

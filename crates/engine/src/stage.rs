@@ -1,20 +1,34 @@
-//! Stages: the parts of a plan that run on threads of their own, and the channels between them. Decided from the plan alone,
-//! for who explains a request and for who runs it.
+//! Stages: the parts of a plan that run on threads of their own, and the channels between them. The plan alone
+//! decides them, so the code that explains a request and the code that runs it get the same stages.
 //!
 //! The plan falls into pieces at edges that are cut. Nodes that are joined by other edges stay in one stage, and so do the
 //! operands of a choice; so do pieces of which each would give to the other, for each could wait for the other then.
 
+mod choose;
 mod shares;
 
-use crate::plan::{Choice, NodeId, Plan, Task};
+use crate::plan::{Choice, Edge, NodeId, Plan, Task, Workers};
+use crate::worker::splits;
+use filter::share::Division;
+use shares::Shared;
 
-/// What one thread runs; or several, of which each has copies of the same nodes for its share of the flows.
+/// What one thread runs; or several, of which each has copies of the same nodes for its share of the blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
     /// Nodes of the plan, in its order.
     pub nodes: Vec<NodeId>,
     /// Threads: 1, or as many as there are shares.
     pub threads: usize,
+    /// What a share is, where there are several.
+    pub division: Division,
+    /// It is a process of its own, and no thread of this one.
+    pub is_process: bool,
+}
+
+impl Stage {
+    pub(crate) fn single(nodes: Vec<NodeId>) -> Stage {
+        Stage { nodes, threads: 1, division: Division::default(), is_process: false }
+    }
 }
 
 /// What goes from one stage to another.
@@ -33,7 +47,7 @@ pub struct Channel {
 /// All stages of a plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stages {
-    /// In the order of their first nodes.
+    /// In the order of their first nodes, but that of [`Plan::caller`] is the first.
     pub stages: Vec<Stage>,
     /// In the order of the nodes that give.
     pub channels: Vec<Channel>,
@@ -41,33 +55,63 @@ pub struct Stages {
     pub uncut: Vec<(NodeId, usize)>,
     /// Where the plan is to have shares and has none: why.
     pub unshared: Option<String>,
+    /// Why the planner chose these threads; none where the request chose them.
+    pub why: Option<String>,
+    /// A filter with `spread=` that the planner cannot spread, and the reason; the plan has no spread filter then.
+    pub unspread: Option<(NodeId, String)>,
 }
 
 impl Stages {
     /// Of a plan.
     pub fn of(plan: &Plan) -> Stages {
-        let is_cut = plan.nodes.iter().any(|node| node.edges.iter().any(|edge| edge.cut));
-        if !is_cut && plan.workers < 2 {
-            let nodes = (0..plan.nodes.len()).map(|index| NodeId(index as u32)).collect();
-            return Stages { stages: vec![Stage { nodes, threads: 1 }], ..Stages::default() };
+        let is_cut_by_hand = plan.nodes.iter().any(|node| node.edges.iter().any(|edge| edge.cut));
+        let is_isolated = plan.apart || plan.nodes.iter().any(|node| node.how.isolate);
+        let is_cut = is_cut_by_hand || is_isolated;
+        let is_spread = plan.nodes.iter().any(|node| node.how.spread > 1);
+        let is_by_hand = is_cut || is_spread;
+        let mut by_hand = if is_spread {
+            match Shared::by_hand(plan) {
+                Ok(shared) => Stages::of_shared(plan, &shared),
+                Err(unspread) => Stages { unspread: Some(unspread), ..Stages::without_shares(plan, is_cut) },
+            }
+        } else {
+            Stages::without_shares(plan, is_cut)
+        };
+        if plan.workers == Workers::Shares(0) || plan.workers == Workers::Shares(1) {
+            return by_hand;
         }
-        if plan.workers < 2 {
+        if is_by_hand {
+            let how = match (is_cut_by_hand, is_spread) {
+                (true, _) => "`||` cuts it",
+                (_, true) => "`spread=` divides it",
+                _ => "`isolate=` cuts it",
+            };
+            by_hand.unshared = Some(format!("{how} by hand"));
+            return by_hand;
+        }
+        let Workers::Shares(count) = plan.workers else { return choose::choose(plan, by_hand) };
+        match Shared::of_flows(plan, count) {
+            Ok(shared) => Stages::of_shared(plan, &shared),
+            Err(why) => Stages { unshared: Some(why), ..by_hand },
+        }
+    }
+
+    fn of_shared(plan: &Plan, shared: &Shared) -> Stages {
+        let mut all = Stages::of_pieces(plan, &shared.pieces(plan));
+        for stage in &mut all.stages {
+            if let Some(group) = shared.group_of(stage.nodes[0]) {
+                (stage.threads, stage.division) = (group.threads, group.division);
+            }
+        }
+        all
+    }
+
+    fn without_shares(plan: &Plan, is_cut: bool) -> Stages {
+        if is_cut {
             return Stages::of_pieces(plan, &join_circles(plan, &pieces(plan)));
         }
-        let shared = if is_cut { Err("`||` cuts it by hand".to_string()) } else { shares::find(plan) };
-        match shared {
-            Ok(shared) => {
-                let mut all = Stages::of_pieces(plan, &shares::pieces(plan, &shared));
-                for stage in &mut all.stages {
-                    stage.threads = if shared[stage.nodes[0].index()] { plan.workers } else { 1 };
-                }
-                all
-            }
-            Err(why) => {
-                let alone = Stages::of_pieces(plan, &join_circles(plan, &pieces(plan)));
-                Stages { unshared: Some(why), ..alone }
-            }
-        }
+        let nodes = (0..plan.nodes.len()).map(|index| NodeId(index as u32)).collect();
+        Stages { stages: vec![Stage::single(nodes)], ..Stages::default() }
     }
 
     /// Threads that all of them take.
@@ -80,13 +124,21 @@ impl Stages {
         let mut stages: Vec<Stage> = Vec::new();
         let mut numbers = vec![usize::MAX; plan.nodes.len()];
         let mut stage_of = Vec::with_capacity(pieces.len());
+        if let Some(first) = plan.caller.first() {
+            // The first stage is the caller's.
+            numbers[pieces[first.index()]] = 0;
+            stages.push(Stage::single(Vec::new()));
+        }
         for (index, piece) in pieces.iter().enumerate() {
             if numbers[*piece] == usize::MAX {
                 numbers[*piece] = stages.len();
-                stages.push(Stage { nodes: Vec::new(), threads: 1 });
+                stages.push(Stage::single(Vec::new()));
             }
             stage_of.push(numbers[*piece]);
             stages[numbers[*piece]].nodes.push(NodeId(index as u32));
+        }
+        for stage in &mut stages {
+            stage.is_process = stage.nodes.iter().any(|id| plan.nodes[id.index()].how.isolate);
         }
         let mut all = Stages { stages, ..Stages::default() };
         for (index, node) in plan.nodes.iter().enumerate() {
@@ -98,7 +150,11 @@ impl Stages {
                     continue;
                 }
                 let is_it = |channel: &&mut Channel| {
-                    channel.from == (from, id) && channel.to == to && channel.rejected == edge.rejected
+                    // Along each edge of a node that splits go other blocks.
+                    !splits(&node.task)
+                        && channel.from == (from, id)
+                        && channel.to == to
+                        && channel.rejected == edge.rejected
                 };
                 match all.channels.iter_mut().find(is_it) {
                     Some(channel) => channel.edges.push(place),
@@ -128,11 +184,17 @@ fn pieces(plan: &Plan) -> Vec<usize> {
         if let Task::Choose(choice) = &node.task {
             each_operand(choice, &mut |id| join(&mut pieces, index, id.index()));
         }
-        for edge in node.edges.iter().filter(|edge| !edge.cut) {
+        for edge in node.edges.iter().filter(|edge| !edge.cut && !is_border(plan, index, edge)) {
             join(&mut pieces, index, edge.to.index());
         }
     }
+    plan.caller.windows(2).for_each(|two| join(&mut pieces, two[0].index(), two[1].index()));
     (0..pieces.len()).map(|index| root(&pieces, index)).collect()
+}
+
+/// Does this edge of a node lead into a process of its own, or out of one?
+fn is_border(plan: &Plan, from: usize, edge: &Edge) -> bool {
+    plan.nodes[from].how.isolate != plan.nodes[edge.to.index()].how.isolate
 }
 
 fn root(pieces: &[usize], mut index: usize) -> usize {
@@ -188,7 +250,7 @@ fn join_circles(plan: &Plan, pieces: &[usize]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Edge, Node};
+    use crate::plan::Node;
     use filter::Types;
 
     /// A plan of edges (from, to, cut).
@@ -198,6 +260,7 @@ mod tests {
             task: Task::Choose(Choice::All(Vec::new())),
             space: "app".into(),
             input: Types::ANY,
+            how: Default::default(),
             edges: Vec::new(),
         };
         let mut plan = Plan { nodes: (0..count).map(node).collect(), ..Plan::default() };
@@ -232,6 +295,19 @@ mod tests {
         // Two branches that meet: one channel for both.
         let meet = [(0, 1, true), (0, 2, true), (1, 3, false), (2, 3, false)];
         check(4, &meet, &[&[0], &[1, 2, 3]], &[(0, 1, &[0, 1])], &[]);
+    }
+
+    #[test]
+    fn a_process_is_a_stage_and_pieces_that_it_joins_are_apart() {
+        let mut plan = plan(4, &[(0, 1, false), (1, 2, false), (2, 3, false)]);
+        (plan.nodes[1].how.isolate, plan.nodes[2].how.isolate) = (true, true);
+        let found = Stages::of(&plan).stages;
+        let found: Vec<(usize, bool)> = found.iter().map(|stage| (stage.nodes.len(), stage.is_process)).collect();
+        assert_eq!(found, [(1, false), (2, true), (1, false)]);
+        let mut ends = self::plan(4, &[(0, 1, false), (2, 3, false)]);
+        assert_eq!(Stages::of(&ends).stages.len(), 1);
+        ends.apart = true;
+        assert_eq!(Stages::of(&ends).stages.len(), 2);
     }
 
     #[test]

@@ -1,24 +1,27 @@
 //! Runs the stages of one plan: each in a thread of its own, the first in the caller's. The caller's [`Worker`] answers for all
-//! stages (copies of an edge, notices, progress, a report).
+//! stages (copies of an edge, notices, progress, a report). `team/threads` runs them, `team/switch` puts another plan in place.
 
-use crate::channel::{Bell, Join, Outlet, ShareSource, Splitter, channel};
+mod switch;
+mod threads;
+
+pub use switch::stages_fit;
+
+use crate::channel::{Bell, Join, Outlet, ShareSource, Shared, Splitter, channel};
 use crate::gauge::{Between, Gauges};
-use crate::plan::{Edge, Node, NodeId, Plan, Task};
+use crate::plan::{Edge, How, Node, NodeId, Plan, Task};
+use crate::replace::{Part, Switching};
 use crate::report::{EdgeReport, Report, StageReport};
-use crate::stage::Stages;
+use crate::stage::{Stage, Stages};
 use crate::watch::{Edges, Watch};
 use crate::worker::{End, Shape, Worker};
-use base::atomic::{AtomicBool, StopFlag};
+use base::atomic::{AtomicBool, AtomicUsize, Ordering, StopFlag};
+use buffer::queue::numbers::Queue;
 use filter::run::Instance;
+use filter::share::Division;
 use filter::{Env, Failure, Kind, ParamError, Params, Parts, Type};
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::mpsc::{RecvTimeoutError, channel as results};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-
-/// The first stage looks around so often while it waits for the others.
-const LOOK: Duration = Duration::from_millis(50);
+use std::thread::JoinHandle;
 
 fn never(_: &Params, _: &Env) -> Result<Instance, ParamError> {
     Err(ParamError::system("a channel is made by the engine"))
@@ -34,24 +37,60 @@ static RECEIVES: Kind = Kind::new("channel", "gets blocks from another stage", n
 
 /// The other stages of a worker.
 pub(crate) struct Team {
-    /// Behind the first stage; not here while they run.
-    others: Vec<Worker>,
+    /// Behind the first stage; none while they run.
+    others: Vec<Option<Worker>>,
+    running: Vec<(usize, JoinHandle<Ran>)>,
+    /// By thread: how it ended; none while it goes on.
+    ends: Vec<Option<Result<End, Box<Failure>>>>,
     boards: Vec<Arc<Mutex<Board>>>,
-    /// By thread: one of the bells that it sleeps on.
-    bells: Vec<Option<Arc<Bell>>>,
     layout: Layout,
     halt: StopFlag,
+    switching: Arc<Switching>,
     gauges: Arc<Gauges>,
 }
 
+/// A stage that a thread ran, and how it ended; none where it has stopped for a replacement.
+type Ran = (Worker, Option<Result<End, Box<Failure>>>);
+
 /// Where everything of the plan is.
+#[derive(Default)]
 struct Layout {
     /// By stage, its nodes and its threads.
-    stages: Vec<(Vec<NodeId>, Range<usize>)>,
+    stages: Vec<(Stage, Range<usize>)>,
     /// By node of the plan: its threads, and which node it is there.
     places: Vec<Vec<(usize, usize)>>,
     /// By node and edge of the plan.
     edges: Vec<Vec<Place>>,
+    lines: Vec<Line>,
+    /// By thread, what `ShareSource` and `Outlet` tell each other.
+    lasts: Vec<Arc<AtomicBool>>,
+}
+
+/// A channel of a plan at work.
+struct Line {
+    /// The node that gives.
+    from: NodeId,
+    rejected: bool,
+    /// The stages.
+    between: (usize, usize),
+    /// Thread, and node of it; by thread.
+    senders: Vec<(usize, usize)>,
+    receivers: Vec<(usize, usize)>,
+    /// Each from thread to thread.
+    channels: Vec<(usize, usize, Arc<Shared>)>,
+    /// Edges behind it.
+    edges: Arc<AtomicUsize>,
+    /// Its streams have numbers of their own in the stage that gets them.
+    renumber: bool,
+}
+
+/// What runs already when a team is put together.
+struct Before {
+    layout: Layout,
+    /// By thread.
+    workers: Vec<Option<Worker>>,
+    /// By new stage: the one that it goes on from.
+    pairs: Vec<Option<usize>>,
 }
 
 /// Where an edge of the plan is: thread, node and edge there, once for each share.
@@ -65,6 +104,8 @@ struct Place {
 /// What a stage and the first one tell each other.
 #[derive(Default)]
 struct Board {
+    /// One of the bells that the stage sleeps on.
+    bell: Option<Arc<Bell>>,
     watches: Vec<Watch>,
     notices: Vec<String>,
     progress: Option<(Option<(u64, u64)>, u64)>,
@@ -77,6 +118,10 @@ fn lock(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
 }
 
 impl Board {
+    fn new(bell: Option<Arc<Bell>>) -> Arc<Mutex<Board>> {
+        Arc::new(Mutex::new(Board { bell, ..Board::default() }))
+    }
+
     /// Between two batches of the stage.
     fn look(&mut self, worker: &mut Worker) {
         for watch in self.watches.drain(..) {
@@ -90,33 +135,26 @@ impl Board {
     }
 }
 
-/// The ends of a channel under construction.
-struct Ends {
-    /// Until they are laid.
-    senders: Vec<Instance>,
-    /// Thread, and node of it.
-    receivers: Vec<(usize, usize)>,
-}
-
 /// A thread's part of the plan under construction.
-struct Part {
+struct Share {
     plan: Plan,
-    instances: Vec<Option<Instance>>,
+    parts: Vec<Part>,
     /// Ends of channels that are told of each pull.
     tells: Vec<usize>,
 }
 
-impl Part {
-    fn add(&mut self, node: Node, instance: Option<Instance>) -> usize {
+impl Share {
+    fn add(&mut self, node: Node, part: Part) -> usize {
         self.plan.nodes.push(node);
-        self.instances.push(instance);
+        self.parts.push(part);
         self.plan.nodes.len() - 1
     }
 
-    fn add_end(&mut self, kind: &'static Kind, instance: Instance) -> usize {
+    fn add_end(&mut self, kind: &'static Kind, part: Part) -> usize {
         let (task, input) = (Task::Filter { kind, params: Params::new() }, kind.takes);
-        let node = Node { label: kind.name.into(), task, space: "app".into(), input, edges: Vec::new() };
-        self.add(node, Some(instance))
+        let node =
+            Node { label: kind.name.into(), task, space: "app".into(), input, how: How::default(), edges: Vec::new() };
+        self.add(node, part)
     }
 }
 
@@ -131,50 +169,118 @@ impl Team {
         instances: Vec<Option<Instance>>,
         copies: Vec<Vec<Option<Instance>>>,
     ) -> Worker {
-        assert!(copies.iter().all(|copy| copy.len() == instances.len()), "one instance for each node");
         assert_eq!(plan.nodes.len(), instances.len(), "one instance for each node");
-        assert!(stages.stages.iter().all(|stage| stage.threads <= copies.len() + 1), "a copy for each share");
+        Team::assemble_beside(plan, stages, instances.into_iter().map(Part::New).collect(), copies, None)
+    }
+
+    /// The same, where some nodes go on from a plan that has stopped.
+    fn assemble_beside(
+        plan: &Plan,
+        stages: &Stages,
+        parts: Vec<Part>,
+        copies: Vec<Vec<Option<Instance>>>,
+        mut before: Option<Before>,
+    ) -> Worker {
+        assert!(copies.iter().all(|copy| copy.len() == parts.len()), "one instance for each node");
         // By stage, its threads.
-        let mut threads = Vec::new();
+        let mut threads: Vec<Range<usize>> = Vec::new();
         for stage in &stages.stages {
             let first = threads.last().map_or(0, |last: &Range<usize>| last.end);
             threads.push(first..first + stage.threads);
         }
-        let mut parts: Vec<Part> = (0..stages.threads())
-            .map(|_| Part {
-                plan: Plan { wait: plan.wait, ..Plan::default() },
-                instances: Vec::new(),
-                tells: Vec::new(),
-            })
+        let mut shares: Vec<Share> = (0..stages.threads())
+            .map(|_| Share { plan: Plan { nodes: Vec::new(), ..plan.clone() }, parts: Vec::new(), tells: Vec::new() })
             .collect();
-        let lasts: Vec<Arc<AtomicBool>> = parts.iter().map(|_| Arc::default()).collect();
+        // By thread: the one that it goes on from.
+        let mut goes_on: Vec<Option<usize>> = vec![None; shares.len()];
+        for (stage, threads) in threads.iter().enumerate() {
+            if let Some((before, old)) = before.as_ref().and_then(|before| Some((before, before.pairs[stage]?))) {
+                let olds = before.layout.stages[old].1.clone();
+                threads.clone().zip(olds).for_each(|(thread, old)| goes_on[thread] = Some(old));
+            }
+        }
+        let last = |old: &Option<usize>| match (old, &before) {
+            (Some(old), Some(before)) => Arc::clone(&before.layout.lasts[*old]),
+            _ => Arc::default(),
+        };
+        let lasts: Vec<Arc<AtomicBool>> = goes_on.iter().map(last).collect();
         // Sources stand first, for nodes stand in topological order.
-        let mut bells: Vec<Option<Arc<Bell>>> = parts.iter().map(|_| None).collect();
-        let mut ends: Vec<Ends> = Vec::new();
-        let mut between: Vec<Between> = Vec::new();
+        let mut bells: Vec<Option<Arc<Bell>>> = vec![None; shares.len()];
+        let mut lines: Vec<Line> = Vec::new();
+        // By channel: its sinks, until they are laid.
+        let mut sinks: Vec<Vec<Part>> = Vec::new();
         for channel in &stages.channels {
             let (from, to) = (threads[channel.from.0].clone(), threads[channel.to].clone());
-            let renumber = needs_numbers(plan, stages, channel.to);
-            let (senders, receivers) =
-                ends_of(from, to.clone(), channel.edges.len(), renumber, &lasts, &mut between, &mut bells);
-            let add = |(thread, receiver): (usize, Instance)| (thread, parts[thread].add_end(&RECEIVES, receiver));
-            ends.push(Ends { senders, receivers: to.zip(receivers).map(add).collect() });
+            let goes_on = before.as_ref().and_then(|before| before.line_of(channel, &parts));
+            // A stage that goes on has numbered the streams of its other channels, and goes on to.
+            let renumber = needs_numbers(plan, stages, channel.to)
+                || before.as_ref().is_some_and(|before| before.numbers(channel.to));
+            let (senders, receivers, channels, edges) = match goes_on {
+                Some(old) => {
+                    old.edges.store(channel.edges.len(), Ordering::Relaxed);
+                    let kept = |places: &[(usize, usize)]| places.iter().map(|(_, node)| Part::Kept(*node)).collect();
+                    let (senders, receivers): (Vec<Part>, Vec<Part>) = (kept(&old.senders), kept(&old.receivers));
+                    let pairs = from.clone().flat_map(|from| to.clone().map(move |to| (from, to)));
+                    let channels = pairs.zip(&old.channels);
+                    let channels = channels.map(|((from, to), (_, _, shared))| (from, to, Arc::clone(shared)));
+                    (senders, receivers, channels.collect(), Arc::clone(&old.edges))
+                }
+                None => {
+                    let division = stages.stages[channel.to].division;
+                    let edges = Arc::new(AtomicUsize::new(channel.edges.len()));
+                    let mut channels = Vec::new();
+                    let (senders, receivers) = ends_of(
+                        from.clone(),
+                        to.clone(),
+                        (&edges, division),
+                        (plan.queue, renumber),
+                        &lasts,
+                        &mut channels,
+                    );
+                    let new = |ends: Vec<Instance>| ends.into_iter().map(|end| Part::New(Some(end))).collect();
+                    (new(senders), new(receivers), channels, edges)
+                }
+            };
+            for (_, to, shared) in &channels {
+                bells[*to] = Some(Arc::clone(shared.bell()));
+            }
+            let add = |(thread, receiver): (usize, Part)| (thread, shares[thread].add_end(&RECEIVES, receiver));
+            let receivers = to.zip(receivers).map(add).collect();
+            sinks.push(senders);
+            let (between, from) = ((channel.from.0, channel.to), channel.from.1);
+            lines.push(Line {
+                from,
+                rejected: channel.rejected,
+                between,
+                senders: Vec::new(),
+                receivers,
+                channels,
+                edges,
+                renumber,
+            });
         }
         let mut places: Vec<Vec<(usize, usize)>> = Vec::new();
         let mut more: Vec<_> = copies.into_iter().map(Vec::into_iter).collect();
-        for (index, (node, instance)) in plan.nodes.iter().zip(instances).enumerate() {
+        for (index, (node, part)) in plan.nodes.iter().zip(parts).enumerate() {
             let stage = threads[stages.of_node(NodeId(index as u32))].clone();
-            let mut instances = vec![instance];
-            instances.extend(more.iter_mut().map(|copy| copy.next().flatten()));
-            let add = |(thread, instance): (usize, Option<Instance>)| {
-                (thread, parts[thread].add(Node { edges: Vec::new(), ..node.clone() }, instance))
+            let copies: Vec<Option<Instance>> = more.iter_mut().map(|copy| copy.next().flatten()).collect();
+            let here: Vec<Part> = match (part, &mut before) {
+                (Part::New(instance), _) => {
+                    std::iter::once(Part::New(instance)).chain(copies.into_iter().map(Part::New)).collect()
+                }
+                (part, Some(before)) => before.parts_of(part, &stage, &goes_on),
+                (_, None) => panic!("nothing runs that could go on"),
             };
-            places.push(stage.zip(instances).map(add).collect());
+            assert!(here.len() >= stage.len(), "a copy for each share");
+            let add = |(thread, part): (usize, Part)| {
+                (thread, shares[thread].add(Node { edges: Vec::new(), ..node.clone() }, part))
+            };
+            places.push(stage.zip(here).map(add).collect());
         }
         // Copies of a node are in the same place of each share.
         let moved = |id: NodeId| NodeId(places[id.index()][0].1 as u32);
-        for part in &mut parts {
-            for node in &mut part.plan.nodes {
+        for share in &mut shares {
+            for node in &mut share.plan.nodes {
                 if let Task::Choose(choice) = &mut node.task {
                     choice.renumber(&moved);
                 }
@@ -192,7 +298,7 @@ impl Team {
                 };
                 let mut lay_all = |from: &[(usize, usize)], edge: &Edge| -> Vec<(usize, usize, usize)> {
                     let lay = |&(thread, node): &(usize, usize)| {
-                        let edges = &mut parts[thread].plan.nodes[node].edges;
+                        let edges = &mut shares[thread].plan.nodes[node].edges;
                         edges.push(edge.clone());
                         (thread, node, edges.len() - 1)
                     };
@@ -203,16 +309,17 @@ impl Team {
                     here.push(Place { at, sends: Vec::new() });
                     continue;
                 };
-                let at = lay_all(&ends[number].receivers, &Edge { to, cut: false, rejected: false, ..edge.clone() });
-                let senders = std::mem::take(&mut ends[number].senders);
+                let at = lay_all(&lines[number].receivers, &Edge { to, cut: false, rejected: false, ..edge.clone() });
+                let senders = std::mem::take(&mut sinks[number]);
                 let sends = if senders.is_empty() {
                     // The first edge of a channel leads to its end.
                     here[stages.channels[number].edges[0]].sends.clone()
                 } else {
-                    let lay = |(&(thread, node), sender): (&(usize, usize), Instance)| {
-                        let end = parts[thread].add_end(&SENDS, sender);
-                        parts[thread].tells.push(end);
-                        let edges = &mut parts[thread].plan.nodes[node].edges;
+                    let lay = |(&(thread, node), sender): (&(usize, usize), Part)| {
+                        let end = shares[thread].add_end(&SENDS, sender);
+                        shares[thread].tells.push(end);
+                        lines[number].senders.push((thread, end));
+                        let edges = &mut shares[thread].plan.nodes[node].edges;
                         edges.push(Edge { rejected: edge.rejected, ..Edge::plain(NodeId(end as u32)) });
                         (thread, node, edges.len() - 1)
                     };
@@ -222,23 +329,50 @@ impl Team {
             }
             edges.push(here);
         }
-        let halt = StopFlag::new();
-        let gauges = Arc::new(Gauges::new(labels(plan, stages), between));
+        let between = lines.iter().flat_map(|line| &line.channels).map(|(from, to, shared)| Between {
+            from: *from,
+            to: *to,
+            gauge: Arc::clone(shared.gauge()),
+        });
+        let gauges = Arc::new(Gauges::new(labels(plan, stages), between.collect()));
+        let (halt, switching) = (StopFlag::new(), Arc::<Switching>::default());
         let is_share = |thread: usize| threads.iter().any(|threads| threads.len() > 1 && threads.contains(&thread));
-        let mut workers = parts.into_iter().enumerate().map(|(thread, part)| {
-            let mut worker = Worker::of_stage(&part.plan, part.instances);
-            worker.halt = Some(halt.clone());
-            worker.gauge = Some(Arc::clone(gauges.thread(thread)));
-            worker.ends = part.tells;
+        let is_alone = shares.len() == 1;
+        let worker_cpus = plan.cpus.clone();
+        let mut workers = shares.into_iter().enumerate().map(|(thread, Share { plan, parts, tells })| {
+            let old = goes_on[thread].and_then(|old| before.as_mut()?.workers[old].take());
+            let mut worker = match old {
+                Some(mut worker) => {
+                    worker.adopt(&plan, parts);
+                    worker
+                }
+                None => Worker::of_stage(&plan, parts.into_iter().map(Part::into_new).collect()),
+            };
+            // The stages behind these ends may want blocks again.
+            tells.iter().for_each(|end| worker.nodes[*end].finished = false);
+            worker.reckon_wanted();
+            worker.ends = tells;
             worker.shared.order.is_shared = is_share(thread);
+            worker.halt = (!is_alone).then(|| halt.clone());
+            let cpus = &worker_cpus;
+            worker.cpu = (!cpus.is_empty()).then(|| cpus[thread % cpus.len()]);
+            worker.switching = (!is_alone).then(|| Arc::clone(&switching));
+            worker.gauge = (!is_alone).then(|| Arc::clone(gauges.thread(thread)));
+            // Blocks of the plan before were shown before.
+            worker.gauge.iter().for_each(|gauge| gauge.begin_at(worker.blocks_given()));
             worker
         });
         let mut first = workers.next().expect("a plan has a stage");
-        let others: Vec<Worker> = workers.collect();
-        let boards = others.iter().map(|_| Arc::default()).collect();
-        let stages = stages.stages.iter().map(|stage| stage.nodes.clone()).zip(threads).collect();
-        let layout = Layout { stages, places, edges };
-        first.team = Some(Box::new(Team { others, boards, bells, layout, halt, gauges }));
+        let others: Vec<Option<Worker>> = workers.map(Some).collect();
+        if others.is_empty() {
+            return first;
+        }
+        let boards = bells.into_iter().skip(1).map(Board::new).collect();
+        let stages = stages.stages.iter().cloned().zip(threads).collect();
+        let layout = Layout { stages, places, edges, lines, lasts };
+        let ends = vec![None; others.len() + 1];
+        let team = Team { others, running: Vec::new(), ends, boards, layout, halt, switching, gauges };
+        first.team = Some(Box::new(team));
         first
     }
 
@@ -289,7 +423,7 @@ impl Team {
     /// The counts of all stages, as if one stage had done everything.
     pub(crate) fn report(&self, mine: &Report) -> Report {
         let reports: Vec<Report> =
-            std::iter::once(mine.clone()).chain(self.others.iter().map(Worker::stage_report)).collect();
+            std::iter::once(mine.clone()).chain(self.others.iter().flatten().map(Worker::stage_report)).collect();
         let mut all = Report::default();
         for report in &reports {
             all.traffic.add(&report.traffic);
@@ -302,7 +436,7 @@ impl Team {
         let came = |report: &Report| -> u64 {
             report.nodes.iter().filter(|node| node.source).map(|node| node.counters.blocks_made).sum()
         };
-        for (nodes, threads) in &self.layout.stages {
+        for (Stage { nodes, .. }, threads) in self.layout.stages.iter().filter(|_| reports.len() > 1) {
             let blocks = reports[threads.clone()].iter().map(came).collect();
             all.stages.push(StageReport { nodes: nodes.iter().map(|id| id.index()).collect(), blocks });
         }
@@ -328,11 +462,15 @@ impl Team {
                 if let Some(first) = place.sends.first() {
                     let sent: u64 = place.sends.iter().map(|place| edge(place).blocks).sum();
                     // Blocks that the next stage no longer took end at the filter that wanted no more.
-                    let left = sent.saturating_sub(sum.blocks + sum.refused);
+                    let left = sent.saturating_sub(sum.before + sum.blocks + sum.refused);
                     sum.blocks += left;
-                    (sum.before, sum.rejected) = (edge(first).before, edge(first).rejected);
+                    // Of a node that splits: what went along other edges of it.
+                    sum.refused += place.sends.iter().map(|place| edge(place).refused).sum::<u64>();
+                    sum.before += place.sends.iter().map(|place| edge(place).before).sum::<u64>();
+                    sum.rejected = edge(first).rejected;
                     all.nodes[sum.to].counters.blocks_in += left;
-                    all.nodes[sum.to].counters.blocks_rejected += left;
+                    let counters = &mut all.nodes[sum.to].counters;
+                    counters.come_late(left, counters.loses);
                 }
                 all.nodes[index].edges.push(sum);
             }
@@ -364,7 +502,8 @@ fn needs_numbers(plan: &Plan, stages: &Stages, stage: usize) -> bool {
         let node = &plan.nodes[id.index()];
         matches!(&node.task, Task::Filter { kind, .. } if kind.is_source() || kind.writes.has(Parts::STREAMS))
     };
-    let from_shares = from.iter().any(|from| stages.stages[*from].threads > 1);
+    // Shares that make no streams of their own have the numbers of the stage before them.
+    let from_shares = from.iter().any(|from| stages.stages[*from].threads > 1 && needs_numbers(plan, stages, *from));
     from.len() > 1 || from_shares || stages.stages[stage].nodes.iter().any(makes_streams)
 }
 
@@ -372,37 +511,36 @@ fn needs_numbers(plan: &Plan, stages: &Stages, stage: usize) -> bool {
 fn ends_of(
     from: Range<usize>,
     to: Range<usize>,
-    edges: usize,
-    renumber: bool,
+    (edges, division): (&Arc<AtomicUsize>, Division),
+    (queue, renumber): (Queue, bool),
     lasts: &[Arc<AtomicBool>],
-    between: &mut Vec<Between>,
-    bells: &mut [Option<Arc<Bell>>],
+    channels: &mut Vec<(usize, usize, Arc<Shared>)>,
 ) -> (Vec<Instance>, Vec<Instance>) {
     let mut pair = |bell: &Arc<Bell>, from: usize, to: usize| {
-        let pair = channel(bell, renumber);
+        let pair = channel(bell, queue, renumber);
         let pair = pair.unwrap_or_else(|error| panic!("no channel between threads can be made: {error}"));
-        between.push(Between { from, to, gauge: Arc::clone(pair.0.gauge()) });
+        channels.push((from, to, Arc::clone(pair.0.shared())));
         pair
     };
-    let mut bell = |thread: usize| {
-        let bell = Bell::new().unwrap_or_else(|error| panic!("no channel between threads can be made: {error}"));
-        bells[thread] = Some(Arc::clone(&bell));
-        bell
-    };
+    let bell =
+        || Arc::new(Bell::new().unwrap_or_else(|error| panic!("no channel between threads can be made: {error}")));
     match (from.len(), to.len()) {
         (1, 1) => {
-            let (sender, receiver) = pair(&bell(to.start), from.start, to.start);
+            let (sender, receiver) = pair(&bell(), from.start, to.start);
             (vec![Instance::filter(sender)], vec![Instance::source(receiver)])
         }
         (1, _) => {
             let (senders, receivers): (Vec<_>, Vec<_>) =
-                to.clone().map(|thread| pair(&bell(thread), from.start, thread)).unzip();
+                to.clone().map(|thread| pair(&bell(), from.start, thread)).unzip();
             let shares =
                 to.zip(receivers).map(|(thread, receiver)| ShareSource::new(receiver, Arc::clone(&lasts[thread])));
-            (vec![Instance::filter(Splitter::new(senders, edges))], shares.map(Instance::source).collect())
+            (
+                vec![Instance::filter(Splitter::new(division, senders, Arc::clone(edges)))],
+                shares.map(Instance::source).collect(),
+            )
         }
         _ => {
-            let bell = bell(to.start);
+            let bell = bell();
             let (senders, receivers): (Vec<_>, Vec<_>) = from.clone().map(|from| pair(&bell, from, to.start)).unzip();
             let outlets = from.zip(senders).map(|(thread, sender)| Outlet::new(sender, Arc::clone(&lasts[thread])));
             (outlets.map(Instance::filter).collect(), vec![Instance::source(Join::new(receivers))])
@@ -411,8 +549,8 @@ fn ends_of(
 }
 
 impl Worker {
-    /// From now on, to be called between batches: copies for who watches these edges. False where there are as many watches as
-    /// can be, or the worker has no such edges: then the ring ends.
+    /// Adds a watch, between two batches: from now on the worker copies the blocks of its edges. False: the worker has no
+    /// room for another watch, or has no such edge. The ring ends then.
     pub fn watch(&mut self, watch: Watch) -> bool {
         let Some(team) = &mut self.team else { return self.watch_stage(watch) };
         let Some(found) = team.find(watch.edges()) else { return false };
@@ -424,10 +562,11 @@ impl Worker {
                 Some(other) => {
                     let Some(team) = &mut self.team else { continue };
                     match team.others.get_mut(other) {
-                        Some(worker) => worker.watch_stage(watch),
-                        None => {
-                            lock(&team.boards[other]).watches.push(watch);
-                            team.bells[thread].iter().for_each(|bell| bell.call());
+                        Some(Some(worker)) => worker.watch_stage(watch),
+                        _ => {
+                            let mut board = lock(&team.boards[other]);
+                            board.watches.push(watch);
+                            board.bell.iter().for_each(|bell| bell.call());
                             true
                         }
                     }
@@ -435,84 +574,5 @@ impl Worker {
             };
         }
         is_any
-    }
-
-    /// Runs all stages, each in a thread of its own.
-    pub(crate) fn run_team(&mut self, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> Result<End, Box<Failure>> {
-        let team = self.team.as_mut().expect("the caller looked");
-        let (halt, boards) = (team.halt.clone(), team.boards.clone());
-        let mut others = std::mem::take(&mut team.others);
-        let (results, ended) = results();
-        let ends = std::thread::scope(|scope| {
-            let mut starts = Vec::new();
-            for (index, (worker, board)) in others.iter_mut().zip(&boards).enumerate() {
-                let (results, halt) = (results.clone(), halt.clone());
-                let (start, started) = std::sync::mpsc::channel::<()>();
-                let run = move || {
-                    if started.recv().is_err() {
-                        return;
-                    }
-                    let end = worker
-                        .run_whole(&halt, |worker| worker.run_stage(stop, &mut |worker| lock(board).look(worker)));
-                    // Who waits for it is there until all have ended.
-                    let _ = results.send((index + 1, end));
-                };
-                let stage = std::thread::Builder::new().name(format!("thread {}", index + 2));
-                if let Err(error) = stage.spawn_scoped(scope, run) {
-                    // Those that wait for their start hear that there is none.
-                    let text = format!("cannot start a thread for a stage: {error}");
-                    return vec![(0, Err(Box::new(Failure::System(text))))];
-                }
-                starts.push(start);
-            }
-            drop(results);
-            starts.iter().for_each(|start| _ = start.send(()));
-            let mine = self.run_whole(&halt, |worker| worker.run_stage(stop, &mut *look));
-            let mut ends = vec![(0, mine)];
-            loop {
-                match ended.recv_timeout(LOOK) {
-                    Ok(end) => ends.push(end),
-                    Err(RecvTimeoutError::Timeout) => look(self),
-                    Err(RecvTimeoutError::Disconnected) => break ends,
-                }
-            }
-        });
-        look(self);
-        let team = self.team.as_mut().expect("nobody took it");
-        team.others = others;
-        let mut ends = ends;
-        ends.sort_by_key(|(stage, _)| *stage);
-        let ends: Vec<(usize, End)> =
-            ends.into_iter().map(|(stage, end)| end.map(|end| (stage, end))).collect::<Result<_, _>>()?;
-        let is = |wanted: End| ends.iter().any(|(_, end)| *end == wanted);
-        Ok(if is(End::Stopped) {
-            End::Stopped
-        } else if is(End::Enough) {
-            End::Enough
-        } else {
-            End::Input
-        })
-    }
-
-    /// Runs this stage. Where it fails, the others are told to stop; where it panics, its channels end first, so that they do.
-    fn run_whole(
-        &mut self,
-        halt: &StopFlag,
-        run: impl FnOnce(&mut Worker) -> Result<End, Box<Failure>>,
-    ) -> Result<End, Box<Failure>> {
-        // Of a worker that panicked only its channels are touched.
-        match catch_unwind(AssertUnwindSafe(|| run(self))) {
-            Ok(end) => {
-                if end.is_err() {
-                    halt.stop();
-                }
-                end
-            }
-            Err(panic) => {
-                halt.stop();
-                self.nodes.clear();
-                resume_unwind(panic)
-            }
-        }
     }
 }

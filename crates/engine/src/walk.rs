@@ -6,7 +6,7 @@
 //! 2. *filters that give new blocks* — what they gave is cut into batches and walked from their edges before they are
 //!    called again (recursion, one level for each such filter);
 //! 3. *several edges, choices, sessions* — the batch's descriptors are copied for all edges but the last;
-//! 4. *filters whose rejects somebody wants* — the batch's descriptors are copied before the filter sees them.
+//! 4. *filters whose rejects another filter wants* — the batch's descriptors are copied before the filter sees them.
 //!
 //! In: `worker` hands over what a source gave. Out: sinks.
 
@@ -18,6 +18,7 @@ use base::id::Class;
 use base::limits::BATCH_BLOCKS;
 use buffer::{Descriptor, Flags};
 use filter::batch::places;
+use filter::context::LEAST_LOADED;
 use filter::run::AnySessionFilter;
 use filter::{Batch, Closed, Context, Failure, Marks, Status};
 use std::sync::Arc;
@@ -51,7 +52,7 @@ pub(crate) use context;
 
 impl Worker {
     /// Takes the live blocks into node `at` and all the way down. A filter that fails ends the run after this batch, but
-    /// what is under way goes everywhere else as it should.
+    /// the blocks under way go everywhere else as they should.
     pub(crate) fn walk(&mut self, mut at: usize, batch: &mut Batch<'_>) {
         loop {
             let node = &mut self.nodes[at];
@@ -83,13 +84,14 @@ impl Worker {
         }
     }
 
-    /// The same for a node that wants no blocks, or whose rejects somebody wants.
+    /// Walks on from a node that wants no blocks, or whose rejects another node wants.
     #[cold]
     #[inline(never)]
     fn walk_sorting(&mut self, at: usize, batch: &mut Batch<'_>) {
         let before = batch.live();
         if self.nodes[at].rejects.is_empty() {
-            self.nodes[at].counters.blocks_rejected += u64::from(batch.count());
+            let loses = self.loses(at);
+            self.nodes[at].counters.come_late(u64::from(batch.count()), loses);
             return;
         }
         // As they came, whatever the filter makes of them.
@@ -98,8 +100,9 @@ impl Worker {
         let node = &mut self.nodes[at];
         node.marks = Marks::default();
         let rejected = if node.finished || !node.wanted {
-            node.counters.blocks_rejected += u64::from(batch.count());
-            before
+            let loses = self.loses(at);
+            self.nodes[at].counters.come_late(u64::from(batch.count()), loses);
+            if loses.is_none() { before } else { 0 }
         } else if node.in_place {
             self.run_in_place(at, batch);
             if self.nodes[at].watches != 0 {
@@ -117,7 +120,16 @@ impl Worker {
         self.spares.push(spare);
     }
 
-    /// Sends blocks along every edge of a node for what it rejects.
+    /// Why blocks are lost that come to a node that takes no more: it says so, or one to which alone it led.
+    fn loses(&self, at: usize) -> Option<&'static str> {
+        let node = &self.nodes[at];
+        if node.finished {
+            return node.counters.loses;
+        }
+        node.edges.iter().filter(|edge| !self.nodes[edge.to].wanted).find_map(|edge| self.loses(edge.to))
+    }
+
+    /// Sends blocks along every reject edge of node `from`.
     fn reject_on(&mut self, from: usize, batch: &mut Batch<'_>) {
         if batch.is_empty() {
             return;
@@ -139,8 +151,11 @@ impl Worker {
         }
     }
 
-    /// Sends blocks along every edge of a node.
+    /// Sends blocks along every edge of a node; where that splits, each along one.
     fn pass_on(&mut self, from: usize, batch: &mut Batch<'_>) {
+        if self.nodes[from].splits {
+            return self.pass_split(from, batch);
+        }
         let last = self.nodes[from].edges.len().saturating_sub(1);
         for index in 0..self.nodes[from].edges.len() {
             let edge = &mut self.nodes[from].edges[index];
@@ -157,6 +172,44 @@ impl Worker {
             self.walk(to, &mut part.copied_to(&mut spare));
             self.spares.push(spare);
         }
+    }
+
+    /// Sends each block along the edge that its node marked. Blocks that come one after the other and go the same way go
+    /// together, so what comes of them is in their order where the branches meet.
+    #[cold]
+    #[inline(never)]
+    fn pass_split(&mut self, from: usize, batch: &mut Batch<'_>) {
+        let count = self.nodes[from].edges.len();
+        let mut ways = self.nodes[from].marks.branches;
+        if ways.contains(&LEAST_LOADED) {
+            let least = self.least_loaded(from) as u16;
+            ways.iter_mut().filter(|way| **way == LEAST_LOADED).for_each(|way| *way = least);
+        }
+        let way = |place: usize| usize::from(ways[place]) % count.max(1);
+        let mut left = batch.live();
+        while left != 0 && count != 0 {
+            let edge = way(left.trailing_zeros() as usize);
+            let next = places(left).find(|place| way(*place) != edge);
+            let run = left & next.map_or(u64::MAX, filter::batch::full);
+            left &= !run;
+            let mut part = batch.narrowed(run);
+            let blocks = u64::from(part.count());
+            for (index, arrow) in self.nodes[from].edges.iter_mut().enumerate() {
+                if index == edge { arrow.blocks += blocks } else { arrow.refused += blocks }
+            }
+            let to = self.nodes[from].edges[edge].to;
+            self.walk(to, &mut part);
+        }
+    }
+
+    /// The edge behind which the least waits, and of those the one along which the fewest blocks went.
+    fn least_loaded(&self, from: usize) -> usize {
+        let load = |arrow: &Arrow| match &self.nodes[arrow.to].runner {
+            Runner::Filter(filter) => (filter.backlog(), arrow.blocks),
+            _ => (0, arrow.blocks),
+        };
+        let edges = self.nodes[from].edges.iter().enumerate();
+        edges.min_by_key(|(_, arrow)| load(arrow)).map_or(0, |(index, _)| index)
     }
 
     /// Sends what a node gave along its edges and lets it use its ring's memory again.
@@ -186,14 +239,14 @@ impl Worker {
         }
         let node = &mut self.nodes[from];
         node.out = out;
-        // Everybody below has returned, so nothing but holds refers to what this node made, or to what filters in place
-        // made of it. (None of those lies above a node that is still at work: that would be a cycle.)
+        // All nodes below have returned. So only holds refer to the blocks of this node, or to the blocks that filters in
+        // place made of them. (No such filter lies above a node that is still at work: that would be a cycle.)
         for segment in &node.recycles {
             self.shared.rings.recycle(*segment);
         }
     }
 
-    /// The same along one edge of a source alone.
+    /// Drains a source along one edge alone.
     pub(crate) fn drain_along(&mut self, from: usize, edge: usize) {
         let node = &mut self.nodes[from];
         let mut out = std::mem::take(&mut node.out);
@@ -220,8 +273,8 @@ impl Worker {
         }
     }
 
-    /// Of which run of the input each block of a batch came, which begins here in what a node gave; `otherwise` where the
-    /// node does not say.
+    /// Finds the run of the input that each block of a batch came of. The batch begins at block `first` of the output of
+    /// node `from`. A block gets `otherwise` where the node does not name its run.
     fn find_sequences(&mut self, from: usize, first: usize, otherwise: u64) {
         let runs = &self.nodes[from].runs;
         let mut at = runs.partition_point(|(end, _)| *end <= first);
@@ -233,7 +286,7 @@ impl Worker {
         }
     }
 
-    /// What a node gave is through: goes on with the batch that it was made of.
+    /// The blocks that a node gave are through: the walk goes on with the batch that they were made of.
     fn restore_sequences(&mut self, from: usize, before: ([u64; BATCH_BLOCKS], u64)) {
         (self.sequences, self.shared.order.sequence) = before;
         self.nodes[from].runs.clear();
@@ -247,8 +300,8 @@ impl Worker {
         live & next.map_or(u64::MAX, filter::batch::full)
     }
 
-    /// Calls a filter that gives new blocks with each run of a share's input by itself, so that it is known of which of them
-    /// comes what it gives; all that goes on at once. Says what the filter said last, and how many blocks it got.
+    /// Calls a filter that gives new blocks once for each run of a share's input, so that each new block has a known run.
+    /// All new blocks go on at once. Returns the filter's last status.
     #[cold]
     #[inline(never)]
     fn run_runs(&mut self, at: usize, batch: &mut Batch<'_>) -> Result<Status, Box<Failure>> {
@@ -316,7 +369,7 @@ impl Worker {
         } else {
             loop {
                 let status = self.call_maker(at, batch, &mut place);
-                // What was given before a failure still goes down.
+                // Blocks given before a failure still go down.
                 self.drain(at);
                 if status != Ok(Status::More) {
                     break status;
@@ -387,7 +440,7 @@ impl Worker {
         self.settle(at, status);
     }
 
-    /// What follows from what a filter said: one that failed or wants no more gets no more, and a failure ends the run.
+    /// Acts on a filter's status: a filter that failed or wants no more gets no more, and a failure ends the run.
     #[inline]
     pub(crate) fn settle(&mut self, at: usize, status: Result<Status, Box<Failure>>) {
         match status {
@@ -395,6 +448,7 @@ impl Worker {
             Ok(Status::Finished) => self.finished(at),
             Err(failure) => {
                 self.failure.get_or_insert(failure);
+                self.nodes[at].counters.loses = Some(FAILED);
                 self.finished(at);
             }
         }
@@ -484,7 +538,7 @@ pub(crate) struct Arrow {
 }
 
 impl Arrow {
-    /// An edge at this place, of a filter that has given, or rejected, so many blocks already.
+    /// The edge `edge` at `place`, of a filter that has given, or rejected, `before` blocks already.
     pub(crate) fn new(edge: &Edge, place: usize, before: u64) -> Arrow {
         Arrow { to: edge.to.index(), place, select: edge.select.clone(), blocks: 0, refused: 0, before }
     }
@@ -521,7 +575,7 @@ impl SessionPlace {
         SessionPlace { left: live, later: 0, kept: 0, again: None }
     }
 
-    /// Leaves for later what came of other runs of a share's input than the first.
+    /// Leaves for later the blocks of all runs of a share's input but the first.
     fn end_at_run(&mut self, sequences: &[u64; BATCH_BLOCKS]) {
         let sequence = sequences[self.left.trailing_zeros() as usize];
         if let Some(next) = places(self.left).find(|place| sequences[*place] != sequence) {
@@ -530,7 +584,7 @@ impl SessionPlace {
         }
     }
 
-    /// Goes on with what was left for later; says whether there is any.
+    /// Goes on with the blocks left for later; false: no block is left.
     fn next_run(&mut self) -> bool {
         self.left |= std::mem::take(&mut self.later);
         self.left != 0

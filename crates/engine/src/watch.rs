@@ -1,21 +1,22 @@
-//! Watching an edge: copies of the blocks that go along it, in a ring that nobody can hold. Not a filter: the path does
-//! not know of it, and nothing a watcher does or leaves undone reaches it.
+//! Watching an edge: copies of the blocks that go along it, in a ring that no reader can hold. Not a filter: the path does
+//! not know of it, and a watcher cannot disturb the path.
 //!
-//! While nobody watches a node, that is one test of a word for each batch (`walk`). While somebody does, each block is
-//! copied once, however many watch; while all who watch are half a ring behind, nothing is copied, for most of it would be
-//! overwritten unread. So no more is copied than somebody reads, and a watcher that is stopped costs nothing. Where the user
-//! of the request wants all of it ([`Watch::without_loss`]), the path waits, as long as the ring lets readers hold it.
+//! A node without watchers costs one test of a word for each batch (`walk`). For a node with watchers, the worker copies
+//! each block once, whatever their number. While all watchers are half a ring behind, the worker copies no blocks, because
+//! most copies would be overwritten unread. So the worker copies no more than a watcher reads, and a stopped watcher costs
+//! nothing. Where the user of the request wants every block ([`Watch::without_loss`]), the path waits, as long as the ring
+//! lets readers hold it.
 //!
-//! In: batches on their way, between two filters. Out: the ring's readers, who find in each block's [`CopyHeader`] how many
-//! they have lost; a copy header without a block says so to who comes, and at the end.
+//! In: batches on their way, between two filters. Out: the ring's readers, who find in each block's [`Header`] how many
+//! they have lost; a mark says so to a reader that comes, and at the end.
 
 use crate::worker::Worker;
 use base::limits::{WATCHED_BLOCK_BYTES, WATCHES};
 use buffer::keeper::client::NamedWriter;
 use buffer::{BlockTable, Descriptor, Flags};
 use filter::batch::places;
-use filter::copy_header::COPY_HEADER_BYTES;
-use filter::{Batch, CopyHeader, StreamTable};
+use filter::ring_header::{HEADER_BYTES, Header};
+use filter::{Batch, StreamTable};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Edges {
     /// The node that gives, as the worker's plan counts them.
     pub from: usize,
-    /// Which of its edges, as the plan counts them; none for all that it gives.
+    /// The edge of that node, as the plan counts them; `None`: all blocks that the node gives.
     pub edge: Option<usize>,
 }
 
@@ -53,8 +54,8 @@ struct Copies {
 }
 
 impl Watch {
-    /// What goes along these edges, one at most of each node, is to be copied into this ring; `frames` says whether that is
-    /// frames or packets. Whoever keeps the ring removes it when nobody reads it.
+    /// A watch that copies the blocks along `edges`, at most one edge of each node, into the ring of `writer`. `frames`:
+    /// the blocks are frames, else packets. The ring's keeper removes the ring when it has no readers.
     pub fn new(edges: Vec<Edges>, frames: bool, writer: NamedWriter) -> Watch {
         let copies =
             Copies { writer, frames, written: VecDeque::new(), bytes: (0, 0), number: 0, greeted: 0, waits: false };
@@ -78,7 +79,7 @@ impl Watch {
     }
 
     fn copies(&self) -> MutexGuard<'_, Copies> {
-        // Nothing that panics under it leaves it half made.
+        // A poisoned lock is safe to take: a panic under it does not leave the copies half made.
         self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -114,24 +115,21 @@ impl Copies {
                 }
                 about.add_flags(Flags::TRUNCATED);
             }
-            let copy_header = CopyHeader {
-                number,
-                mark: false,
-                wire_and_flags: about.wire_and_flags,
-                link_type,
-                stream: if self.frames { None } else { CopyHeader::stream(streams, block.class) },
-            };
-            let room = (COPY_HEADER_BYTES + len) as u32;
+            let facts = if self.frames { None } else { streams.get(block.class).copied() };
+            let epoch = facts.map_or(0, |_| streams.epoch(block.class));
+            let mut header = Header { at: number, epoch, version: 0, facts }.to_bytes();
+            Header::set_block(&mut header, number, &about, link_type);
+            let room = (HEADER_BYTES + len) as u32;
             if self.waits {
                 // Bound by the ring's hold limit; a reader that is gone is noticed meanwhile.
                 let _ = writer.wait_for_room(u64::from(room), None);
             }
             // What finds no room is missing from the numbers that readers see.
             if let Ok(filling) = writer.fill(room) {
-                filling.copy_in(0, &copy_header.to_bytes());
-                filling.copy_in(COPY_HEADER_BYTES as u32, &bytes[..len]);
+                filling.copy_in(0, &header);
+                filling.copy_in(HEADER_BYTES as u32, &bytes[..len]);
                 filling.publish(Descriptor { time: block.time, class: block.class, ..Descriptor::default() }, u32::MAX);
-                self.bytes.0 += (COPY_HEADER_BYTES + len) as u64;
+                self.bytes.0 += (HEADER_BYTES + len) as u64;
             }
         }
         if useful && !self.waits {
@@ -140,7 +138,7 @@ impl Copies {
         true
     }
 
-    /// Is somebody near enough to read what would be copied now? By its own word, which costs nobody else anything.
+    /// Is a reader near enough to read a block copied now? The reader's own word decides, at no cost to other readers.
     fn is_of_use(&mut self) -> bool {
         let room = self.writer.geometry();
         let writer = self.writer.writer();
@@ -166,15 +164,13 @@ impl Copies {
     }
 
     fn mark(&mut self) {
-        let copy_header =
-            CopyHeader { number: self.number, mark: true, wire_and_flags: 0, link_type: None, stream: None }.to_bytes();
         // Where there is no room, the next block says as much.
-        let _ = self.writer.writer().try_write(Descriptor::default(), &copy_header);
+        let _ = self.writer.writer().try_write(Descriptor::default(), &Header::mark(self.number));
     }
 }
 
 impl Drop for Copies {
-    /// Who was too slow for the last blocks learns how many there were.
+    /// A reader that was too slow for the last blocks learns how many it lost.
     fn drop(&mut self) {
         self.mark();
     }
@@ -213,7 +209,7 @@ impl Worker {
             let Some(watch) = self.watches[slot].as_mut() else { continue };
             let edge = watch.edges.iter().find(|edges| edges.from == from).and_then(|edges| edges.edge);
             let arrow = edge.and_then(|edge| self.nodes[from].arrows().find(|(arrow, _)| arrow.place == edge));
-            // All that a node gives is what it does not reject.
+            // A watch without an edge copies the blocks that the node does not reject.
             if arrow.is_some_and(|(_, rejected)| rejected) != rejected {
                 continue;
             }
@@ -226,7 +222,7 @@ impl Worker {
         }
     }
 
-    /// Lets go of watches whose rings were removed, and greets who came, where no batch does it.
+    /// Drops watches whose rings were removed, and greets new readers, where no batch does it.
     pub fn tend_watches(&mut self) {
         for slot in 0..self.watches.len() {
             if self.watches[slot].as_mut().is_some_and(|watch| !watch.copies().greet()) {
@@ -235,7 +231,7 @@ impl Worker {
         }
     }
 
-    /// The nodes stand elsewhere: who watches edges that are still there goes on to watch them, others come to the end.
+    /// Moves the watches to the nodes' new places. A watch goes on where its edges are still there; else it ends.
     pub(crate) fn move_watches(&mut self, nodes: &[Option<usize>], edges: &[Vec<Option<usize>>]) {
         self.nodes.iter_mut().for_each(|node| node.watches = 0);
         for slot in 0..self.watches.len() {
@@ -258,7 +254,7 @@ impl Worker {
         }
     }
 
-    /// Nothing goes along any more: who watches has come to the end.
+    /// Ends all watches: no more blocks go along the edges.
     pub(crate) fn end_watches(&mut self) {
         (0..self.watches.len()).for_each(|slot| self.forget_watch(slot));
     }

@@ -1,7 +1,7 @@
 //! In debug builds: what a filter changes has to be what its kind says (`Kind::writes`).
 //!
-//! A planner that lets two filters look at one block goes by what kinds say, so one that says too little spoils what others
-//! see. Nothing of this is in release builds.
+//! The planner lets two filters look at one block if their kinds allow it. A kind that says too little spoils the blocks
+//! that other filters see. Release builds leave this check out.
 
 use base::limits::BATCH_BLOCKS;
 use buffer::Descriptor;
@@ -19,7 +19,7 @@ pub(crate) struct Witness {
 }
 
 impl Witness {
-    /// Before; `None` where nobody looks.
+    /// The state before the filter runs; `None` in release builds.
     #[inline]
     pub(crate) fn of(batch: &Batch<'_>, shared: &Shared) -> Option<Witness> {
         cfg!(debug_assertions).then(|| Witness {

@@ -7,9 +7,10 @@ mod turns;
 
 pub use turns::{Run, Turn};
 
+use crate::affinity::Pinned;
 use crate::gauge::{Gauges, ThreadGauge};
-use crate::plan::{Choice, Plan, Task};
-use crate::replace::Replacement;
+use crate::plan::{Choice, NodeId, Plan, Task};
+use crate::replace::{Fate, Replacement, Switching};
 use crate::report::{EdgeReport, NodeReport, Report};
 use crate::session::Sessions;
 use crate::stage::Stages;
@@ -22,8 +23,8 @@ use base::limits::{BATCH_BLOCKS, CLOCK_STEP_NS, NOTICES, SECOND_NS};
 use buffer::{BlockTable, Descriptor, Interface, SegmentId, ViewId};
 use filter::run::{AnySessionFilter, Instance};
 use filter::{
-    Batch, Context, Counters, Failure, Filter, Gives, Marks, Order, Parts, Pull, Source, Status, StreamTable, Types,
-    Wait,
+    Batch, Context, Counters, Failure, Filter, Gives, Made, Marks, Order, Parts, Pull, Source, Status, StreamTable,
+    Types, Wait,
 };
 use std::sync::Arc;
 use std::time::Instant;
@@ -35,26 +36,30 @@ pub(crate) struct Node {
     pub(crate) runner: Runner,
     /// Works on the batch itself; else it gives new blocks or none.
     pub(crate) in_place: bool,
-    /// Somebody below, or the filter itself, still wants blocks.
+    /// A node below, or the filter itself, still wants blocks.
     pub(crate) wanted: bool,
-    /// It is wanted, and nobody wants what it rejects.
+    /// It is wanted, and no node wants its rejects.
     pub(crate) simple: bool,
     pub(crate) finished: bool,
     /// Of a source: it will give nothing any more.
     pub(crate) ended: bool,
+    /// Its filter has been finished.
+    pub(crate) closed: bool,
     pub(crate) operand: bool,
     pub(crate) exclusive: bool,
-    /// What it may change of what it gets.
+    /// Each block that it passes goes along one of its edges.
+    pub(crate) splits: bool,
+    /// The parts of its input blocks that it may change.
     writes: Parts,
-    /// What comes on its input.
+    /// The block types on its input.
     input: Types,
     /// See [`NodeReport::writes_to`].
     writes_to: Option<String>,
-    /// Along which goes what it gives.
+    /// The edges of the blocks that it gives.
     pub(crate) edges: Vec<Arrow>,
-    /// Along which goes what it rejects.
+    /// The edges of the blocks that it rejects.
     pub(crate) rejects: Vec<Arrow>,
-    /// Who watches what it gives: a bit each, by place in the worker's list.
+    /// The watches of its edges: one bit each, by place in the worker's list.
     pub(crate) watches: u64,
     pub(crate) counters: Counters,
     pub(crate) marks: Marks,
@@ -76,7 +81,7 @@ pub(crate) enum Runner {
     Choice(Arc<Choice>),
 }
 
-/// What all filters of a worker share.
+/// The state that all filters of a worker share.
 pub(crate) struct Shared {
     pub(crate) rings: BlockTable,
     pub(crate) streams: StreamTable,
@@ -95,9 +100,9 @@ pub(crate) struct Shared {
 pub enum End {
     /// Every source came to its end.
     Input,
-    /// Nobody wanted anything any more.
+    /// Every sink had enough.
     Enough,
-    /// Somebody asked to stop.
+    /// The caller set `stop`.
     Stopped,
 }
 
@@ -109,7 +114,7 @@ pub struct Worker {
     pub(crate) clocks: Vec<SourceClock>,
     pulls: u32,
     pub(crate) wait: Wait,
-    /// Since when nothing comes, where it looks again before it sleeps.
+    /// Since when the worker has polled its sources in vain before it sleeps; `None`: it does not poll in vain.
     idle_since: Option<Instant>,
     pub(crate) shared: Shared,
     pub(crate) watches: Vec<Option<Watch>>,
@@ -118,10 +123,10 @@ pub struct Worker {
     pub(crate) next_wake: u64,
     /// The first failure: the run ends after the batch it came in.
     pub(crate) failure: Option<Box<Failure>>,
-    /// The first failure of a source: the others are read to their ends, and the run fails then.
-    source_failure: Option<Box<Failure>>,
+    /// The first failure of a source. The worker reads the other sources to their ends, and then the run fails.
+    pub(crate) source_failure: Option<Box<Failure>>,
     notices_lost: u64,
-    /// What takes this plan's place, as soon as the sources that end have ended.
+    /// The replacement of this plan, to begin as soon as the sources that end have ended.
     pub(crate) next: Option<Replacement>,
     /// Reports of plans that were replaced.
     pub(crate) past: Vec<Report>,
@@ -132,8 +137,14 @@ pub struct Worker {
     pub(crate) ends: Vec<usize>,
     /// Of a share: which run of its input each place of the batch under way came of.
     pub(crate) sequences: [u64; BATCH_BLOCKS],
-    /// Another stage failed: this one is to end as if somebody had asked to stop.
+    /// Set when another stage failed: this stage then ends as if the caller had set `stop`.
     pub(crate) halt: Option<StopFlag>,
+    /// The processor that it runs on; none: any.
+    pub(crate) cpu: Option<u32>,
+    /// Where the plan has several stages: how far they are with a replacement.
+    pub(crate) switching: Option<Arc<Switching>>,
+    /// By node, what becomes of it in the replacement under way.
+    pub(crate) fates: Vec<Fate>,
     /// Where the plan has several stages: what others see of this one.
     pub(crate) gauge: Option<Arc<ThreadGauge>>,
 }
@@ -208,6 +219,9 @@ impl Worker {
             ends: Vec::new(),
             sequences: [0; BATCH_BLOCKS],
             halt: None,
+            cpu: plan.cpus.first().copied(),
+            switching: None,
+            fates: Vec::new(),
             gauge: None,
         };
         worker.sources = worker.source_nodes();
@@ -220,32 +234,43 @@ impl Worker {
         (0..self.nodes.len()).filter(is_source).collect()
     }
 
-    /// Runs until the input ends, nobody wants more or `stop` is set, then finishes every filter. `look` is called now
-    /// and then, between batches, and in the end.
+    /// Runs until the input ends, every sink has enough or `stop` is set, then finishes every filter. The worker calls
+    /// `look` now and then, between batches, and in the end.
     ///
     /// A failure ends the run, that of a source only its own input; filters are finished all the same, so that what was
     /// written is whole.
     pub fn run(&mut self, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> Result<End, Box<Failure>> {
-        if self.team.is_some() { self.run_team(stop, look) } else { self.run_stage(stop, look) }
-    }
-
-    /// The same of this stage.
-    pub(crate) fn run_stage(
-        &mut self,
-        stop: &StopFlag,
-        look: &mut dyn FnMut(&mut Worker),
-    ) -> Result<End, Box<Failure>> {
-        let mut run = self.begin(stop);
         loop {
-            match self.turn(&mut run, stop, look) {
-                Turn::Ready => {}
-                Turn::Idle(nap) => self.rest(&run, nap),
-                Turn::End(end) => return end,
+            let end = if self.team.is_some() { self.run_team(stop, look) } else { self.run_stage(stop, look) };
+            if let Some(end) = end {
+                return end;
             }
         }
     }
 
-    /// One batch from one source, all the way down; `None` where nobody wants anything of it any more, or it failed.
+    /// The same of this stage. None where it has stopped for a replacement, and is to go on.
+    pub(crate) fn run_stage(
+        &mut self,
+        stop: &StopFlag,
+        look: &mut dyn FnMut(&mut Worker),
+    ) -> Option<Result<End, Box<Failure>>> {
+        let pinned = Pinned::to(self.cpu);
+        let _pinned = match pinned {
+            Ok(pinned) => pinned,
+            Err(failure) => return Some(Err(failure)),
+        };
+        let mut run = self.begin(stop);
+        while !run.is_at_switch() {
+            match self.turn_stage(&mut run, stop, look) {
+                Turn::Ready => {}
+                Turn::Idle(nap) => self.rest(&run, nap),
+                Turn::End(end) => return Some(end),
+            }
+        }
+        None
+    }
+
+    /// Takes one batch from source `at` all the way down. `None`: no node wants its blocks any more, or the source failed.
     fn pull(&mut self, at: usize) -> Option<Pull> {
         let Worker { nodes, shared, clocks, .. } = self;
         let node = &mut nodes[at];
@@ -265,13 +290,13 @@ impl Worker {
             // The furthest source leads; two that take turns do not add up.
             shared.now = shared.now.max(began.saturating_add(clocks[at].follow(first.time, last.time)));
         } else if let (Ok(Pull::Idle(_)), Some(began), Some(time)) = (&pulled, shared.began, source.clock()) {
-            // Time goes on where nothing comes.
+            // The clock goes on while no block comes.
             shared.now = shared.now.max(began.saturating_add(clocks[at].follow(time, time)));
         }
         if let Runner::Source(source) = &node.runner {
             node.runs.extend_from_slice(source.runs());
         }
-        // What was read before a failure still goes down.
+        // Blocks read before a failure still go down.
         match edge {
             None => self.drain(at),
             Some(edge) => self.drain_along(at, edge),
@@ -279,12 +304,7 @@ impl Worker {
         if !is_within {
             self.tend();
         }
-        for index in 0..self.ends.len() {
-            self.call(self.ends[index], |runner, cx| match runner {
-                Runner::Filter(filter) => filter.pulled(cx),
-                Runner::Source(_) | Runner::Session(..) | Runner::Choice(_) => Ok(Status::Done),
-            });
-        }
+        self.tell_ends(|end, cx| end.pulled(cx));
         match pulled {
             Ok(pulled) => {
                 self.nodes[at].ended = pulled == Pull::End;
@@ -295,6 +315,16 @@ impl Worker {
                 self.source_failure.get_or_insert(failure);
                 None
             }
+        }
+    }
+
+    /// Calls the ends of channels to other stages.
+    pub(crate) fn tell_ends(&mut self, mut tell: impl FnMut(&mut dyn Filter, &mut Context<'_>) -> Made) {
+        for index in 0..self.ends.len() {
+            self.call(self.ends[index], |runner, cx| match runner {
+                Runner::Filter(filter) => tell(filter.as_mut(), cx),
+                Runner::Source(_) | Runner::Session(..) | Runner::Choice(_) => Ok(Status::Done),
+            });
         }
     }
 
@@ -380,14 +410,17 @@ impl Worker {
         }
     }
 
-    /// No block will come to this node any more: what it still has goes down.
+    /// Finishes node `at`, which gets no more blocks: the blocks that it still has go down.
     pub(crate) fn finish_node(&mut self, at: usize) {
         while self.finish_some(at) {}
     }
 
     /// The same of as much as it gives at a time; says whether there may be more.
     fn finish_some(&mut self, at: usize) -> bool {
-        self.call_once(at, &mut |runner, cx| match runner {
+        if self.nodes[at].closed {
+            return false;
+        }
+        let has_more = self.call_once(at, &mut |runner, cx| match runner {
             Runner::Source(source) => {
                 source.finish(cx);
                 Ok(Status::Done)
@@ -400,10 +433,12 @@ impl Worker {
                 filter.finish(cx)
             }
             Runner::Choice(_) => Ok(Status::Done),
-        })
+        });
+        self.nodes[at].closed = !has_more;
+        has_more
     }
 
-    /// What comes to this sink from now on comes from other filters.
+    /// Restarts sink `at`: from now on other filters give its blocks.
     pub(crate) fn restart_node(&mut self, at: usize) {
         self.call(at, |runner, cx| match runner {
             Runner::Filter(filter) => filter.restart(cx),
@@ -427,7 +462,8 @@ impl Worker {
         self.reckon_wanted();
     }
 
-    /// Who still wants blocks: whoever has not said otherwise, and has somebody below who does.
+    /// Reckons which nodes still want blocks. A sink does until it has finished. Another node does until it has finished or
+    /// no node below wants its blocks; and always while a node wants its rejects.
     pub(crate) fn reckon_wanted(&mut self) {
         for index in (0..self.nodes.len()).rev() {
             let node = &self.nodes[index];
@@ -455,6 +491,11 @@ impl Worker {
         notices
     }
 
+    /// Adds a line for people.
+    pub fn add_notice(&mut self, notice: String) {
+        self.shared.notices.push(notice);
+    }
+
     pub(crate) fn take_stage_notices(&mut self) -> Vec<String> {
         let mut notices = std::mem::take(&mut self.shared.notices);
         let lost = std::mem::take(&mut self.notices_lost);
@@ -471,8 +512,8 @@ impl Worker {
     }
 
     pub(crate) fn stage_progress(&self) -> (Option<(u64, u64)>, u64) {
-        // What comes from another stage was counted there.
-        let is_input = |node: &&Node| !matches!(&node.runner, Runner::Source(source) if source.follows().is_some());
+        // The other stage has counted the blocks that it gives to this one.
+        let is_input = |node: &&Node| !matches!(&node.runner, Runner::Source(source) if source.is_of_stage());
         let nodes = self.sources.iter().map(|source| &self.nodes[*source]).filter(is_input);
         let bytes = nodes.clone().try_fold((0, 0), |(done, all), node| match &node.runner {
             Runner::Source(source) => source.progress().map(|(more, of)| (done + more, all + of)),
@@ -501,7 +542,7 @@ impl Worker {
         self.shared.rings.memory_bytes() + self.team.as_ref().map_or(0, |team| team.memory_bytes())
     }
 
-    /// What was counted so far; of several stages, when they have run.
+    /// The counters so far; those of several stages are complete when all stages have run.
     pub fn report(&self) -> Report {
         let mine = self.stage_report();
         self.team.as_ref().map_or_else(|| mine.clone(), |team| team.report(&mine))
@@ -541,11 +582,11 @@ impl Worker {
     }
 }
 
-/// What of a node follows from the whole plan.
+/// Properties of a node that follow from the whole plan.
 pub(crate) struct Shape {
     /// By node: it is an operand of a choice.
     pub(crate) operands: Vec<bool>,
-    /// By node: nobody else sees the blocks it gets.
+    /// By node: no other node sees the blocks that it gets, or all other nodes have seen them before.
     pub(crate) exclusive: Vec<bool>,
 }
 
@@ -558,8 +599,15 @@ impl Shape {
             if let Task::Choose(choice) = &node.task {
                 mark_operands(choice, &mut operands);
             }
-            let is_shared = above[index].len() > 1
-                || above[index].iter().any(|from| !exclusive[from.index()] || plan.nodes[from.index()].edges.len() > 1);
+            // A batch goes along the last edge when all nodes behind the other edges have returned.
+            let comes_last = |from: &NodeId| {
+                let edges = &plan.nodes[from.index()].edges;
+                let edge = edges.iter().find(|edge| edge.to.index() == index);
+                let last = edge.and_then(|edge| edges.iter().rfind(|other| other.rejected == edge.rejected));
+                last.is_some_and(|last| last.to.index() == index)
+            };
+            let is_shared =
+                above[index].len() > 1 || above[index].iter().any(|from| !exclusive[from.index()] || !comes_last(from));
             exclusive[index] = !is_shared;
         }
         Shape { operands, exclusive }
@@ -592,8 +640,10 @@ impl Node {
             simple: true,
             finished: false,
             ended: false,
+            closed: false,
             operand: false,
             exclusive: true,
+            splits: splits(&planned.task),
             writes,
             input: planned.input,
             writes_to: planned.writes_to().map(String::from),
@@ -632,7 +682,7 @@ impl Node {
         }
     }
 
-    /// Stands for this node of another plan from now on: the same, but for names and for where operands stand.
+    /// From now on this node stands for node `planned` of another plan. Only names and the places of operands differ.
     pub(crate) fn rename(&mut self, planned: &crate::plan::Node) {
         self.label.clone_from(&planned.label);
         self.space.clone_from(&planned.space);
@@ -674,8 +724,8 @@ impl SourceClock {
     }
 }
 
-/// For each node that gives blocks, its own ring first, the rings of the filters in place that its blocks come through before
-/// others are made of them.
+/// Lists for each node that gives blocks its own ring first. Then come the rings of the filters in place that its blocks
+/// pass before another filter makes new blocks of them.
 pub(crate) fn add_recycles(nodes: &mut [Node]) {
     nodes.iter_mut().for_each(|node| node.recycles.truncate(1));
     for index in 0..nodes.len() {
@@ -688,7 +738,7 @@ pub(crate) fn add_recycles(nodes: &mut [Node]) {
             if std::mem::replace(&mut seen[at], true) {
                 continue;
             }
-            // What it rejects are blocks of the same node still.
+            // Its rejects are still blocks of the same node.
             next.extend(nodes[at].rejects.iter().map(|edge| edge.to));
             if nodes[at].in_place {
                 next.extend(nodes[at].edges.iter().map(|edge| edge.to));
@@ -697,6 +747,11 @@ pub(crate) fn add_recycles(nodes: &mut [Node]) {
             }
         }
     }
+}
+
+/// Does each block that its filter passes go along one of the edges behind it?
+pub(crate) fn splits(task: &Task) -> bool {
+    matches!(task, Task::Filter { kind, .. } if kind.splits)
 }
 
 fn mark_operands(choice: &Choice, operands: &mut [bool]) {

@@ -5,17 +5,33 @@ use crate::batch::Batch;
 use crate::counter::Counters;
 use crate::stream::StreamTable;
 use base::atomic::StopFlag;
+use base::limits::BATCH_BLOCKS;
 use buffer::{BlockTable, Descriptor, EditError, Room, ViewId};
 
 /// Which blocks of a batch did not go on, and why: a bit for each place. For whoever wants what a filter rejects; where nobody
 /// does, bits of earlier batches stay.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Marks {
     /// They were rejected by a filter that gives new blocks. (One in place rejects what it neither keeps nor drops.)
     pub rejected: u64,
     /// They were dropped by a filter in place.
     pub dropped: u64,
+    /// Of a filter whose kind [splits](crate::Kind::splits), by place: along which of the edges behind it each goes, modulo
+    /// how many there are; or [`LEAST_LOADED`].
+    pub branches: [u16; BATCH_BLOCKS],
 }
+
+impl Default for Marks {
+    fn default() -> Marks {
+        Marks { rejected: 0, dropped: 0, branches: [0; BATCH_BLOCKS] }
+    }
+}
+
+/// A filter that splits numbers branches from 0 to below this. It is a multiple of 1 to 12, so that edges get equal parts.
+pub const BRANCHES: u16 = 27_720;
+
+/// Along the edge that has the least to do.
+pub const LEAST_LOADED: u16 = u16::MAX;
 
 /// Where what is given now stands among what other shares of the same filters give, each for its own flows. A plan without
 /// shares leaves it as it is.
@@ -50,7 +66,7 @@ pub struct Context<'a> {
     /// leaps ([`CLOCK_STEP_NS`](base::limits::CLOCK_STEP_NS) a batch at most). For timers and silence; when something
     /// happened stands in its block.
     pub now: u64,
-    /// Nobody else sees the blocks this filter gets; see [`Context::edit`].
+    /// No other filter sees the blocks that this filter gets, or all others have returned; see [`Context::edit`].
     pub exclusive: bool,
     /// When [`Filter::timer`](crate::Filter::timer) is wanted; `u64::MAX` = never.
     pub wake: &'a mut u64,
@@ -81,6 +97,14 @@ impl Context<'_> {
         batch.keep(!which);
         self.marks.dropped |= which;
         self.counters.drops.add(reason, u64::from(which.count_ones()));
+    }
+
+    /// Drops these blocks, and for the same reason whatever comes after the filter has finished. For a filter that has lost
+    /// the place it writes to.
+    #[cold]
+    pub fn drop_rest(&mut self, blocks: u64, reason: &'static str) {
+        self.drop(blocks, reason);
+        self.counters.loses = Some(reason);
     }
 
     /// Says that the block at this place of the batch was not for this filter, where it gives new ones: no loss.

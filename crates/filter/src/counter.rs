@@ -34,6 +34,8 @@ pub struct Counters {
     pub bytes_made: u64,
     /// Blocks that ended here as they should not, by reason.
     pub drops: Tally,
+    /// The filter has finished, and drops later blocks for this reason; `None`: it rejects them.
+    pub loses: Option<&'static str>,
     /// Of the rejected blocks, those that the filter could not read, by reason: of a link type it does not know, say.
     pub unread: Tally,
     /// Other things worth a number, by name: they are not part of the sum.
@@ -48,6 +50,14 @@ impl Counters {
         marks.rejected |= 1 << place;
     }
 
+    /// Counts blocks that came after the filter had finished, or whose way down had; see [`Counters::loses`].
+    pub fn come_late(&mut self, blocks: u64, loses: Option<&'static str>) {
+        match loses {
+            Some(reason) => self.drops.add(reason, blocks),
+            None => self.blocks_rejected += blocks,
+        }
+    }
+
     /// With what another copy of the filter counted.
     pub fn add(&mut self, other: &Counters) {
         let Counters { blocks_in, bytes_in, blocks_passed, bytes_passed, blocks_rejected, blocks_taken, .. } = other;
@@ -60,6 +70,7 @@ impl Counters {
         self.blocks_made += other.blocks_made;
         self.bytes_made += other.bytes_made;
         self.drops.add_all(&other.drops);
+        self.loses = self.loses.or(other.loses);
         self.unread.add_all(&other.unread);
         self.events.add_all(&other.events);
     }
@@ -98,7 +109,7 @@ impl Tally {
     fn add_slowly(&mut self, name: &'static str, count: u64) {
         match self.0.iter_mut().find(|(known, _)| *known == name) {
             Some((_, number)) => *number += count,
-            None => self.0.push((name, count)),
+            None => self.0.insert(self.0.partition_point(|(known, _)| *known < name), (name, count)),
         }
     }
 
@@ -117,8 +128,28 @@ impl Tally {
         self.0.iter().find(|(known, _)| *known == name).map_or(0, |(_, number)| *number)
     }
 
-    /// All names that were counted, in the order they first came.
+    /// All names that were counted, sorted: in the same order however many copies of a filter counted them.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.0.iter().copied().filter(|(_, number)| *number > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_together_count_in_the_order_of_one() {
+        let counted = |names: &[&'static str]| {
+            let mut tally = Tally::default();
+            names.iter().for_each(|name| tally.add(name, 1));
+            tally
+        };
+        let one = counted(&["late", "early", "late", "alone"]);
+        let mut several = counted(&["late"]);
+        several.add_all(&counted(&["early", "alone"]));
+        several.add_all(&counted(&["late"]));
+        assert_eq!(several, one);
+        assert_eq!(one.iter().collect::<Vec<_>>(), [("alone", 1), ("early", 1), ("late", 2)]);
     }
 }

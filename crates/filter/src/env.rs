@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// What an instance is given when it is made. Cheap to clone.
 #[derive(Clone)]
@@ -22,6 +23,8 @@ pub struct Env {
     pub schemas: Arc<[&'static Schema]>,
     /// What the request does while there is nothing to do.
     pub wait: Wait,
+    /// How much later than it came a block may be found (`set latency=`). `None`: the filter's own default.
+    pub latency: Option<Duration>,
     /// The command that makes a named ring; it is given the name and options, and ends when the ring is there. Empty: none.
     pub make_ring: Arc<[OsString]>,
 }

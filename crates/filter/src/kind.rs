@@ -331,18 +331,26 @@ pub struct Kind {
     pub spaces: Spaces,
     /// It gives new blocks, and may reject what comes: see [`Kind::may_reject`].
     pub rejects: bool,
+    /// Each block that it passes goes along one of the edges behind it: see [`Marks::branches`](crate::Marks).
+    pub splits: bool,
+    /// Branches of such a filter meet in it; the flag that has it restore their order.
+    pub joins: Option<&'static str>,
     /// It looks into payload.
     pub parses: bool,
     /// It is a sink that can go on where other filters lead to it.
     pub restarts: bool,
     /// Two requests that begin alike may use one instance. Not for what touches the world.
     pub shared: bool,
+    /// The time that the filter takes for a block with these parameters, in ns; none for a cheap filter.
+    pub cost: Option<fn(&Params) -> u64>,
     /// Examples.
     pub examples: &'static [Example],
     /// The kind that this name means where nothing stands before it; its parameters are the same.
     pub first: Option<&'static Kind>,
     /// Fills in parameters that only the outside world knows, before types are looked at.
     pub complete: Option<Complete>,
+    /// Blocks of one type only may come to it: one that this parameter says, where it is given.
+    pub one_type: Option<&'static str>,
     /// Where it meets other requests: a file that stands for it. A source reads there, anything else writes.
     pub meets: Option<fn(&Params) -> Option<PathBuf>>,
     /// Makes an instance.
@@ -374,12 +382,16 @@ impl Kind {
             pre_filter: None,
             spaces: Spaces::UNPRIVILEGED,
             rejects: false,
+            splits: false,
+            joins: None,
             parses: false,
             restarts: false,
             shared: true,
+            cost: None,
             examples: &[],
             first: None,
             complete: None,
+            one_type: None,
             meets: None,
             make,
         }
@@ -524,6 +536,20 @@ impl Kind {
         self
     }
 
+    /// It gives each block to one of the branches behind it. Two that look alike are not one.
+    pub const fn splits(mut self) -> Kind {
+        self.splits = true;
+        self.shared = false;
+        self
+    }
+
+    /// Branches of a filter that splits meet in it; this flag has it restore their order.
+    pub const fn joins(mut self, key: &'static str) -> Kind {
+        self.joins = Some(key);
+        self.shared = false;
+        self
+    }
+
     /// It looks into payload.
     pub const fn parses_payload(mut self) -> Kind {
         self.parses = true;
@@ -533,6 +559,12 @@ impl Kind {
     /// Where it may run.
     pub const fn runs_in(mut self, spaces: Spaces) -> Kind {
         self.spaces = spaces;
+        self
+    }
+
+    /// The filter is costly: the function says how many ns a block takes with these parameters.
+    pub const fn costs(mut self, cost: fn(&Params) -> u64) -> Kind {
+        self.cost = Some(cost);
         self
     }
 
@@ -551,6 +583,12 @@ impl Kind {
     /// The outside world knows some parameters. See [`Kind::complete`].
     pub const fn completes(mut self, complete: Complete) -> Kind {
         self.complete = Some(complete);
+        self
+    }
+
+    /// Blocks of one type only may come to it. See [`Kind::one_type`].
+    pub const fn one_type(mut self, key: &'static str) -> Kind {
+        self.one_type = Some(key);
         self
     }
 
@@ -599,7 +637,7 @@ impl Kind {
 
     /// May it reject blocks, so that somebody can want those? Every filter in place may.
     pub fn may_reject(&self) -> bool {
-        self.rejects || (!self.is_source() && self.gives == Gives::Same)
+        self.rejects || (!self.is_source() && self.gives == Gives::Same && !self.splits && self.joins.is_none())
     }
 
     /// The parameter that needs no key.

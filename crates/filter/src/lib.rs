@@ -3,8 +3,8 @@
 //! - [`kind`] — what a filter declares: its name, parameters, types, where it may run. Start reading here.
 //! - [`run`] — what a filter does: the traits behind an instance.
 //! - [`batch`] — up to 64 blocks and which of them are still alive.
-//! - [`copy_header`] — what stands in front of a block that is copied for somebody who watches.
-//! - [`facts`] — the facts of a stream as bytes, for such blocks and those that are shared.
+//! - [`ring_header`] — what stands in front of a block that is copied into a ring for another process.
+//! - [`facts`] — the facts of a stream as bytes, for that header.
 //! - [`context`] — what a running filter may reach: bytes, streams, the blocks it makes, its counters.
 //! - [`device`] — what is special about a source that reads a device; [`capture_request`] — what it asks the device's owner for.
 //! - [`param`] — typed parameters with units and defaults.
@@ -19,7 +19,6 @@
 pub mod batch;
 pub mod capture_request;
 pub mod context;
-pub mod copy_header;
 pub mod counter;
 pub mod device;
 pub mod env;
@@ -27,13 +26,13 @@ pub mod facts;
 pub mod kind;
 pub mod param;
 pub mod record;
+pub mod ring_header;
 pub mod run;
 pub mod share;
 pub mod stream;
 
 pub use batch::Batch;
 pub use context::{Context, Marks, Order};
-pub use copy_header::CopyHeader;
 pub use counter::Counters;
 pub use device::{Decides, DeviceAccess};
 pub use env::{Env, Output, OutputSink, Wait};

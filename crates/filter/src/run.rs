@@ -6,6 +6,7 @@
 use crate::batch::Batch;
 use crate::context::Context;
 use base::id::Class;
+use buffer::BlockTable;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
@@ -96,6 +97,11 @@ pub trait Source: Send {
         None
     }
 
+    /// Another stage of the same request gives its blocks: that stage rings for all that may happen, and counts the input.
+    fn is_of_stage(&self) -> bool {
+        false
+    }
+
     /// Which of the blocks just pulled came one after the other in the input, where they are one share of it: where each run
     /// of them ends among those blocks, and its [`Order::sequence`](crate::Order).
     fn runs(&self) -> &[(usize, u64)] {
@@ -107,6 +113,15 @@ pub trait Source: Send {
     fn pauses(&self) -> bool {
         true
     }
+
+    /// Asked after each pull: has it come to where the plan is replaced? It says so once, and gives nothing behind that place
+    /// before the new plan runs. Only ends of channels answer.
+    fn at_switch(&mut self) -> bool {
+        false
+    }
+
+    /// It is retired from a worker that goes on: lets go of memory of other stages that it made known there.
+    fn forget(&mut self, _rings: &mut BlockTable) {}
 
     /// Nobody wants anything of it any more: whoever waits for it to take more may stop.
     fn leave(&mut self) {}
@@ -150,6 +165,16 @@ pub trait Filter: Send {
 
     /// All that a source gave at once has gone through, and timers were told. Only ends of channels are told so.
     fn pulled(&mut self, _cx: &mut Context<'_>) -> Made {
+        Ok(Status::Done)
+    }
+
+    /// The number of parcels that wait in the channel of which this is the sending end; 0 for every other filter.
+    fn backlog(&self) -> u64 {
+        0
+    }
+
+    /// Here the plan is replaced: what follows belongs to the new one. Only ends of channels are told.
+    fn switches(&mut self, _cx: &mut Context<'_>) -> Made {
         Ok(Status::Done)
     }
 

@@ -1,4 +1,4 @@
-//! Which share of the flows a frame belongs to: both directions of a flow to the same one, whoever asks.
+//! Divides blocks among shares: batches in turn, streams by number, frames by flow. Both directions of a flow have one share.
 
 use crate::kind::{Kind, Mode, Parts, Type};
 use buffer::{BlockTable, Descriptor};
@@ -6,35 +6,77 @@ use packet::flow::{Flow, FlowHasher};
 use packet::frame;
 use packet::link::LinkType;
 
-/// Divides frames among shares by the hash of their flows.
+/// Divides blocks among shares.
 #[derive(Debug)]
 pub struct Shares {
+    division: Division,
     count: u64,
     hasher: FlowHasher,
+    /// The share that the last batch went to.
+    turn: u64,
 }
 
 /// The same for every run: who chooses addresses so that all flows meet in one share costs speed, and nothing else.
 const SEED: u64 = 2;
 
 impl Shares {
-    /// Of so many shares, 1 at least.
-    pub fn new(count: usize) -> Shares {
-        Shares { count: count.max(1) as u64, hasher: FlowHasher::new(SEED) }
+    /// `count` shares; 0 counts as 1.
+    pub fn new(division: Division, count: usize) -> Shares {
+        Shares { division, count: count.max(1) as u64, hasher: FlowHasher::new(SEED), turn: 0 }
     }
 
-    /// The share of a frame; the first of what has no flow.
+    /// The next batch is about to be divided.
+    #[inline]
+    pub fn begin_batch(&mut self) {
+        self.turn = (self.turn + 1) % self.count;
+    }
+
+    /// The share of a block of the batch under way.
     #[inline]
     pub fn of(&self, rings: &BlockTable, block: &Descriptor) -> usize {
-        let Some(link) = rings.link_type(block).map(LinkType) else { return 0 };
-        let bytes = rings.bytes(block);
-        let Ok(frame) = frame::parse(link, bytes, block.wire()) else { return 0 };
-        let flow = Flow::of(&frame, bytes);
-        // Later fragments do not know their ports; the first must not stand apart from them.
-        let flow = match frame.fragment {
-            Some(_) => Flow { source_port: 0, target_port: 0, ..flow },
-            None => flow,
-        };
-        (self.hasher.hash(&flow) % self.count) as usize
+        match self.division {
+            Division::Batches => self.turn as usize,
+            Division::Streams => (u64::from(block.class.connection()) % self.count) as usize,
+            Division::Flows => (flow_hash(&self.hasher, rings, block) % self.count) as usize,
+        }
+    }
+}
+
+/// A hash of the flow of a frame, the same for both directions; 0 for a frame without a flow.
+#[inline]
+fn flow_hash(hasher: &FlowHasher, rings: &BlockTable, block: &Descriptor) -> u64 {
+    let Some(link) = rings.link_type(block).map(LinkType) else { return 0 };
+    let bytes = rings.bytes(block);
+    let Ok(frame) = frame::parse(link, bytes, block.wire()) else { return 0 };
+    let flow = Flow::of(&frame, bytes);
+    // Later fragments do not know their ports; the first must not stand apart from them.
+    let flow = match frame.fragment {
+        Some(_) => Flow { source_port: 0, target_port: 0, ..flow },
+        None => flow,
+    };
+    hasher.hash(&flow)
+}
+
+/// How a splitter divides blocks. Each division keeps together all blocks that the divisions before it keep together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Division {
+    /// A batch of blocks goes to one share, the next one to the next.
+    Batches,
+    /// All blocks of a stream go to one share, both directions.
+    Streams,
+    /// All frames of a flow do.
+    #[default]
+    Flows,
+}
+
+impl Division {
+    /// What each share has, as people read it.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Division::Batches => "each a batch in turn",
+            Division::Streams => "each its share of the streams",
+            Division::Flows => "each its share of the flows",
+        }
     }
 }
 

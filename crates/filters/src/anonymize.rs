@@ -3,8 +3,8 @@
 //! - `anonymize/kept.rs` — what of a frame stays; `anonymize/keyed.rs` — what becomes of an address.
 //! - `parts/edit.rs` — where addresses stand, and the checksums.
 //!
-//! What is not understood does not pass as it is: behind the last header that is, there is nothing but zeroes. A frame is cropped
-//! to what stays before it is written to, so that its payload is not even copied.
+//! The filter passes no bytes that it does not understand: behind the last header that it understands, all bytes are zero.
+//! It first crops a frame to the bytes that stay and only then writes to it. So it does not even copy the payload.
 
 mod kept;
 mod keyed;

@@ -265,6 +265,7 @@ mod tests {
             compiler: Arc::<Compiler>::default(),
             schemas: Arc::new([]),
             wait: filter::Wait::default(),
+            latency: None,
             make_ring: [].into(),
         };
         let Ok(Instance::Filter(mut bpf)) = make(&testkit::chain::params(&KIND, &[("expr", "ip")]), &env) else {

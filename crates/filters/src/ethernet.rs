@@ -45,7 +45,14 @@ pub static KIND: Kind = Kind::new("ethernet", "captures packets of a network dev
         Param::new("last", ParamType::Duration, "begin so long ago, with what is still there").default("0"),
         Param::new("keep", ParamType::Size, "bytes of ring that hold every packet from now on, and stay; 0 = none").default("0"),
     ])
+    .completes(check_share)
     .device(DeviceAccess::Shared(Shared { asked: capture_request, permits: takes_everything }));
+
+/// Says before anything runs what is no part of a device's traffic.
+fn check_share(params: &mut Params) -> Result<(), ParamError> {
+    let part = params.text("device").and_then(|name| Some(name.split_once('@')?.1));
+    part.map_or(Ok(()), |part| share(part).map(drop))
+}
 
 fn capture_request(params: &Params) -> Result<(CaptureRequest, Option<Share>), ParamError> {
     let name = params.text("device").unwrap_or_default();

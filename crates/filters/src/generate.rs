@@ -75,7 +75,7 @@ pub static KIND: Kind = Kind::new("generate", "makes frames, or gives those of a
         },
     ]);
 
-/// What the parameters of a template are called: they are refused beside a capture.
+/// Names of the parameters of a template. Beside a capture, the source refuses them.
 const OF_TEMPLATES: [&str; 8] = ["src", "dst", "src-port", "dst-port", "src-mac", "dst-mac", "vlan", "ttl"];
 
 /// Bytes of the frames of one pull at most, so that they stay in a processor's cache.
@@ -177,7 +177,7 @@ impl Generate {
                 first + before as u64
             }
             None => {
-                // The first time, or somebody below holds one of the frames.
+                // The first time, or a later filter still holds one of the frames.
                 cx.rings.recycle(memory.segment);
                 let image = template.image(*frames);
                 let written = cx.rings.append(memory.view, bytes, |space| {

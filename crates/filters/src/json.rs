@@ -407,6 +407,7 @@ mod tests {
             compiler: Arc::new(NoCompiler),
             schemas: [].into(),
             wait: filter::Wait::default(),
+            latency: None,
             make_ring: [].into(),
         };
         let params = testkit::chain::params(&KIND, &[("file", path.to_str().unwrap())]);
@@ -452,6 +453,7 @@ mod tests {
                 compiler,
                 schemas: [].into(),
                 wait: filter::Wait::default(),
+                latency: None,
                 make_ring: [].into(),
             };
             let mut lines = Lines::new(&Params::new(), &env).unwrap();
@@ -495,6 +497,7 @@ mod tests {
             compiler: Arc::new(NoCompiler),
             schemas: [].into(),
             wait: filter::Wait::default(),
+            latency: None,
             make_ring: [].into(),
         };
         let error = make(&Params::new(), &env).unwrap_err();

@@ -136,7 +136,7 @@ struct Rewrite {
     fix: bool,
 }
 
-/// What is to be done with a frame.
+/// The changes that a frame needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Todo {
     /// The IP packet in it changes.
@@ -187,7 +187,7 @@ impl Rewrite {
         keeps && self.networks.is_empty() && self.ports.is_empty() && self.macs.is_empty()
     }
 
-    /// What is to be done with a frame, `None` for nothing; an error says why it goes no further.
+    /// Returns the changes that a frame needs; `None`: no change. An error says why the frame goes no further.
     fn look(
         &mut self,
         link: LinkType,

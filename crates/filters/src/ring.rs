@@ -3,9 +3,12 @@
 //! - `ring/source.rs` — where nothing stands before it: a reader; it may come before the writer.
 //! - `ring/sink.rs` — where something does: the writer.
 //!
-//! Blocks stand in the ring behind the header of [`parser::header`](crate::parser::header), so that streams, messages and
+//! - `ring/process.rs` — both, for filters that run in a process of their own: what goes there, and what comes back.
+//!
+//! Blocks stand in the ring behind the header of [`ring_header`](filter::ring_header), so that streams, messages and
 //! link types are on the far side what they were here. The ring's keeper knows what its blocks are, and how long the header is.
 
+pub mod process;
 mod sink;
 mod source;
 
@@ -13,6 +16,7 @@ use buffer::keeper::client::Named;
 use buffer::keeper::content::Content;
 use buffer::keeper::place;
 use buffer::ring::OnFull;
+use buffer::ring::memory::Geometry;
 use filter::param::Value;
 use filter::prelude::*;
 use std::io;
@@ -44,6 +48,7 @@ pub static KIND: Kind = Kind::new("ring", "writes a named ring for other request
     .params(PARAMS)
     .sink()
     .restarts()
+    .one_type("type")
     .meets(meeting)
     .first(&SOURCE);
 
@@ -165,11 +170,22 @@ fn open<T>(params: &Params, env: &Env, connect: impl Fn(&Named) -> io::Result<T>
     if !first.as_ref().is_err_and(is_absent) {
         return first.map_err(|error| failed(params, error));
     }
-    // Whoever else makes it at the same time has made it for both.
+    // If another request makes the ring at the same time, both use that one.
     let made = make_ring(params, env);
     connect(&named).map_err(|error| match made {
         Err(error) => error,
         Ok(()) => failed(params, error),
+    })
+}
+
+/// What people are told of `size=` where the ring was there already, in another size; `None`: nothing.
+fn size_note(params: &Params) -> Option<String> {
+    let size = params.number("size")?;
+    let has = named(params).ok()?.state().ok()?.geometry;
+    let wanted = Geometry::new(has.kind, size, 0).payload_bytes;
+    let name = name(params);
+    (has.payload_bytes != wanted).then(|| {
+        format!("the ring `{name}` was there already, with {} bytes: size= changes nothing", has.payload_bytes)
     })
 }
 

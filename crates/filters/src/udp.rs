@@ -254,7 +254,7 @@ mod tests {
         let counters = outcome.counters("udp");
         assert_eq!(counters.blocks_rejected, 3);
         let drops: Vec<_> = counters.drops.iter().collect();
-        assert_eq!(drops, [("fragment", 1), ("udp length below 8", 1), ("truncated link header", 1)]);
+        assert_eq!(drops, [("fragment", 1), ("truncated link header", 1), ("udp length below 8", 1)]);
     }
 
     #[test]

@@ -17,6 +17,7 @@ pub static KIND: Kind = Kind::new("work", "spends a stated time on each block", 
     )
     .params(&[Param::new("time", ParamType::Duration, "how long for each block").required().main()])
     .touches(Parts::NONE, Parts::NONE)
+    .costs(|params| params.number("time").unwrap_or_default())
     .examples(&[Example {
         request: "generate count=1000 | work 100ns | count",
         output: "{\"blocks\":1000,\"bytes\":64000,\"wire_bytes\":64000}",

@@ -69,6 +69,16 @@ pub const SOCKETS: &[libc::c_long] = &[
     libc::SYS_shutdown,
 ];
 
+/// What is said by sockets that are connected.
+const MESSAGES: &[libc::c_long] = &[
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_getsockopt,
+    libc::SYS_shutdown,
+];
+
 /// What keeping rings takes: sealed memory, lines to writers and readers, a socket that is removed, and waiting for clients.
 const RINGS: &[libc::c_long] = &[
     libc::SYS_memfd_create,
@@ -203,6 +213,12 @@ impl Calls {
     pub fn and_to_keep_rings(self) -> Calls {
         // By which a keeper asks whether a client has taken all that it was sent.
         self.and(RINGS).and(SOCKETS).and_if(libc::SYS_ioctl, [vec![Argument::is(1, libc::TIOCOUTQ as u32)]])
+    }
+
+    /// And using rings whose keepers are connected: no socket is made, named, connected or listened at.
+    #[must_use]
+    pub fn and_to_use_rings(self) -> Calls {
+        self.and(RINGS).and(MESSAGES)
     }
 
     /// And opening files that are there, for reading.

@@ -127,9 +127,7 @@ impl<'a> Parser<'a> {
         loop {
             let token = self.lexer.peek()?;
             if token.kind == Kind::Comma {
-                return Err(self
-                    .unexpected("a space", token)
-                    .with_help("settings are separated by spaces: `set workers=2 latency=1ms`"));
+                return Err(self.no_comma(token));
             }
             if token.kind != Kind::Word || RESERVED.contains(&self.lexer.text(token.span)) {
                 break;
@@ -148,7 +146,8 @@ impl<'a> Parser<'a> {
                     .with_label("a setting needs a value")
                     .with_help("write `set KEY=VALUE`; settings have no plain values"));
             }
-            let value = self.value(&key)?;
+            let mut value = self.value(&key)?;
+            self.further_numbers(&mut value)?;
             span = span.to(value.span);
             settings.push(Param { key, value });
         }
@@ -157,6 +156,32 @@ impl<'a> Parser<'a> {
             return Err(self.unexpected("`KEY=VALUE` after `set`", token));
         }
         Ok(Item::Set { settings, span })
+    }
+
+    /// Adds the numbers that follow a number of a setting behind commas, without blanks: `cpus=0,1`.
+    fn further_numbers(&mut self, value: &mut Value) -> Result<(), Diagnostic> {
+        let is_number = |text: &str| text.chars().all(|c| c.is_ascii_digit() || c == '-');
+        loop {
+            let comma = self.lexer.peek()?;
+            let is_bare = !value.quoted && value.variables.is_empty() && is_number(&value.text);
+            if comma.kind != Kind::Comma || comma.span.start != value.span.end || !is_bare {
+                return Ok(());
+            }
+            self.lexer.take()?;
+            let next = self.lexer.peek()?;
+            let text = self.lexer.text(next.span);
+            if next.kind != Kind::Word || next.span.start != comma.span.end || !is_number(text) {
+                return Err(self.no_comma(comma));
+            }
+            value.text = format!("{},{text}", value.text);
+            value.span = value.span.to(next.span);
+            self.lexer.take()?;
+        }
+    }
+
+    fn no_comma(&self, token: Token) -> Diagnostic {
+        let error = self.unexpected("a space", token);
+        error.with_help("settings are separated by spaces: `set workers=2 latency=1ms`")
     }
 
     fn top_par(&mut self) -> Result<Par, Diagnostic> {

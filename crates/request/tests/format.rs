@@ -25,6 +25,7 @@ fn comments_between_items() {
         "#!/usr/bin/env streamline\n\n\n# settings\nset workers=2; # two\n\n\n# the web\nlet web=tcp|http;\npcap a|web # all of it\n# the end\n",
         "#!/usr/bin/env streamline\n\n# settings\nset workers=2;  # two\n\n# the web\nlet web = tcp | http;\npcap a | web  # all of it\n# the end\n",
     );
+    check("set cpus=0,2-3;a", "set cpus=\"0,2-3\";\na\n");
     check("# only this", "# only this\n");
     check("\n\na;\n\n\nb\n\n", "a;\n\nb\n");
     check("a; b", "a;\nb\n");

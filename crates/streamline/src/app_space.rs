@@ -4,6 +4,7 @@
 
 use crate::session::{Left, Opened};
 use control::{Before, Offer, Space, StepError};
+use engine::profile::Meter;
 use engine::{Edge, Node, NodeId, Plan, Stages, Task, Worker};
 use filter::run::Instance;
 use filter::{Env, Kind, ParamError, Params, Spaces};
@@ -37,15 +38,24 @@ impl AppSpace {
         self.prepared.insert(id, Some(instance));
     }
 
+    /// These nodes run elsewhere after all.
+    pub(crate) fn give_away(&mut self, nodes: &[NodeId], plan: &Plan) {
+        nodes.iter().for_each(|id| drop(self.prepared.remove(id)));
+        self.active -= nodes.len();
+        let edges = plan.nodes.iter().flat_map(|node| &node.edges);
+        self.edges = self.edges.saturating_sub(edges.filter(|edge| nodes.contains(&edge.to)).count());
+    }
+
     /// A worker for the rest of a plan, of which everything else runs elsewhere and comes from there as sources.
     ///
     /// # Panics
     /// When the rest was not carried out here as a whole.
-    pub(crate) fn into_worker(mut self, rest: &Plan, left: Vec<Left>) -> Result<Worker, ParamError> {
+    /// With meters, one for each node, each instance is measured.
+    pub(crate) fn into_worker(mut self, rest: &Plan, left: Vec<Left>, meters: &[Meter]) -> Result<Worker, ParamError> {
         let mine = left.iter().filter(|left| matches!(left, Left::Node(_))).count();
         let edges: usize = rest.nodes.iter().map(|node| node.edges.len()).sum();
         assert_eq!((self.active, self.edges <= edges), (mine, true), "everything is connected and active");
-        let copies = self.copies(rest)?;
+        let copies = self.copies(rest, &|_| true)?;
         let instances = left.into_iter().map(|left| match left {
             Left::Node(id) => self.prepared.remove(&id).expect("every node was prepared"),
             Left::Given(_, source) | Left::Source { source, .. } => match source {
@@ -53,18 +63,32 @@ impl AppSpace {
                 Opened::Running(_) => panic!("nothing runs yet"),
             },
         });
-        Ok(Worker::with_copies(rest, instances.collect(), copies))
+        let cover = |instances: Vec<Option<Instance>>| -> Vec<Option<Instance>> {
+            let covered = |(at, instance): (usize, Instance)| match meters.get(at) {
+                Some(meter) => meter.cover(instance),
+                None => instance,
+            };
+            instances.into_iter().enumerate().map(|(at, instance)| Some(covered((at, instance?)))).collect()
+        };
+        let copies = copies.into_iter().map(cover).collect();
+        Ok(Worker::with_copies(rest, cover(instances.collect()), copies))
     }
 
-    /// Further instances, for each share of the flows but the first.
-    fn copies(&self, rest: &Plan) -> Result<Vec<Vec<Option<Instance>>>, ParamError> {
+    /// Further instances, for each share of the flows but the first, of the nodes that begin.
+    pub(crate) fn copies(
+        &self,
+        rest: &Plan,
+        begins: &dyn Fn(NodeId) -> bool,
+    ) -> Result<Vec<Vec<Option<Instance>>>, ParamError> {
         let stages = Stages::of(rest);
         let shares = stages.stages.iter().map(|stage| stage.threads).max().unwrap_or(1);
         let copy = |_| {
             let mut copies: Vec<Option<Instance>> = rest.nodes.iter().map(|_| None).collect();
             for id in stages.stages.iter().filter(|stage| stage.threads > 1).flat_map(|stage| &stage.nodes) {
                 let node = &rest.nodes[id.index()];
-                if let Task::Filter { kind, params } = &node.task {
+                if let Task::Filter { kind, params } = &node.task
+                    && begins(*id)
+                {
                     copies[id.index()] = Some((kind.make)(params, &Env { input: node.input, ..self.env.clone() })?);
                 }
             }

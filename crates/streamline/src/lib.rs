@@ -13,7 +13,7 @@
 //! [`session`] is the way in, and [`stream`] for a program that wants the blocks; `app_space` is the space that runs filters in this process, `live` has the two that have
 //! programs of theirs run in the kernel and the daemon (`compiled` remembers what expressions are), [`parser`] the one that
 //! has filters run once for several requests, and the process that does; [`devices`] says how live devices are reached,
-//! [`frames`] how a request's frames are had as a capture, [`running`] how others look at a request that runs, replace it and
+//! [`isolate`] runs filters in processes of their own, [`frames`] says how a request's frames are had as a capture, [`running`] how others look at a request that runs, replace it and
 //! end it.
 
 #![forbid(unsafe_code)]
@@ -22,6 +22,8 @@ mod app_space;
 mod compiled;
 pub mod devices;
 pub mod frames;
+pub mod isolate;
+mod kept_ring;
 mod live;
 pub mod parser;
 pub mod running;

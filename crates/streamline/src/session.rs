@@ -9,6 +9,7 @@ use crate::app_space::AppSpace;
 use crate::compiled::Compiled;
 use crate::devices::Place;
 use crate::devices::auto::AutoDevices;
+use crate::isolate;
 use crate::live::{LiveSpaces, Reads, RunningSource, rest};
 use crate::parser::client::{Client, Joiner};
 use crate::parser::prefix::{self, Prefix};
@@ -20,12 +21,13 @@ use capture::Devices;
 use control::place::{Refused, place};
 use control::transaction::{CarryError, carry_error, carry_out_but};
 use control::{Design, Registry, Space, design};
-use engine::{Edge, End, Node, NodeId, Report, Stages, Task, Worker};
+use engine::profile::{Costs, Measured, Meter, tell};
+use engine::{Edge, End, Node, NodeId, Report, Task, Worker, Workers};
 use filter::param::Value;
 use filter::{Env, Failure, Kind, Lower, Output, ParamType, Params, Schema, Spaces, Types, Wait};
 use filters::parser::Continuity;
 use filters::parser::outlet::{Slot, outlet};
-use request::{Diagnostic, FilterCall, Item, Text};
+use request::{Diagnostic, FilterCall, Item, Par, Term, Text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -90,8 +92,12 @@ pub struct Session {
     devices: Arc<AutoDevices>,
     push_down: bool,
     share: bool,
-    workers: Option<u8>,
+    workers: Option<Workers>,
+    costs: Costs,
+    measures: bool,
     parser: Option<Vec<OsString>>,
+    /// The command that starts a process for isolated filters; empty: this session starts no process.
+    isolator: Vec<OsString>,
     /// Stands before chains of a request that begin without a source.
     source: Option<FilterCall>,
     /// By which it reads what runs for several requests.
@@ -122,6 +128,7 @@ impl Session {
             compiler: Arc::new(Compiled::new(libpcap::Lazy::new())),
             schemas,
             wait: Wait::default(),
+            latency: None,
             make_ring: [].into(),
         };
         Session {
@@ -131,7 +138,10 @@ impl Session {
             push_down: true,
             share: false,
             workers: None,
+            costs: Costs::new(),
+            measures: false,
             parser: None,
+            isolator: Vec::new(),
             source: None,
             joined: Mutex::default(),
         }
@@ -188,13 +198,36 @@ impl Session {
     fn parse_whole(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Text, Error> {
         let (text, begun) = self.parse_and_begin(source, variables)?;
         let first = text.items.iter().find(|item| matches!(item, Item::Path(_)));
-        match first.filter(|_| self.source.is_some() && begun == 0) {
+        match first.zip(self.source.as_ref()).filter(|_| begun == 0) {
             None => Ok(text),
-            Some(first) => Err(Diagnostic::new("the request has its own source", first.span())
-                .with_label("no chain begins without one")
-                .with_help("leave out the source in the request, or -r and -i beside it")
-                .into()),
+            Some((Item::Path(path), given)) => Err(self.two_sources(path, given).into()),
+            Some(_) => Ok(text),
         }
+    }
+
+    /// A request with its own source was given another.
+    fn two_sources(&self, path: &Par, given: &FilterCall) -> Diagnostic {
+        let error =
+            Diagnostic::new("the request has its own source", path.span).with_label("no chain begins without one");
+        let first = path.branches.first().and_then(|chain| chain.links.first()).map(|link| &link.term);
+        let Some(Term::Filter(first)) = first else { return error };
+        let option = match &*given.name.text {
+            "pcap" => "-r",
+            "ethernet" => "-i",
+            // Not an option of a person's: the command puts it there.
+            other => {
+                return error
+                    .with_help(format!("leave out the source: this command puts `{other}` before the request"));
+            }
+        };
+        let help = match self.registry.find(&first.name.text).filter(|kind| kind.first.is_some()) {
+            Some(kind) => {
+                let what = format!("`{}` with nothing before it is a source", kind.name);
+                format!("{what}; to read {given} into it, leave out {option}: '{given} | {first}'")
+            }
+            None => format!("leave out the source in the request, or {option} beside it"),
+        };
+        error.with_help(help)
     }
 
     /// The same; says how many chains there were without a source.
@@ -233,8 +266,22 @@ impl Session {
 
     /// Workers of a request that does not say (`set workers=`).
     #[must_use]
-    pub fn workers(mut self, workers: Option<u8>) -> Session {
+    pub fn workers(mut self, workers: Option<Workers>) -> Session {
         self.workers = workers;
+        self
+    }
+
+    /// What filters cost, by their text: what `workers=pipeline` and `workers=auto` go by.
+    #[must_use]
+    pub fn costs(mut self, costs: Costs) -> Session {
+        self.costs = costs;
+        self
+    }
+
+    /// Measures what each filter of a request takes: [`Job::measured`] has it.
+    #[must_use]
+    pub fn measure(mut self, measures: bool) -> Session {
+        self.measures = measures;
         self
     }
 
@@ -260,9 +307,17 @@ impl Session {
         self
     }
 
+    /// The command that becomes the process of filters with `isolate=yes`, as [`child::run`](crate::isolate::child::run) does.
+    /// Without it a request that has such filters is refused.
+    #[must_use]
+    pub fn isolator(mut self, command: Vec<OsString>) -> Session {
+        self.isolator = command;
+        self
+    }
+
     /// The same for the filters of a design.
     fn env_of(&self, design: &Design) -> Env {
-        Env { wait: design.plan.wait, ..self.env.clone() }
+        Env { wait: design.plan.wait, latency: latency(design), ..self.env.clone() }
     }
 
     fn live_spaces(&self) -> LiveSpaces {
@@ -274,12 +329,13 @@ impl Session {
     pub fn design(&self, source: &str, variables: &BTreeMap<String, String>) -> Result<Design, Error> {
         let text = self.parse_whole(source, variables)?;
         let mut spaces = self.own_spaces(&[]);
-        let first = design(&text, &self.registry, &spaces)?;
-        if !self.wants_to_share(&first) {
-            return Ok(first);
+        let mut placed = design(&text, &self.registry, &spaces)?;
+        if self.wants_to_share(&placed) {
+            spaces.push(Box::new(ParserSpace::new(None, self.nobody_to_share_with(), Vec::new())));
+            placed = place_shared(placed, &spaces, &BTreeSet::new())?.0;
         }
-        spaces.push(Box::new(ParserSpace::new(None, self.nobody_to_share_with(), Vec::new())));
-        Ok(place_shared(first, &spaces, &BTreeSet::new())?.0)
+        tell(&self.costs, &mut placed.plan);
+        Ok(placed)
     }
 
     /// What a design lacks in this place, besides devices: files that are not there, libpcap. Opens captures, and no more. An
@@ -344,7 +400,11 @@ impl Session {
             push_down: self.push_down,
             share: self.share,
             workers: self.workers,
+            costs: self.costs.clone(),
+            measures: self.measures,
             parser: self.parser.clone(),
+            // A program that takes blocks one by one runs all filters in its own thread.
+            isolator: Vec::new(),
             source: self.source.clone(),
             joined: Mutex::default(),
         }
@@ -405,20 +465,23 @@ impl Session {
         } else {
             (first, Refused::default())
         };
-        let design = carry_out_but(placed, refused, &mut spaces)?;
+        let mut design = carry_out_but(placed, refused, &mut spaces)?;
+        tell(&self.costs, &mut design.plan);
         drop(spaces);
         let mut left = rest(live, shared.into_inlets(), &design.plan);
         change(&design, &mut app, &mut left);
+        let away = isolate::carve(&design, &self.isolator, &mut left)?;
+        app.give_away(&away, &design.plan);
         let sharing = asked.then(|| sharing(&design));
         let Rest { plan, left } = left;
         let origins: Vec<_> = left.iter().map(Left::origin).collect();
         let edges = EdgeNames::new(&design, &plan, &origins);
         let notes = notes(&design);
-        let running = RunningPlan::new(design, origins, &left);
-        let stages = Stages::of(&plan).threads();
+        let running = RunningPlan::new(design, origins, &left, plan.clone());
         // What was made once can be made again, unless what it reads has gone meanwhile.
-        let worker = app.into_worker(&plan, left).map_err(|error| Error::System(error.message))?;
-        Ok(Job { running, edges, sharing, notes, stages, worker })
+        let meters: Vec<Meter> = plan.nodes.iter().filter(|_| self.measures).map(|_| Meter::default()).collect();
+        let worker = app.into_worker(&plan, left, &meters).map_err(|error| Error::System(error.message))?;
+        Ok(Job { running, edges, sharing, notes, worker, meters })
     }
 
     /// What the capture is used for, in words for people.
@@ -487,8 +550,8 @@ fn cuts(design: &Design) -> Vec<(NodeId, Prefix, Continuity)> {
     cuts.collect()
 }
 
-/// How much later than they came packets of devices may be found, where the request says so.
-fn latency(design: &Design) -> Option<Duration> {
+/// How much later than they came blocks may be found, where the request says so.
+pub(crate) fn latency(design: &Design) -> Option<Duration> {
     design.graph.settings.number("latency").map(Duration::from_nanos)
 }
 
@@ -549,12 +612,19 @@ pub(crate) struct Rest {
 }
 
 impl Rest {
+    /// Has this node of the whole plan run in the caller's thread.
+    pub(crate) fn run_in_caller(&mut self, id: NodeId) {
+        let at = self.left.iter().position(|left| left.is_node(id));
+        self.plan.caller.extend(at.map(|at| NodeId(at as u32)));
+    }
+
     /// Adds a node at the end, which gets what this one gives.
     fn add(&mut self, from: usize, origin: NodeId, instance: filter::run::Instance) {
         let task = Task::Filter { kind: &filters::drop::KIND, params: Params::new() };
         let to = NodeId(self.plan.nodes.len() as u32);
         let (space, input) = ("app".to_string(), Types::ANY);
-        self.plan.nodes.push(Node { label: PARSER.into(), task, space, input, edges: Vec::new() });
+        let how = Default::default();
+        self.plan.nodes.push(Node { label: PARSER.into(), task, space, input, how, edges: Vec::new() });
         self.plan.nodes[from].edges.push(Edge::plain(to));
         self.left.push(Left::Given(origin, Opened::New(instance)));
     }
@@ -594,7 +664,7 @@ impl Left {
         *id
     }
 
-    fn is_node(&self, id: NodeId) -> bool {
+    pub(crate) fn is_node(&self, id: NodeId) -> bool {
         matches!(self, Left::Node(one) if *one == id)
     }
 }
@@ -609,9 +679,9 @@ pub struct Job {
     pub sharing: Option<Result<Vec<String>, String>>,
     /// What turned out otherwise than `explain` says.
     pub notes: Vec<String>,
-    /// Threads that it runs on.
-    pub(crate) stages: usize,
     pub(crate) worker: Worker,
+    /// By node of the worker, where it measures.
+    meters: Vec<Meter>,
 }
 
 /// A request that ran.
@@ -628,6 +698,11 @@ impl Job {
     /// notices, and in the end.
     pub fn run(mut self, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> Result<Finished, Error> {
         self.run_to_end(stop, look).0
+    }
+
+    /// What each filter took, where the session measures; `report` is that of the run.
+    pub fn measured(&self, report: &Report) -> Vec<Measured> {
+        Measured::of(report, &self.meters)
     }
 
     /// As [`run`](Job::run), but gives what was counted also where the run failed.

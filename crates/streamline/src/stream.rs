@@ -1,7 +1,10 @@
-//! A request whose blocks go to the program and come from it, in the program's thread and at its pace.
+//! A request whose blocks go to the program and come from it, at its pace.
 //!
 //! [`Session::stream`] makes it. [`Stream::next`] runs the request's worker, one batch at a time, until a block comes out of
-//! an open end: an end without a sink. No thread is started. The block stays where it lies, and is lent until the next call.
+//! an open end: an end without a sink. The block stays where it lies, and is lent until the next call.
+//! Of a request in stages (`||`, `workers`) the program's thread runs the stage with the open ends and the source for the
+//! program's blocks: they are in one stage, and what lies between them is in it as well. Other stages run on threads of their
+//! own, which end with the stream; without other stages no thread is started.
 //! A request that begins with `push_frames`, `push_bytes` or `push_messages` takes blocks from [`Stream::push`].
 //!
 //! Not for requests that run beside the program: that is [`Job`].
@@ -12,7 +15,7 @@ use base::id::Class;
 use base::limits::{BLOCK_BYTES, PUSHED_BYTES};
 use buffer::{Flags, Interface, SegmentId, ViewId};
 use control::Registry;
-use engine::{NodeId, Report, Run, Task, Turn};
+use engine::{NodeId, Report, Run, Stages, Task, Turn};
 use filter::record::schema_id;
 use filter::{Kind, Row, Schema, StreamFacts, Type, Types};
 use filters::embedding::{Exchange, Given, Pushed, RowShapes, give, push};
@@ -87,7 +90,8 @@ impl Session {
         let exchange = Exchange::default();
         let (mut ends, mut inputs) = (Vec::new(), Vec::new());
         let mut failed: Option<Diagnostic> = None;
-        let mut job = session.prepare_but(source, variables, |design, app, _| {
+        let mut unshared = None;
+        let mut job = session.prepare_but(source, variables, |design, app, rest| {
             for (index, node) in design.plan.nodes.iter().enumerate() {
                 let Task::Filter { kind: filter, params } = &node.task else { continue };
                 let id = NodeId(index as u32);
@@ -115,15 +119,15 @@ impl Session {
                     // Wrong parameters were an error when the space prepared the node.
                     made.into_iter().for_each(|instance| app.replace(id, instance));
                     inputs.push((*filter, link_type, design.sites[index].span));
+                } else {
+                    continue;
                 }
+                rest.run_in_caller(id);
             }
+            unshared = Stages::of(&rest.plan).unshared;
         })?;
         if let Some(error) = failed {
             return Err(error.into());
-        }
-        if job.stages > 1 {
-            let text = "a program runs its request in its own thread: leave out `||` and `workers`";
-            return Err(Error::Input(text.into()));
         }
         if let [_, (_, _, span), ..] = inputs[..] {
             return Err(Diagnostic::new("a program pushes into one source, and this is the second", span)
@@ -142,6 +146,9 @@ impl Session {
                 Some(Input { kind, segment, view, waiting_bytes: 0 })
             }
         };
+        if let Some(why) = unshared {
+            job.worker.add_notice(format!("`workers` shares nothing: {why}"));
+        }
         let stop = StopFlag::new();
         Ok(Stream {
             run: job.worker.begin(&stop),
@@ -274,7 +281,7 @@ impl Stream {
         self.job.worker.take_notices()
     }
 
-    /// What was counted so far.
+    /// The counters so far. A request in stages has those of all stages when it is over.
     pub fn report(&self) -> Report {
         self.job.worker.report()
     }

@@ -119,6 +119,74 @@ fn datagrams_are_the_same_files() {
 }
 
 #[test]
+fn spread_filters_change_nothing() {
+    let requests = [
+        "port 80 N | inspect",
+        "tcp | http N | files OUT hash=no",
+        "tcp N | http N | json",
+        "tcp | match \"[a-m]+\" N | files OUT",
+        "udp N | dns | json",
+        "bpf \"tcp or udp\" N | { tcp | http + udp | dns } | json",
+        "tcp | http | sequence | drop N",
+    ];
+    let captures = captures();
+    assert!(captures.len() >= 5);
+    for capture in captures.iter().enumerate().filter(|(at, _)| *at < 5 || at % 20 == 0).map(|(_, path)| path) {
+        for request in requests {
+            let run = |spread: &str| run(&format!("pcap \"{}\" | {}", capture.display(), request.replace('N', spread)));
+            let one = run("");
+            for spread in ["spread=1", "spread=2", "spread=4"] {
+                let several = run(spread);
+                let is_same = several == one;
+                assert!(is_same, "{} | {request}: {spread}\n{several:.2000?}\n{one:.2000?}", capture.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn branches_of_a_split_give_what_one_filter_gives() {
+    for capture in captures().iter().take(5) {
+        let run = |chain: &str| run(&format!("pcap \"{}\" | {chain}", capture.display()));
+        let one = run("port 80 | inspect");
+        let lines = |text: &str| {
+            let mut lines: Vec<String> = text.lines().map(String::from).collect();
+            lines.sort();
+            lines
+        };
+        for by in ["flow", "round-robin", "load"] {
+            let several = run(&format!("split by={by} | {{ port 80 + port 80 + port 80 }} | join order=yes | inspect"));
+            assert_eq!((&several.text, &several.end), (&one.text, &one.end), "{} by={by}", capture.display());
+        }
+        // On threads each line is there once, in some order.
+        let one = run("http | json");
+        let several = run("split || { http + http } || join | json");
+        assert_eq!(lines(&several.text), lines(&one.text), "{}", capture.display());
+    }
+}
+
+#[test]
+fn what_is_chosen_by_cost_changes_nothing() {
+    let chains = [
+        "tcp | http | files OUT hash=no",
+        "work 3us | udp | dns | json",
+        "tcp | work 2us | http | json",
+        "{ tcp | http + udp | dns } | json",
+        "port 80 | work 5us | inspect",
+    ];
+    for capture in captures().iter().take(5) {
+        for chain in chains {
+            let run = |settings: &str| run(&format!("{settings}pcap \"{}\" | {chain}", capture.display()));
+            let one = run("");
+            for settings in ["workers=pipeline", "workers=auto", "workers=pipeline queue=ff", "workers=2 queue=ff"] {
+                let chosen = run(&format!("set {settings}; "));
+                assert!(chosen == one, "{} | {chain}: {settings}\n{chosen:.2000?}\n{one:.2000?}", capture.display());
+            }
+        }
+    }
+}
+
+#[test]
 fn cuts_change_nothing() {
     let captures = captures();
     for capture in captures.iter().take(5) {

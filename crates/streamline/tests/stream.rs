@@ -153,12 +153,131 @@ fn a_stream_that_is_dropped_leaves_whole_files() {
 }
 
 #[test]
-fn a_request_of_several_threads_is_refused() {
-    for text in ["generate count=3 || drop", "set workers=2; pcap $f | udp | drop"] {
-        let capture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../captures/dns.pcap");
-        let refused = Session::new().stream(text, &BTreeMap::from([("f".into(), capture.into())])).err();
-        assert!(refused.is_some_and(|error| error.to_string().contains("in its own thread")), "{text}");
+fn blocks_of_a_request_in_stages_are_those_of_one_thread() {
+    let rows = [
+        ("pcap $web | http", "pcap $web || http"),
+        ("pcap $web | http", "pcap $web || tcp || http"),
+        ("pcap $web | http", "set workers=2; pcap $web | http"),
+        ("pcap $web | { tcp | count + http }", "pcap $web || { tcp | count + http }"),
+        // The ends and what lies between them are one stage.
+        ("pcap $web | { count + http }", "pcap $web | { count || head 1 + http }"),
+        ("pcap $web | tcp | { count + head 5 }", "set workers=3; pcap $web | tcp | { count + head 5 }"),
+    ];
+    for (alone, staged) in rows {
+        let whole = lines(&mut open(alone).unwrap()).unwrap();
+        let mut stream = open(staged).unwrap();
+        let mut given = lines(&mut stream).unwrap();
+        assert!(stream.is_over() && stream.next().unwrap().is_none(), "{staged}");
+        let mut sorted = whole.clone();
+        if staged.contains('{') {
+            // Branches come in the order of their stages.
+            sorted.sort();
+            given.sort();
+        }
+        assert!(!whole.is_empty() && given == sorted, "{staged}: {} blocks of {}", given.len(), whole.len());
+        let finished = stream.close().unwrap();
+        assert_eq!(finished.end, End::Input, "{staged}");
+        assert!(finished.report.check().is_ok(), "{staged}");
+        assert_eq!(finished.report.stages.is_empty(), staged.contains("count ||"), "{staged}");
     }
+}
+
+#[test]
+fn facts_and_records_cross_stages() {
+    for text in ["pcap $web || http", "set workers=2; pcap $web | http"] {
+        let mut stream = open(text).unwrap();
+        let mut hosts = 0;
+        while let Some(block) = stream.next().unwrap() {
+            assert!(block.facts().is_some_and(|facts| facts.flow.target_port != 0), "{text}");
+            hosts += usize::from(block.record().is_some_and(|row| row.text("http.hostname").is_some()));
+        }
+        assert!(hosts > 3, "{text}: {hosts}");
+    }
+}
+
+#[test]
+fn what_a_program_pushes_runs_in_stages_behind_it() {
+    for text in ["push_frames || head 1k || save $out", "set workers=2; push_frames | { tcp | drop + save $out }"] {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("out.pcap").to_str().unwrap().to_string();
+        let session = Session::new();
+        let mut stream = session.stream(text, &BTreeMap::from([("out".to_string(), out.clone())])).unwrap();
+        let mut from = open("pcap $web").unwrap();
+        let mut pushed = 0;
+        while let Some(block) = from.next().unwrap() {
+            stream.push(block.bytes()).unwrap();
+            assert!(stream.next().unwrap().is_none(), "{text}");
+            pushed += 1;
+        }
+        stream.end().unwrap();
+        assert!(stream.next().unwrap().is_none() && stream.is_over(), "{text}");
+        stream.close().unwrap();
+        let mut saved = Session::new().stream("pcap $f", &BTreeMap::from([("f".into(), out)])).unwrap();
+        assert_eq!(lines(&mut saved).unwrap().len(), pushed, "{text}");
+    }
+}
+
+#[test]
+fn what_a_program_pushes_and_takes_is_in_one_stage() {
+    for text in ["push_frames || http", "set workers=2; push_frames | http"] {
+        let mut stream = open(text).unwrap();
+        let mut from = open("pcap $web").unwrap();
+        let mut given = Vec::new();
+        while let Some(block) = from.next().unwrap() {
+            stream.push_with(block.bytes(), Push { time: Some(block.time()), ..Push::default() }).unwrap();
+            given.extend(lines(&mut stream).unwrap());
+        }
+        stream.end().unwrap();
+        given.extend(lines(&mut stream).unwrap());
+        let whole = lines(&mut open("pcap $web | http").unwrap()).unwrap();
+        assert_eq!(given.concat(), whole.concat(), "{text}");
+        let is_told = stream.take_notices().iter().any(|notice| notice.contains("shares nothing"));
+        assert_eq!(is_told, text.contains("workers"), "{text}");
+    }
+}
+
+#[test]
+fn a_stream_that_is_dropped_ends_its_threads() {
+    let threads = || {
+        std::fs::read_dir("/proc/self/task").unwrap().filter(|entry| {
+            let name =
+                entry.as_ref().map(|entry| std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default());
+            name.is_ok_and(|name| name.starts_with("thread 9"))
+        })
+    };
+    // Nine stages, so that the ninth's name is this test's alone.
+    let text = format!("generate {} || head 1000M", "|| head 1000M ".repeat(8));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("out.pcap");
+    let mut stream = open(&text).unwrap();
+    assert!(stream.next().unwrap().is_some());
+    assert_eq!(threads().count(), 1);
+    drop(stream);
+    assert_eq!(threads().count(), 0);
+    let mut stream = open(&format!("generate || {{ save {} + head 3 }}", file.display())).unwrap();
+    assert!(stream.next().unwrap().is_some());
+    assert_eq!(stream.close().unwrap().end, End::Stopped);
+    let mut saved = Session::new()
+        .stream("pcap $f | count", &BTreeMap::from([("f".into(), file.to_str().unwrap().into())]))
+        .unwrap();
+    assert!(saved.next().unwrap().unwrap().record().unwrap().number("blocks").unwrap() > 0);
+}
+
+#[test]
+fn a_failure_of_another_stage_is_the_streams() {
+    let mut stream = open("generate count=1000 sequence=yes || sequence count=2000 strict=yes").unwrap();
+    let error = loop {
+        match stream.next() {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("frames are missing"),
+            Err(error) => break error,
+        }
+    };
+    assert!(error.to_string().contains("lost"), "{error}");
+    let mut stream =
+        open("{ generate count=1000 sequence=yes | sequence count=2000 strict=yes | drop } ; generate || head 10")
+            .unwrap();
+    assert!(lines(&mut stream).is_err());
 }
 
 #[test]

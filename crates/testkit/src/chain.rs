@@ -148,6 +148,7 @@ impl Chain {
             compiler: Arc::clone(&self.compiler),
             schemas: self.schemas.clone().into(),
             wait: filter::Wait::default(),
+            latency: None,
             make_ring: [].into(),
         }
     }
@@ -164,7 +165,14 @@ impl Chain {
         let label = |kind: &'static Kind, params: Params| Task::Filter { kind, params };
         let mut add = |task: Task, label: &str, input: Types, instance: Instance| {
             let next = Edge::plain(NodeId(plan.nodes.len() as u32 + 1));
-            plan.nodes.push(Node { label: label.into(), task, space: "app".into(), input, edges: vec![next] });
+            plan.nodes.push(Node {
+                label: label.into(),
+                task,
+                space: "app".into(),
+                input,
+                how: Default::default(),
+                edges: vec![next],
+            });
             instances.push(Some(instance));
         };
         let env = self.env(input, &stdout);

@@ -22,7 +22,7 @@ use weaken::Weakening;
 
 /// Which models are asked for which files: folders, and test files of `buffer`.
 const MODELS: [(&str, &[&str]); 4] = [
-    ("crates/buffer/src/queue/", &["queue_models"]),
+    ("crates/buffer/src/queue/", &["queue_models", "credit_models"]),
     ("crates/buffer/src/ring/", &["ring_models"]),
     ("crates/buffer/src/shared/", &["ring_models"]),
     ("crates/buffer/src/pipe/", &["ring_models"]),

@@ -13,11 +13,9 @@
 //! - [`poll`] — a file descriptor for poll(2) and epoll(7) that says that there is something to read; `room`, that there is
 //!   room to write; [`watch`] — what the threads behind both do, `thread` how they end.
 //! - [`local`] — rings within this process, without a keeper's socket.
-//! - [`mod@file`] — a file read as if it were a ring.
 //!
 //! For the fewest instructions per block use [`ring`](crate::ring) itself; for C see the crate `capi`.
 
-pub mod file;
 pub mod foreign;
 pub mod forward;
 pub mod local;
@@ -28,7 +26,6 @@ mod thread;
 pub mod watch;
 pub mod writer;
 
-pub use file::PipeFile;
 pub use local::Local;
 pub use reader::{Block, End, PipeReader, ReaderStat};
 pub use writer::{PipeWriter, WriterStat};

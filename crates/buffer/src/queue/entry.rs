@@ -8,7 +8,7 @@ use base::atomic::{AtomicU64, Ordering};
 
 /// A value that is the same as some words: any words make a value.
 ///
-/// `from_words(to_words(x))` is `x`. What comes out of memory that others write is for the receiver to check.
+/// `from_words(to_words(x))` is `x`. The receiver checks values from memory that another process writes.
 pub trait Entry: Copy + Send + 'static {
     /// An array of `u64`.
     type Words: Words;

@@ -115,7 +115,7 @@ impl<T: Entry, M: Memory> Push<T> for Sender<T, M> {
 
 impl<T, M> Drop for Sender<T, M> {
     fn drop(&mut self) {
-        // Pairs with the Acquire in `Receiver::look`: whoever sees it sees all that was published before.
+        // Pairs with the Acquire in `Receiver::look`: a receiver that sees this word sees every entry published before it.
         self.own.words()[GONE].store(
             1,
             Ordering::Release, // model: closing_loses_nothing
@@ -146,6 +146,11 @@ impl<T: Entry, M: Memory> Receiver<T, M> {
         Ok(Receiver { head: 0, limit: 0, capacity, slip, sender, progress, entries: PhantomData })
     }
 
+    /// Would [`pop`](Pop::pop) find an entry, or the end?
+    pub fn is_ready(&mut self) -> bool {
+        self.ready(1) != Ok(0)
+    }
+
     #[inline]
     fn read(&self, position: u64) -> T {
         T::from_words(T::Words::load(&slot::<T, _>(&self.sender, position, self.capacity)[ENTRY..]))
@@ -171,7 +176,7 @@ impl<T: Entry, M: Memory> Receiver<T, M> {
         let full_to = |distance: u64| is_full::<T, M>(sender, *head + distance - 1, *capacity);
         let mut ready = u64::from(full_to(1));
         if ready > 0 {
-            // A far slot that is not full yet is looked at without disturbing the sender, who writes before it.
+            // A look at a far slot that is not full yet does not disturb the sender, which writes before it.
             let goal = slip.goal().max(1);
             let far = |distance| if full_to(distance) { distance } else { 1 };
             ready = slip.wait(far(goal), || far(goal));

@@ -23,11 +23,11 @@ const GONE: usize = LINE_WORDS;
 /// The first slot.
 const SLOTS: usize = GONE + LINE_WORDS;
 
-/// Both sides ask for slots so many words before they need them: four cache lines.
+/// A side asks for a slot this number of words before it needs the slot: four cache lines.
 const AHEAD_WORDS: usize = 32;
 /// Words of a cache line.
 const CACHE_LINE_WORDS: usize = 8;
-/// Of entries with so many words or more, a cache line has one or two.
+/// A cache line holds one or two entries of this number of words or more.
 const FEW_A_LINE: usize = CACHE_LINE_WORDS / 2;
 
 /// Words of the sender's memory for a capacity.
@@ -142,7 +142,7 @@ impl<T: Entry, M: Memory> Push<T> for Sender<T, M> {
 
 impl<T, M> Drop for Sender<T, M> {
     fn drop(&mut self) {
-        // Pairs with the Acquire in `Receiver::look`: whoever sees it sees all that was published before.
+        // Pairs with the Acquire in `Receiver::look`: a receiver that sees this word sees every entry published before it.
         self.own.words()[GONE].store(
             1,
             Ordering::Release, // model: closing_loses_nothing
@@ -187,7 +187,7 @@ impl<T: Entry, M: Memory> Receiver<T, M> {
 
     /// Brings a slot ahead of a position here, once a cache line, so that the line comes from the sender's processor while
     /// the ones before it are read. Only if it is known to be published: a line that is still written would be taken from the
-    /// sender. Of numbers a line has so many that asking costs more than it saves.
+    /// sender. A line holds many entries shorter than `FEW_A_LINE`: asking for them costs more than it saves.
     #[inline]
     fn expect_slots(&self, position: u64) {
         if T::Words::COUNT < FEW_A_LINE {
@@ -223,7 +223,7 @@ impl<T: Entry, M: Memory> Receiver<T, M> {
                 Ordering::Acquire, // model: entries_come_in_order
             );
             let ready = tail.wrapping_sub(*head);
-            // A position that cannot be is a sender's lie: nothing of it is taken.
+            // A sender that states an impossible position lies: the receiver takes no entry.
             if ready <= *capacity { ready } else { 0 }
         };
         let mut ready = slip.wait(published(), published);
@@ -269,7 +269,7 @@ impl<T: Entry, M: Memory> Pop<T> for Receiver<T, M> {
         let count = self.ready(limit)?.min(limit);
         for run in runs::<T>(self.sender.words(), self.head, count, self.capacity) {
             if T::Words::COUNT >= FEW_A_LINE {
-                // All that are about to be read, at once: as `expect_slots`.
+                // Asks at once for all lines that the loop below reads, as `expect_slots` does for one.
                 for line in run.iter().step_by(CACHE_LINE_WORDS) {
                     hints::will_read(std::ptr::from_ref(line).cast());
                 }
@@ -285,7 +285,7 @@ impl<T: Entry, M: Memory> Pop<T> for Receiver<T, M> {
     }
 }
 
-/// The words of so many slots (at most all) from a position on: up to the end of the ring, and from its begin.
+/// The words of `count` slots (at most all) from `position` on: one run up to the end of the ring, one from its begin.
 #[inline]
 fn runs<T: Entry>(words: &[AtomicU64], position: u64, count: u64, capacity: u64) -> [&[AtomicU64]; 2] {
     let start = position & (capacity - 1);

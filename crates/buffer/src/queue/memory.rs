@@ -1,4 +1,4 @@
-//! Where a queue lives: words that both sides see, on the heap or in a shared map. Says nothing of what the words mean.
+//! Where a queue lives: words that both sides see, on the heap or in a shared map. The queues give the words a meaning.
 
 use base::atomic::AtomicU64;
 use std::fmt;
@@ -35,7 +35,7 @@ pub struct Heap {
 }
 
 impl Heap {
-    /// So many words, all zero.
+    /// Allocates `count` words, all zero.
     pub(super) fn new(count: usize) -> Heap {
         let words: Arc<[AtomicU64]> = (0..count + LINE_WORDS).map(|_| AtomicU64::new(0)).collect();
         let start = words.as_ptr().align_offset(LINE_WORDS * size_of::<u64>()).min(LINE_WORDS);
@@ -57,9 +57,9 @@ pub enum Misfit {
     Capacity(usize),
     /// There are fewer words than the queue needs.
     Words {
-        /// What there is.
+        /// Words that the memory has.
         found: usize,
-        /// What it takes.
+        /// Words that the queue needs.
         needed: usize,
     },
 }
@@ -92,7 +92,7 @@ pub(super) struct Region<M> {
 unsafe impl<M: Send> Send for Region<M> {}
 
 impl<M: Memory> Region<M> {
-    /// At least so many words of this memory.
+    /// Takes `memory`, which must have at least `needed` words.
     pub(super) fn new(memory: M, needed: usize) -> Result<Region<M>, Misfit> {
         let words = NonNull::from(memory.words());
         if words.len() < needed {

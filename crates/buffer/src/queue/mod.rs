@@ -3,9 +3,11 @@
 //! - [`Push`] and [`Pop`] — what both queues can do. Start reading here.
 //! - [`indexed`] — full and empty by positions, each side's on a line of its own. What stages of a pipeline use.
 //! - [`fast_forward`] — full by a stamp in the slot.
+//! - [`credit`] — places that go there and come back, over two queues; [`bell`] — wakes who waits for them.
+//! - [`numbers`] — a queue of numbers of either design, by name.
 //! - [`entry`] — what travels: fixed numbers of words; [`memory`] — where a queue lives.
 //!
-//! Nothing sleeps here: who finds a queue full or empty decides what to do, and a call that finds little waits a bounded
+//! Nothing but `credit` sleeps here: who finds a queue full or empty decides what to do, and a call that finds little waits a bounded
 //! fraction of a microsecond for more (`slip.rs`). Not for several senders or receivers: a side can be sent to another
 //! thread, not shared and not cloned.
 //!
@@ -30,8 +32,8 @@
 //! Stages of a pipeline move descriptors in batches, so they use [`indexed`]. In `cargo run --release -p bench -- rings` it
 //! carried descriptors in batches 1.1 times as fast as rtrb's chunks (numbers: between 0.95 and 1.2) and one by one 4 to 5
 //! times as fast as rtrb. [`fast_forward`] is as good one by one, but in batches only 0.3 to 0.9 of rtrb's chunks: its stamps
-//! make a slot of 32 bytes one of 40 and are stored and looked at one by one. It is for lone entries that somebody waits
-//! for: the entry and its news are one cache line instead of two, and it went there and back 1.35 times as fast as rtrb,
+//! make a slot of 32 bytes one of 40 and both sides handle them one by one. It is for lone entries for which a receiver
+//! waits: the entry and its news are one cache line instead of two. It went there and back 1.35 times as fast as rtrb,
 //! where [`indexed`] did 1.0 to 1.1. How near the two processors are to each other changes every number fivefold.
 //!
 //! # Memory orderings
@@ -47,12 +49,16 @@
 //! | fast-forward, stamp | Release in `Sender::put`, Acquire in `is_full` | `entries_come_in_order`, `batches_come_in_order` |
 //! | fast-forward, sender went | Release in `Drop for Sender`, Acquire in `Receiver::look` | `closing_loses_nothing` |
 //!
-//! What is relaxed: the words of an entry, which these orders cover, and "the receiver went", after which nothing is read.
+//! Two accesses are relaxed: the words of an entry, which these orders cover, and "the receiver went". The sender reads no
+//! data because of the latter.
 
+pub mod bell;
+pub mod credit;
 pub mod entry;
 pub mod fast_forward;
 pub mod indexed;
 pub mod memory;
+pub mod numbers;
 mod slip;
 mod vacancy;
 
@@ -87,7 +93,7 @@ impl From<Closed> for PopError {
     }
 }
 
-/// The sending side of a queue. What was pushed and not taken when the receiver goes is lost.
+/// The sending side of a queue. When the receiver goes, the entries that it has not taken are lost.
 pub trait Push<T> {
     /// Entries the queue holds at most.
     fn capacity(&self) -> usize;
@@ -100,8 +106,8 @@ pub trait Push<T> {
 
     /// Takes as many entries as there is room for and says how many those were; asks for none where there is no room.
     ///
-    /// What the iterator does happens after the receiver is done with the slots: who recycles what entries name may do
-    /// so there.
+    /// The sender runs the iterator after the receiver is done with the slots. So the iterator may recycle the memory that
+    /// their old entries name.
     fn push_batch(&mut self, entries: &mut impl Iterator<Item = T>) -> Result<usize, Closed>;
 }
 
@@ -116,6 +122,6 @@ pub trait Pop<T> {
     /// Hands up to `limit` entries to `each`, oldest first, and says how many those were.
     ///
     /// Their slots are free only afterwards, so the sender cannot reuse what entries name while `each` runs. If `each`
-    /// panics, none was taken.
+    /// panics, the queue keeps all of them.
     fn pop_batch(&mut self, limit: usize, each: impl FnMut(T)) -> Result<usize, Closed>;
 }

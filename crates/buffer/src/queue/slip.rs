@@ -34,7 +34,7 @@ pub(super) struct Slip {
 }
 
 impl Slip {
-    /// For slots of so many words; a small queue is never asked for more than an eighth of it.
+    /// For slots of `slot_words` words. The goal is never more than an eighth of `capacity`, so a small queue may have none.
     pub(super) fn new(slot_words: usize, capacity: u64) -> Slip {
         let [least, most] =
             LINES.map(|lines| (lines * CACHE_LINE_WORDS / slot_words.max(1) as u64).max(2).min(capacity / 8));
@@ -47,7 +47,8 @@ impl Slip {
         self.goal
     }
 
-    /// So many entries can be dealt with now: if these are few, waits a little for more. `look` says how many they are.
+    /// Waits a little for more entries if the `ready` ones are few; `look` says how many are ready now.
+    /// Returns how many are ready in the end.
     #[inline]
     pub(super) fn wait(&mut self, ready: u64, look: impl FnMut() -> u64) -> u64 {
         if ready == 0 || ready >= self.goal {

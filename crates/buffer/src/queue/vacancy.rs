@@ -39,7 +39,7 @@ impl<M> Vacancy<M> {
 
     #[inline]
     pub(super) fn is_closed(&self) -> bool {
-        // Nothing is read because of it, so it needs no order.
+        // Relaxed: the sender reads no other data because of this word.
         self.receiver.words()[GONE].load(Ordering::Relaxed) != 0
     }
 

@@ -34,8 +34,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Outcome {
     let source = args.source.source(&args.request)?;
     let request = args.request.read()?;
-    let design = args.place.session().reading(source).design(&request.source, &request.variables);
-    let design = design.map_err(|error| request.tell(error))?;
+    let session = args.place.session().reading(source);
+    let design = session.design(&request.source, &request.variables).map_err(|error| request.tell(error))?;
+    // Files that are missing may be there when the request runs.
+    session.missing(&design).map_err(|error| request.tell(error))?;
     hints::tell_idle(&design);
     if args.json {
         print_json(&json_of(&design))

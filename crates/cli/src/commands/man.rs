@@ -26,16 +26,18 @@ pub(crate) struct Args {
 /// The language on a page; crates/request/grammar.md has all of it.
 const LANGUAGE: &str = "\
 a | b            b gets the blocks of a
-a | { b + c }    both get every block; { a + b } | c joins
+a | { b + c }    both get every block; { a + b } | c joins; split | { b + c } gives each block to one of them
 port | |22 ssh   class selector: what the last class-setting filter said; |22:80 a range, |!22 all others,
                  |! what no other edge beside it takes: port | { |22 a + |80 b + |! rest }
 not a, a and b, a or b      choose with selectors; not binds tighter than and, and tighter than or (tcpdump gives
                  and, or equal rank)
 a || b           a and b on threads of their own
 name value key=value        the first value needs no key; flags are key=yes; values with blanks in \"double quotes\"
+f spread=2       two threads run f, each with a part of the blocks; order is kept
+f isolate=yes    a process of its own runs f, and can do nothing else; restart=yes: another one, where it died
 f name=x ... @x  a node with a name, and a path that goes on from it or into it
 let web = http | files dir=out; pcap x | web        a piece of a request
-set workers=1 latency=1ms share=yes   settings of the request
+set workers=1 latency=1ms share=yes   settings of the request; workers=N, pipeline or auto
 $x, ${x}         filled by -D x=value
 # ...            a comment
 Sizes: k M G are 1024, 1024^2, 1024^3; numbers: 1000, 1000^2, 1000^3; durations: ns us ms s min h.

@@ -220,6 +220,9 @@ impl Shown {
             });
             if let Some(lines) = stages::of(request) {
                 shown["stages"] = stages::json(lines);
+                if lines.left_out > 0 {
+                    shown["threads_left_out"] = json!(lines.left_out);
+                }
             }
             shown
         });

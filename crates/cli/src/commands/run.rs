@@ -38,6 +38,10 @@ pub(crate) struct Args {
     #[arg(long)]
     strict: bool,
 
+    /// Measure what each filter takes, print it, and save it for later runs with `--workers pipeline` or `auto`
+    #[arg(long)]
+    profile: bool,
+
     #[command(flatten)]
     place: crate::place::PlaceArgs,
 
@@ -60,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     // A document on standard error is read by a program.
     let quiet = args.quiet || (args.stats == Stats::Json && args.stats_file.is_none());
     crate::signals::listen(&stop, Finishing::told_unless(quiet))?;
-    let session = Arc::new(args.place.session().reading(source));
+    let session = Arc::new(args.place.session().reading(source).measure(args.profile));
     let job = session.prepare(&request.source, &request.variables);
     let mut job = job.map_err(|error| request.tell(error))?;
     if !args.quiet {
@@ -88,6 +92,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     terminal::clear_line();
     let end = outcome.as_ref().ok().map(|finished| finished.end);
     let outcome = outcome.map(drop).map_err(|error| request.tell(error));
+    let measured = job.measured(&report);
     let losses = losses::lines(before.0.iter().chain([&report]));
     let counted = match args.stats {
         Stats::Table => Some(before.text() + &report::text(&report, end)),
@@ -99,6 +104,16 @@ pub(crate) fn run(args: &Args) -> Outcome {
             .map_err(|error| CommandError::Failed(format!("cannot write {}: {error}", base::terminal::name(file))))?,
         (Some(counted), None) if args.stats == Stats::Json || !args.quiet => tell_part!("{counted}"),
         _ => {}
+    }
+    if args.profile {
+        if !args.quiet && args.stats != Stats::Json {
+            tell_part!("{}", crate::profile::text(&measured));
+        }
+        let saved = crate::profile::save(&measured);
+        if let (Ok(path), false) = (&saved, quiet) {
+            tell!("saved in {}", base::terminal::name(path));
+        }
+        saved?;
     }
     if args.strict && !losses.is_empty() {
         return outcome.and(Err(CommandError::Failed(losses.join("\nerror: "))));

@@ -1,133 +1,217 @@
-//! Shares of the flows: which nodes of a plan are copied for each, or why none can be.
+//! Shares: the planner finds the nodes of a plan that each share of the blocks has copies of, or says why there are none.
 //!
-//! Frames are divided in front of the filters that make streams (`tcp`, `udp`), by flow; those and what follows them, as far as
-//! it looks at each block or stream by itself, run once for each share. In front of the first filter that sees all blocks
-//! (sinks, `count`) one stage puts together what they give, in the order that one thread would have given it in. So that there
-//! is such an order, all frames come by one way, and all that goes on goes by one way to each stage behind.
+//! A splitter divides blocks in front of a group of nodes. One stage behind puts together what the copies give, in the order of
+//! one thread. The order needs one way into the group, and one way from the group to each stage behind.
+//!
+//! - `workers=N` makes one group. It begins with the filters that make streams of frames (`tcp`, `udp`), and ends before the
+//!   first filter that sees all blocks (sinks, `count`).
+//! - `spread=N` makes a group of each filter that has it, and one group of neighbours that have the same.
 
-use super::{each_operand, join, root};
+use super::{each_operand, is_border, join, join_circles, root};
 use crate::plan::{Edge, NodeId, Plan, Task};
-use filter::share::Sharing;
+use crate::worker::splits;
+use filter::share::{Division, Sharing};
+use filter::{Mode, Parts};
 
-/// By node: there is a copy of it for each share.
-pub(super) fn find(plan: &Plan) -> Result<Vec<bool>, String> {
-    let above = plan.sources_of();
-    let mut shared = vec![false; plan.nodes.len()];
-    let sharing = |id: NodeId| match &plan.nodes[id.index()].task {
-        Task::Filter { kind, .. } => Sharing::of(kind),
-        Task::Choose(choice) => {
-            let mut all = Sharing::Copied;
-            each_operand(choice, &mut |operand| {
-                if let Task::Filter { kind, .. } = &plan.nodes[operand.index()].task
-                    && Sharing::of(kind) != Sharing::Copied
-                {
-                    all = Sharing::Single;
-                }
-            });
-            all
-        }
-    };
-    for index in 0..plan.nodes.len() {
-        let (id, above) = (NodeId(index as u32), &above[index]);
-        let behind = above.iter().filter(|id| shared[id.index()]).count();
-        shared[index] = match sharing(id) {
-            Sharing::Begins => true,
-            Sharing::Copied => !above.is_empty() && behind == above.len(),
-            Sharing::Single => false,
-        };
-    }
-    for (index, node) in plan.nodes.iter().enumerate() {
-        if let Task::Choose(choice) = &node.task {
-            let is_shared = shared[index];
-            each_operand(choice, &mut |operand| shared[operand.index()] = is_shared);
-        }
-    }
-    if !shared.contains(&true) {
-        return Err(
-            "there is no filter that makes streams of frames, such as `tcp`, so that flows could be divided".into()
-        );
-    }
-    check_ways(plan, &shared)?;
-    Ok(shared)
+/// The groups of a plan.
+pub(super) struct Shared {
+    /// By node: its group.
+    of: Vec<Option<usize>>,
+    groups: Vec<Group>,
 }
 
-/// Frames come by one way, and each stage behind gets what goes on by one.
-fn check_ways(plan: &Plan, shared: &[bool]) -> Result<(), String> {
-    let label = |index: usize| plan.nodes[index].label.as_str();
-    let mut ways: Vec<(usize, bool)> = Vec::new();
-    for (index, edge) in edges(plan).filter(|(index, edge)| !shared[*index] && shared[edge.to.index()]) {
-        if !ways.contains(&(index, edge.rejected)) {
-            ways.push((index, edge.rejected));
-        }
-    }
-    if let [(first, _), (second, _), ..] = ways[..] {
-        let (first, second) = (label(first), label(second));
-        return Err(format!("frames come by several ways, from `{first}` and from `{second}`"));
-    }
-    // In one thread a batch goes along one edge after the other; where that is in a batch the shares cannot tell.
-    let branches = |index: usize| plan.nodes[index].edges.iter().filter(|edge| shared[edge.to.index()]);
-    for index in (0..plan.nodes.len()).filter(|index| shared[*index]) {
-        let mut seen = vec![false; plan.nodes.len()];
-        for edge in branches(index) {
-            let mut mine = vec![false; plan.nodes.len()];
-            let mut left = vec![edge.to.index()];
-            while let Some(at) = left.pop() {
-                if seen[at] {
-                    return Err(format!(
-                        "what `{}` gives by several ways meets again in `{}`",
-                        label(index),
-                        label(at)
-                    ));
-                }
-                if !std::mem::replace(&mut mine[at], true) {
-                    left.extend(branches(at).map(|edge| edge.to.index()));
-                }
+/// Nodes of which each share has copies.
+pub(super) struct Group {
+    pub(super) threads: usize,
+    pub(super) division: Division,
+}
+
+impl Shared {
+    /// For `workers=N`; else why there are no shares.
+    pub(super) fn of_flows(plan: &Plan, threads: usize) -> Result<Shared, String> {
+        let above = plan.sources_of();
+        let mut shared = vec![false; plan.nodes.len()];
+        let sharing = |id: NodeId| match &plan.nodes[id.index()].task {
+            Task::Filter { kind, .. } => Sharing::of(kind),
+            Task::Choose(choice) => {
+                let mut all = Sharing::Copied;
+                each_operand(choice, &mut |operand| {
+                    if let Task::Filter { kind, .. } = &plan.nodes[operand.index()].task
+                        && Sharing::of(kind) != Sharing::Copied
+                    {
+                        all = Sharing::Single;
+                    }
+                });
+                all
             }
-            seen.iter_mut().zip(mine).for_each(|(seen, mine)| *seen |= mine);
+        };
+        for index in 0..plan.nodes.len() {
+            let (id, above) = (NodeId(index as u32), &above[index]);
+            let behind = above.iter().filter(|id| shared[id.index()]).count();
+            shared[index] = match sharing(id) {
+                Sharing::Begins => true,
+                Sharing::Copied => !above.is_empty() && behind == above.len(),
+                Sharing::Single => false,
+            };
         }
-    }
-    let pieces = pieces(plan, shared);
-    let before = ways.first().map_or(0, |(index, _)| pieces[*index]);
-    // By stage behind: by which way it gets what goes on.
-    let mut behind: Vec<(usize, (usize, bool))> = Vec::new();
-    for (index, edge) in edges(plan).filter(|(index, edge)| shared[*index] && !shared[edge.to.index()]) {
-        let to = pieces[edge.to.index()];
-        if to == before {
-            return Err(format!("`{}` gets blocks from before the shares as well", label(edge.to.index())));
-        }
-        let way = (index, edge.rejected);
-        match behind.iter().find(|(piece, _)| *piece == to) {
-            None => behind.push((to, way)),
-            Some((_, known)) if *known == way => {}
-            Some((_, (known, _))) => {
-                let (to, first, second) = (label(edge.to.index()), label(*known), label(index));
-                return Err(format!("`{to}` gets what goes on by several ways, from `{first}` and from `{second}`"));
+        for (index, node) in plan.nodes.iter().enumerate() {
+            if let Task::Choose(choice) = &node.task {
+                let is_shared = shared[index];
+                each_operand(choice, &mut |operand| shared[operand.index()] = is_shared);
             }
         }
+        if !shared.contains(&true) {
+            return Err(
+                "there is no filter that makes streams of frames, such as `tcp`, so that flows could be divided".into(),
+            );
+        }
+        let of = shared.into_iter().map(|is_shared| is_shared.then_some(0)).collect();
+        let shared = Shared { of, groups: vec![Group { threads, division: Division::Flows }] };
+        shared.check(plan).map_err(|(_, why)| why)?;
+        Ok(shared)
     }
-    Ok(())
+
+    /// For `spread=N` of filters; else one of them, and why it cannot be spread.
+    pub(super) fn by_hand(plan: &Plan) -> Result<Shared, (NodeId, String)> {
+        let mut pieces: Vec<usize> = (0..plan.nodes.len()).collect();
+        let spread = |index: usize| plan.nodes[index].how.spread;
+        for (index, edge) in edges(plan).filter(|(index, _)| spread(*index) > 1) {
+            let (next, label) = (edge.to.index(), &plan.nodes[index].label);
+            if spread(next) == spread(index) {
+                join(&mut pieces, index, next);
+            } else if spread(next) > 1 {
+                let why = format!("`{label}` before it has spread={}: neighbours have the same", spread(index));
+                return Err((edge.to, why));
+            }
+        }
+        let mut shared = Shared { of: vec![None; plan.nodes.len()], groups: Vec::new() };
+        for index in (0..plan.nodes.len()).filter(|index| spread(*index) > 1) {
+            let first = root(&pieces, index);
+            let Task::Filter { kind, .. } = &plan.nodes[index].task else { continue };
+            let mine = match (Sharing::of(kind), kind.mode) {
+                (Sharing::Begins, _) => Division::Flows,
+                (_, Mode::Stateless) if !kind.writes.has(Parts::STREAMS) => Division::Batches,
+                _ => Division::Streams,
+            };
+            if first == index {
+                shared.groups.push(Group { threads: spread(index), division: mine });
+            }
+            // Roots come before the other nodes of their groups.
+            let group = if first == index { shared.groups.len() - 1 } else { shared.of[first].unwrap_or(0) };
+            let division = &mut shared.groups[group].division;
+            *division = (*division).max(mine);
+            shared.of[index] = Some(group);
+        }
+        shared.check(plan)?;
+        Ok(shared)
+    }
+
+    pub(super) fn group_of(&self, id: NodeId) -> Option<&Group> {
+        self.of[id.index()].map(|group| &self.groups[group])
+    }
+
+    /// Blocks come to each group by one way, and each stage behind gets what goes on by one. Else a node of the group, and
+    /// why that cannot be.
+    fn check(&self, plan: &Plan) -> Result<(), (NodeId, String)> {
+        let pieces = self.pieces(plan);
+        (0..self.groups.len()).try_for_each(|group| self.check_group(plan, group, &pieces))?;
+        // What gives to a group and also gets from it would have to be one stage with it.
+        let joined = join_circles(plan, &pieces);
+        let circle = (0..pieces.len()).find(|index| {
+            let is_joined = |other: usize| joined[*index] == joined[other] && pieces[*index] != pieces[other];
+            self.of[*index].is_some() && (0..pieces.len()).any(is_joined)
+        });
+        circle.map_or(Ok(()), |index| {
+            let why = "what gives blocks to it gets blocks from it as well".to_string();
+            Err((NodeId(index as u32), why))
+        })
+    }
+
+    fn check_group(&self, plan: &Plan, group: usize, pieces: &[usize]) -> Result<(), (NodeId, String)> {
+        let label = |index: usize| plan.nodes[index].label.as_str();
+        let is_in = |index: usize| self.of[index] == Some(group);
+        let wrong = |index: usize, why: String| Err((NodeId(index as u32), why));
+        let mut ways: Vec<(usize, bool)> = Vec::new();
+        for (index, edge) in edges(plan).filter(|(index, edge)| !is_in(*index) && is_in(edge.to.index())) {
+            if !ways.contains(&(index, edge.rejected)) {
+                ways.push((index, edge.rejected));
+            }
+            if splits(&plan.nodes[index].task) && plan.nodes[index].edges.len() > 1 {
+                return wrong(edge.to.index(), format!("`{}` gives each branch other blocks", label(index)));
+            }
+            if let [(first, _), (second, _), ..] = ways[..] {
+                let (first, second) = (label(first), label(second));
+                let why = format!("frames come by several ways, from `{first}` and from `{second}`");
+                return wrong(edge.to.index(), why);
+            }
+        }
+        // In one thread a batch goes along one edge after the other; where that is in a batch the shares cannot tell.
+        let branches = |index: usize| plan.nodes[index].edges.iter().filter(|edge| is_in(edge.to.index()));
+        for index in (0..plan.nodes.len()).filter(|index| is_in(*index)) {
+            let mut seen = vec![false; plan.nodes.len()];
+            for edge in branches(index) {
+                let mut mine = vec![false; plan.nodes.len()];
+                let mut left = vec![edge.to.index()];
+                while let Some(at) = left.pop() {
+                    if seen[at] {
+                        let (from, to) = (label(index), label(at));
+                        return wrong(index, format!("what `{from}` gives by several ways meets again in `{to}`"));
+                    }
+                    if !std::mem::replace(&mut mine[at], true) {
+                        left.extend(branches(at).map(|edge| edge.to.index()));
+                    }
+                }
+                seen.iter_mut().zip(mine).for_each(|(seen, mine)| *seen |= mine);
+            }
+        }
+        let before = ways.first().map(|(index, _)| pieces[*index]);
+        // By stage behind: by which way it gets what goes on.
+        let mut behind: Vec<(usize, (usize, bool))> = Vec::new();
+        for (index, edge) in edges(plan).filter(|(index, edge)| is_in(*index) && !is_in(edge.to.index())) {
+            let to = pieces[edge.to.index()];
+            if Some(to) == before {
+                let why = format!("`{}` gets blocks from before the shares as well", label(edge.to.index()));
+                return wrong(index, why);
+            }
+            let way = (index, edge.rejected);
+            match behind.iter().find(|(piece, _)| *piece == to) {
+                None => behind.push((to, way)),
+                Some((_, known)) if *known == way => {}
+                Some((_, (known, _))) => {
+                    let (to, first, second) = (label(edge.to.index()), label(*known), label(index));
+                    let why = format!("`{to}` gets what goes on by several ways, from `{first}` and from `{second}`");
+                    return wrong(index, why);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// By node, a number that all nodes of its stage have: a group is one stage, and so is what is joined before or behind it
+    /// without a cut.
+    pub(super) fn pieces(&self, plan: &Plan) -> Vec<usize> {
+        let mut pieces: Vec<usize> = (0..plan.nodes.len()).collect();
+        let mut firsts: Vec<Option<usize>> = vec![None; self.groups.len()];
+        // A program's ends are in one stage; where that is before and behind the shares, `check_group` says so.
+        plan.caller.windows(2).for_each(|two| join(&mut pieces, two[0].index(), two[1].index()));
+        for (index, node) in plan.nodes.iter().enumerate() {
+            if let Some(group) = self.of[index] {
+                join(&mut pieces, *firsts[group].get_or_insert(index), index);
+            }
+            if let Task::Choose(choice) = &node.task {
+                each_operand(choice, &mut |id| join(&mut pieces, index, id.index()));
+            }
+            let stays =
+                |edge: &&Edge| !edge.cut && !is_border(plan, index, edge) && self.of[index] == self.of[edge.to.index()];
+            for edge in node.edges.iter().filter(stays) {
+                join(&mut pieces, index, edge.to.index());
+            }
+        }
+        (0..pieces.len()).map(|index| root(&pieces, index)).collect()
+    }
 }
 
 /// All edges, with the nodes that they leave.
 fn edges(plan: &Plan) -> impl Iterator<Item = (usize, &Edge)> {
     plan.nodes.iter().enumerate().flat_map(|(index, node)| node.edges.iter().map(move |edge| (index, edge)))
-}
-
-/// By node, a number that all nodes of its stage have: the copied ones are one stage, and so is what is joined before or
-/// behind them.
-pub(super) fn pieces(plan: &Plan, shared: &[bool]) -> Vec<usize> {
-    let mut pieces: Vec<usize> = (0..plan.nodes.len()).collect();
-    let mut first = None;
-    for (index, node) in plan.nodes.iter().enumerate() {
-        if shared[index] {
-            join(&mut pieces, *first.get_or_insert(index), index);
-        }
-        if let Task::Choose(choice) = &node.task {
-            each_operand(choice, &mut |id| join(&mut pieces, index, id.index()));
-        }
-        for edge in node.edges.iter().filter(|edge| shared[index] == shared[edge.to.index()]) {
-            join(&mut pieces, index, edge.to.index());
-        }
-    }
-    (0..pieces.len()).map(|index| root(&pieces, index)).collect()
 }

@@ -1,6 +1,7 @@
 //! The turns of a run: one batch of each source at a time, then each filter is finished; in between the thread looks, or sleeps.
 
-use super::{End, Runner, Worker};
+use super::{End, Node, Runner, Worker};
+use crate::replace::{Fate, Step};
 use base::atomic::StopFlag;
 use filter::{Failure, Pull, Wait};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -15,7 +16,7 @@ const NAP: Duration = Duration::from_millis(50);
 /// Batches between two calls of a run's `look`.
 const LOOK_BATCHES: u32 = 256;
 
-/// What came of a turn.
+/// The result of a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// The run goes on.
@@ -34,6 +35,14 @@ pub struct Run {
     left: Vec<usize>,
     batches: u32,
     stopping: bool,
+    /// The stage has stopped for a replacement.
+    is_at_switch: bool,
+}
+
+impl Run {
+    pub(crate) fn is_at_switch(&self) -> bool {
+        self.is_at_switch
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -49,13 +58,22 @@ impl Worker {
     /// A run that has not begun, to be carried on by [`turn`](Worker::turn) with the same `stop`.
     pub fn begin(&mut self, stop: &StopFlag) -> Run {
         self.shared.stop = stop.clone();
-        Run { phase: Phase::Sources, left: self.sources.clone(), batches: 0, stopping: false }
+        let left = self.sources.iter().copied().filter(|at| !self.nodes[*at].ended).collect();
+        Run { phase: Phase::Sources, left, batches: 0, stopping: false, is_at_switch: false }
     }
 
-    /// Carries a run on a little, in the caller's thread: one batch of each source, or what one filter gives at a time in the
-    /// end. What it gave has gone all the way down when this returns. The other arguments are those of
-    /// [`run`](Worker::run).
+    /// Carries a run on a little, in the caller's thread: one batch of each source. At the end of the run, a turn carries
+    /// the blocks that one filter gives at a time. These blocks have gone all the way down when this returns. The
+    /// other arguments are those of [`run`](Worker::run).
+    ///
+    /// Where the plan has several stages, the others run on threads from the first turn on, and this runs only the caller's. The
+    /// end comes when all have ended. Such a plan is not replaced.
     pub fn turn(&mut self, run: &mut Run, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> Turn {
+        if self.team.is_some() { self.turn_team(run, stop, look) } else { self.turn_stage(run, stop, look) }
+    }
+
+    /// The same of this stage alone.
+    pub(crate) fn turn_stage(&mut self, run: &mut Run, stop: &StopFlag, look: &mut dyn FnMut(&mut Worker)) -> Turn {
         match run.phase {
             Phase::Sources => match self.turn_of_sources(run, stop, look) {
                 Ok(idle) => return idle.map_or(Turn::Ready, Turn::Idle),
@@ -76,7 +94,7 @@ impl Worker {
                 self.bound_notices();
                 self.end_watches();
                 look(self);
-                // Whoever still wants another plan hears that there is none to replace.
+                // A caller that still waits for its replacement learns that the run is over.
                 self.next = None;
                 self.tell_blocks();
                 self.gauge.iter().for_each(|gauge| gauge.end());
@@ -93,8 +111,8 @@ impl Worker {
         Phase::Finishing(end, at)
     }
 
-    /// The same while there are sources. Where none of them gave anything: how long until one is to be asked again. The error
-    /// is the end.
+    /// A turn while there are sources. Where every source was idle, it returns how long until the worker asks one again;
+    /// `None`: the next turn may follow at once. The error is the end.
     fn turn_of_sources(
         &mut self,
         run: &mut Run,
@@ -105,6 +123,9 @@ impl Worker {
             self.switch();
             run.left = self.sources.clone();
             run.left.retain(|at| !self.nodes[*at].ended);
+        }
+        if self.stops_for_switch(run) {
+            return Ok(None);
         }
         if run.left.is_empty() {
             let wanted = self.sources.iter().all(|source| self.nodes[*source].wanted);
@@ -121,9 +142,11 @@ impl Worker {
                 return Err(End::Stopped);
             }
             if (stop.is_set() || self.halt.as_ref().is_some_and(StopFlag::is_set)) && !run.stopping {
-                // What has come before is still carried through.
+                // Blocks that have come before still go all the way down.
                 run.stopping = true;
-                self.next = None;
+                if !self.is_to_switch() {
+                    self.next = None;
+                }
                 run.left.retain(|&at| match &mut self.nodes[at].runner {
                     Runner::Source(source) => source.stop(),
                     _ => false,
@@ -131,7 +154,14 @@ impl Worker {
                 idle = None;
                 break;
             }
-            match self.pull(run.left[index]) {
+            let at = run.left[index];
+            let pulled = self.pull(at);
+            if pulled.is_some() && self.source(at).is_some_and(|source| source.at_switch()) {
+                run.left.remove(index);
+                idle = None;
+                continue;
+            }
+            match pulled {
                 None | Some(Pull::End) => {
                     run.left.remove(index);
                     idle = None;
@@ -150,13 +180,42 @@ impl Worker {
         if run.batches.is_multiple_of(LOOK_BATCHES) || begins_to_idle {
             look(self);
         }
-        let idle = idle.filter(|_| !run.left.is_empty() && !self.can_switch());
+        let idle = idle.filter(|_| !run.left.is_empty() && !self.can_switch() && !self.is_to_switch());
         match idle {
             None => self.idle_since = None,
             Some(_) if begins_to_idle && self.pauses(&run.left) => self.flush(),
             Some(_) => {}
         }
         Ok(idle)
+    }
+
+    fn is_to_switch(&self) -> bool {
+        self.switching.as_ref().is_some_and(|switching| switching.step() != Step::Run)
+    }
+
+    /// In a replacement, the stage lets its own sources rest. It stops as soon as all blocks of other stages are through. Says
+    /// whether it has stopped. A run that is to end stops here as well: a stage that has stopped before has blocks to finish.
+    fn stops_for_switch(&mut self, run: &mut Run) -> bool {
+        let step = self.switching.as_ref().map_or(Step::Run, |switching| switching.step());
+        if step == Step::Run || self.failure.is_some() {
+            return false;
+        }
+        let comes_to_switch = |node: &Node, at: usize, fates: &[Fate]| match &node.runner {
+            Runner::Source(source) if source.follows().is_none() => {
+                step == Step::Retire && !node.ended && node.wanted && fates[at] == Fate::Retires
+            }
+            _ => true,
+        };
+        run.left.retain(|at| comes_to_switch(&self.nodes[*at], *at, &self.fates));
+        if !run.left.is_empty() {
+            return false;
+        }
+        if step == Step::Retire {
+            self.retire();
+        }
+        self.tell_ends(|end, cx| end.switches(cx));
+        run.is_at_switch = true;
+        true
     }
 
     /// A turn was idle: looks again, or sleeps, as the request wants it.
@@ -177,14 +236,14 @@ impl Worker {
     /// Sleeps until one of these sources rings; where not all of them can, for `nap` at most.
     fn sleep(&mut self, sources: &[usize], nap: Duration) {
         let mut bells = Vec::new();
-        // Another stage rings for all that may happen, for its end as well; who watches tells nobody that he is gone.
-        let (mut all_ring, mut all_follow) = (true, self.watches.iter().all(Option::is_none));
+        // Another stage rings for every event, its own end included. A watcher does not ring when it goes.
+        let (mut all_ring, mut all_stages) = (true, self.watches.iter().all(Option::is_none));
         for (at, node) in self.nodes.iter_mut().enumerate() {
             let Runner::Source(source) = &mut node.runner else { continue };
             if !sources.contains(&at) {
                 continue;
             }
-            all_follow &= source.follows().is_some();
+            all_stages &= source.is_of_stage();
             match source.bell() {
                 Some(bell) => bells.push(PollFd::from_borrowed_fd(bell, PollFlags::IN)),
                 None => all_ring = false,
@@ -192,7 +251,7 @@ impl Worker {
         }
         let most = if all_ring { NAP } else { nap };
         let timeout = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: i64::from(most.subsec_nanos()) };
-        let timeout = (!(all_ring && all_follow)).then_some(&timeout);
+        let timeout = (!(all_ring && all_stages)).then_some(&timeout);
         // Every outcome means the same: look again.
         let tell = |asleep| self.gauge.iter().for_each(|gauge| gauge.set_asleep(asleep));
         tell(true);
@@ -200,10 +259,15 @@ impl Worker {
         tell(false);
     }
 
-    /// Where others look: says how many blocks came.
+    /// Tells the gauge, for other threads, how many blocks came.
     fn tell_blocks(&self) {
         if let Some(gauge) = &self.gauge {
-            gauge.set_blocks(self.sources.iter().map(|at| self.nodes[*at].counters.blocks_made).sum());
+            gauge.set_blocks(self.blocks_given());
         }
+    }
+
+    /// Blocks that its sources gave so far.
+    pub(crate) fn blocks_given(&self) -> u64 {
+        self.sources.iter().map(|at| self.nodes[*at].counters.blocks_made).sum()
     }
 }

@@ -1,9 +1,12 @@
 //! The engine over graphs made by hand: how blocks go through, and which sessions there are.
 
+mod instructions;
+mod organisations;
 mod parts;
 mod rejects;
 mod replacing;
 mod sessions;
 mod stages;
+mod switching;
 mod walk;
 mod watching;

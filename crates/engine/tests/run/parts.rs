@@ -35,7 +35,14 @@ static SINK: Kind = Kind::new("sink", "", never).sink();
 
 impl Graph {
     fn add(&mut self, label: &str, task: Task, instance: Option<Instance>) -> NodeId {
-        let node = Node { label: label.into(), task, space: "app".into(), input: Types::ANY, edges: Vec::new() };
+        let node = Node {
+            label: label.into(),
+            task,
+            space: "app".into(),
+            input: Types::ANY,
+            how: Default::default(),
+            edges: Vec::new(),
+        };
         self.plan.nodes.push(node);
         self.instances.push(instance);
         NodeId((self.plan.nodes.len() - 1) as u32)
@@ -89,6 +96,11 @@ impl Graph {
     pub fn sink(&mut self, name: &'static str) -> NodeId {
         let seen = Arc::clone(&self.seen);
         self.filter(name, &SINK, Instance::filter(Watch { name, seen }))
+    }
+
+    /// A sink of its own kind.
+    pub fn own_sink(&mut self, label: &str, filter: impl Filter + 'static) -> NodeId {
+        self.filter(label, &SINK, Instance::filter(filter))
     }
 
     /// A selection; its operands are in-place nodes added before.
@@ -217,6 +229,15 @@ impl Filter for Keep {
             }
             (self.like)(first)
         });
+        Ok(Status::Done)
+    }
+}
+
+/// Hands on what comes.
+pub struct Passes;
+
+impl Filter for Passes {
+    fn run(&mut self, _: &mut Batch<'_>, _: &mut Context<'_>) -> Made {
         Ok(Status::Done)
     }
 }

@@ -217,7 +217,58 @@ fn a_filter_that_fails_rejects_nothing() {
     let (end, report) = graph.run();
     assert_eq!(end, Err(Box::new(Failure::System("disk full".into()))));
     assert_eq!((texts(&seen, "gives").len(), texts(&seen, "rejects").len()), (1, 63));
+    // The filter failed at the second batch.
     assert_eq!(report.nodes[1].counters.drops.get("the filter failed"), 64);
+}
+
+/// Its place to write is gone after the first batch.
+struct Loses(u64);
+
+impl Filter for Loses {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        if self.0 == 0 {
+            cx.drop_rest(u64::from(batch.count()), "gone");
+            return Ok(Status::Finished);
+        }
+        self.0 -= 1;
+        Ok(Status::Done)
+    }
+}
+
+/// Gives this many empty blocks at once, and ends.
+struct AtOnce(usize);
+
+impl Source for AtOnce {
+    fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
+        for _ in 0..self.0 {
+            let block = cx.rings.append_copy(cx.own, &[b"x"]).unwrap();
+            cx.emit(block);
+        }
+        Ok(Pull::End)
+    }
+}
+
+#[test]
+fn what_comes_behind_a_loss_is_lost_and_not_rejected() {
+    for cut in [false, true] {
+        let mut graph = Graph::default();
+        let source = graph.broken_source(AtOnce(500));
+        let passes = graph.in_place("passes", First(1000));
+        let loses = graph.maker("loses", Instance::filter(Loses(1)));
+        graph.edge(source, passes);
+        if cut {
+            graph.cut(passes, loses)
+        } else {
+            graph.edge(passes, loses)
+        }
+        let (end, report) = graph.run();
+        assert_eq!(end, Ok(End::Enough));
+        let gone: u64 = report.nodes.iter().map(|node| node.counters.drops.get("gone")).sum();
+        // The stage before may hear of it while blocks are on their way through it: those it rejects.
+        let before = report.nodes[1].counters.blocks_rejected;
+        assert!(before == 0 || cut);
+        assert_eq!((gone + before, report.nodes[2].counters.blocks_rejected), (500 - 64, 0), "{cut}");
+    }
 }
 
 #[test]
@@ -310,7 +361,7 @@ fn a_plan_that_takes_anothers_place_may_want_what_is_rejected() {
             if waiting.len() < 2 {
                 let (done, is_done) = sync_channel(1);
                 let (plan, parts) = plan(waiting.len() == 1);
-                worker.replace(Replacement { plan, parts, hand_overs: vec![], done });
+                worker.replace(Replacement { plan, parts, copies: vec![], hand_overs: vec![], done });
                 waiting.push(is_done);
             }
         })

@@ -208,10 +208,11 @@ fn a_wish_to_stop_ends_all_stages_and_nothing_under_way_is_lost() {
 // --- shares of the flows ---
 
 /// Gives numbered UDP frames of some hundred flows.
-struct Frames {
-    next: u64,
-    count: u64,
-    view: Option<buffer::ViewId>,
+#[derive(Default)]
+pub struct Frames {
+    pub next: u64,
+    pub count: u64,
+    pub view: Option<buffer::ViewId>,
 }
 
 impl Source for Frames {
@@ -297,7 +298,7 @@ impl Filter for Flows {
 /// What a sink sees of numbered frames with so many shares, and how many blocks came to each filter.
 fn shared(count: u64, workers: usize, seed: u64) -> (Vec<Vec<u8>>, Vec<u64>) {
     let mut graph = Graph::default();
-    let source = graph.broken_source(Frames { next: 0, count, view: None });
+    let source = graph.broken_source(Frames { count, ..Frames::default() });
     let flows = graph.streams("flows", Flows { stalls: seed, ..Flows::default() });
     let passes = graph.modest("passes", stalls(3));
     let sink = graph.sink("sink");
@@ -306,7 +307,7 @@ fn shared(count: u64, workers: usize, seed: u64) -> (Vec<Vec<u8>>, Vec<u64>) {
     graph.edge(passes, sink);
     let seen = Arc::clone(&graph.seen);
     let (mut plan, instances) = graph.taken();
-    plan.workers = workers;
+    plan.workers = engine::Workers::Shares(workers);
     let copy = |share: usize| {
         let flows = Instance::filter(Flows { stalls: seed + share as u64, ..Flows::default() });
         vec![None, Some(flows), Some(Instance::filter(stalls(3))), None]
@@ -320,6 +321,93 @@ fn shared(count: u64, workers: usize, seed: u64) -> (Vec<Vec<u8>>, Vec<u64>) {
     (seen, came)
 }
 
+/// A source, filters in place and a sink in a row. `ns` has the cost of each filter for a block.
+fn costly(ns: &[u32]) -> engine::Plan {
+    let mut graph = Graph::default();
+    let mut last = graph.broken_source(numbered(1));
+    for _ in ns {
+        let next = graph.modest("filter", stalls(0));
+        graph.edge(last, next);
+        last = next;
+    }
+    let sink = graph.sink("sink");
+    graph.edge(last, sink);
+    let (mut plan, _) = graph.taken();
+    for (node, ns) in plan.nodes[1..].iter_mut().zip(ns) {
+        node.how.cost = Some(engine::Cost { ns: *ns, gives: 1000, is_measured: true });
+    }
+    plan.processors = 3;
+    plan
+}
+
+#[test]
+fn a_pipeline_is_cut_where_costs_are_balanced() {
+    let rows: [(&[u32], &[usize]); 5] = [
+        (&[1000, 1000, 1000], &[2, 1, 2]),
+        (&[3000, 500, 500, 3000], &[2, 2, 2]),
+        (&[10, 10], &[3, 1]),
+        (&[9000, 10], &[4]),
+        (&[1000; 6], &[3, 2, 3]),
+    ];
+    for (costs, wanted) in rows {
+        let mut plan = costly(costs);
+        plan.workers = engine::Workers::Pipeline;
+        let stages = engine::Stages::of(&plan);
+        let nodes: Vec<usize> = stages.stages.iter().map(|stage| stage.nodes.len()).collect();
+        assert_eq!(nodes, wanted, "{costs:?}: {:?} {:?}", stages.why, stages.unshared);
+        plan.processors = 1;
+        assert_eq!(engine::Stages::of(&plan).threads(), 1, "one processor");
+    }
+}
+
+#[test]
+fn auto_takes_threads_only_where_they_pay() {
+    let mut plan = costly(&[50, 5000, 50]);
+    plan.workers = engine::Workers::Auto;
+    assert_eq!(engine::Stages::of(&plan).threads(), 5, "copies of the costly one");
+    plan.nodes[2].how.cost = Some(engine::Cost { ns: 100, gives: 1000, is_measured: true });
+    assert_eq!(engine::Stages::of(&plan).threads(), 1, "cheap");
+    plan.nodes[2].how.cost = Some(engine::Cost { ns: 5000, gives: 1000, is_measured: true });
+    plan.nodes[1].how.cost = Some(engine::Cost { ns: 50, gives: 1, is_measured: true });
+    assert_eq!(engine::Stages::of(&plan).threads(), 1, "almost nothing comes to it");
+    plan.nodes.iter_mut().for_each(|node| node.how.cost = None);
+    assert_eq!(engine::Stages::of(&plan).threads(), 1, "nothing is known");
+}
+
+#[test]
+fn batches_in_turn_stay_in_order_through_shares_that_stall() {
+    const COUNT: u64 = 50_000;
+    for threads in 2..=4 {
+        for seed in 0..3 {
+            let mut graph = Graph::default();
+            let source = graph.broken_source(numbered(COUNT));
+            // Two filters with the same shares.
+            let (first, second) = (graph.modest("first", stalls(seed)), graph.modest("second", stalls(seed + 10)));
+            let seen = Arc::new(AtomicU64::new(0));
+            let sink = graph.in_place("in order", InOrder(Arc::clone(&seen)));
+            graph.edge(source, first);
+            graph.edge(first, second);
+            graph.edge(second, sink);
+            let (mut plan, instances) = graph.taken();
+            plan.nodes[1].how.spread = threads;
+            plan.nodes[2].how.spread = threads;
+            plan.queue = if seed % 2 == 1 { engine::Queue::FastForward } else { engine::Queue::Indexed };
+            assert_eq!(engine::Stages::of(&plan).threads(), threads + 2);
+            let copy = |share: usize| {
+                let stalls = |more| Some(Instance::filter(stalls(seed * 100 + share as u64 + more)));
+                vec![None, stalls(0), stalls(50), None]
+            };
+            let mut worker = engine::Worker::with_copies(&plan, instances, (1..threads).map(copy).collect());
+            assert_eq!(worker.run(&StopFlag::new(), &mut |_| {}), Ok(End::Input));
+            let report = worker.report();
+            report.check().unwrap();
+            assert_eq!(seen.load(Ordering::Relaxed), COUNT, "{threads} threads");
+            let shares = &report.stages[1].blocks;
+            assert!(shares.iter().all(|blocks| *blocks >= COUNT / (2 * threads as u64)), "{shares:?}");
+        }
+    }
+}
+
 #[test]
 fn shares_give_what_one_thread_gives_in_its_order() {
     let one = shared(20_000, 1, 0);
@@ -331,5 +419,62 @@ fn shares_give_what_one_thread_gives_in_its_order() {
             assert_eq!((differs, several.0.len()), (None, one.0.len()), "{workers} workers");
             assert_eq!(several.1, one.1, "{workers} workers");
         }
+    }
+}
+
+// --- branches ---
+
+/// Sends blocks along edges by their number.
+struct Divides;
+
+impl Filter for Divides {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        for (place, block) in batch.iter() {
+            let number = cx.rings.bytes(block)[0];
+            cx.marks.branches[place] =
+                if number.is_multiple_of(7) { filter::context::LEAST_LOADED } else { u16::from(number % 5) };
+        }
+        Ok(Status::Done)
+    }
+}
+
+static DIVIDES: Kind = Kind::new("divides", "", |_, _| unreachable!()).splits();
+
+#[test]
+fn each_block_goes_along_one_edge_in_order_and_by_channels_too() {
+    const COUNT: u64 = 20_000;
+    for cut in [false, true] {
+        let mut graph = Graph::default();
+        let source = graph.broken_source(numbered(COUNT));
+        let divides = graph.in_place("divides", Divides);
+        graph.edge(source, divides);
+        let mut branch = |seed| {
+            let branch = graph.modest("branch", stalls(seed));
+            if cut {
+                graph.cut(divides, branch)
+            } else {
+                graph.edge(divides, branch)
+            }
+            branch
+        };
+        let branches = [branch(1), branch(2), branch(3)];
+        let seen = Arc::new(AtomicU64::new(0));
+        if !cut {
+            let sink = graph.in_place("in order", InOrder(Arc::clone(&seen)));
+            branches.into_iter().for_each(|branch| graph.edge(branch, sink));
+        }
+        let (mut plan, instances) = graph.taken();
+        if let engine::Task::Filter { kind, .. } = &mut plan.nodes[1].task {
+            *kind = &DIVIDES;
+        }
+        let mut worker = engine::Worker::new(&plan, instances);
+        assert_eq!(worker.run(&StopFlag::new(), &mut |_| {}), Ok(End::Input));
+        let report = worker.report();
+        report.check().unwrap();
+        let came: Vec<u64> = report.nodes[2..5].iter().map(|node| node.counters.blocks_in).collect();
+        assert!(came.iter().all(|blocks| *blocks > COUNT / 10), "{came:?}");
+        assert_eq!(came.iter().sum::<u64>(), COUNT);
+        assert_eq!(report.stages.len(), if cut { 4 } else { 0 });
+        assert_eq!(seen.load(Ordering::Relaxed), if cut { 0 } else { COUNT });
     }
 }

@@ -60,23 +60,29 @@ fn a_filter_that_changes_what_its_kind_does_not_say_ends_in_a_panic() {
 
 #[test]
 fn one_branch_edits_and_the_other_sees_what_was() {
-    for shared in [true, false] {
+    // Who else gets the blocks: nobody, or a branch behind or before the one that edits.
+    for other in [None, Some("behind"), Some("before")] {
         let mut graph = Graph::default();
         let source = graph.source(&WORDS);
+        let plain = graph.sink("plain");
+        if other == Some("before") {
+            graph.edge(source, plain);
+        }
         let shout = graph.in_place("shout", Shout);
-        let (loud, plain) = (graph.sink("loud"), graph.sink("plain"));
+        let loud = graph.sink("loud");
         graph.edge(source, shout);
         graph.edge(shout, loud);
-        if shared {
+        if other == Some("behind") {
             graph.edge(source, plain);
         }
         let seen = graph.seen.clone();
         let (_, report) = graph.run();
         assert_eq!(texts(&seen, "loud"), ["ANNA", "BERT", "CARL", "DORA"]);
-        let expected: &[&str] = if shared { &["anna", "bert", "carl", "dora"] } else { &[] };
+        let expected: &[&str] = if other.is_some() { &["anna", "bert", "carl", "dora"] } else { &[] };
         assert_eq!(texts(&seen, "plain"), expected);
         let copied = (report.traffic.edit_copies, report.traffic.edits_in_place);
-        assert_eq!(copied, if shared { (4, 0) } else { (0, 4) }, "alone, nothing is copied");
+        let expected = if other == Some("behind") { (4, 0) } else { (0, 4) };
+        assert_eq!(copied, expected, "nothing is copied where nobody looks later");
     }
 }
 

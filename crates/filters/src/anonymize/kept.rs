@@ -13,7 +13,7 @@ use packet::{encapsulation, ethernet, ipv4, ipv6, tcp};
 pub(super) struct Kept {
     /// Everything that is understood, from the first byte on.
     pub(super) bytes: usize,
-    /// It is followed by payload, and not by what is not understood.
+    /// Payload follows these bytes, and not a header that the filter does not understand.
     pub(super) has_payload: bool,
     pub(super) what: What,
 }
@@ -156,7 +156,7 @@ pub(super) struct Zeroed {
 }
 
 impl Zeroed {
-    /// Of a packet of which so many bytes of the frame stay; `None` where there is no checksum about it.
+    /// Sums the payload of a packet in a frame of which the first `kept` bytes stay. `None`: no checksum covers the payload.
     pub(super) fn of(bytes: &[u8], read: &Frame, kept: usize) -> Option<Zeroed> {
         if read.is_later_fragment() {
             return None;
@@ -195,7 +195,7 @@ fn covered_payload(bytes: &[u8], read: &Frame, kept: usize) -> std::ops::Range<u
     let stated = bytes.get(start + 4..start + 6).map_or(0, |len| usize::from(u16::from_be_bytes([len[0], len[1]])));
     match read.protocol {
         protocol::UDP | protocol::UDP_LITE if stated >= 8 => kept..(start + stated).clamp(kept, end),
-        // RFC 4340, section 9.2: the header alone, or so many words behind it.
+        // RFC 4340, section 9.2: 0 covers the whole packet, 1 the header alone, and n the header and n - 1 words behind it.
         protocol::DCCP => match bytes.get(start + 9).map_or(0, |coverage| usize::from(coverage & 0xf)) {
             0 => kept..end,
             words => kept..(kept + (words - 1) * 4).min(end),

@@ -3,7 +3,7 @@
 //! - IP addresses: two that have their first n bits in common have exactly n in common afterwards. Crypto-PAn, as its authors
 //!   published it (Xu, Fan, Ammar, Moon: "Prefix-preserving IP address anonymization", ICNP 2002), with AES-128: bit by bit, each
 //!   is turned or not by a pseudorandom function of those before it.
-//! - Ethernet addresses: a pseudorandom function, but for the bits that say "group" and "locally administered".
+//! - Ethernet addresses: a pseudorandom function, except for the bits that say "group" and "locally administered".
 
 use aes::cipher::{BlockEncrypt, KeyInit};
 use aes::{Aes128, Block};
@@ -33,7 +33,7 @@ impl Keyed {
         let addresses = Aes128::new(cipher.into());
         let mut pad = *Block::from_slice(pad);
         addresses.encrypt_block(&mut pad);
-        // A key of its own, so that what is known of one says nothing of the other.
+        // Ethernet addresses have a key of their own: an attacker who finds one key does not know the other.
         let macs = Sha256::new().chain_update("Ethernet addresses").chain_update(key).finalize();
         Keyed {
             addresses,
@@ -44,7 +44,7 @@ impl Keyed {
         }
     }
 
-    /// Of a text: what it hashes to, unless it is a key in hexadecimal.
+    /// Takes the key from `text`: 64 hexadecimal digits are the key itself; any other text is hashed.
     pub(super) fn of_text(text: &str) -> Keyed {
         Keyed::new(hexadecimal(text).unwrap_or_else(|| Sha256::digest(text).into()))
     }
@@ -115,7 +115,7 @@ impl Keyed {
     }
 }
 
-/// A place for what is remembered of an address.
+/// The index of an address in the table of remembered addresses.
 fn spread(address: u64) -> usize {
     // Fibonacci hashing: the high bits of the product.
     (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize % REMEMBERED

@@ -1,4 +1,4 @@
-//! What is left of frames: nothing that names anybody, right checksums, and what an analysis lives by.
+//! Tests of anonymized frames: they name no station, their checksums are right, and an analysis still finds what it needs.
 
 use super::*;
 use packet::frame;
@@ -156,7 +156,7 @@ fn cooked_raw_and_loopback_links() {
     assert_eq!((dropped.blocks.len(), dropped.counters("anonymize").drops.total()), (0, 1));
 }
 
-/// Real frames, damaged ones and such as are put together at random: what was right is right, and no frame is lost.
+/// Real frames, damaged frames and random ones: a right checksum stays right, and the filter loses no frame.
 #[test]
 fn whatever_comes_checksums_that_were_right_are_right() {
     let mut random = Random(21);

@@ -1,8 +1,8 @@
 //! The frames that `generate` makes: one written once, and what differs from frame to frame.
 //!
-//! A run of frames lies one behind the other, each in as much room as the longest takes. Writing the next run touches what
-//! varies and nothing else: field after field over all frames (no decision inside a loop), with the checksums' sums kept
-//! beside, and the checksums last.
+//! A run of frames lies one behind the other, each in as much room as the longest takes. Writing the next run touches only
+//! the fields that vary: field after field over all frames (no decision inside a loop). The writer keeps the checksums' sums
+//! beside the frames and writes the checksums last.
 //!
 //! Numbered frames carry the header that the kernel's pktgen writes, so that what reads one reads the other: a magic
 //! number, the frame's number, and when it was made (`net/core/pktgen.c`, `struct pktgen_hdr`).
@@ -13,7 +13,7 @@ use filter::prelude::*;
 use packet::checksum::Sum;
 use packet::{ethernet, frame::protocol};
 
-/// What the header of a numbered frame begins with.
+/// The magic number at the begin of a numbered frame's header.
 pub(crate) const MAGIC: u32 = 0xbe9b_e955;
 
 /// Bytes of that header.
@@ -103,7 +103,7 @@ struct Builder {
 }
 
 impl Builder {
-    /// Adds a field of so many bytes.
+    /// Adds a field of `bytes` bytes.
     fn field(&mut self, values: Values, bytes: usize, network: bool, transport: bool) {
         let at = self.bytes.len();
         let wide = values.fixed().unwrap_or(0).to_be_bytes();
@@ -259,7 +259,7 @@ impl Template {
         self.number.is_none() && self.fields.is_empty() && same_size
     }
 
-    /// So many frames as they are before anything is written into them.
+    /// Returns `frames` copies of the template, before `write` fills the fields that vary.
     pub(super) fn image(&self, frames: usize) -> Vec<u8> {
         self.bytes.repeat(frames)
     }
@@ -312,7 +312,7 @@ impl Template {
                 protocol::TCP => 16,
                 _ => 2,
             };
-        // How often the length of what IP carries is summed up: in the pseudo header, and in UDP's.
+        // How many times a checksum counts the length of IP's payload: in the pseudo header, and again in the UDP header.
         let lengths = match protocol {
             protocol::UDP => 2,
             protocol::ICMP => 0,

@@ -1,4 +1,5 @@
-//! What is generated: lengths and checksums, what varies, how it ends; and that nobody below can spoil the template.
+//! Tests of generated frames: their lengths and checksums, which fields vary, and how the source ends.
+//! A later filter cannot spoil the template.
 
 use super::*;
 use packet::frame;

@@ -25,7 +25,7 @@ impl Random {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Values {
     first: u128,
-    /// How many there are; 0 for all that 128 bits can say.
+    /// The number of values; 0 stands for all values of 128 bits.
     count: u128,
     by_chance: bool,
     /// Which of them is next, where they come in a row.
@@ -102,8 +102,8 @@ impl Values {
             self.next = if next + 1 == self.count { 0 } else { next + 1 };
             return self.first.wrapping_add(next);
         }
-        // A share of the range as large as the number is of 2^64: even but for one in 2^64 divided by the range. Larger
-        // ranges are powers of two.
+        // Scales a random number of 64 bits to the range. The values are equally likely up to one part in 2^64 / `count`.
+        // Larger ranges are powers of two.
         let offset = match u64::try_from(self.count) {
             Ok(count) if count > 0 => (u128::from(random.number()) * u128::from(count)) >> 64,
             _ => (u128::from(random.number()) << 64 | u128::from(random.number())) & self.count.wrapping_sub(1),

@@ -20,7 +20,7 @@ pub trait Keeper: Send {
 
 /// A source of what others read, too. `what` names it for people.
 pub fn inlet(ring: PipeReader, continuity: Continuity, what: String, keeper: Box<dyn Keeper>) -> Instance {
-    Instance::source(Inlet { reading: Reading::new(ring, continuity, what), keeper })
+    Instance::source(Inlet { reading: Reading::new(ring, continuity, what, None), keeper })
 }
 
 struct Inlet {

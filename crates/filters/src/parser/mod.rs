@@ -3,7 +3,6 @@
 //!
 //! - [`outlet`] — the end of the prefix, in the process that runs it: copies each block behind a header into the ring.
 //! - [`inlet`] — where the rest of a request begins: a source that reads the ring, and can be overtaken.
-//! - [`header`] — what is said of a block besides its descriptor: its stream, and its place in it.
 //!
 //! - `reading`, `streams` — what both an inlet and the filter [`ring`](crate::ring) do to read one; `told` — to write one.
 //!
@@ -13,19 +12,19 @@
 //! overtaken knows whose bytes it has, no number of a stream can be met after it went to another, and nobody has to ask; it
 //! costs 80 bytes to copy for each block.
 
-pub mod header;
 pub mod inlet;
 pub mod outlet;
 pub(crate) mod reading;
 pub(crate) mod streams;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub(crate) mod told;
 
 use buffer::keeper::message::WantedWriter;
+use filter::ring_header::HEADER_BYTES;
 
 /// What a writer says to a ring's keeper of blocks behind headers.
-pub const WITH_HEADERS: WantedWriter = WantedWriter { content: None, header_bytes: header::HEADER_BYTES as u32 };
+pub const WITH_HEADERS: WantedWriter = WantedWriter { content: None, header_bytes: HEADER_BYTES as u32 };
 
 /// How one finds out that blocks of a stream are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

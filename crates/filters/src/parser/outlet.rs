@@ -1,16 +1,16 @@
-//! The end of a prefix that several requests begin with: copies each block, behind its [header](super::header), into a ring that those
+//! The end of a prefix that several requests begin with: copies each block, behind its [header](filter::ring_header), into a ring that those
 //! requests read.
 //!
 //! There need not be a ring, nor a reader: as long as nobody wants what comes here, it costs a look for each batch. Readers hold nothing,
 //! so that none of them can keep this from going on.
 
 use super::Continuity;
-use super::header::HEADER_BYTES;
 use super::told::Told;
 use base::atomic::{AtomicU64, Ordering};
 use buffer::keeper::client::NamedWriter;
 use buffer::ring::writer::NotWritten;
 use filter::prelude::*;
+use filter::ring_header::HEADER_BYTES;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What an outlet and whoever looks after it share.

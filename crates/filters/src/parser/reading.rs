@@ -4,13 +4,14 @@
 //! expected, and renumbered; the rest is for streams that begin, end, or have a hole.
 
 use super::Continuity;
-use super::header::{HEADER_BYTES, Place};
 use super::streams::Streams;
 use base::limits::{BLOCK_BYTES, PULL_BLOCKS};
 use buffer::pipe::{End, PipeReader};
 use buffer::ring::RingKind;
 use buffer::{Interface, SegmentId, ViewId};
+use filter::Moment;
 use filter::prelude::*;
+use filter::ring_header::{HEADER_BYTES, Place};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -18,8 +19,11 @@ use std::time::{Duration, Instant};
 /// The ring's own count of what was lost is looked at this often at most while blocks come.
 const LOOK_AT_BOOKS: Duration = Duration::from_millis(500);
 
-/// The first and the longest nap between two looks; who has found nothing after that sleeps until it is woken.
-const NAPS: [Duration; 2] = [Duration::from_micros(500), Duration::from_millis(8)];
+/// The first nap between two looks; each is twice as long as the one before.
+const FIRST_NAP: Duration = Duration::from_micros(500);
+
+/// The longest nap, where the request states no latency. A reader that finds nothing after it sleeps until the writer wakes it.
+const LONGEST_NAP: Duration = Duration::from_millis(8);
 
 /// Link types of one ring that are told apart.
 const LINK_TYPES: usize = 64;
@@ -34,11 +38,14 @@ pub(crate) struct Reading {
     generation: u32,
     /// Of a ring without headers: the stream that all its bytes are.
     plain: Option<Plain>,
+    /// The writer's time, where the last pull met a mark.
+    marked: Option<u64>,
     /// Blocks lost, and writers that died, as far as they were counted.
     lost: u64,
     writers_died: u64,
     looked: Instant,
     nap: Duration,
+    longest_nap: Duration,
     /// Blocks it may still give, since the run is to end.
     stopped: Option<u64>,
 }
@@ -99,11 +106,19 @@ struct Taking<'a, 'c> {
     memory: &'a mut Memory,
     /// Blocks that are none.
     damaged: u64,
+    marked: &'a mut Option<u64>,
 }
 
 impl Reading {
-    /// Of a ring that carries blocks of this sort; `what` names it for people.
-    pub(crate) fn new(mut ring: PipeReader, continuity: Continuity, what: String) -> Reading {
+    /// Of a ring that carries blocks of this sort; `what` names it for people. `latency`: how much later than they came blocks
+    /// may be found (`None`: [`LONGEST_NAP`]).
+    pub(crate) fn new(
+        mut ring: PipeReader,
+        continuity: Continuity,
+        what: String,
+        latency: Option<Duration>,
+    ) -> Reading {
+        let longest_nap = latency.unwrap_or(LONGEST_NAP);
         ring.set_non_blocking(true);
         let generation = ring.stat().generation;
         Reading {
@@ -113,10 +128,12 @@ impl Reading {
             streams: Streams::new(continuity),
             generation,
             plain: None,
+            marked: None,
             lost: 0,
             writers_died: 0,
             looked: Instant::now(),
-            nap: NAPS[0],
+            nap: FIRST_NAP.min(longest_nap),
+            longest_nap,
             stopped: None,
         }
     }
@@ -129,6 +146,7 @@ impl Reading {
     /// Gives the blocks that are there, as many as a pull may.
     pub(crate) fn pull(&mut self, cx: &mut Context<'_>) -> Result<Found, Box<Failure>> {
         self.memory.recycle(cx);
+        self.marked = None;
         let generation = self.ring.stat().generation;
         if std::mem::replace(&mut self.generation, generation) != generation {
             self.end_streams(cx);
@@ -144,17 +162,22 @@ impl Reading {
             return Ok(if is_all { Found::End(None) } else { Found::Blocks });
         }
         if looks > 0 {
-            self.nap = NAPS[0];
+            self.nap = FIRST_NAP.min(self.longest_nap);
             self.ring.close_poll_fd();
             return Ok(Found::Blocks);
         }
         let found = self.look()?;
         if let Found::Nothing(_) = found {
             let nap = self.nap;
-            self.nap = (nap * 2).min(NAPS[1]);
+            self.nap = (nap * 2).min(self.longest_nap);
             return Ok(Found::Nothing(nap));
         }
         Ok(found)
+    }
+
+    /// The writer's time, where the last pull met a mark: for [`Source::follows`].
+    pub(crate) fn moment(&self) -> Option<Moment> {
+        self.marked.map(|now| Moment { now, ..Moment::default() })
     }
 
     /// Is there no header in front of each block?
@@ -164,7 +187,8 @@ impl Reading {
 
     /// Copies out the blocks that are there, `most` at most, and gives them on; says how many it met.
     fn take(&mut self, most: usize, cx: &mut Context<'_>) -> Result<usize, Box<Failure>> {
-        let mut taking = Taking { cx, streams: &mut self.streams, memory: &mut self.memory, damaged: 0 };
+        let mut taking =
+            Taking { cx, streams: &mut self.streams, memory: &mut self.memory, damaged: 0, marked: &mut self.marked };
         let looks = self.ring.take_each(
             most,
             &mut taking,
@@ -173,13 +197,18 @@ impl Reading {
                 let mut header = [0; HEADER_BYTES];
                 bytes.copy_to(&mut header);
                 let payload = bytes.part(HEADER_BYTES, len);
-                let Place { class, wire_and_flags, link_type, .. } = Place::of(&header);
+                let Place { class, wire_and_flags, link_type, is_mark, .. } = Place::of(&header);
+                if is_mark {
+                    let mark = Descriptor { time: about.time, ..Descriptor::default() };
+                    return Some((mark, header));
+                }
                 let view = taking.memory.view(link_type, taking.cx)?;
                 let (mut copy, ()) = taking.cx.rings.append(view, len, |space| (payload.copy_to(space), ()))?;
                 (copy.time, copy.class, copy.wire_and_flags) = (about.time, class, wire_and_flags);
                 Some((copy, header))
             },
             |taking, taken| match taken {
+                Some((mark, header)) if Place::of(&header).is_mark => *taking.marked = Some(mark.time),
                 Some((copy, header)) => taking.damaged += u64::from(!taking.streams.take(copy, &header, taking.cx)),
                 None => taking.damaged += 1,
             },
@@ -270,7 +299,7 @@ impl Reading {
 
     /// What to sleep on instead of looking again. It takes a thread: worth it for a sleep, not for a nap.
     pub(crate) fn bell(&mut self) -> Option<BorrowedFd<'_>> {
-        if self.nap < NAPS[1] { None } else { self.ring.poll_fd().ok() }
+        if self.nap < self.longest_nap { None } else { self.ring.poll_fd().ok() }
     }
 
     /// From now on it gives what is there, and then ends.

@@ -4,10 +4,10 @@
 //! In: blocks copied out of the ring, each with its header. Out: the same blocks as of streams of this process, with gaps told.
 
 use super::Continuity;
-use super::header::{HEADER_BYTES, Header, Place};
 use base::limits::STREAMS;
 use buffer::WIRE_MAX;
 use filter::prelude::*;
+use filter::ring_header::{HEADER_BYTES, Header, Place};
 
 /// A hole in a stream is said to be so long at most: more than a ring loses, and a bound for what a broken writer can ask for.
 const GAP_BYTES: u64 = 1 << 36;

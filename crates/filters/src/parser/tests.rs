@@ -20,7 +20,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// What a filter is called with.
-struct Side {
+pub(crate) struct Side {
     rings: BlockTable,
     memory: (SegmentId, ViewId),
     streams: StreamTable,
@@ -34,7 +34,7 @@ struct Side {
 }
 
 impl Side {
-    fn new() -> Side {
+    pub(crate) fn new() -> Side {
         let mut rings = BlockTable::new();
         let segment = rings.add_append_ring();
         let view = rings.add_view(segment, Interface::default()).unwrap();
@@ -52,7 +52,7 @@ impl Side {
         }
     }
 
-    fn context(&mut self) -> Context<'_> {
+    pub(crate) fn context(&mut self) -> Context<'_> {
         Context {
             rings: &mut self.rings,
             streams: &mut self.streams,

@@ -1,9 +1,9 @@
 //! What the readers of a ring were told of streams: the header in front of the next block of each.
 
 use super::Continuity;
-use super::header::{HEADER_BYTES, Header};
 use base::limits::STREAMS;
 use filter::prelude::*;
+use filter::ring_header::{HEADER_BYTES, Header};
 
 /// The streams whose blocks go into a ring.
 pub(crate) struct Told {

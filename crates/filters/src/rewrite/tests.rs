@@ -1,4 +1,4 @@
-//! What is changed, what is not, and that every checksum that was right is right afterwards.
+//! Tests of rewritten frames: which bytes change, which stay, and that every checksum that was right is right afterwards.
 
 use super::*;
 use packet::checksum::Sum;
@@ -171,7 +171,7 @@ fn there_and_back_nothing_is_lost() {
     }
     assert!(changes > frames.len() / 2, "{changes} of {}", frames.len());
     for (before, after) in frames.iter().zip(run(&back, &there).blocks) {
-        // But for the two zeroes of ones' complement, which are one number.
+        // Ones' complement has two zeroes for one number: only these bytes may differ.
         let differ = before.iter().zip(&after.bytes).filter(|(before, after)| before != after);
         assert!(
             before.len() == after.bytes.len() && differ.clone().all(|pair| matches!(pair, (0, 0xff) | (0xff, 0))),
@@ -230,7 +230,7 @@ fn a_frame_that_was_cut_has_the_checksum_of_the_whole() {
 
 #[test]
 fn fragments_and_stations_on_the_way() {
-    // The first fragment has the checksum of the packet; a later one begins with what only looks like ports.
+    // The first fragment has the checksum of the packet. A later fragment begins with bytes that only look like ports.
     let mut first = summed(packets::udp(CLIENT, SERVER, &[3; 64]));
     let whole = rewritten(&first, &[("src", "192.0.2.1"), ("dst-port", "81")]);
     let mut later = first.clone();
@@ -299,7 +299,7 @@ fn fix_sums_up_what_the_device_was_to_sum_up() {
     }
 }
 
-/// Does a datagram say that it is longer than its packet, or shorter than its header? There is nothing to sum up then.
+/// Does a datagram say that it is longer than its packet, or shorter than its header? Then its checksum cannot be computed.
 fn has_an_odd_length(frame: &[u8]) -> bool {
     let read = frame::parse(LinkType::ETHERNET, frame, frame.len() as u32).unwrap();
     let transport = read.payload_of(frame);

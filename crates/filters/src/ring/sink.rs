@@ -1,23 +1,31 @@
 //! A named ring as a sink.
 //!
-//! It waits in the middle of a batch, in turns of [`TURN`], and gives up when the request is stopped or nobody reads any more.
+//! The sink waits in the middle of a batch, in turns of [`TURN`]. It gives up when the request is stopped or has no reader left.
 //! Blocks of a batch are published together, but never later than before a wait.
 
-use super::{content_of, continuity_of, name, open};
-use crate::parser::header::HEADER_BYTES;
+use super::process::Link;
+use super::{content_of, continuity_of, name, open, size_note};
 use crate::parser::told::Told;
 use base::atomic::StopFlag;
+use base::limits::SECOND_NS;
 use buffer::keeper::client::NamedWriter;
 use buffer::keeper::message::WantedWriter;
+use buffer::ring::contract::BATCH;
 use buffer::ring::layout::Layout;
 use buffer::ring::writer::NotWritten;
 use buffer::ring::{RingKind, Signalling};
 use filter::prelude::*;
+use filter::ring_header::{HEADER_BYTES, Header};
+use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long it waits at a time.
-const TURN: Duration = Duration::from_millis(20);
+pub(super) const TURN: Duration = Duration::from_millis(20);
+
+/// A writer that gets no block for so long, by the clock of the blocks, marks the time in the ring: so timers behind the reader run.
+const MARK_NS: u64 = SECOND_NS / 10;
 
 /// Bytes that a piece of a stream is not cut below, but where a block of the ring has no more.
 const PIECE_BYTES: u64 = 1024;
@@ -30,14 +38,8 @@ const TOO_LONG: &str = "longer than a block of the ring";
 const FOR_OTHERS: &str = "a reader with on-full=drop-newest was behind";
 
 pub(super) fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
-    let mut types = env.input.iter();
-    let (Some(one), None) = (types.next(), types.next()) else {
-        let text = format!("a ring carries one type, and {} may come", env.input);
-        return Err(ParamError::new("ring", text).with_help("give each type a ring of its own"));
-    };
-    if let Some(stated) = params.text("type").filter(|stated| *stated != one.name()) {
-        return Err(ParamError::new("type", format!("{} comes, not {stated}", one.name())));
-    }
+    // The check of types has let only one through.
+    let one = env.input.iter().next().ok_or_else(|| ParamError::new("ring", "nothing comes"))?;
     let waits = match params.text("on-full") {
         Some("drop-newest") => false,
         Some("overwrite" | "shared") => {
@@ -47,20 +49,38 @@ pub(super) fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
         _ => true,
     };
     let writer = open(params, env, |named| {
-        let kind = named.state().map_or(RingKind::D, |state| state.geometry.kind);
+        let geometry = named.state().ok().map(|state| state.geometry);
+        let kind = geometry.as_ref().map_or(RingKind::D, |geometry| geometry.kind);
+        // A stream has no blocks.
+        let slots = geometry.filter(|_| kind != RingKind::C).map_or(u64::MAX, |geometry| geometry.slots);
         if kind == RingKind::C && one != Type::Bytes {
             let text = format!("it is a stream of bytes (kind c), and cannot carry {}", one.name());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let header_bytes = if kind == RingKind::C { 0 } else { HEADER_BYTES as u32 };
-        named.open_writer_of(WantedWriter { content: Some(content_of(one)), header_bytes }, Signalling::default())
+        named.open_writer_of(
+            WantedWriter { content: Some(content_of(one)), header_bytes },
+            signalling(slots, env.latency),
+        )
     })?;
     let is_stream = writer.geometry().kind == RingKind::C;
-    let told = Told::new(continuity_of(one));
     let what = format!("ring {}", name(params));
-    let cuts = matches!(one, Type::Bytes | Type::Message);
-    let ring = Ring { writer: Some(writer), told, what, waits, cuts, is_stream, was_read: false, placed: 0 };
+    let ring = Ring { waits, is_stream, note: size_note(params), ..Ring::new(writer, one, what) };
     Ok(Instance::filter(ring))
+}
+
+/// The end of this process where another one reads the ring; `link` says where to go on when that one has died.
+pub(super) fn of_process(writer: NamedWriter, one: Type, what: String, link: Arc<Link>) -> Instance {
+    Instance::filter(Ring { link: Some(link), left: super::process::GONE, ..Ring::new(writer, one, what) })
+}
+
+/// When the writer of a ring of `slots` blocks wakes readers. If the request wants no latency, each block wakes them.
+/// Else at most half a ring of blocks does, so that a reader is awake before the writer has to wait.
+pub(super) fn signalling(slots: u64, latency: Option<Duration>) -> Signalling {
+    match latency {
+        Some(Duration::ZERO) => Signalling::Every,
+        _ => Signalling::Batched(BATCH.min(u32::try_from(slots / 2).unwrap_or(u32::MAX)).max(1)),
+    }
 }
 
 /// A writer.
@@ -75,10 +95,22 @@ struct Ring {
     cuts: bool,
     /// The ring has no blocks.
     is_stream: bool,
-    /// Somebody has read it.
+    /// The ring has had a reader.
     was_read: bool,
     /// Blocks that are in the ring, and not published.
     placed: u32,
+    /// What people have not been told yet; `None`: they know all.
+    note: Option<String>,
+    /// The reason of drops after the last reader has left.
+    left: &'static str,
+    /// Where it goes on when the process that reads has died. `None`: another request or a program reads.
+    link: Option<Arc<Link>>,
+    /// Units that the process that reads had taken when it was last looked.
+    taken: u64,
+    /// Blocks written for that process.
+    sent: u64,
+    /// Where marks of time stand in its ring, as far as it has not taken them.
+    marks: VecDeque<u64>,
 }
 
 /// What became of a block.
@@ -91,13 +123,17 @@ enum Wrote {
 
 impl Filter for Ring {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        if let Some(note) = self.note.take() {
+            cx.notice(note);
+        }
         let mut left = u64::from(batch.count());
-        let mut over = self.wait_for_readers(cx.stop)?;
+        let before = cx.counters.drops.total();
+        let mut over = self.wait_or_go_on(cx)?;
         for (_, block) in batch.iter() {
             if over.is_some() {
                 break;
             }
-            match self.write(block, cx)? {
+            match self.write_on(block, cx)? {
                 Wrote::All => {}
                 Wrote::Not(why) => cx.drop(1, why),
                 Wrote::Over(why) => {
@@ -108,10 +144,32 @@ impl Filter for Ring {
             left -= 1;
         }
         self.publish();
-        let Some(why) = over else { return Ok(Status::Done) };
-        cx.drop(left, why);
-        self.writer = None;
-        Ok(Status::Finished)
+        self.look_at_reader();
+        if !self.is_stream {
+            cx.wake_at(cx.now.saturating_add(MARK_NS));
+        }
+        if let Some(why) = over {
+            cx.drop_rest(left, why);
+            self.writer = None;
+        }
+        // Blocks of earlier batches that were dropped now count as taken no more.
+        let more = (cx.counters.drops.total() - before).saturating_sub(batch.count().into());
+        cx.counters.blocks_taken = cx.counters.blocks_taken.saturating_sub(more);
+        Ok(if over.is_some() { Status::Finished } else { Status::Done })
+    }
+
+    fn timer(&mut self, cx: &mut Context<'_>) -> Made {
+        self.look_at_reader();
+        if let Some(writer) = self.writer.as_mut().map(NamedWriter::writer) {
+            // Where there is no room, readers have blocks to look at.
+            let at = writer.head();
+            let mark = writer.try_write(Descriptor { time: cx.now, ..Descriptor::default() }, &Header::mark(0));
+            if mark.is_ok() && self.link.is_some() {
+                self.marks.push_back(at);
+            }
+            cx.wake_at(cx.now.saturating_add(MARK_NS));
+        }
+        Ok(Status::Done)
     }
 
     fn flush(&mut self, _cx: &mut Context<'_>) -> Made {
@@ -122,6 +180,10 @@ impl Filter for Ring {
     }
 
     fn finish(&mut self, cx: &mut Context<'_>) -> Made {
+        self.wait_until_taken(cx);
+        if let Some(link) = &self.link {
+            link.finish();
+        }
         let Some(mut writer) = self.writer.take() else { return Ok(Status::Done) };
         let demoted = writer.writer().counters().demoted;
         if demoted > 0 {
@@ -135,9 +197,116 @@ impl Filter for Ring {
 }
 
 impl Ring {
-    /// Waits for the first reader, as a pipe does; says why there is nothing to write any more.
+    /// A writer of blocks that waits for its readers.
+    fn new(writer: NamedWriter, one: Type, what: String) -> Ring {
+        Ring {
+            writer: Some(writer),
+            told: Told::new(continuity_of(one)),
+            what,
+            waits: true,
+            cuts: matches!(one, Type::Bytes | Type::Message),
+            is_stream: false,
+            was_read: false,
+            placed: 0,
+            note: None,
+            left: LEFT,
+            link: None,
+            taken: 0,
+            sent: 0,
+            marks: VecDeque::new(),
+        }
+    }
+
+    /// Notes how much the process that reads has taken.
+    fn look_at_reader(&mut self) {
+        if self.link.is_none() {
+            return;
+        }
+        let Some(writer) = self.writer.as_mut().map(NamedWriter::writer) else { return };
+        let taken = writer.passed();
+        // Without a reader the writer counts all blocks as passed.
+        if writer.readers() > 0 {
+            self.taken = taken;
+            while self.marks.front().is_some_and(|at| *at < taken) {
+                self.marks.pop_front();
+            }
+        }
+    }
+
+    /// The process that read has died: goes on with the next one, if there will be one.
+    #[cold]
+    fn go_on(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(link) = &self.link else { return false };
+        let next = link.next(cx.stop);
+        let Some(mut before) = self.writer.take() else { return false };
+        let units = before.writer().head().saturating_sub(std::mem::take(&mut self.taken));
+        // Marks are no blocks, and a block may stand there in several pieces.
+        let lost = units.saturating_sub(self.marks.len() as u64).min(std::mem::take(&mut self.sent));
+        self.marks.clear();
+        (self.placed, self.was_read) = (0, false);
+        cx.drop(lost, if next.is_some() { super::process::IN_FLIGHT } else { self.left });
+        self.writer = next;
+        self.writer.is_some()
+    }
+
+    /// Waits for the first reader; where a process has died, for that of the next one. Says why the writer ends.
+    fn wait_or_go_on(&mut self, cx: &mut Context<'_>) -> Result<Option<&'static str>, Box<Failure>> {
+        loop {
+            match self.wait_for_readers(cx.stop)? {
+                Some(why) if why == self.left && self.go_on(cx) => {}
+                over => return Ok(over),
+            }
+        }
+    }
+
+    /// Writes a block, to the next process where one has died.
+    fn write_on(&mut self, block: &Descriptor, cx: &mut Context<'_>) -> Result<Wrote, Box<Failure>> {
+        loop {
+            match self.write(block, cx)? {
+                Wrote::Over(why) if why == self.left && self.go_on(cx) => {
+                    if let Some(why) = self.wait_or_go_on(cx)? {
+                        return Ok(Wrote::Over(why));
+                    }
+                }
+                wrote => {
+                    self.sent += u64::from(matches!(wrote, Wrote::All));
+                    return Ok(wrote);
+                }
+            }
+        }
+    }
+
+    /// In the end: a process that another one would take the place of has to take everything first.
+    fn wait_until_taken(&mut self, cx: &mut Context<'_>) {
+        if !self.link.as_ref().is_some_and(|link| link.restarts()) {
+            return;
+        }
+        self.publish();
+        if let Some(writer) = &mut self.writer {
+            writer.writer().flush();
+        }
+        while !cx.stop.is_set() {
+            self.look_at_reader();
+            let Some(writer) = self.writer.as_mut().map(NamedWriter::writer) else { return };
+            if self.taken >= writer.head() {
+                return;
+            }
+            if writer.readers() == 0 {
+                let before = cx.counters.drops.total();
+                if self.go_on(cx) {
+                    let lost = cx.counters.drops.total() - before;
+                    cx.counters.blocks_taken = cx.counters.blocks_taken.saturating_sub(lost);
+                }
+                return;
+            }
+            std::thread::sleep(TURN / 10);
+            writer.look_after_readers();
+        }
+    }
+
+    /// Waits for the first reader, as a pipe does. Returns why the sink must write no more; `None`: it goes on.
     fn wait_for_readers(&mut self, stop: &StopFlag) -> Result<Option<&'static str>, Box<Failure>> {
-        let Some(writer) = &mut self.writer else { return Ok(Some(LEFT)) };
+        let Some(writer) = &mut self.writer else { return Ok(Some(self.left)) };
         if !self.waits {
             return Ok(None);
         }
@@ -146,17 +315,22 @@ impl Ring {
             return Ok(None);
         }
         if self.was_read {
-            return Ok(Some(LEFT));
+            return Ok(Some(self.left));
         }
         while !stop.is_set() {
+            if self.link.as_ref().is_some_and(|link| link.is_left()) {
+                return Ok(Some(self.left));
+            }
             match writer.wait_for_reader(Some(Instant::now() + TURN)) {
                 Ok(true) => {
                     self.was_read = true;
                     return Ok(None);
                 }
-                Ok(false) if writer.writer().is_removed() => return Ok(Some(LEFT)),
+                Ok(false) if writer.writer().is_removed() => return Ok(Some(self.left)),
                 Ok(false) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The ring of a process that has died goes with it.
+                Err(_) if self.link.is_some() => return Ok(Some(self.left)),
                 Err(error) => return Err(Box::new(Failure::System(format!("{}: {error}", self.what)))),
             }
         }
@@ -205,7 +379,7 @@ impl Ring {
         let bytes = cx.rings.bytes(block);
         let len = (HEADER_BYTES + bytes.len()) as u32;
         loop {
-            let Some(writer) = self.writer.as_mut().map(NamedWriter::writer) else { return Ok(Wrote::Over(LEFT)) };
+            let Some(writer) = self.writer.as_mut().map(NamedWriter::writer) else { return Ok(Wrote::Over(self.left)) };
             match writer.fill(len) {
                 Ok(filling) => {
                     filling.copy_in(0, &header);
@@ -219,7 +393,7 @@ impl Ring {
                         return Ok(ended);
                     }
                 }
-                Err(refused) => return Ok(ended(&refused)),
+                Err(refused) => return Ok(ended(&refused, self.left)),
             }
         }
     }
@@ -228,7 +402,7 @@ impl Ring {
     fn write_bytes(&mut self, block: &Descriptor, cx: &mut Context<'_>) -> Result<Wrote, Box<Failure>> {
         let mut bytes = cx.rings.bytes(block);
         while !bytes.is_empty() {
-            let Some(writer) = self.writer.as_mut().map(NamedWriter::writer) else { return Ok(Wrote::Over(LEFT)) };
+            let Some(writer) = self.writer.as_mut().map(NamedWriter::writer) else { return Ok(Wrote::Over(self.left)) };
             match writer.try_write_some(bytes) {
                 Ok(written) => bytes = &bytes[written..],
                 Err(NotWritten::WouldBlock) => {
@@ -236,7 +410,7 @@ impl Ring {
                         return Ok(ended);
                     }
                 }
-                Err(refused) => return Ok(ended(&refused)),
+                Err(refused) => return Ok(ended(&refused, self.left)),
             }
         }
         Ok(Wrote::All)
@@ -255,23 +429,25 @@ impl Ring {
             return Some(Wrote::Over(STOPPED));
         }
         if writer.wait_for_room(room, Some(Instant::now() + TURN)) == Err(NotWritten::WouldBlock) {
-            // Also where the keeper is gone and nobody else would say so.
+            // The writer does this itself: if the keeper is gone, no other process reports that a reader left.
             writer.look_after_readers();
         }
-        (writer.readers() == 0).then_some(Wrote::Over(LEFT))
+        let is_left = writer.readers() == 0;
+        self.look_at_reader();
+        is_left.then_some(Wrote::Over(self.left))
     }
 }
 
 /// What a block becomes that no wait helps.
-fn ended(refused: &NotWritten) -> Wrote {
+fn ended(refused: &NotWritten, left: &'static str) -> Wrote {
     match refused {
         NotWritten::TooLong => Wrote::Not(TOO_LONG),
         NotWritten::Dropped => Wrote::Not(FOR_OTHERS),
-        _ => Wrote::Over(LEFT),
+        _ => Wrote::Over(left),
     }
 }
 
-/// A piece of a block of a stream or message: what is missing is missing before the first, and the last one ends it.
+/// A piece of a block of a stream or message. The first piece carries the gap before the block, the last one its end.
 fn piece(block: &Descriptor, offset: u32, most: u32) -> Descriptor {
     let mut piece = block.part(offset, most);
     let at_first = Flags::FIRST.with(Flags::GAP_BEFORE);

@@ -1,13 +1,14 @@
 //! A named ring as a source.
 //!
-//! It asks to read when it is made, so that nothing is written that it does not get; the answer comes when somebody writes.
+//! The source asks to read when it is made, so that it misses no block. The answer comes when the ring has a writer.
 
-use super::{content_of, continuity_of, contract, name, named, open};
+use super::{content_of, continuity_of, contract, name, named, open, size_note};
 use crate::parser::Continuity;
 use crate::parser::reading::{Found, Reading};
 use buffer::keeper::client::{AskedReader, Named};
 use buffer::pipe::{End, PipeReader};
 use buffer::ring::From;
+use filter::Moment;
 use filter::prelude::*;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
@@ -24,7 +25,9 @@ pub(super) fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
         named: named(params)?,
         continuity: continuity_of(one),
         what,
+        latency: env.latency,
         state: State::Asking(asked),
+        note: size_note(params),
     }))
 }
 
@@ -33,7 +36,10 @@ struct Ring {
     named: Named,
     continuity: Continuity,
     what: String,
+    latency: Option<Duration>,
     state: State,
+    /// What people have not been told yet; `None`: they know all.
+    note: Option<String>,
 }
 
 enum State {
@@ -51,6 +57,9 @@ impl Ring {
 
 impl Source for Ring {
     fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
+        if let Some(note) = self.note.take() {
+            cx.notice(note);
+        }
         let mut reading = match std::mem::replace(&mut self.state, State::Over) {
             State::Over => return Ok(Pull::End),
             State::Reading(reading) => reading,
@@ -58,7 +67,8 @@ impl Source for Ring {
                 match asked.answer(Some(Instant::now())) {
                     Ok(Ok(reader)) => {
                         let ring = PipeReader::new(self.named.clone(), reader);
-                        self.state = State::Reading(Box::new(Reading::new(ring, self.continuity, self.what.clone())));
+                        let reading = Reading::new(ring, self.continuity, self.what.clone(), self.latency);
+                        self.state = State::Reading(Box::new(reading));
                         return Ok(Pull::Ready);
                     }
                     Ok(Err(asked)) => self.state = State::Asking(asked),
@@ -84,6 +94,13 @@ impl Source for Ring {
             State::Asking(asked) => Some(asked.answer_fd()),
             State::Reading(reading) => reading.bell(),
             State::Over => None,
+        }
+    }
+
+    fn follows(&self) -> Option<Moment> {
+        match &self.state {
+            State::Reading(reading) => reading.moment(),
+            State::Asking(_) | State::Over => None,
         }
     }
 

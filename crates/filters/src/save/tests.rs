@@ -346,6 +346,7 @@ fn a_terminal_gets_no_capture() {
             compiler,
             schemas: [].into(),
             wait: filter::Wait::default(),
+            latency: None,
             make_ring: [].into(),
         };
         let refused = make(&testkit::chain::params(&KIND, &[("file", "-")]), &env).err();

@@ -64,7 +64,7 @@ impl LiveSpaces {
 /// The part of a plan that is left for a worker: what runs in the kernel or the daemon, and what others run for this request
 /// (by node of the plan: its name and its source), have become sources.
 pub(crate) fn rest(mut live: LiveSpaces, mut inlets: BTreeMap<NodeId, (String, Opened)>, plan: &Plan) -> Rest {
-    let mut rest = Plan { wait: plan.wait, workers: plan.workers, ..Plan::default() };
+    let mut rest = Plan { nodes: Vec::new(), ..plan.clone() };
     let mut left = Vec::new();
     // By node of the whole plan; only those that stay have one.
     let mut places: Vec<Option<NodeId>> = vec![None; plan.nodes.len()];
@@ -84,7 +84,14 @@ pub(crate) fn rest(mut live: LiveSpaces, mut inlets: BTreeMap<NodeId, (String, O
         let mut push = |label, task, source| {
             let space = node.space.clone();
             pushed.push(edges.clone());
-            rest.nodes.push(Node { label, task, space, input: Default::default(), edges: Vec::new() });
+            rest.nodes.push(Node {
+                label,
+                task,
+                space,
+                input: Default::default(),
+                how: Default::default(),
+                edges: Vec::new(),
+            });
             left.push(source);
         };
         if let Some((label, inlet)) = inlets.remove(&id) {

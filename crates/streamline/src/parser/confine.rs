@@ -22,22 +22,25 @@ const NAMES: [&str; 2] = ["the sockets of its rings (Landlock)", "the system cal
 const NAME_FILES: [&str; 6] =
     ["/etc/services", "/etc/protocols", "/etc/hosts", "/etc/networks", "/etc/ethers", "/etc/nsswitch.conf"];
 
-/// Calls that may be made with any arguments, beside those of any program and those of a keeper of rings.
-const CALLS: &[libc::c_long] = &[
-    // Waiting for rings, and waking those that wait.
+/// Calls by which it waits for rings and wakes others, and asks who it is.
+const WAITING: &[libc::c_long] = &[
     libc::SYS_futex_waitv,
     libc::SYS_eventfd2,
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
+    // Is the process that started it there still?
+    libc::SYS_getppid,
+    libc::SYS_pidfd_open,
+    libc::SYS_getgroups,
+];
+
+/// Calls that may be made with any arguments, beside those, those of any program and those of a keeper of rings.
+const CALLS: &[libc::c_long] = &[
     // Beside what is done with sockets anyhow; which it may make is below.
     libc::SYS_listen,
     libc::SYS_connect,
     // Whose a ring's name is.
     libc::SYS_flock,
-    // Who it is, and whether that is so still.
-    libc::SYS_getppid,
-    libc::SYS_pidfd_open,
-    libc::SYS_getgroups,
 ];
 
 /// Kinds of sockets, without the flags beside them (SOCK_TYPE_MASK).
@@ -46,6 +49,7 @@ const SOCKET_TYPES: libc::c_int = 0xf;
 fn permitted() -> Calls {
     let packets = Argument::bits(1, SOCKET_TYPES, libc::SOCK_SEQPACKET);
     Calls::of_any_program()
+        .and(WAITING)
         .and(CALLS)
         .and_to_keep_rings()
         // A lock is a file that is made and never written: even without Landlock no file of the user's is changed.
@@ -58,15 +62,26 @@ pub(crate) fn make_for_user_alone() {
     rustix::process::umask(Mode::from_raw_mode(0o177));
 }
 
+/// Confines this thread and those it will start, for good, to two rings that are open: it makes no file and no socket, and
+/// connects to none. New privileges have to be given up before.
+pub(crate) fn confine_between_rings() -> [Guard; 2] {
+    let calls = Calls::of_any_program().and(WAITING).and_to_use_rings().and_to_read();
+    [confine_files(None), calls.confine(NAMES[1])]
+}
+
 /// Confines this thread and those it will start, for good: it makes and removes sockets and locks in this folder, and changes
 /// nothing else. New privileges have to be given up before.
 pub(crate) fn confine(folder: &Path) -> [Guard; 2] {
+    // The second takes away the calls that the first makes.
+    [confine_files(Some(folder)), permitted().confine(NAMES[1])]
+}
+
+/// Files: those of names, and its own in this folder.
+fn confine_files(folder: Option<&Path>) -> Guard {
     let own = AccessFs::MakeSock | AccessFs::MakeReg | AccessFs::ReadFile | AccessFs::RemoveFile;
     let names = NAME_FILES.map(|file| (Path::new(file), BitFlags::from(AccessFs::ReadFile)));
-    let permitted_files: Vec<_> = [(folder, own)].into_iter().chain(names).collect();
-    // The second takes away the calls that the first makes.
-    let files = guard::files::confine(NAMES[0], &permitted_files);
-    [files, permitted().confine(NAMES[1])]
+    let permitted_files: Vec<_> = folder.map(|folder| (folder, own)).into_iter().chain(names).collect();
+    guard::files::confine(NAMES[0], &permitted_files)
 }
 
 #[cfg(test)]
@@ -126,6 +141,28 @@ mod tests {
         let Some(tried) = tried else { return };
         assert_eq!(tried, [Err(ErrorKind::PermissionDenied); 13]);
         assert_eq!(std::fs::read(file.path()).unwrap(), b"");
+    }
+
+    #[test]
+    fn between_rings_no_socket_is_made_or_connected() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("listens");
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let before = std::os::unix::net::UnixDatagram::unbound().unwrap();
+        let tried = confined(
+            || confine_between_rings().into(),
+            move || {
+                let packets =
+                    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+                [
+                    packets.map(drop).map_err(|error| error.kind()),
+                    before.connect(&path).map_err(|error| error.kind()),
+                    std::fs::write(path.with_extension("file"), "x").map_err(|error| error.kind()),
+                ]
+            },
+        );
+        let Some(tried) = tried else { return };
+        assert_eq!(tried, [Err(ErrorKind::PermissionDenied); 3]);
     }
 
     #[test]

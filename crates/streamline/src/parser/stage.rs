@@ -3,13 +3,14 @@
 //! In: the prefix as a request; perhaps another prefix that it goes on from. Out: rings, each made when somebody wants to read
 //! there, and gone when nobody does any more.
 
+use crate::kept_ring::KeptRing;
 use crate::parser::client::open;
 use crate::parser::space::{Join, Joined};
 use crate::session::{Error, Prepared, Session};
 use base::atomic::{AtomicU64, Ordering, StopFlag};
 use buffer::keeper::client::Named;
 use buffer::keeper::policy::{Policy, Reach};
-use buffer::keeper::server::{Keeper as RingKeeper, RingOptions};
+use buffer::keeper::server::RingOptions;
 use buffer::ring::memory::Geometry;
 use buffer::ring::{RingKind, Signalling};
 use engine::Worker;
@@ -17,7 +18,6 @@ use filters::parser::inlet::Keeper;
 use filters::parser::outlet::Slot;
 use filters::parser::{Continuity, WITH_HEADERS};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -41,16 +41,9 @@ pub(crate) struct Outlet {
     pub(crate) text: String,
     pub(crate) continuity: Continuity,
     slot: Arc<Slot>,
-    ring: Option<Ring>,
+    ring: Option<KeptRing>,
     /// Since when nobody reads here.
     pub(crate) unused: Option<Instant>,
-}
-
-/// A ring and its keeper, in a thread of this process.
-struct Ring {
-    path: PathBuf,
-    /// Closing it ends the keeper, which removes the ring.
-    _asks: OwnedFd,
 }
 
 impl Outlet {
@@ -60,18 +53,18 @@ impl Outlet {
             Some(ring) => ring,
             None => {
                 let path = path();
-                let ring = Ring::make(path)?;
-                let name = ring.path.to_str().ok_or_else(|| io::Error::other("the folder's path is not text"))?;
+                let ring = make_ring(path)?;
+                let name = ring.path().to_str().ok_or_else(|| io::Error::other("the folder's path is not text"))?;
                 self.slot.open(Named::at(name)?.open_writer_of(WITH_HEADERS, Signalling::default())?);
                 ring
             }
         };
-        Ok(&self.ring.insert(ring).path)
+        Ok(self.ring.insert(ring).path())
     }
 
     /// The socket of its ring's keeper, where it has one.
     pub(crate) fn path(&self) -> Option<&Path> {
-        self.ring.as_ref().map(|ring| ring.path.as_path())
+        self.ring.as_ref().map(KeptRing::path)
     }
 
     /// Ends its ring: readers take what there is.
@@ -86,23 +79,15 @@ impl Outlet {
     }
 }
 
-impl Ring {
-    fn make(path: PathBuf) -> io::Result<Ring> {
-        let options = RingOptions {
-            // Whoever holds would make others wait: that may only this process, and it does not.
-            policy: Policy { read: Reach::User, hold: Reach::Process, write: Reach::Process },
-            hold: Some(HOLD),
-            ..RingOptions::new(Geometry::new(RingKind::D, RING_BYTES, RING_BLOCKS))
-        };
-        let mut keeper = RingKeeper::create(&path, options)?;
-        keeper.set_owner_process(std::process::id() as i32);
-        let (asked, asks) = io::pipe()?;
-        std::thread::Builder::new().name("ring-keeper".into()).spawn(move || {
-            // It ends when the ring is removed; where it fails, the ring goes on for whoever has it, and nobody comes.
-            let _ = keeper.run_until(asked.as_fd());
-        })?;
-        Ok(Ring { path, _asks: asks.into() })
-    }
+/// A ring that only this process writes, and that holds up nobody.
+fn make_ring(path: PathBuf) -> io::Result<KeptRing> {
+    let options = RingOptions {
+        // Whoever holds would make others wait: that may only this process, and it does not.
+        policy: Policy { read: Reach::User, hold: Reach::Process, write: Reach::Process },
+        hold: Some(HOLD),
+        ..RingOptions::new(Geometry::new(RingKind::D, RING_BYTES, RING_BLOCKS))
+    };
+    KeptRing::make(path, options)
 }
 
 /// A prefix that runs.

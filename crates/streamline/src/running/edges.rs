@@ -78,7 +78,10 @@ impl EdgeNames {
                 Task::Filter { kind, params } => kind.output(node.input, params),
                 Task::Choose(_) => node.input,
             };
-            let at: Vec<usize> = (0..origins.len()).filter(|worker| origins[*worker].index() == index).collect();
+            // The end of a process that takes blocks gives none.
+            let gives = |worker: &usize| !rest.nodes[*worker].edges.is_empty();
+            let at: Vec<usize> =
+                (0..origins.len()).filter(|worker| origins[*worker].index() == index).filter(gives).collect();
             let place = |one: &Edge, worker: &usize| {
                 let is_it = |edge: &Edge| origins[edge.to.index()] == one.to && edge.rejected == one.rejected;
                 rest.nodes[*worker].edges.iter().position(is_it)

@@ -63,6 +63,8 @@ pub struct StageLines {
     pub age: Duration,
     /// In the order of their threads; none where the request runs on one.
     pub stages: Vec<StageLine>,
+    /// Threads of stages behind these, for which an answer has no room; 0: none.
+    pub left_out: u32,
 }
 
 /// A stage.
@@ -140,7 +142,7 @@ pub enum Answer {
 }
 
 wire_struct!(EdgeLine { name, number, types, label });
-wire_struct!(StageLines { age, stages });
+wire_struct!(StageLines { age, stages, left_out });
 wire_struct!(StageLine { filters, threads });
 wire_struct!(ThreadLine { doing, blocks, channels });
 wire_struct!(ChannelLine { from, full, room });
@@ -202,7 +204,7 @@ mod tests {
             channels: vec![ChannelLine { from: 1, full: 2, room: 16 }; 2],
         });
         let stage = StageLine { filters: "tcp, http".into(), threads: threads.into() };
-        let stages = StageLines { age: Duration::from_millis(1500), stages: vec![stage] };
+        let stages = StageLines { age: Duration::from_millis(1500), stages: vec![stage], left_out: 7 };
         for answer in [
             Answer::Edges("pcap x | tcp".into(), vec![edge.clone(), edge], stages),
             Answer::Edges(String::new(), vec![], StageLines::default()),

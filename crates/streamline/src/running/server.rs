@@ -14,7 +14,7 @@ use crate::session::{Error, Job, PreparedChange, RunningPlan, Session};
 use base::atomic::StopFlag;
 use buffer::control;
 use buffer::control::name::{Claimed, remove_name};
-use engine::{Gauges, Replacement, Stages, Watch, Worker};
+use engine::{Gauges, Replacement, Watch, Worker};
 use filter::{Type, Types};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::SocketFlags;
@@ -85,9 +85,7 @@ struct Runs {
     plan: RunningPlan,
     /// Requests that ran before it.
     replaced: u64,
-    /// Threads that it runs on.
-    stages: usize,
-    /// What they do, where they are several.
+    /// What its threads do, where they are several.
     gauges: Option<Arc<Gauges>>,
 }
 
@@ -138,8 +136,8 @@ impl Running {
     /// it by `stop`. Where that cannot be, the job runs all the same.
     pub fn listen(session: Arc<Session>, request: &str, job: &Job, stop: &StopFlag) -> io::Result<Running> {
         let (edges, plan) = (job.edges.clone(), job.running.clone());
-        let (stages, gauges) = (job.stages, job.worker.gauges());
-        let runs = Runs { request: on_one_line(&session.purpose(request)), edges, plan, replaced: 0, stages, gauges };
+        let gauges = job.worker.gauges();
+        let runs = Runs { request: on_one_line(&session.purpose(request)), edges, plan, replaced: 0, gauges };
         Running::listen_in(&place::folder(), session, runs, stop.clone())
     }
 
@@ -309,16 +307,25 @@ fn stage_lines(gauges: Option<&Gauges>) -> StageLines {
         blocks: state.blocks,
         channels: state.channels.iter().map(channel).collect(),
     };
-    let stages = gauges.read().into_iter().map(|stage| StageLine {
+    let stage = |stage: engine::StageState| StageLine {
         filters: shortened(&stage.filters.join(", "), LABEL),
         threads: stage.threads.iter().map(thread).collect(),
-    });
+    };
+    let all = gauges.read().into_iter().map(stage).collect();
+    let (stages, left_out) = that_fit(all, STAGES_BYTES);
+    StageLines { age: gauges.age(), stages, left_out }
+}
+
+/// Gives the first stages that fit into `most` bytes, and the number of threads of the others.
+fn that_fit(mut stages: Vec<StageLine>, most: usize) -> (Vec<StageLine>, u32) {
     let mut bytes = 0;
-    let stages = stages.take_while(|stage| {
-        bytes += control::codec::len(stage);
-        bytes <= STAGES_BYTES
+    let fit = stages.iter().take_while(|stage| {
+        bytes += control::codec::len(*stage);
+        bytes <= most
     });
-    StageLines { age: gauges.age(), stages: stages.collect() }
+    let others = stages.split_off(fit.count());
+    let threads: usize = others.iter().map(|stage| stage.threads.len()).sum();
+    (stages, threads as u32)
 }
 
 /// A ring of what goes along an edge, and a worker that writes it.
@@ -386,31 +393,26 @@ fn replace(shared: &Shared, asker: &OwnedFd, source: &str, name: &str, variables
         Err(Error::Input(text)) => return Answer::Wrong(format!("error: {text}\n")),
         Err(Error::System(text)) => return Answer::Failed(text),
     };
-    let PreparedChange { running: plan, joined, edges, rest, parts, hand_overs } = prepared;
-    if running.stages > 1 || Stages::of(&rest).threads() > 1 {
-        return Answer::Failed(IN_STAGES.into());
-    }
+    let PreparedChange { running: plan, joined, edges, rest, parts, copies, hand_overs } = prepared;
     if is_gone(asker) {
         // It was told that nobody answers, so nothing is to happen: this process was stopped, perhaps.
         return Answer::Failed("nobody waits for it any more".into());
     }
     let (done, is_done) = sync_channel(1);
-    let replacement = Replacement { plan: rest, parts, hand_overs, done };
+    let replacement = Replacement { plan: rest, parts, copies, hand_overs, done };
     let number = match order(shared, Order::Replace(replacement)) {
         Ok(number) => number,
         Err(text) => return Answer::Failed(text),
     };
     let outcome = is_done.recv_timeout(ORDER);
-    if outcome == Err(RecvTimeoutError::Timeout) && withdraw(shared, number) {
+    if matches!(outcome, Err(RecvTimeoutError::Timeout)) && withdraw(shared, number) {
         return Answer::Failed(stopped());
     }
     // Once the worker has it, it takes place, unless the run ends before.
-    if outcome.is_err() && is_done.recv().is_err() {
-        return Answer::Failed(ENDED.into());
-    }
+    let Ok(gauges) = outcome.or_else(|_| is_done.recv()) else { return Answer::Failed(ENDED.into()) };
     let request = on_one_line(&shared.session.purpose(source));
     *shared.runs.lock().unwrap_or_else(PoisonError::into_inner) =
-        Runs { request, edges, plan, replaced: running.replaced + 1, stages: 1, gauges: None };
+        Runs { request, edges, plan, replaced: running.replaced + 1, gauges };
     shared.rings.forget_all();
     shared.session.changed(source, joined);
     Answer::Replaced
@@ -423,10 +425,7 @@ fn is_gone(socket: &OwnedFd) -> bool {
     rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-const IN_STAGES: &str = "a request that runs in several stages (`||`, `workers=`) cannot be replaced, nor take the place of another: stop it, and \
-     run the other one";
-
-const ENDED: &str = "the request has ended";
+const ENDED: &str = "the request has ended, or a part of it that runs on a thread of its own";
 
 fn stopped() -> String {
     format!("the request does nothing for {} s: is it stopped?", ORDER.as_secs())
@@ -458,12 +457,23 @@ mod tests {
     use filter::Output;
 
     #[test]
+    fn threads_of_stages_that_have_no_room_are_counted() {
+        let thread = ThreadLine { doing: Doing::Awake, blocks: 0, channels: Vec::new() };
+        let stage = |threads: usize| StageLine { filters: "count".into(), threads: vec![thread.clone(); threads] };
+        let all: Vec<StageLine> = [1, 2, 3].map(stage).into();
+        let bytes = |stages: &[StageLine]| stages.iter().map(control::codec::len).sum::<usize>();
+        assert_eq!(that_fit(all.clone(), bytes(&all)), (all.clone(), 0));
+        assert_eq!(that_fit(all.clone(), bytes(&all) - 1), (all[..2].to_vec(), 3));
+        assert_eq!(that_fit(all, 0), (Vec::new(), 6));
+    }
+
+    #[test]
     fn what_a_worker_is_asked_in_vain_is_not_kept_for_it() {
         let capture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../captures/brotli.pcap");
         let session = Arc::new(Session::with_output(Output::new(Box::new(io::sink()), false)));
         let job = session.prepare(&format!("pcap {capture} | count"), &BTreeMap::new()).unwrap();
         let (edges, plan) = (job.edges.clone(), job.running.clone());
-        let runs = Runs { request: "x".into(), edges, plan, replaced: 0, stages: 1, gauges: None };
+        let runs = Runs { request: "x".into(), edges, plan, replaced: 0, gauges: None };
         let folder = tempfile::tempdir().unwrap();
         let running = Running::listen_in(&folder.path().join("requests"), session, runs, StopFlag::new()).unwrap();
         for _ in 0..3 {

@@ -12,12 +12,12 @@ use buffer::keeper::client::{Named, NamedReader};
 use buffer::ring::{From, Nothing, OnFull, Seen};
 use buffer::{Descriptor, Flags, Interface, SegmentId, ViewId};
 use engine::{Edge, Node, NodeId, Plan, Task, Worker};
-use filter::copy_header::COPY_HEADER_BYTES;
 use filter::env::Reader;
 use filter::param::Value;
+use filter::ring_header::{HEADER_BYTES, Header, Place};
 use filter::{
-    Batch, Context, CopyHeader, Env, Failure, Filter, Instance, Kind, Made, Output, ParamError, Params, Pull, Source,
-    Status, Type, Types,
+    Batch, Context, Env, Failure, Filter, Instance, Kind, Made, Output, ParamError, Params, Pull, Source, Status, Type,
+    Types,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -122,6 +122,7 @@ impl Watched {
             task: Task::Filter { kind, params: Params::new() },
             space: "app".into(),
             input,
+            how: Default::default(),
             edges,
         };
         let edge = Edge::plain(NodeId(1));
@@ -233,50 +234,49 @@ impl FromRing {
         let reader = self.reader.reader();
         let _ = reader.wait(Some(Instant::now() + GREETING));
         if let Ok(seen) = reader.peek() {
-            let copy_header = CopyHeader::of(&reader.bytes(&seen).copy_to_vec()).filter(|copy_header| copy_header.mark);
-            if let (Some(copy_header), Ok(())) = (copy_header, reader.take(&seen)) {
-                self.expected = Some(copy_header.number);
+            let bytes = reader.bytes(&seen).copy_to_vec();
+            let mark = bytes.first_chunk().map(Place::of).filter(|place| place.is_mark);
+            if let (Some(mark), Ok(())) = (mark, reader.take(&seen)) {
+                self.expected = Some(mark.at);
             }
         }
     }
 
     /// Copies a block out of the ring and gives it on, unless it is overwritten meanwhile or makes no sense.
     fn give(&mut self, seen: &Seen, segment: SegmentId, cx: &mut Context<'_>) {
-        let mut head = [0; COPY_HEADER_BYTES];
+        let mut header = [0; HEADER_BYTES];
         let mut block = None;
         let len = seen.block.len as usize;
-        let copy_header = if seen.elsewhere || len < COPY_HEADER_BYTES {
-            None
-        } else {
-            self.reader.reader().bytes(seen).part(0, COPY_HEADER_BYTES).copy_to(&mut head);
-            CopyHeader::of(&head)
-        };
-        if let Some(copy_header) = &copy_header
-            && !copy_header.mark
-            && let Some(view) = self.landing.view(segment, copy_header.link_type.unwrap_or(USER0), cx)
+        let place = (!seen.elsewhere && len >= HEADER_BYTES).then(|| {
+            self.reader.reader().bytes(seen).part(0, HEADER_BYTES).copy_to(&mut header);
+            Place::of(&header)
+        });
+        let about = Header::from_bytes(&header);
+        if let Some(place) = place.filter(|place| !place.is_mark && about.is_some())
+            && let Some(view) = self.landing.view(segment, place.link_type.unwrap_or(USER0), cx)
         {
-            let len = len - COPY_HEADER_BYTES;
-            let bytes = self.reader.reader().bytes(seen).part(COPY_HEADER_BYTES, len);
+            let len = len - HEADER_BYTES;
+            let bytes = self.reader.reader().bytes(seen).part(HEADER_BYTES, len);
             block = cx.rings.append(view, len, |space| (bytes.copy_to(space), ())).map(|(block, ())| block);
         }
         // What was copied is worth something only if it was not overwritten up to now.
         if self.reader.reader().take(seen).is_err() {
             return;
         }
-        let Some(copy_header) = copy_header else { return };
-        let lost = self.expected.map_or(0, |expected| copy_header.number.saturating_sub(expected));
+        let (Some(place), Some(about)) = (place, about) else { return };
+        let lost = self.expected.map_or(0, |expected| place.at.saturating_sub(expected));
         self.counted.lost.fetch_add(lost, Ordering::Relaxed);
-        let expected = self.expected.unwrap_or(0).max(copy_header.number);
+        let expected = self.expected.unwrap_or(0).max(place.at);
         self.expected = Some(expected);
         let Some(block) = block else { return };
         self.expected = Some(expected.saturating_add(1));
         self.counted.seen.fetch_add(1, Ordering::Relaxed);
         self.left -= 1;
         let class = Class(seen.block.class.0);
-        if let Some((facts, epoch)) = copy_header.stream {
-            cx.streams.mirror(class, facts, epoch);
+        if let Some(facts) = about.facts {
+            cx.streams.mirror(class, facts, about.epoch);
         }
-        cx.emit(Descriptor { time: seen.block.time, wire_and_flags: copy_header.wire_and_flags, class, ..block });
+        cx.emit(Descriptor { time: seen.block.time, wire_and_flags: place.wire_and_flags, class, ..block });
     }
 }
 

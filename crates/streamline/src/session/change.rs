@@ -2,6 +2,7 @@
 
 use super::{Error, Left, Opened, Rest, Session, latency, place_shared};
 use crate::app_space::{AppSpace, Taken};
+use crate::isolate;
 use crate::live::{Reads, RunningSource, hands_over, rest};
 use crate::parser::client::Client;
 use crate::parser::prefix;
@@ -10,7 +11,8 @@ use crate::running::edges::EdgeNames;
 use capture::CaptureRequest;
 use control::place::Refused;
 use control::{Change, Design, Space, carry_out_change, design};
-use engine::{Edge, HandOver, NodeId, Part, Plan};
+use engine::profile::tell;
+use engine::{Edge, HandOver, NodeId, Part, Plan, stages_fit};
 use filter::run::Instance;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Weak;
@@ -23,6 +25,7 @@ pub(crate) struct PreparedChange {
     pub(crate) edges: EdgeNames,
     pub(crate) rest: Plan,
     pub(crate) parts: Vec<Part>,
+    pub(crate) copies: Vec<Vec<Option<Instance>>>,
     pub(crate) hand_overs: Vec<HandOver>,
 }
 
@@ -35,17 +38,19 @@ pub struct RunningPlan {
     pub(crate) origins: Vec<NodeId>,
     /// Sources that read devices.
     sources: Vec<RunningSource>,
+    /// The plan of its worker.
+    rest: Plan,
 }
 
 impl RunningPlan {
     /// The plan of a worker whose nodes are these.
-    pub(super) fn new(design: Design, origins: Vec<NodeId>, left: &[Left]) -> RunningPlan {
+    pub(super) fn new(design: Design, origins: Vec<NodeId>, left: &[Left], rest: Plan) -> RunningPlan {
         let source = |(node, left): (usize, &Left)| match left {
             Left::Source { reads, .. } => Some(RunningSource { node, reads: reads.clone() }),
             Left::Node(_) | Left::Given(..) => None,
         };
         let sources = left.iter().enumerate().filter_map(source).collect();
-        RunningPlan { design, origins, sources }
+        RunningPlan { design, origins, sources, rest }
     }
 
     /// What it reads of what runs for several requests, and may go on: by prefix, the nodes of the worker that give it.
@@ -82,6 +87,10 @@ impl Session {
         let sources: Vec<RunningSource> =
             running.sources.iter().filter(|source| !ended.contains(&source.node)).cloned().collect();
         let first = design(&text, &self.registry, &self.own_spaces(&sources))?;
+        isolate::refuse(&first, "a request that takes another's place starts no processes")?;
+        if running.design.plan.nodes.iter().any(|node| node.how.isolate) {
+            return Err(Error::Input("a request with `isolate=yes` cannot be replaced".into()));
+        }
         let mut app = AppSpace::new(self.env_of(&first));
         let mut live = self.live_spaces().beside(&sources).latency(latency(&first));
         let wants_to_share = self.wants_to_share(&first);
@@ -93,7 +102,7 @@ impl Session {
             .beside(running.inlets(ended));
         let mut spaces: Vec<Box<dyn Space + '_>> = vec![Box::new(&mut app)];
         spaces.extend(live.each().map(|space| Box::new(space) as Box<dyn Space + '_>));
-        let (placed, refused) = if wants_to_share {
+        let (mut placed, refused) = if wants_to_share {
             spaces.push(Box::new(&mut shared));
             // Who shared nothing before may do so now, with all of it.
             let here = if self.wants_to_share(&running.design) { running.prefixes_here() } else { BTreeSet::new() };
@@ -101,18 +110,25 @@ impl Session {
         } else {
             (first, Refused::default())
         };
-        let Change { design, kept, restarts } = carry_out_change(placed, &running.design, refused, &mut spaces)?;
+        // The running plan was divided by the same costs.
+        tell(&self.costs, &mut placed.plan);
+        let Change { mut design, kept, restarts } = carry_out_change(placed, &running.design, refused, &mut spaces)?;
         drop(spaces);
+        // A space may have refused a filter: then its plan is another one.
+        tell(&self.costs, &mut design.plan);
         let Rest { plan: rest, left } = rest(live, shared.into_inlets(), &design.plan);
         let origins: Vec<_> = left.iter().map(Left::origin).collect();
         let edges = EdgeNames::new(&design, &rest, &origins);
-        let plan = RunningPlan::new(design, origins, &left);
+        let plan = RunningPlan::new(design, origins, &left, rest.clone());
         let stays = stays(&left);
         let succession =
             Succession { old: running, sources: &sources, new: &plan, kept: &kept, restarts: &restarts, stays };
         let (parts, hand_overs) = succession.of(left, &mut app);
         succession.keeps_whole_prefixes(&rest, &parts)?;
-        Ok(PreparedChange { running: plan, joined: joiner.connection(), edges, rest, parts, hand_overs })
+        stages_fit(&running.rest, &rest, &parts).map_err(Error::System)?;
+        let begins = |id: NodeId| matches!(parts[id.index()], Part::New(_));
+        let copies = app.copies(&rest, &begins).map_err(|error| Error::System(error.message))?;
+        Ok(PreparedChange { running: plan, joined: joiner.connection(), edges, rest, parts, copies, hand_overs })
     }
 
     /// What was prepared has taken the place of what ran.
@@ -227,5 +243,27 @@ impl Succession<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::profile::Costs;
+    use filter::Output;
+
+    #[test]
+    fn what_runs_goes_on_in_a_pipeline_that_was_cut_by_what_filters_cost() {
+        let cost = |ns| engine::Cost { ns, gives: 1000, is_measured: true };
+        let capture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../captures/brotli.pcap");
+        let text = format!("set workers=pipeline; pcap {capture} | tcp | http | match x | count | json");
+        for dear in ["tcp", "http", "match x"] {
+            let costs: Costs = [(dear.to_string(), cost(100_000))].into();
+            let session = Session::with_output(Output::new(Box::new(std::io::sink()), false)).costs(costs);
+            let job = session.prepare(&text, &BTreeMap::new()).unwrap();
+            let change = session.prepare_change(&text, &BTreeMap::new(), &job.running, &[]).unwrap();
+            let kept = change.parts.iter().filter(|part| matches!(part, Part::Kept(_))).count();
+            assert_eq!(kept, change.parts.len(), "`{dear}` is dear");
+        }
     }
 }

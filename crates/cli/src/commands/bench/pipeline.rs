@@ -35,7 +35,7 @@ const LATE_ANYWAY: Duration = Duration::from_millis(3);
 ///
 /// The word WORK in the request becomes `work NS`, which keeps a processor busy for this time with each frame. By bisection: the
 /// longest work at which the request keeps to the frame rate, and drops nothing. Frames come from memory: made, or those of a
-/// capture. It needs no device and no rights.
+/// capture (--replay): the request has no source of its own. It needs no device and no rights.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -3,7 +3,7 @@
 use super::options::{Common, Size, cannot_write};
 use crate::exit::{CommandError, Outcome};
 use crate::terminal;
-use chart::{Chart, Series};
+use chart::{Chart, Scale, Series};
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use streamline::StopFlag;
@@ -113,5 +113,5 @@ fn chart<'a>(shown: &Shown<'a>) -> Chart<'a> {
             series.push(Series { name: format!("{name} (mix)"), points: mix });
         }
     }
-    Chart { title: shown.name, across: "bytes of a frame", up: shown.up, series }
+    Chart { title: shown.name, across: "bytes of a frame", scale: Scale::Bytes, up: shown.up, series }
 }

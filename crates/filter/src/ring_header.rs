@@ -1,19 +1,21 @@
-//! What stands before the bytes of each block in a ring that is shared: its stream, and its place in it.
+//! The header in front of each block that is copied into a ring for another process: its stream, its place there, its link type.
 //!
-//! Little-endian, [`HEADER_BYTES`] long. It is read from another process's memory: every field is checked.
+//! One format for all such rings: the filter `ring`, the outlets of the parser process, the copies of a watched edge. Not a file
+//! format: writer and reader are of one version. Little-endian, [`HEADER_BYTES`] long. A reader finds it in another process's
+//! memory, so it checks every field.
 
+use crate::facts;
+use crate::stream::StreamFacts;
 use base::id::Class;
 use buffer::Descriptor;
-use filter::StreamFacts;
-use filter::facts;
 
-/// Bytes of what changes with each block; the facts stand behind it.
+/// Bytes of `at`, `epoch` and `version`; the facts stand behind them.
 const PLACE_BYTES: usize = 16;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 80;
 
-/// Where the facts end: what stands behind them changes with each block, too.
+/// Where the facts end; behind them: link type, mark, class, wire length and flags.
 const FACTS_END: usize = PLACE_BYTES + facts::FACTS_BYTES;
 
 /// Stands for no link type.
@@ -22,17 +24,18 @@ const NO_LINK_TYPE: u16 = u16::MAX;
 /// What is said of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Its place in its stream: bytes before it, those that are known to be missing included; of messages, blocks before it.
+    /// Its place in its stream: bytes before it, those that are known to be missing included; of messages, blocks before it. Of a
+    /// watched edge: blocks that went along before it.
     pub at: u64,
     /// How many streams had the number before; 0 = the class is no stream's.
     pub epoch: u32,
-    /// How often the facts have changed.
+    /// How often the facts have changed. Where it is 0, `facts` are to be read with every block.
     pub version: u32,
-    /// What is known of the stream; none where it is over and forgotten.
+    /// What is known of the stream. `None`: it is over and forgotten, or the class is no stream's.
     pub facts: Option<StreamFacts>,
 }
 
-/// What of a header changes with each block, or tells that the rest has changed.
+/// The fields of a header that change with each block, or tell that the rest has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// See [`Header::at`].
@@ -41,6 +44,8 @@ pub struct Place {
     pub epoch: u32,
     /// See [`Header::version`].
     pub version: u32,
+    /// No block follows: the header only says how far the writer is, and the time.
+    pub is_mark: bool,
     /// Its class there.
     pub class: Class,
     /// Its length on the wire and its flags, as in a descriptor.
@@ -54,12 +59,13 @@ impl Place {
     #[inline]
     pub fn of(bytes: &[u8; HEADER_BYTES]) -> Place {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, ..] = *bytes;
-        let [.., q, r, _, s, t, u, v, w, x, y, z] = *bytes;
+        let [.., q, r, mark, s, t, u, v, w, x, y, z] = *bytes;
         let link_type = u16::from_le_bytes([q, r]);
         Place {
             at: u64::from_le_bytes([a, b, c, d, e, f, g, h]),
             epoch: u32::from_le_bytes([i, j, k, l]),
             version: u32::from_le_bytes([m, n, o, p]),
+            is_mark: mark != 0,
             class: Class(u32::from_le_bytes([s, t, u, v])),
             wire_and_flags: u32::from_le_bytes([w, x, y, z]),
             link_type: (link_type != NO_LINK_TYPE).then_some(link_type),
@@ -88,6 +94,14 @@ impl Header {
         bytes[HEADER_BYTES - 4..].copy_from_slice(&block.wire_and_flags.to_le_bytes());
     }
 
+    /// A header that no block follows: the writer is at `at`.
+    pub fn mark(at: u64) -> [u8; HEADER_BYTES] {
+        let mut bytes = Header { at, epoch: 0, version: 0, facts: None }.to_bytes();
+        Header::set_block(&mut bytes, at, &Descriptor::default(), None);
+        bytes[FACTS_END + 2] = 1;
+        bytes
+    }
+
     /// From bytes; `None` where they say what cannot be.
     pub fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
         let facts = facts::of_bytes(&facts::field(bytes, PLACE_BYTES)?)?;
@@ -99,7 +113,7 @@ impl Header {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use filter::facts::STATES;
+    use crate::facts::STATES;
     use packet::flow::Flow;
     use proptest::prelude::*;
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -121,12 +135,14 @@ mod tests {
                     assert_eq!(Header::from_bytes(&bytes), Some(Header { at: 5, ..header }));
                     let place = Place::of(&bytes);
                     assert_eq!((place.class, place.wire_and_flags), (block.class, block.wire_and_flags));
-                    assert_eq!(place.link_type, Some(1));
+                    assert_eq!((place.link_type, place.is_mark), (Some(1), false));
                 }
             }
         }
         let nothing = Header { at: 1, epoch: 0, version: 0, facts: None };
         assert_eq!(Header::from_bytes(&nothing.to_bytes()), Some(nothing));
+        let mark = Place::of(&Header::mark(7));
+        assert_eq!((mark.at, mark.is_mark, mark.link_type), (7, true, None));
     }
 
     proptest! {

@@ -1,0 +1,28 @@
+//! The wire of a bell in a model: a word and a futex. It orders what the kernel's lock of an eventfd orders, and no more: what
+//! stood before a write is seen behind the read that takes it. A sleep has no end by itself, so that a lost signal shows.
+
+use crate::shared::futex;
+use base::atomic::{AtomicU32, Ordering};
+use std::io;
+
+#[derive(Debug)]
+pub(super) struct Wire(AtomicU32);
+
+impl Wire {
+    pub(super) fn new() -> io::Result<Wire> {
+        Ok(Wire(AtomicU32::new(0)))
+    }
+
+    pub(super) fn pull(&self) {
+        self.0.swap(1, Ordering::Release);
+        futex::wake(&self.0);
+    }
+
+    pub(super) fn clear(&self) {
+        self.0.swap(0, Ordering::Acquire);
+    }
+
+    pub(super) fn sleep(&self) {
+        futex::wait(&self.0, 0, None);
+    }
+}

@@ -1,0 +1,267 @@
+//! The planner chooses threads by the costs of filters, for `workers=pipeline` and `workers=auto`.
+//!
+//! Costs come from a profile of an earlier run, or from the kind; other filters count as cheap. All decisions are estimates
+//! for one block of the input. Only cuts after which output stays the same to the byte are considered: one edge leads across,
+//! and nothing branches behind it.
+
+use super::Stages;
+use super::shares::Shared;
+use crate::plan::{NodeId, Plan, Task, Workers};
+use base::limits::WORKERS;
+use filter::share::Sharing;
+
+/// A block takes so long through a channel, on both sides together, in ns.
+const HOP_NS: f64 = 80.0;
+
+/// The same through a splitter and an ordered join.
+const SHARE_NS: f64 = 250.0;
+
+/// `auto` takes threads where the expected time is at most this part of the time on one thread.
+const WORTH: f64 = 0.8;
+
+/// A pipeline gets another stage where that lowers the time of the slowest stage to at most this part.
+const ANOTHER: f64 = 0.9;
+
+/// `auto` takes threads that save at least this number of ns a block; threads that wait for each other lose a smaller gain.
+const SAVES_NS: f64 = 150.0;
+
+/// Expected costs of filters without a known cost, in ns a block: a source, a filter in place, one that gives new blocks, one
+/// that parses payload.
+const CHEAP_NS: [f64; 4] = [40.0, 20.0, 80.0, 150.0];
+
+/// The space of this process.
+const APP: &str = "app";
+
+/// What each node costs for one block of the input, in ns.
+struct Load {
+    of: Vec<f64>,
+    /// Blocks that come to each node, for one of the input.
+    blocks: Vec<f64>,
+    /// The cost of some node was measured, or is known from its parameters.
+    is_known: bool,
+    is_measured: bool,
+}
+
+impl Load {
+    fn of(plan: &Plan) -> Load {
+        let above = plan.sources_of();
+        let mut load = Load { of: Vec::new(), blocks: Vec::new(), is_known: false, is_measured: false };
+        for (index, node) in plan.nodes.iter().enumerate() {
+            let given = |from: &NodeId| {
+                let source = &plan.nodes[from.index()];
+                let gives =
+                    source.how.cost.filter(|_| source.space == APP).map_or(1.0, |cost| f64::from(cost.gives) / 1000.0);
+                let edges = source.edges.iter().filter(|edge| edge.to.index() == index);
+                let along = edges.map(|edge| if edge.rejected { (1.0 - gives).max(0.0) } else { gives });
+                load.blocks[from.index()] * along.sum::<f64>()
+            };
+            // A node without edges into it is a source, or an operand: the choice counts its blocks.
+            let blocks = if above[index].is_empty() { 1.0 } else { above[index].iter().map(given).sum() };
+            let ns = match (node.how.cost, &node.task) {
+                _ if node.space != APP => 0.0,
+                (Some(cost), _) => f64::from(cost.ns),
+                (None, Task::Choose(_)) => CHEAP_NS[1],
+                (None, Task::Filter { kind, .. }) if kind.is_source() => CHEAP_NS[0],
+                (None, Task::Filter { kind, .. }) if kind.parses => CHEAP_NS[3],
+                (None, Task::Filter { kind, .. }) if kind.gives == filter::Gives::Same => CHEAP_NS[1],
+                (None, Task::Filter { .. }) => CHEAP_NS[2],
+            };
+            if let Some(cost) = node.how.cost {
+                load.is_known = true;
+                load.is_measured |= cost.is_measured;
+            }
+            load.of.push(ns * blocks);
+            load.blocks.push(blocks);
+        }
+        load
+    }
+
+    fn total(&self) -> f64 {
+        self.of.iter().sum()
+    }
+
+    fn percent(&self, part: f64) -> u32 {
+        (100.0 * part / self.total().max(1.0)).round() as u32
+    }
+
+    fn origin(&self) -> &'static str {
+        if self.is_measured { "measured" } else { "expected" }
+    }
+}
+
+/// Stages in a row: before which nodes they begin, and how long the slowest of them takes.
+struct Row {
+    begins: Vec<usize>,
+    slowest: f64,
+}
+
+impl Row {
+    /// By node, the first of its stage.
+    fn pieces(&self, plan: &Plan) -> Vec<usize> {
+        let begin = |index: usize| self.begins.iter().copied().rfind(|begin| *begin <= index).unwrap_or(0);
+        (0..plan.nodes.len()).map(begin).collect()
+    }
+
+    /// The part of the time of each stage, as people read it.
+    fn describe(&self, load: &Load) -> String {
+        let ends = self.begins.iter().copied().chain([load.of.len()]);
+        let starts = std::iter::once(0).chain(self.begins.iter().copied());
+        let parts =
+            starts.zip(ends).map(|(start, end)| format!("{} %", load.percent(load.of[start..end].iter().sum())));
+        let parts = parts.collect::<Vec<_>>().join(", ");
+        format!("{} stages take {parts} of the {} time", self.begins.len() + 1, load.origin())
+    }
+}
+
+/// Before which nodes the plan can be cut so that output stays the same.
+fn cuts(plan: &Plan) -> Vec<usize> {
+    let crossing = |at: usize| {
+        let before = plan.nodes[..at].iter().enumerate();
+        let edges = before.flat_map(|(index, node)| node.edges.iter().map(move |edge| (index, edge)));
+        edges.filter(move |(_, edge)| edge.to.index() >= at).count()
+    };
+    let is_whole = |at: usize| {
+        plan.nodes[at..].iter().all(|node| {
+            let mut is_whole = true;
+            if let Task::Choose(choice) = &node.task {
+                super::each_operand(choice, &mut |id| is_whole &= id.index() >= at);
+            }
+            is_whole
+        })
+    };
+    let is_app = |at: usize| plan.nodes[at..].iter().all(|node| node.space == APP);
+    let has_no_source = |at: usize| {
+        let is_source = |node: &crate::plan::Node| matches!(&node.task, Task::Filter { kind, .. } if kind.is_source());
+        !plan.nodes[at..].iter().any(is_source)
+    };
+    let is_before = |at: usize| plan.caller.iter().filter(move |id| id.index() < at).count();
+    let keeps_caller = |at: usize| is_before(at) == 0 || is_before(at) == plan.caller.len();
+    let is_line = |at: usize| plan.nodes[at..].iter().all(|node| node.edges.len() < 2);
+    let can = |at: &usize| {
+        crossing(*at) == 1 && keeps_caller(*at) && is_line(*at) && is_whole(*at) && is_app(*at) && has_no_source(*at)
+    };
+    (1..plan.nodes.len()).filter(can).collect()
+}
+
+/// The best row of at most `most` stages; each stage has to lower the time of the slowest.
+fn best_row(plan: &Plan, load: &Load, most: usize) -> Row {
+    let end = plan.nodes.len();
+    let mut borders = cuts(plan);
+    borders.insert(0, 0);
+    let hop = |at: usize| if at == 0 || at == end { 0.0 } else { HOP_NS / 2.0 * load.blocks[at] };
+    let stage = |start: usize, end: usize| load.of[start..end].iter().sum::<f64>() + hop(start) + hop(end);
+    // By border: the best row from there to the end, with one stage more in each turn.
+    let mut rows: Vec<Option<Row>> =
+        borders.iter().map(|start| Some(Row { begins: Vec::new(), slowest: stage(*start, end) })).collect();
+    let mut best = Row { begins: Vec::new(), slowest: load.total() };
+    for _ in 1..most.min(borders.len()) {
+        let longer = |(at, start): (usize, &usize)| {
+            let behind = borders.iter().zip(&rows).skip(at + 1);
+            let row = |(next, row): (&usize, &Option<Row>)| {
+                let row = row.as_ref()?;
+                let begins = [&[*next], &row.begins[..]].concat();
+                Some(Row { begins, slowest: stage(*start, *next).max(row.slowest) })
+            };
+            behind.filter_map(row).min_by(|one, other| one.slowest.total_cmp(&other.slowest))
+        };
+        rows = borders.iter().enumerate().map(longer).collect();
+        if let Some(row) = rows[0].take_if(|row| row.slowest < ANOTHER * best.slowest) {
+            best = row;
+        }
+    }
+    best
+}
+
+/// For `workers=pipeline`.
+pub(super) fn pipeline(plan: &Plan, single: Stages) -> Stages {
+    let why = |text: &str| Stages { unshared: Some(text.to_string()), ..single.clone() };
+    if plan.processors < 2 {
+        return why("there is one processor");
+    }
+    if cuts(plan).is_empty() {
+        return why("no cut leaves the order of its output as it is");
+    }
+    let load = Load::of(plan);
+    let row = best_row(plan, &load, plan.processors);
+    if row.begins.is_empty() {
+        return why("a channel costs more than each part that could be cut off");
+    }
+    Stages { why: Some(row.describe(&load)), ..Stages::of_pieces(plan, &row.pieces(plan)) }
+}
+
+/// For `workers=auto`.
+pub(super) fn auto(plan: &Plan, single: Stages) -> Stages {
+    let one = |text: &str| Stages { why: Some(format!("one thread: {text}")), ..single.clone() };
+    if plan.processors < 2 {
+        return one("there is one processor");
+    }
+    let load = Load::of(plan);
+    if !load.is_known {
+        return one("no filter has a known cost; `run --profile` measures costs");
+    }
+    let (total, processors) = (load.total(), plan.processors as f64);
+    let row = best_row(plan, &load, plan.processors);
+    let hops: f64 = row.begins.iter().map(|at| HOP_NS * load.blocks[*at]).sum();
+    let row_takes = row.slowest.max((total + hops) / processors);
+    let ways = [of_shares(plan, &load), of_spread(plan, &load)];
+    let shares = ways.into_iter().flatten().min_by(|(_, one), (_, other)| one.total_cmp(other));
+    let shares_take = shares.as_ref().map_or(f64::INFINITY, |(_, takes)| *takes);
+    if row_takes.min(shares_take) > (WORTH * total).min(total - SAVES_NS) {
+        return one(&format!("threads would save too little of {total:.0} ns a block, the {} time", load.origin()));
+    }
+    let stages = match shares {
+        Some((shared, _)) if shares_take <= row_takes => Stages::of_shared(plan, &shared),
+        _ => Stages::of_pieces(plan, &row.pieces(plan)),
+    };
+    let Some(shared) = stages.stages.iter().find(|stage| stage.threads > 1) else {
+        let text = row.describe(&load);
+        return Stages { why: Some(text), ..stages };
+    };
+    let part = load.percent(shared.nodes.iter().map(|id| load.of[id.index()]).sum());
+    let text = format!("{} shares of filters that take {part} % of the {} time", shared.threads, load.origin());
+    Stages { why: Some(text), ..stages }
+}
+
+/// Shares of the flows, as many as processors, and how long a block of the input takes then; none where there can be none, or
+/// where two ways of the plan could take turns in another order.
+fn of_shares(plan: &Plan, load: &Load) -> Option<(Shared, f64)> {
+    takes(plan, load, Shared::of_flows(plan, plan.processors.min(WORKERS)).ok()?)
+}
+
+/// The same of copies of the filter that takes most.
+fn of_spread(plan: &Plan, load: &Load) -> Option<(Shared, f64)> {
+    let most = (0..plan.nodes.len()).max_by(|one, other| load.of[*one].total_cmp(&load.of[*other]))?;
+    let is_operand = plan.sources_of()[most].is_empty();
+    let Task::Filter { kind, .. } = &plan.nodes[most].task else { return None };
+    if is_operand || Sharing::of(kind) == Sharing::Single || kind.is_sink() {
+        return None;
+    }
+    let mut plan = plan.clone();
+    plan.nodes[most].how.spread = plan.processors.min(WORKERS);
+    takes(&plan, load, Shared::by_hand(&plan).ok()?)
+}
+
+/// Groups, and how long a block of the input takes with them.
+fn takes(plan: &Plan, load: &Load, shared: Shared) -> Option<(Shared, f64)> {
+    let is_shared = |index: usize| shared.group_of(NodeId(index as u32)).is_some();
+    let first = (0..plan.nodes.len()).find(|index| is_shared(*index))?;
+    if plan.nodes[first..].iter().any(|node| node.edges.len() > 1 || node.space != APP) {
+        return None;
+    }
+    let mine: f64 = (0..plan.nodes.len()).filter(|index| is_shared(*index)).map(|index| load.of[index]).sum();
+    let before: f64 = load.of[..first].iter().sum();
+    let behind = load.total() - mine - before;
+    let split = SHARE_NS / 2.0 * load.blocks[first];
+    let count = plan.processors as f64;
+    let slowest = (before + split).max(behind + split).max((mine + split) / count);
+    Some((shared, slowest.max((load.total() + 2.0 * split) / count)))
+}
+
+/// Stages that a plan is given by itself; `single` has those that it has without.
+pub(super) fn choose(plan: &Plan, single: Stages) -> Stages {
+    match plan.workers {
+        Workers::Pipeline => pipeline(plan, single),
+        Workers::Auto => auto(plan, single),
+        Workers::Shares(_) => single,
+    }
+}

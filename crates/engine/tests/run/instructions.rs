@@ -1,0 +1,121 @@
+//! Instructions a block and hop in one stage, against `tests/instructions.golden`: 2 % more and this fails. Less is told.
+//!
+//!     cargo test --release -p engine --test run instructions
+//!
+//! The test runs its own program under valgrind, which counts every instruction. `UPDATE=1` writes the file. The source copies
+//! 100 bytes into each block.
+
+use crate::parts::{Graph, Passes};
+use engine::End;
+use filter::prelude::*;
+use std::path::Path;
+use std::process::Command;
+
+/// The variable that says which run to count: blocks, filters in place, filters that give new blocks.
+const RUN: &str = "STREAMLINE_COUNTED";
+
+/// Blocks of the shorter of two runs; the other has twice as many.
+const BLOCKS: u64 = 64 * 1024;
+
+/// Filters of a long path.
+const HOPS: usize = 8;
+
+/// The part by which a count may exceed that of the golden file.
+const MORE: f64 = 0.02;
+
+struct Blocks(u64);
+
+impl Source for Blocks {
+    fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
+        for _ in 0..self.0.min(256) {
+            let block = cx.rings.append_copy(cx.own, &[&[7; 100]]).unwrap();
+            cx.emit(block);
+            self.0 -= 1;
+        }
+        Ok(if self.0 == 0 { Pull::End } else { Pull::Ready })
+    }
+}
+
+/// Gives each block again, as a new one.
+struct Gives;
+
+impl Filter for Gives {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        batch.iter().for_each(|(_, block)| cx.out.push(*block));
+        Ok(Status::Done)
+    }
+}
+
+/// The run that valgrind counts; does nothing without the variable.
+#[test]
+fn counted_run() {
+    let Ok(text) = std::env::var(RUN) else { return };
+    let numbers: Vec<u64> = text.split(' ').map(|word| word.parse().unwrap()).collect();
+    let [blocks, in_place, makers] = numbers[..] else { panic!("{text}") };
+    let mut graph = Graph::default();
+    let mut last = graph.broken_source(Blocks(blocks));
+    for _ in 0..in_place {
+        let next = graph.modest("passes", Passes);
+        graph.edge(last, next);
+        last = next;
+    }
+    for _ in 0..makers {
+        let next = graph.maker("gives", Instance::filter(Gives));
+        graph.edge(last, next);
+        last = next;
+    }
+    let sink = graph.own_sink("sink", Passes);
+    graph.edge(last, sink);
+    let (end, report) = graph.run();
+    assert_eq!((end, report.nodes.last().unwrap().counters.blocks_in), (Ok(End::Input), blocks));
+}
+
+/// Instructions of such a run.
+fn instructions(blocks: u64, in_place: usize, makers: usize) -> u64 {
+    let mut command = Command::new("valgrind");
+    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "instructions::counted_run", "--test-threads=1"]);
+    let output = command.env(RUN, format!("{blocks} {in_place} {makers}")).output().expect("valgrind is there");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let counted = said.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok());
+    counted.unwrap_or_else(|| panic!("valgrind does not say how many instructions:\n{said}"))
+}
+
+/// The same for each block, without what a run takes anyway.
+fn of_a_block(in_place: usize, makers: usize) -> f64 {
+    let more = instructions(2 * BLOCKS, in_place, makers) - instructions(BLOCKS, in_place, makers);
+    more as f64 / BLOCKS as f64
+}
+
+#[test]
+fn instructions_a_block_and_hop_stay() {
+    if cfg!(debug_assertions) {
+        eprintln!("skipped: the golden file is of a release build");
+        return;
+    }
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        eprintln!("skipped: needs valgrind, to count instructions");
+        return;
+    }
+    let shortest = of_a_block(0, 0);
+    let found = [
+        ("block", shortest),
+        ("hop in place", (of_a_block(HOPS, 0) - shortest) / HOPS as f64),
+        ("hop with new blocks", (of_a_block(0, HOPS) - shortest) / HOPS as f64),
+    ];
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/instructions.golden");
+    let text: String = found.iter().map(|(name, number)| format!("{name}: {number:.2}\n")).collect();
+    if std::env::var_os("UPDATE").is_some() {
+        return std::fs::write(golden, text).unwrap();
+    }
+    let expected = std::fs::read_to_string(golden).unwrap();
+    println!("found:\n{text}expected:\n{expected}");
+    for (line, (name, number)) in expected.lines().zip(found) {
+        let (known, most) = line.split_once(": ").unwrap();
+        assert_eq!(known, name);
+        let most = most.parse::<f64>().unwrap() * (1.0 + MORE);
+        assert!(number <= most, "{name}: {number:.2} instructions, more than {most:.2}");
+    }
+    assert_eq!(expected.lines().count(), found.len());
+}

@@ -1,0 +1,436 @@
+//! Filters that run in a process of their own, as the request that started it sees them: a sink, which writes the ring that the
+//! process reads, and a source, which reads the ring that the process writes. Both rings wait, so no block is lost.
+//!
+//! The source learns that the process has ended, says how, and may start another one. It hands the sink the next ring by a
+//! link. The source checks blocks of the process as it checks blocks of any other writer.
+
+use super::sink::{self, TURN};
+use super::{content_of, continuity_of};
+use crate::parser::reading::{Found, Reading};
+use base::atomic::StopFlag;
+use buffer::keeper::client::{AskedReader, Named, NamedWriter};
+use buffer::keeper::message::WantedWriter;
+use buffer::pipe::{End, PipeReader};
+use buffer::ring::{From, OnFull};
+use filter::Moment;
+use filter::prelude::*;
+use filter::ring_header::HEADER_BYTES;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Why blocks are dropped that come after the process has ended.
+pub(super) const GONE: &str = "the process has ended";
+
+/// Why blocks are dropped that a process had been given and had not taken, as far as that is known.
+pub(super) const IN_FLIGHT: &str = "in the process that died";
+
+/// How long the process may go on after the request was told to stop.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How long the source sleeps at most while it has to look whether the process still lives.
+const NAP: Duration = Duration::from_millis(50);
+
+/// How many processes may die within [`STORM`]; the next death ends the request.
+const DEATHS: usize = 5;
+
+/// See [`DEATHS`].
+const STORM: Duration = Duration::from_secs(10);
+
+/// What a process that ended as it should has said of itself.
+#[derive(Debug, Default)]
+pub struct Said {
+    /// Lines for people.
+    pub notes: Vec<String>,
+    /// What its filters counted, by name.
+    pub counts: Vec<(String, u64)>,
+}
+
+/// A process that reads one ring and writes another.
+pub trait Process: Send {
+    /// How it ended: waits a little for that, then kills it. `Ok`: as it should.
+    fn end(&mut self) -> Result<Said, String>;
+
+    /// Does it live?
+    fn lives(&mut self) -> bool;
+
+    /// Ends it by force.
+    fn kill(&mut self);
+
+    /// Another one in its place, with rings of its own.
+    fn again(&mut self) -> Result<Rings, String>;
+}
+
+/// The rings of a process: it reads `into` and writes `from`.
+#[derive(Debug)]
+pub struct Rings {
+    into: NamedWriter,
+    from: AskedReader,
+    named: Named,
+}
+
+impl Rings {
+    /// Opens the rings of these names, after the process has: `into` carries blocks of one type and `from` of another.
+    pub fn open(
+        into: &Named,
+        input: Type,
+        from: Named,
+        output: Type,
+        latency: Option<Duration>,
+    ) -> std::io::Result<Rings> {
+        let asked = from.ask_to_read(OnFull::Wait, From::Next, Some(content_of(output)))?;
+        let wanted = WantedWriter { content: Some(content_of(input)), header_bytes: HEADER_BYTES as u32 };
+        let writer = into.open_writer_of(wanted, sink::signalling(u64::MAX, latency))?;
+        Ok(Rings { into: writer, from: asked, named: from })
+    }
+}
+
+/// The state through which the sink and the source of one process tell each other news.
+#[derive(Debug)]
+pub(super) struct Link {
+    restarts: bool,
+    state: Mutex<LinkState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct LinkState {
+    /// The ring that the next process reads.
+    next: Option<NamedWriter>,
+    /// There will be no other process.
+    is_over: bool,
+    /// The sink has no more blocks.
+    is_finished: bool,
+}
+
+impl Link {
+    fn new(restarts: bool) -> Link {
+        Link { restarts, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, LinkState> {
+        // No panic under the lock leaves the state half made, so a poisoned lock is still good.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, change: impl FnOnce(&mut LinkState)) {
+        change(&mut self.state());
+        self.changed.notify_all();
+    }
+
+    /// Does another process take the place of one that died?
+    pub(super) fn restarts(&self) -> bool {
+        self.restarts
+    }
+
+    /// The sink has no more blocks.
+    pub(super) fn finish(&self) {
+        self.set(|state| (state.is_finished, state.next) = (true, None));
+    }
+
+    /// Does the process that reads now read no more?
+    pub(super) fn is_left(&self) -> bool {
+        let state = self.state();
+        state.is_over || state.next.is_some()
+    }
+
+    /// The ring of the next process. `None`: there will be none, or the request is to stop.
+    pub(super) fn next(&self, stop: &StopFlag) -> Option<NamedWriter> {
+        if !self.restarts {
+            return None;
+        }
+        let mut state = self.state();
+        while state.next.is_none() && !state.is_over && !stop.is_set() {
+            let waited = self.changed.wait_timeout(state, TURN);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.next.take()
+    }
+}
+
+/// The sink and the source of a process whose filters people know by `what`.
+pub fn ends(
+    rings: Rings,
+    (input, output): (Type, Type),
+    what: &str,
+    process: Box<dyn Process>,
+    latency: Option<Duration>,
+    restarts: bool,
+) -> (Instance, Instance) {
+    let Rings { into, from, named } = rings;
+    let link = Arc::new(Link::new(restarts));
+    let what = format!("the process of `{what}`");
+    let source = FromProcess {
+        process,
+        link: Arc::clone(&link),
+        output,
+        what: what.clone(),
+        latency,
+        state: State::Asking(from, named),
+        stopped: None,
+        deaths: Vec::new(),
+    };
+    (sink::of_process(into, input, what, link), Instance::source(source))
+}
+
+/// Reads what the process gives.
+struct FromProcess {
+    process: Box<dyn Process>,
+    link: Arc<Link>,
+    output: Type,
+    what: String,
+    latency: Option<Duration>,
+    state: State,
+    /// When the request was told to stop. `None`: it was not.
+    stopped: Option<Instant>,
+    /// When processes died of late.
+    deaths: Vec<Instant>,
+}
+
+enum State {
+    /// The process has not begun to write.
+    Asking(AskedReader, Named),
+    Reading(Box<Reading>),
+    Over,
+}
+
+impl FromProcess {
+    fn failed<T>(&self, why: impl std::fmt::Display) -> Result<T, Box<Failure>> {
+        Err(Box::new(Failure::System(format!("{} {why}", self.what))))
+    }
+
+    /// Kills the process if it still lives [`GRACE`] after the request was told to stop.
+    fn look_at_stop(&mut self, cx: &mut Context<'_>) {
+        if self.stopped.is_some_and(|since| since.elapsed() > GRACE) && self.process.lives() {
+            self.process.kill();
+            cx.notice(format!(
+                "{} did not end within {} s: it was killed, and what it had is lost",
+                self.what,
+                GRACE.as_secs()
+            ));
+        }
+    }
+
+    /// Its ring has ended: another process goes on, or the sink learns that none does.
+    #[cold]
+    fn ended(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
+        let ended = self.end_or_restart(cx);
+        if !matches!(ended, Ok(Pull::Ready)) {
+            self.link.set(|state| state.is_over = true);
+        }
+        ended
+    }
+
+    fn end_or_restart(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
+        let state = std::mem::replace(&mut self.state, State::Over);
+        if let State::Reading(mut reading) = state {
+            // Streams and messages under way end here: the next process does not know them.
+            reading.finish(cx);
+        }
+        let mut how = match self.process.end() {
+            Ok(said) => {
+                said.notes.into_iter().for_each(|line| cx.notice(line));
+                // Names of counters live as long as this process; a request ends once.
+                said.counts.into_iter().for_each(|(name, count)| cx.count(name.leak(), count));
+                return Ok(Pull::End);
+            }
+            Err(how) => how,
+        };
+        if self.stopped.is_some_and(|since| since.elapsed() > GRACE) {
+            return Ok(Pull::End);
+        }
+        if !self.link.restarts() {
+            return self.failed(how);
+        }
+        loop {
+            cx.count("processes that died", 1);
+            self.deaths.retain(|death| death.elapsed() < STORM);
+            self.deaths.push(Instant::now());
+            if self.deaths.len() > DEATHS {
+                let times = self.deaths.len();
+                return self.failed(format!("{how}; that makes {times} within {} s", STORM.as_secs()));
+            }
+            if self.stopped.is_some() || self.link.state().is_finished {
+                cx.notice(format!("{} {how}, at the end of the input", self.what));
+                return Ok(Pull::End);
+            }
+            cx.notice(format!("{} {how}; another one goes on", self.what));
+            match self.process.again() {
+                Ok(Rings { into, from, named }) => {
+                    self.state = State::Asking(from, named);
+                    // Without a sink the ring ends at once, and so does the process.
+                    self.link.set(|state| state.next = Some(into).filter(|_| !state.is_finished));
+                    return Ok(Pull::Ready);
+                }
+                Err(why) => how = format!("cannot be started: {why}"),
+            }
+        }
+    }
+}
+
+impl Source for FromProcess {
+    fn pull(&mut self, cx: &mut Context<'_>) -> Result<Pull, Box<Failure>> {
+        self.look_at_stop(cx);
+        let nap = if self.stopped.is_some() { NAP } else { Duration::MAX };
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::Over => Ok(Pull::End),
+            State::Asking(asked, named) => match asked.answer(Some(Instant::now())) {
+                Ok(Ok(reader)) => {
+                    let ring = PipeReader::new(named, reader);
+                    let reading = Reading::new(ring, continuity_of(self.output), self.what.clone(), self.latency);
+                    self.state = State::Reading(Box::new(reading));
+                    Ok(Pull::Ready)
+                }
+                Ok(Err(asked)) if self.process.lives() => {
+                    self.state = State::Asking(asked, named);
+                    Ok(Pull::Idle(NAP))
+                }
+                Ok(Err(_)) | Err(_) => self.ended(cx),
+            },
+            State::Reading(mut reading) => {
+                let found = reading.pull(cx).inspect_err(|_| self.link.set(|state| state.is_over = true));
+                self.state = State::Reading(reading);
+                match found? {
+                    Found::Blocks => Ok(Pull::Ready),
+                    Found::Nothing(wait) => Ok(Pull::Idle(wait.min(nap))),
+                    Found::End(None | Some(End::Closed | End::Unkept | End::WriterDied | End::Removed)) => {
+                        self.ended(cx)
+                    }
+                }
+            }
+        }
+    }
+
+    fn bell(&mut self) -> Option<BorrowedFd<'_>> {
+        match &mut self.state {
+            State::Asking(asked, _) => Some(asked.answer_fd()),
+            State::Reading(reading) => reading.bell(),
+            State::Over => None,
+        }
+    }
+
+    fn follows(&self) -> Option<Moment> {
+        match &self.state {
+            State::Reading(reading) => reading.moment(),
+            State::Asking(..) | State::Over => None,
+        }
+    }
+
+    /// This source adds no progress: the source of the request has counted these bytes already.
+    fn progress(&self) -> Option<(u64, u64)> {
+        Some((0, 0))
+    }
+
+    /// The process gives what it has when its own input ends.
+    fn stop(&mut self) -> bool {
+        self.stopped.get_or_insert_with(Instant::now);
+        true
+    }
+
+    fn account(&mut self, cx: &mut Context<'_>) {
+        if let State::Reading(reading) = &mut self.state {
+            reading.book(cx);
+        }
+    }
+
+    fn finish(&mut self, cx: &mut Context<'_>) {
+        self.link.set(|state| state.is_over = true);
+        if let State::Reading(mut reading) = std::mem::replace(&mut self.state, State::Over) {
+            reading.finish(cx);
+            // The request wants no more blocks of the process.
+            self.process.kill();
+        }
+    }
+}
+
+impl Drop for FromProcess {
+    fn drop(&mut self) {
+        self.link.set(|state| state.is_over = true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parser::tests::Side;
+    use base::atomic::{AtomicBool, Ordering};
+    use buffer::keeper::server::{Keeper, RingOptions};
+    use buffer::ring::memory::Geometry;
+    use buffer::ring::{RingKind, Signalling};
+    use std::os::fd::AsFd;
+
+    /// A process that never ends by itself.
+    struct Endless(Arc<AtomicBool>);
+
+    impl Process for Endless {
+        fn end(&mut self) -> Result<Said, String> {
+            self.kill();
+            Err("was killed".into())
+        }
+
+        fn lives(&mut self) -> bool {
+            !self.0.load(Ordering::Relaxed)
+        }
+
+        fn kill(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+
+        fn again(&mut self) -> Result<Rings, String> {
+            Err("there is one only".into())
+        }
+    }
+
+    /// Writes `blocks`, whose bytes stand in the place of a header, into the ring of a process.
+    /// Returns the failure that the source reports, and whether it killed the process.
+    fn heard(blocks: &[&[u8]]) -> (String, bool) {
+        let folder = tempfile::tempdir().unwrap();
+        let mut asks = Vec::new();
+        let names = ["into", "from"].map(|name| {
+            let path = folder.path().join(name);
+            let mut keeper = Keeper::create(&path, RingOptions::new(Geometry::new(RingKind::D, 4096, 16))).unwrap();
+            let (asked, ask) = std::io::pipe().unwrap();
+            asks.push(ask);
+            std::thread::spawn(move || keeper.run_until(asked.as_fd()).unwrap());
+            Named::at(path.to_str().unwrap()).unwrap()
+        });
+        let [into, from] = names;
+        let rings = Rings::open(&into, Type::Bytes, from.clone(), Type::Bytes, None).unwrap();
+        let killed = Arc::new(AtomicBool::new(false));
+        let process = Box::new(Endless(Arc::clone(&killed)));
+        let (_sink, source) = ends(rings, (Type::Bytes, Type::Bytes), "x", process, None, false);
+        let Instance::Source(mut source) = source else { panic!("a source") };
+        let wanted = WantedWriter { content: Some(content_of(Type::Bytes)), header_bytes: HEADER_BYTES as u32 };
+        let mut writer = from.open_writer_of(wanted, Signalling::default()).unwrap();
+        assert!(writer.wait_for_reader(Some(Instant::now() + Duration::from_secs(20))).unwrap());
+        for block in blocks {
+            writer.writer().try_write(Descriptor::default(), block).unwrap();
+        }
+        writer.writer().flush();
+        let mut here = Side::new();
+        let began = Instant::now();
+        let failure = loop {
+            assert!(began.elapsed() < Duration::from_secs(20), "it says nothing");
+            match source.pull(&mut here.context()) {
+                Err(failure) => break failure,
+                Ok(Pull::End) => panic!("it ends"),
+                Ok(_) => {}
+            }
+        };
+        source.finish(&mut here.context());
+        let Failure::System(text) = *failure else { panic!("not a fault of the request") };
+        (text, killed.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn what_makes_no_sense_ends_the_process() {
+        let mut header = [0; HEADER_BYTES];
+        // The first stream of its number, of a family of addresses that there is not.
+        (header[8], header[12], header[16]) = (1, 1, 7);
+        let too_short = &header[..HEADER_BYTES - 1];
+        for blocks in [&[&header[..]][..], &[too_short], &[&[]]] {
+            let expected = "the process of `x`: what comes makes no sense".to_string();
+            assert_eq!(heard(blocks), (expected, true), "{blocks:?}");
+        }
+    }
+}

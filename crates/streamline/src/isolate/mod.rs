@@ -1,0 +1,101 @@
+//! Filters with `isolate=yes`: they run in a process of their own, which reads one ring and writes another and can do nothing
+//! else.
+//!
+//! - here — puts both ends of a process in the place of its filters in a plan.
+//! - `process` — starts the process, hears why it ended, and starts another.
+//! - [`child`] — the process itself: an ordinary request between two rings, confined.
+
+pub mod child;
+mod process;
+
+use crate::session::{Error, Left, Opened, Rest, latency};
+use control::Design;
+use control::isolate::{Group, groups};
+use engine::{How, Node, NodeId, Task};
+use filter::run::Instance;
+use filter::{Kind, Params};
+use filters::ring::{KIND, process as ends};
+use process::{Child, Recipe};
+use request::Diagnostic;
+use std::ffi::OsString;
+
+/// Refuses filters with `isolate=yes` where no process can be had for them.
+pub(crate) fn refuse(design: &Design, why: &str) -> Result<(), Diagnostic> {
+    let isolated = design.plan.nodes.iter().position(|node| node.how.isolate);
+    isolated.map_or(Ok(()), |index| Err(control::isolate::wrong(design, NodeId(index as u32), why.into())))
+}
+
+/// Starts the processes of a design, and puts their ends into what is left for the worker. Gives the nodes that run there.
+pub(crate) fn carve(design: &Design, command: &[OsString], rest: &mut Rest) -> Result<Vec<NodeId>, Error> {
+    let mut away = Vec::new();
+    for group in groups(design)? {
+        if command.is_empty() {
+            refuse(design, "the program that runs this request starts no processes")?;
+        }
+        let recipe = Recipe {
+            command: command.to_vec(),
+            request: group.text.clone(),
+            input: group.input,
+            output: group.output,
+            latency: latency(design),
+        };
+        let failed = |why: String| Error::System(format!("no process for `{}`: {why}", group.text));
+        let (child, rings) = Child::start(recipe).map_err(failed)?;
+        let (input, output) = (group.input, group.output);
+        let (sink, source) =
+            ends::ends(rings, (input, output), &group.text, Box::new(child), latency(design), group.restart);
+        put_in(rest, &group, sink, source);
+        away.extend(group.nodes);
+    }
+    rest.plan.apart |= !away.is_empty();
+    Ok(away)
+}
+
+/// Puts a sink and a source in the place of the first node of a group, and takes the others out.
+fn put_in(rest: &mut Rest, group: &Group, sink: Instance, source: Instance) {
+    let (first, last) = (group.entries[0], group.last);
+    let end = |kind: &'static Kind, label: String, like: &Node| Node {
+        label,
+        task: Task::Filter { kind, params: Params::new() },
+        how: How::default(),
+        edges: Vec::new(),
+        ..like.clone()
+    };
+    let mut instances = Some((sink, source));
+    let nodes = std::mem::take(&mut rest.plan.nodes);
+    // By node as it was: where what goes to it goes now.
+    let mut places = Vec::new();
+    let mut source_at = 0;
+    // Each entry gets all blocks, and they are to come once.
+    let is_double: Vec<bool> =
+        rest.left.iter().map(|left| group.entries[1..].iter().any(|entry| left.is_node(*entry))).collect();
+    for (node, left) in nodes.into_iter().zip(std::mem::take(&mut rest.left)) {
+        places.push(NodeId(rest.plan.nodes.len() as u32));
+        match left {
+            Left::Node(id) if group.nodes.contains(&id) => {
+                if let Some((sink, source)) = instances.take() {
+                    rest.plan.nodes.push(end(&KIND, format!("{} isolate=yes", group.text), &node));
+                    rest.left.push(Left::Given(first, Opened::New(sink)));
+                    source_at = rest.plan.nodes.len();
+                    rest.plan.nodes.push(end(KIND.first.unwrap_or(&KIND), format!("from `{}`", group.text), &node));
+                    rest.left.push(Left::Given(last, Opened::New(source)));
+                }
+                if id == last {
+                    rest.plan.nodes[source_at].edges = node.edges;
+                }
+            }
+            left => {
+                rest.plan.nodes.push(node);
+                rest.left.push(left);
+            }
+        }
+    }
+    let moved = |id: NodeId| places[id.index()];
+    for node in &mut rest.plan.nodes {
+        node.edges.retain(|edge| !is_double[edge.to.index()]);
+        node.edges.iter_mut().for_each(|edge| edge.to = moved(edge.to));
+        if let Task::Choose(choice) = &mut node.task {
+            choice.renumber(&moved);
+        }
+    }
+}
