@@ -396,7 +396,9 @@ fn who_may_hear_later_looks_less_often() {
         let counted: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(counted["blocks"], sent);
     }
-    assert!(slept[1] * 2 < slept[0], "{slept:?}");
+    // The difference, not the ratio: `streamline ps` of a test beside this one asks every request of the machine, and
+    // wakes both as often. Alone it is 156 against 39.
+    assert!(slept[1] + 60 < slept[0], "{slept:?}");
 }
 
 #[test]
