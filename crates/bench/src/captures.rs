@@ -196,7 +196,17 @@ impl Store {
     /// HTTP/1.1 over a few connections that stay open: bodies of 1 KB to 4 MB, as many of each order of magnitude, one in
     /// four coded with gzip; the others do not compress. `bytes` is the size of the file, about.
     pub fn http(&self, connections: usize, bytes: u64) -> Result<Capture, String> {
-        self.keep(&format!("http-{connections}-{bytes}"), |writer| {
+        self.web(&format!("http-{connections}-{bytes}"), connections, bytes, 4)
+    }
+
+    /// The same with all bodies coded.
+    pub fn http_coded(&self, connections: usize, bytes: u64) -> Result<Capture, String> {
+        self.web(&format!("http-coded-{connections}-{bytes}"), connections, bytes, 1)
+    }
+
+    /// One body in `one_in` is coded.
+    fn web(&self, name: &str, connections: usize, bytes: u64, one_in: usize) -> Result<Capture, String> {
+        self.keep(name, |writer| {
             let mut random = Random::new(4);
             let mut facts = Facts::default();
             let mut talks: Vec<Exchange> = Vec::new();
@@ -208,7 +218,7 @@ impl Store {
             while writer.bytes + 16 * writer.frames < bytes {
                 let exchange = &mut talks[random.below(connections)];
                 if exchange.is_done() {
-                    exchange.begin(writer, &mut random, &mut facts)?;
+                    exchange.begin(writer, &mut random, &mut facts, one_in)?;
                 }
                 for _ in 0..=random.below(8) {
                     exchange.send_segment(writer)?;
@@ -289,7 +299,13 @@ impl Exchange {
     }
 
     /// Sends a request and prepares what will answer it.
-    fn begin(&mut self, writer: &mut PcapWriter, random: &mut Random, facts: &mut Facts) -> io::Result<()> {
+    fn begin(
+        &mut self,
+        writer: &mut PcapWriter,
+        random: &mut Random,
+        facts: &mut Facts,
+        one_in: usize,
+    ) -> io::Result<()> {
         let number = facts.bodies.len();
         let request = format!(
             "GET /object/{number} HTTP/1.1\r\nHost: example.net\r\nUser-Agent: bench\r\nAccept-Encoding: gzip\r\n\r\n"
@@ -298,7 +314,7 @@ impl Exchange {
         self.contents[0].add(request.as_bytes());
         let octave = 1024 << random.below(12);
         let length = octave + random.below(octave);
-        let gzip = random.below(4) == 0;
+        let gzip = random.below(one_in) == 0;
         let mut body = if gzip { prose(random, length) } else { vec![0; length] };
         if !gzip {
             random.fill(&mut body);

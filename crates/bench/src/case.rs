@@ -38,6 +38,8 @@ pub struct Numbers {
     pub peer: Option<Vec<f64>>,
     /// What they are of: `ms`, `%`.
     pub unit: &'static str,
+    /// Why they show nothing about the goal; none where they do.
+    pub void: Option<&'static str>,
 }
 
 /// Two things to compare by time.
@@ -54,7 +56,7 @@ pub type IntoFolder<'a> = Box<dyn Fn(&Path) -> Program + 'a>;
 /// Why there is no figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CaseError {
-    /// The peer is not installed; how to install it.
+    /// This machine lacks something: a peer, rights, processors. Says what, and how to get it.
     Missing(String),
     /// It went wrong.
     Failed(String),
@@ -96,12 +98,18 @@ impl Case {
 
 impl Numbers {
     fn found(self) -> Found {
-        let Numbers { ours, peer, unit } = self;
+        let Numbers { ours, peer, unit, void } = self;
         let figure = match &peer {
             None => estimate(&ours),
             Some(peer) => estimate(&ours.iter().zip(peer).map(|(ours, peer)| ours / peer).collect::<Vec<_>>()),
         };
-        Found::Numbers { figure, ours: measure::median(&ours), peer: peer.map(|peer| measure::median(&peer)), unit }
+        Found::Numbers {
+            figure,
+            ours: measure::median(&ours),
+            peer: peer.map(|peer| measure::median(&peer)),
+            unit,
+            void,
+        }
     }
 }
 

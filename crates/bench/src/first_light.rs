@@ -4,7 +4,7 @@
 //! memory. What comes out of ours is checked in every run: the count, or the number and the sizes of the files, and once
 //! the bytes in them.
 
-mod sides;
+pub(crate) mod sides;
 
 use crate::case::{Case, How, Sides};
 use crate::measure::{Clock, Figure, Side};

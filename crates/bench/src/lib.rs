@@ -2,11 +2,11 @@
 //!
 //! - [`first_light`] — a comparison: what is measured against what, and how good it has to be. Start reading here.
 //! - [`rings`] — another: queues and rings between threads and processes.
-//! - [`capture`] — another: listeners on a device.
+//! - [`capture`] — another: listeners on a device. [`stages`] — another: several workers, and frames forwarded.
 //! - [`case`] — what a comparison is made of; [`setting`] — what every case needs.
 //! - [`measure`] — how two things are compared: interleaved blocks, ratios, intervals.
 //! - [`process`], [`in_process`] — running programs, and requests in this process, and what they cost.
-//! - [`floors`], [`memory`], [`stages`] — work by hand, work over memory, work with pipes between.
+//! - [`floors`], [`memory`], [`piped`] — work by hand, work over memory, work with pipes between.
 //! - [`packets`], [`captures`] — the captures that are measured with.
 //! - [`table`], [`machine`] — what is printed. [`random`] — numbers that are the same everywhere.
 
@@ -20,6 +20,7 @@ pub mod machine;
 pub mod measure;
 pub mod memory;
 pub mod packets;
+pub mod piped;
 pub mod process;
 pub mod random;
 pub mod rings;
@@ -60,6 +61,12 @@ pub static COMPARISONS: &[Comparison] = &[
         name: "capture",
         about: "taps on a device: unmodified programs through a shared ring, and on packet sockets of their own",
         groups: &[capture::CASES],
+        draw: None,
+    },
+    Comparison {
+        name: "stages",
+        about: "requests on several workers, channels, frames generated and forwarded, time left for work",
+        groups: stages::GROUPS,
         draw: None,
     },
 ];

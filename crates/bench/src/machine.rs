@@ -13,7 +13,7 @@ pub struct Peer {
 }
 
 /// The peers of the comparisons there are.
-pub const PEERS: [Peer; 6] = [TCPDUMP, TSHARK, TCPFLOW, DUMPCAP, NETSNIFF, IPERF];
+pub const PEERS: [Peer; 9] = [TCPDUMP, TSHARK, TCPFLOW, DUMPCAP, NETSNIFF, IPERF, TRAFGEN, TCPREPLAY, TESTPMD];
 /// Prints, filters and stores packets.
 pub const TCPDUMP: Peer = Peer { program: "tcpdump", package: "tcpdump" };
 /// Dissects packets.
@@ -26,6 +26,15 @@ pub const DUMPCAP: Peer = Peer { program: "dumpcap", package: "wireshark-common"
 pub const NETSNIFF: Peer = Peer { program: "netsniff-ng", package: "netsniff-ng" };
 /// Sends a TCP stream as fast as it goes.
 pub const IPERF: Peer = Peer { program: "iperf3", package: "iperf3" };
+
+/// Sends packets that a text describes.
+pub const TRAFGEN: Peer = Peer { program: "trafgen", package: "netsniff-ng" };
+/// Sends the packets of a capture.
+pub const TCPREPLAY: Peer = Peer { program: "tcpreplay", package: "tcpreplay" };
+/// Forwards packets between two devices.
+pub const TESTPMD: Peer = Peer { program: "dpdk-testpmd", package: "dpdk-dev" };
+/// Makes bridges.
+pub const IP: Peer = Peer { program: "ip", package: "iproute2" };
 
 impl Peer {
     /// Where it is installed, or how to install it.
@@ -41,9 +50,19 @@ impl Peer {
     /// The first line it says of its version.
     fn version(self) -> String {
         match self.find() {
-            Ok(path) => version_of(&path),
+            Ok(path) => match version_of(&path) {
+                said if said.is_empty() => self.package_version(),
+                said => said,
+            },
             Err(missing) => format!("{}: {missing}", self.program),
         }
+    }
+
+    /// The version of its package, for programs that do not say theirs on standard output.
+    fn package_version(self) -> String {
+        let output = Command::new("dpkg-query").args(["-W", "-f", "${Version}", self.package]).output();
+        let version = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+        format!("{} {version}", self.program)
     }
 }
 

@@ -5,12 +5,13 @@
 use bench::COMPARISONS;
 use bench::machine;
 use bench::measure::Effort;
+use bench::piped;
 use bench::setting::Setting;
-use bench::stages;
 use bench::table::Table;
 use clap::Parser;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Instant;
 
 /// Measures Streamline against other tools and against loops by hand.
 #[derive(Parser)]
@@ -29,6 +30,14 @@ struct Args {
     /// 31 pairs of blocks for each case: for figures that are quoted
     #[arg(long)]
     quoted: bool,
+
+    /// Write the rows as BENCHMARKS.md has them into this file, too
+    #[arg(long, value_name = "FILE")]
+    brief: Option<PathBuf>,
+
+    /// Write the charts of cases that make some into this folder; docs/benchmarks, or with --quick beside the captures, if not given
+    #[arg(long, value_name = "FOLDER")]
+    figures: Option<PathBuf>,
 
     /// Draw the comparison's charts into this folder instead of measuring its cases
     #[arg(long, value_name = "FOLDER")]
@@ -51,7 +60,7 @@ fn main() -> ExitCode {
     // A stage of a pipeline that is measured: nothing for people, so not among what help shows.
     let words: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match words.split_first() {
-        Some((first, rest)) if first == "stage" => stages::run(rest).map(|()| true),
+        Some((first, rest)) if first == "stage" => piped::run(rest).map(|()| true),
         _ => run(&Args::parse()),
     };
     match outcome {
@@ -62,6 +71,10 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Runs a comparison; false where a case of it failed.
@@ -81,19 +94,24 @@ fn run(args: &Args) -> Result<bool, String> {
         Args { quoted: true, .. } => Effort::Quoted,
         _ => Effort::Usual,
     };
-    let setting = Setting::new(effort, args.captures.as_deref(), args.streamline.as_deref())?;
+    let setting = Setting::new(effort, args.captures.as_deref(), args.streamline.as_deref(), args.figures.as_deref())?;
     let mut table = Table { machine: machine::description(&setting.streamline), rows: Vec::new() };
     for case in comparison.groups.iter().copied().flatten() {
         if args.only.as_ref().is_some_and(|only| !case.is_about(only)) {
             continue;
         }
         eprintln!("{}, against {}", case.about, case.against);
+        let began = Instant::now();
         table.rows.push(case.run(&setting));
+        eprintln!("  {:.1} s", began.elapsed().as_secs_f64());
     }
     print!("{}", table.text());
     if let Some(path) = &args.json {
         let text = format!("{:#}\n", table.json());
-        std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+        write(path, &text)?;
+    }
+    if let Some(path) = &args.brief {
+        write(path, &table.brief())?;
     }
     for (case, why) in table.failures() {
         eprintln!("error: {case}: {why}");

@@ -2,6 +2,7 @@
 //! engine that runs it is the real one.
 
 use crate::process::{Cost, Stopwatch};
+use crate::rings::payload::sum;
 use base::limits::{BATCH_BLOCKS, PULL_BLOCKS};
 use buffer::{Interface, MappedFile};
 use engine::{Edge, Node, NodeId, Plan, Task, Worker};
@@ -14,7 +15,7 @@ use streamline::StopFlag;
 static SOURCE: Kind = Kind::new("memory", "blocks in memory", by_hand).source(Type::Bytes);
 static NOTHING: Kind = Kind::new("nothing", "does nothing", by_hand);
 static LOOK: Kind = Kind::new("look", "passes blocks that contain a text", by_hand);
-static TOUCH: Kind = Kind::new("touch", "reads the first byte of each block", by_hand).mode(Mode::Serial);
+static TOUCH: Kind = Kind::new("touch", "reads each block", by_hand).mode(Mode::Serial);
 
 fn by_hand(_params: &Params, _env: &Env) -> Result<Instance, ParamError> {
     Err(ParamError::system("made by hand, with its plan"))
@@ -52,9 +53,20 @@ impl Blocks {
 
     /// What it costs to read one byte of each in a filter, and the sum of those bytes.
     pub fn through_touch(&self) -> Result<(Cost, u64), String> {
+        self.through_readers(1, Read::Byte)
+    }
+
+    /// Reads each block in every one of `filters` filters; gives the cost, and the sum over all filters.
+    pub fn through_readers(&self, filters: usize, read: Read) -> Result<(Cost, u64), String> {
         let total = Total::default();
-        let touch = Touch { sum: 0, total: Arc::clone(&total) };
-        let cost = self.through(vec![(&TOUCH, Instance::filter(touch))])?;
+        let touch = |_| -> (&'static Kind, Instance) {
+            let total = Arc::clone(&total);
+            match read {
+                Read::Byte => (&TOUCH, Instance::filter(Touch { sum: 0, total, of: first_byte })),
+                Read::All => (&TOUCH, Instance::filter(Touch { sum: 0, total, of: sum })),
+            }
+        };
+        let cost = self.through((0..filters).map(touch).collect())?;
         let total = *total.lock().unwrap_or_else(PoisonError::into_inner);
         Ok((cost, total))
     }
@@ -62,6 +74,18 @@ impl Blocks {
     /// The same in a loop by hand.
     pub fn touch_by_hand(&self) -> Result<(Cost, u64), String> {
         self.by_hand(|block| u64::from(block[0]))
+    }
+
+    /// The same reads in a loop by hand.
+    pub fn readers_by_hand(&self, filters: usize, read: Read) -> Result<(Cost, u64), String> {
+        // Each read is made: the compiler does not know that the block is the same.
+        let each = |of: fn(&[u8]) -> u64, block: &[u8]| {
+            (0..filters).fold(0u64, |total, _| total.wrapping_add(of(std::hint::black_box(block))))
+        };
+        match read {
+            Read::Byte => self.by_hand(|block| each(first_byte, block)),
+            Read::All => self.by_hand(|block| each(sum, block)),
+        }
     }
 
     /// What it costs to look for a text in all of each in a filter, as `match` does for blocks that stand for
@@ -89,7 +113,7 @@ impl Blocks {
         for _ in 0..self.passes {
             // The passes must not be made one by the compiler.
             let blocks = std::hint::black_box(used).chunks_exact(self.block_bytes as usize);
-            sum += blocks.map(&each).sum::<u64>();
+            sum = blocks.map(&each).fold(sum, u64::wrapping_add);
         }
         Ok((watch.stop()?, sum))
     }
@@ -109,6 +133,7 @@ impl Blocks {
                 task: Task::Filter { kind, params: Params::new() },
                 space: "app".to_owned(),
                 input: if index == 0 { Types::NONE } else { Types::of(&[Type::Bytes]) },
+                how: Default::default(),
                 edges: if index == last { Vec::new() } else { vec![next] },
             });
             instances.push(Some(instance));
@@ -213,22 +238,38 @@ impl Filter for Look {
     }
 }
 
-struct Touch {
-    sum: u64,
-    total: Total,
+/// The part of a block that a filter reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// Its first byte.
+    Byte,
+    /// All of it.
+    All,
 }
 
-impl Filter for Touch {
+#[inline]
+fn first_byte(block: &[u8]) -> u64 {
+    block.first().map_or(0, |byte| u64::from(*byte))
+}
+
+struct Touch<F> {
+    sum: u64,
+    total: Total,
+    of: F,
+}
+
+impl<F: Fn(&[u8]) -> u64 + Send> Filter for Touch<F> {
     fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
         let rings = &*cx.rings;
         let mut sum = 0;
-        batch.read(rings, |_, _, bytes| sum += bytes.first().map_or(0, |byte| u64::from(*byte)));
-        self.sum += sum;
+        batch.read(rings, |_, _, bytes| sum = (self.of)(bytes).wrapping_add(sum));
+        self.sum = self.sum.wrapping_add(sum);
         Ok(Status::Done)
     }
 
     fn finish(&mut self, _cx: &mut Context<'_>) -> Made {
-        *self.total.lock().unwrap_or_else(PoisonError::into_inner) = self.sum;
+        let mut total = self.total.lock().unwrap_or_else(PoisonError::into_inner);
+        *total = total.wrapping_add(self.sum);
         Ok(Status::Done)
     }
 }
@@ -247,6 +288,11 @@ mod tests {
             blocks.through_nothing(0).unwrap();
             blocks.through_nothing(8).unwrap();
             assert_eq!(blocks.through_touch().unwrap().1, blocks.touch_by_hand().unwrap().1);
+            for read in [Read::Byte, Read::All] {
+                let found = blocks.through_readers(3, read).unwrap().1;
+                assert_eq!(found, blocks.readers_by_hand(3, read).unwrap().1);
+                assert_eq!(found, blocks.readers_by_hand(1, read).unwrap().1.wrapping_mul(3));
+            }
             let found = blocks.through_look("a").unwrap().1;
             assert!(found > 0 && found <= blocks.count(), "{found}");
             assert_eq!(blocks.look_by_hand("a").unwrap().1, found);

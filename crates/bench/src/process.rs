@@ -215,6 +215,26 @@ fn cpu_seconds(who: UsageWho) -> Result<f64, String> {
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
+/// The threads `ksoftirqd/N`: when a sender is faster than the softirq's budget, what is received is worked off there.
+pub fn softirqs() -> Vec<u32> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let is_one = |folder: &std::fs::DirEntry| {
+        std::fs::read_to_string(folder.path().join("comm")).is_ok_and(|name| name.starts_with("ksoftirqd/"))
+    };
+    let found = processes.filter(is_one);
+    found.filter_map(|folder| folder.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Seconds a process and its threads were on a processor (`/proc/PID/task/*/schedstat`).
+pub fn processor_time(process: u32) -> f64 {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let of = |path: std::path::PathBuf| -> Option<f64> {
+        let text = std::fs::read_to_string(path).ok()?;
+        text.split(' ').next()?.parse::<f64>().ok()
+    };
+    tasks.filter_map(|task| of(task.path().join("schedstat"))).sum::<f64>() * 1e-9
+}
+
 /// What is resident now; `None` when the process has ended.
 fn memory_of(pid: u32) -> Option<Memory> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

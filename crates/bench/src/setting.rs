@@ -17,13 +17,20 @@ pub struct Setting {
     pub streamline: PathBuf,
     /// This program, for stages of pipelines.
     pub bench: PathBuf,
+    /// Where cases that make charts write them.
+    pub figures: PathBuf,
     /// Where output goes: memory, so that no disk is measured.
     scratch: TempDir,
 }
 
 impl Setting {
     /// Captures beside the build's output unless told otherwise; `streamline` built beside this program unless given.
-    pub fn new(effort: Effort, captures: Option<&Path>, streamline: Option<&Path>) -> Result<Setting, String> {
+    pub fn new(
+        effort: Effort,
+        captures: Option<&Path>,
+        streamline: Option<&Path>,
+        figures: Option<&Path>,
+    ) -> Result<Setting, String> {
         let bench = std::env::current_exe().map_err(|error| format!("where is this program? {error}"))?;
         let built = bench.parent().ok_or("this program lies nowhere")?;
         let captures = captures.map_or_else(|| built.with_file_name("bench-captures"), Path::to_owned);
@@ -34,12 +41,37 @@ impl Setting {
         let memory = Path::new("/dev/shm");
         let scratch = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
         let scratch = scratch.map_err(|error| format!("no room for output: {error}"))?;
-        Ok(Setting { effort, store: Store::new(&captures)?, streamline, bench, scratch })
+        // A quick run shows whether everything works; its figures are not those to keep.
+        let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/benchmarks");
+        let figures = match figures {
+            Some(folder) => folder.to_owned(),
+            None if effort == Effort::Quick || !kept.is_dir() => captures.clone(),
+            None => kept,
+        };
+        Ok(Setting { effort, store: Store::new(&captures)?, streamline, bench, figures, scratch })
     }
 
     /// Our program with a request.
     pub fn ours(&self, request: &str) -> Program {
         Program::new(&self.streamline).args(["run", "--quiet", "--stats", "none", request])
+    }
+
+    /// Does our program accept this request?
+    pub fn accepts(&self, request: &str) -> bool {
+        Program::new(&self.streamline).args(["check", request]).run().is_ok()
+    }
+
+    /// Writes a chart into the folder of figures.
+    pub fn draw(&self, name: &str, chart: &chart::Chart<'_>) -> Result<(), String> {
+        let path = self.figures.join(name);
+        std::fs::write(&path, chart.svg()).map_err(|error| format!("{}: {error}", path.display()))?;
+        eprintln!("  drew {}", path.display());
+        Ok(())
+    }
+
+    /// How often a long measurement is made.
+    pub fn rounds(&self) -> usize {
+        if self.effort == Effort::Quick { 3 } else { 5 }
     }
 
     /// An empty folder for output, gone when it is dropped.

@@ -1,138 +1,25 @@
-//! The same work as processes with pipes between them: what a shell offers. Each stage is this program again, started with
-//! `stage NAME`; pipes are made as large as an ordinary user may have them.
+//! The comparison `stages`: requests on several workers, the channels between them, generated and forwarded frames, and how much
+//! work a request has time for.
+//!
+//! - [`shares`] — requests on two workers against the same on one; [`auto`] — `workers=auto` against the same.
+//! - [`channel`] — what a descriptor costs from thread to thread.
+//! - [`hops`] — blocks through 0 to 16 filters, and [`others`] — the same work of others; [`signals`] — signals in batches.
+//! - [`devices`] — frames sent, forwarded and dropped; [`bed`] has the devices, [`subjects`] the programs.
+//! - [`work`] — the work that a request has time for with each frame.
 
-use crate::capture;
-use nix::fcntl::{FcntlArg, fcntl};
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
+pub mod auto;
+pub mod bed;
+pub mod channel;
+pub mod devices;
+pub mod hops;
+pub mod others;
+pub mod shares;
+pub mod signals;
+pub mod subjects;
+pub mod work;
 
-/// Bytes of a block that one byte is read of.
-pub const BLOCK_BYTES: usize = 1024;
+use crate::case::Case;
 
-/// Bytes of a block that a text is looked for in: what the tools of a shell read at a time.
-const TEXT_BLOCK_BYTES: usize = 64 << 10;
-
-/// Bytes a pipe holds: the limit of `/proc/sys/fs/pipe-max-size` as it comes.
-const PIPE_BYTES: i32 = 1 << 20;
-
-/// Runs a stage: `produce COUNT`, `touch`, `end`; `read FILE`, `match TEXT`, `size`.
-pub fn run(args: &[String]) -> Result<(), String> {
-    let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let outcome = match words[..] {
-        ["produce", count] => produce(count.parse().map_err(|_| "how many blocks?")?),
-        ["touch"] => touch(),
-        ["end"] => end(),
-        ["read", path] => read(path),
-        ["match", text] => pass_matching(text),
-        ["size"] => size(),
-        ["send", device, count, bytes, rate] => {
-            let number = |text: &str| text.parse::<u64>().map_err(|_| format!("`{text}` is no number"));
-            return capture::field::send(device, number(count)?, number(bytes)? as usize, number(rate)?);
-        }
-        [stage @ ("web" | "web-gzip"), device, count, bytes, rate] => {
-            let number = |text: &str| text.parse::<u64>().map_err(|_| format!("`{text}` is no number"));
-            let coded = stage == "web-gzip";
-            return capture::web::send(device, number(count)?, number(bytes)? as usize, number(rate)?, coded);
-        }
-        _ => return Err("stage produce COUNT | touch | end, or read FILE | match TEXT | size".to_owned()),
-    };
-    outcome.map_err(|error| error.to_string())
-}
-
-/// Standard output without a buffer of the library's: one system call for each block.
-fn output() -> io::Result<File> {
-    let out = io::stdout().as_fd().try_clone_to_owned()?;
-    // Where the limit is lower the pipe stays as it is: slower, not wrong.
-    let _ = fcntl(&out, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES));
-    Ok(File::from(out))
-}
-
-/// Writes blocks whose first bytes count up.
-fn produce(count: u64) -> io::Result<()> {
-    let mut out = output()?;
-    let mut block = [0; BLOCK_BYTES];
-    for number in 0..count {
-        block[0] = number as u8;
-        out.write_all(&block)?;
-    }
-    Ok(())
-}
-
-/// Reads blocks, looks at one byte of each, and writes them on.
-fn touch() -> io::Result<()> {
-    let mut out = output()?;
-    let mut sum = 0;
-    each_block(|block| {
-        sum += u64::from(block[0]);
-        out.write_all(block)
-    })?;
-    std::hint::black_box(sum);
-    Ok(())
-}
-
-/// Reads blocks and says how many there were and what their first bytes add up to.
-fn end() -> io::Result<()> {
-    let (mut count, mut sum) = (0u64, 0u64);
-    each_block(|block| {
-        count += 1;
-        sum += u64::from(block[0]);
-        Ok(())
-    })?;
-    println!("{count} {sum}");
-    Ok(())
-}
-
-/// What the stage `end` says after `count` blocks.
-pub fn expected(count: u64) -> String {
-    let sum = (0..count).map(|number| number & 0xff).sum::<u64>();
-    format!("{count} {sum}\n")
-}
-
-/// Writes a file in large blocks.
-fn read(path: &str) -> io::Result<()> {
-    let (mut file, mut out) = (File::open(path)?, output()?);
-    let mut block = vec![0; TEXT_BLOCK_BYTES];
-    loop {
-        match file.read(&mut block)? {
-            0 => return Ok(()),
-            length => out.write_all(&block[..length])?,
-        }
-    }
-}
-
-/// Reads large blocks and writes those on that contain a text.
-fn pass_matching(text: &str) -> io::Result<()> {
-    let (mut input, mut out) = (input()?, output()?);
-    let finder = memchr::memmem::Finder::new(text);
-    let mut block = vec![0; TEXT_BLOCK_BYTES];
-    loop {
-        match input.read(&mut block)? {
-            0 => return Ok(()),
-            length if finder.find(&block[..length]).is_some() => out.write_all(&block[..length])?,
-            _ => {}
-        }
-    }
-}
-
-/// Says how many bytes came.
-fn size() -> io::Result<()> {
-    println!("{}", io::copy(&mut input()?, &mut io::sink())?);
-    Ok(())
-}
-
-fn input() -> io::Result<File> {
-    Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?))
-}
-
-fn each_block(mut each: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
-    let mut input = input()?;
-    let mut block = [0; BLOCK_BYTES];
-    loop {
-        match input.read_exact(&mut block) {
-            Ok(()) => each(&block)?,
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
-            Err(error) => return Err(error),
-        }
-    }
-}
+/// The groups, in the order of the table.
+pub static GROUPS: &[&[Case]] =
+    &[shares::CASES, auto::CASES, channel::CASES, hops::CASES, signals::CASES, devices::CASES, work::CASES];

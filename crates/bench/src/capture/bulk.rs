@@ -48,7 +48,7 @@ pub fn throughput(
     for (end, address) in [field.near(), field.far()].into_iter().zip(ADDRESSES) {
         prepare(end, address, offloads)?;
     }
-    let mut numbers = Numbers { ours: Vec::new(), peer: Some(Vec::new()), unit: "Gb/s" };
+    let mut numbers = Numbers { ours: Vec::new(), peer: Some(Vec::new()), unit: "Gb/s", void: None };
     for _ in 0..if setting.effort == Effort::Quick { QUICK_ROUNDS } else { ROUNDS } {
         numbers.ours.push(stream(&field, ours)?);
         numbers.peer.get_or_insert_default().push(stream(&field, peer)?);

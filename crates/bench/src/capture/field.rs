@@ -2,7 +2,7 @@
 
 use super::listeners::{Listener, Running, Said};
 use crate::case::CaseError;
-use crate::process::Cost;
+use crate::process::{Cost, processor_time, softirqs};
 use crate::setting::Setting;
 use driver::Transmit;
 use driver::af_packet::{Sender, SenderOptions};
@@ -369,26 +369,6 @@ struct Run {
     wall_s: f64,
     cpu_s: f64,
     lost: u64,
-}
-
-/// The threads `ksoftirqd/N`: when a sender is faster than the softirq's budget, what is received is worked off there.
-fn softirqs() -> Vec<u32> {
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let is_one = |folder: &std::fs::DirEntry| {
-        std::fs::read_to_string(folder.path().join("comm")).is_ok_and(|name| name.starts_with("ksoftirqd/"))
-    };
-    let found = processes.filter(is_one);
-    found.filter_map(|folder| folder.file_name().to_str()?.parse().ok()).collect()
-}
-
-/// Seconds a process and its threads were on a processor (`/proc/PID/task/*/schedstat`).
-fn processor_time(process: u32) -> f64 {
-    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    let of = |path: PathBuf| -> Option<f64> {
-        let text = std::fs::read_to_string(path).ok()?;
-        text.split(' ').next()?.parse::<f64>().ok()
-    };
-    tasks.filter_map(|task| of(task.path().join("schedstat"))).sum::<f64>() * 1e-9
 }
 
 /// Frame length that stands for a mixture: seven of 64 bytes, four of 594 and one of 1,518 with their checksums, the "simple

@@ -4,15 +4,9 @@
 use super::field::Field;
 use super::listeners::Listener;
 use crate::case::{CaseError, Numbers};
-use crate::measure::Effort;
 use crate::setting::Setting;
 use std::process::Child;
 use std::time::{Duration, Instant};
-
-/// How often each is measured.
-fn rounds(setting: &Setting) -> usize {
-    if setting.effort == Effort::Quick { 3 } else { 5 }
-}
 
 /// The highest rate without a loss, in thousands of packets a second: that of the best of several sets of listeners, on each side.
 pub fn loss_free(
@@ -26,8 +20,8 @@ pub fn loss_free(
         let rates = sets.iter().map(|listeners| field.highest_rate(listeners, frame_bytes));
         rates.collect::<Result<Vec<_>, _>>().map(|rates| rates.into_iter().fold(0.0, f64::max) / 1000.0)
     };
-    let mut numbers = Numbers { ours: Vec::new(), peer: Some(Vec::new()), unit: "kpps" };
-    for _ in 0..rounds(setting) {
+    let mut numbers = Numbers { ours: Vec::new(), peer: Some(Vec::new()), unit: "kpps", void: None };
+    for _ in 0..setting.rounds() {
         numbers.ours.push(best(ours)?);
         numbers.peer.get_or_insert_default().push(best(peers)?);
     }
@@ -38,8 +32,8 @@ pub fn loss_free(
 /// it is to send so many packets a second; 0 is as fast as it can.
 pub fn sender(setting: &Setting, listeners: &[Listener], peers: &[Listener], rate: u64) -> Result<Numbers, CaseError> {
     let field = Field::of_urgent(setting)?;
-    let mut numbers = Numbers { ours: Vec::new(), peer: Some(Vec::new()), unit: "kpps" };
-    for _ in 0..rounds(setting) {
+    let mut numbers = Numbers { ours: Vec::new(), peer: Some(Vec::new()), unit: "kpps", void: None };
+    for _ in 0..setting.rounds() {
         numbers.ours.push(field.speed(listeners, 64, rate)? / 1000.0);
         numbers.peer.get_or_insert_default().push(field.speed(peers, 64, rate)? / 1000.0);
     }
@@ -48,8 +42,8 @@ pub fn sender(setting: &Setting, listeners: &[Listener], peers: &[Listener], rat
 
 /// By how much MemAvailable falls, in MiB, once listeners listen and their buffers have been written all over.
 pub fn memory(setting: &Setting, ours: &[Listener], peer: &[Listener]) -> Result<Numbers, CaseError> {
-    let mut numbers = Numbers { ours: Vec::new(), peer: Some(Vec::new()), unit: "MiB" };
-    for _ in 0..rounds(setting) {
+    let mut numbers = Numbers { ours: Vec::new(), peer: Some(Vec::new()), unit: "MiB", void: None };
+    for _ in 0..setting.rounds() {
         numbers.ours.push(taken(setting, ours)?);
         numbers.peer.get_or_insert_default().push(taken(setting, peer)?);
     }
@@ -89,7 +83,7 @@ pub fn first_packet(setting: &Setting) -> Result<Numbers, CaseError> {
     let request = format!("ethernet {} | bpf \"udp\" | head 1 | drop", field.device());
     let _sending = field.start_sending(u64::MAX / 2_000_000_000, 64, 20_000)?;
     let mut ours = Vec::new();
-    for _ in 0..rounds(setting) {
+    for _ in 0..setting.rounds() {
         let mut times = Vec::with_capacity(HUNDRED);
         for _ in 0..HUNDRED {
             let began = Instant::now();
@@ -102,7 +96,7 @@ pub fn first_packet(setting: &Setting) -> Result<Numbers, CaseError> {
         times.sort_by(f64::total_cmp);
         ours.push(times[HUNDRED - 2]);
     }
-    Ok(Numbers { ours, peer: None, unit: "ms" })
+    Ok(Numbers { ours, peer: None, unit: "ms", void: None })
 }
 
 /// How long an idle daemon is looked at.
@@ -133,5 +127,5 @@ pub fn idle_daemon(setting: &Setting) -> Result<Numbers, CaseError> {
         std::thread::sleep(IDLE);
         100.0 * (field.daemon_time() - before) / began.elapsed().as_secs_f64()
     };
-    Ok(Numbers { ours: (0..rounds(setting)).map(share).collect(), peer: None, unit: "%" })
+    Ok(Numbers { ours: (0..setting.rounds()).map(share).collect(), peer: None, unit: "%", void: None })
 }

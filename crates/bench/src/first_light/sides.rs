@@ -8,53 +8,55 @@ use crate::measure::Side;
 use crate::memory::Blocks;
 use crate::process::{Cost, Program, Stopwatch, run_pipeline};
 use crate::setting::Setting;
-use crate::{floors, stages};
+use crate::{floors, piped};
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-pub(super) type Made<'a> = Result<Sides<'a>, CaseError>;
+pub(crate) type Made<'a> = Result<Sides<'a>, CaseError>;
 
 /// Bytes of the captures with large flows and with HTTP.
 const CAPTURE_BYTES: u64 = 300_000_000;
 /// Frames of the capture with small ones.
 const SMALL_FRAMES: u64 = 4_000_000;
 /// Large flows, and connections with HTTP.
-pub(super) const FEW: usize = 8;
+pub(crate) const FEW: usize = 8;
 /// Small flows.
 const MANY: usize = 10_000;
 /// Files that may be open while those are written.
-pub(super) const OPEN_FILES: u32 = 256;
+pub(crate) const OPEN_FILES: u32 = 256;
 /// What is looked for in noise: three bytes, which every 16 MiB of it have once.
 const NOISE_TEXT: &str = "sl|";
 /// What is looked for in frames: in the request of each large flow, and nowhere else.
-pub(super) const TEXT: &str = "GET /file/";
+pub(crate) const TEXT: &str = "GET /file/";
 
 // --- captures -------------------------------------------------------------------------------------------------------
 
-pub(super) fn large_flows(setting: &Setting) -> Result<Capture, CaseError> {
+pub(crate) fn large_flows(setting: &Setting) -> Result<Capture, CaseError> {
     Ok(setting.store.large_flows(FEW, CAPTURE_BYTES)?)
 }
 
-pub(super) fn small_frames(setting: &Setting) -> Result<Capture, CaseError> {
+pub(crate) fn small_frames(setting: &Setting) -> Result<Capture, CaseError> {
     Ok(setting.store.small_frames(SMALL_FRAMES)?)
 }
 
-pub(super) fn small_flows(setting: &Setting) -> Result<Capture, CaseError> {
+pub(crate) fn small_flows(setting: &Setting) -> Result<Capture, CaseError> {
     Ok(setting.store.small_flows(MANY)?)
 }
 
-pub(super) fn http(setting: &Setting) -> Result<Capture, CaseError> {
+pub(crate) fn http(setting: &Setting) -> Result<Capture, CaseError> {
     Ok(setting.store.http(FEW, CAPTURE_BYTES)?)
 }
 
 // --- ours -----------------------------------------------------------------------------------------------------------
 
 /// A request text in which `F` stands for the capture.
-fn request(text: &str, capture: &Capture) -> String {
+pub(crate) fn request(text: &str, capture: &Capture) -> String {
     text.replacen("pcap F", &format!("pcap \"{}\"", capture.path.display()), 1)
 }
 
 /// A request that ends in `count`, as a process.
-pub(super) fn count<'a>(setting: &Setting, text: &str, capture: &Capture, expected: u64) -> Side<'a> {
+pub(crate) fn count<'a>(setting: &Setting, text: &str, capture: &Capture, expected: u64) -> Side<'a> {
     let program = setting.ours(&request(text, capture));
     Side::new(move || {
         let ran = program.run()?;
@@ -80,7 +82,19 @@ fn check_number(stdout: &[u8], key: &str, expected: u64) -> Result<(), String> {
     if found == Some(expected) { Ok(()) } else { Err(format!("{key}: {expected} expected, not {text}")) }
 }
 
-pub(super) fn count_stream_bytes<'a>(setting: &Setting, capture: &Capture) -> Side<'a> {
+/// A request that has to say what the first of several sides said, as a process.
+pub(crate) fn saying<'a>(setting: &Setting, text: &str, capture: &Capture, said: &Rc<OnceCell<Vec<u8>>>) -> Side<'a> {
+    let (program, said) = (setting.ours(&request(text, capture)), Rc::clone(said));
+    Side::new(move || {
+        let ran = program.run()?;
+        match said.get_or_init(|| ran.stdout.clone()) == &ran.stdout {
+            true => Ok(ran.cost),
+            false => Err(format!("it said something else: {}", String::from_utf8_lossy(&ran.stdout))),
+        }
+    })
+}
+
+pub(crate) fn count_stream_bytes<'a>(setting: &Setting, capture: &Capture) -> Side<'a> {
     let program = setting.ours(&request("pcap F | tcp | count", capture));
     let expected = capture.streams.iter().map(|content| content.size).sum();
     Side::new(move || {
@@ -90,31 +104,31 @@ pub(super) fn count_stream_bytes<'a>(setting: &Setting, capture: &Capture) -> Si
     })
 }
 
-pub(super) fn count_or_loop<'a>(capture: Capture) -> Made<'a> {
+pub(crate) fn count_or_loop<'a>(capture: Capture) -> Made<'a> {
     Ok(Sides { ours: count_here("pcap F | count", &capture, capture.frames), peer: count_by_hand(&capture) })
 }
 
-pub(super) fn bpf<'a>(setting: &Setting, capture: &Capture) -> Made<'a> {
+pub(crate) fn bpf<'a>(setting: &Setting, capture: &Capture) -> Made<'a> {
     let ours = count(setting, "pcap F | bpf \"tcp port 80\" | count", capture, capture.web_frames);
     Ok(Sides { ours, peer: tcpdump(capture, Some("tcp port 80"))? })
 }
 
 /// Files of streams, as a process.
-pub(super) fn stream_files<'a>(setting: &'a Setting, capture: &Capture, options: &str) -> Side<'a> {
+pub(crate) fn stream_files<'a>(setting: &'a Setting, capture: &Capture, options: &str) -> Side<'a> {
     into_files(setting, capture, format!("pcap F | tcp | files dir=D {options}"), capture.streams.clone(), None)
 }
 
-pub(super) fn many_stream_files<'a>(setting: &'a Setting, capture: &Capture, options: &str) -> Side<'a> {
+pub(crate) fn many_stream_files<'a>(setting: &'a Setting, capture: &Capture, options: &str) -> Side<'a> {
     let text = format!("pcap F | tcp | files dir=D {options}");
     into_files(setting, capture, text, capture.streams.clone(), Some(OPEN_FILES))
 }
 
 /// Files of bodies, as a process.
-pub(super) fn body_files<'a>(setting: &'a Setting, capture: &Capture, options: &str) -> Side<'a> {
+pub(crate) fn body_files<'a>(setting: &'a Setting, capture: &Capture, options: &str) -> Side<'a> {
     into_files(setting, capture, format!("pcap F | http | files dir=D {options}"), capture.bodies.clone(), None)
 }
 
-fn into_files<'a>(
+pub(crate) fn into_files<'a>(
     setting: &'a Setting,
     capture: &Capture,
     text: String,
@@ -173,7 +187,7 @@ fn check_files(folder: &Path, expected: &[Content], inside: bool) -> Result<(), 
 
 // --- by hand --------------------------------------------------------------------------------------------------------
 
-pub(super) fn count_by_hand<'a>(capture: &Capture) -> Side<'a> {
+pub(crate) fn count_by_hand<'a>(capture: &Capture) -> Side<'a> {
     let (path, expected) = (capture.path.clone(), capture.frames);
     Side::new(move || here(|| floors::count(&path).map(|(frames, _)| frames), expected))
 }
@@ -186,18 +200,18 @@ fn here(find: impl FnOnce() -> Result<u64, String>, expected: u64) -> Result<Cos
     if found == expected { Ok(cost) } else { Err(format!("{expected} expected, {found} found by hand")) }
 }
 
-pub(super) fn stream_files_by_hand<'a>(setting: &'a Setting, capture: &Capture) -> Side<'a> {
+pub(crate) fn stream_files_by_hand<'a>(setting: &'a Setting, capture: &Capture) -> Side<'a> {
     let (path, expected) = (capture.path.clone(), capture.streams.clone());
     Side::new(move || {
         setting.do_into(|out| floors::write_streams(&path, out), |out| check_files(out, &expected, false))
     })
 }
 
-pub(super) fn touch_or_loop<'a>(blocks: Blocks) -> Made<'a> {
+pub(crate) fn touch_or_loop<'a>(blocks: Blocks) -> Made<'a> {
     over_memory(blocks, Blocks::through_touch, Blocks::touch_by_hand)
 }
 
-pub(super) fn look_or_loop<'a>(blocks: Blocks) -> Made<'a> {
+pub(crate) fn look_or_loop<'a>(blocks: Blocks) -> Made<'a> {
     over_memory(blocks, |blocks| blocks.through_look(NOISE_TEXT), |blocks| blocks.look_by_hand(NOISE_TEXT))
 }
 
@@ -220,11 +234,11 @@ fn over_memory<'a>(
     Ok(Sides { ours: side(filter), peer: side(by_hand) })
 }
 
-pub(super) fn match_in_process<'a>(capture: &Capture) -> Side<'a> {
+pub(crate) fn match_in_process<'a>(capture: &Capture) -> Side<'a> {
     count_here(&format!("pcap F | match \"{TEXT}\" | count"), capture, FEW as u64)
 }
 
-pub(super) fn match_by_hand<'a>(capture: &Capture) -> Side<'a> {
+pub(crate) fn match_by_hand<'a>(capture: &Capture) -> Side<'a> {
     let path = capture.path.clone();
     Side::new(move || here(|| floors::count_with(&path, TEXT), FEW as u64))
 }
@@ -239,21 +253,21 @@ fn plain<'a>(program: Program) -> Side<'a> {
     Side::new(move || Ok(program.run()?.cost))
 }
 
-pub(super) fn tcpdump<'a>(capture: &Capture, expression: Option<&str>) -> Result<Side<'a>, CaseError> {
+pub(crate) fn tcpdump<'a>(capture: &Capture, expression: Option<&str>) -> Result<Side<'a>, CaseError> {
     let program = Program::new(find(TCPDUMP)?).arg("-r").arg(&capture.path).args(["-w", "/dev/null"]);
     Ok(plain(program.args(expression)))
 }
 
-pub(super) fn conversations<'a>(capture: &Capture) -> Result<Side<'a>, CaseError> {
+pub(crate) fn conversations<'a>(capture: &Capture) -> Result<Side<'a>, CaseError> {
     Ok(plain(Program::new(find(TSHARK)?).args(["-q", "-z", "conv,tcp", "-r"]).arg(&capture.path)))
 }
 
-pub(super) fn export_objects<'a>(setting: &'a Setting, capture: &Capture) -> Result<Side<'a>, CaseError> {
+pub(crate) fn export_objects<'a>(setting: &'a Setting, capture: &Capture) -> Result<Side<'a>, CaseError> {
     let program = Program::new(find(TSHARK)?).args(["-q", "-r"]).arg(&capture.path).arg("--export-objects");
     Ok(Side::new(move || setting.run_into(|out| program.clone().arg(format!("http,{}", out.display())), |_| Ok(()))))
 }
 
-pub(super) fn tcpflow<'a>(
+pub(crate) fn tcpflow<'a>(
     setting: &'a Setting,
     capture: &Capture,
     open_files: Option<u32>,
@@ -262,23 +276,23 @@ pub(super) fn tcpflow<'a>(
     Ok(Side::new(move || setting.run_into(|out| program.clone().arg(out), |_| Ok(()))))
 }
 
-pub(super) fn tcpflow_all<'a>(setting: &'a Setting, capture: &Capture) -> Result<Side<'a>, CaseError> {
+pub(crate) fn tcpflow_all<'a>(setting: &'a Setting, capture: &Capture) -> Result<Side<'a>, CaseError> {
     let program = Program::new(find(TCPFLOW)?).args(["-a", "-r"]).arg(&capture.path).arg("-o");
     Ok(Side::new(move || setting.run_into(|out| program.clone().arg(out), |_| Ok(()))))
 }
 
-pub(super) fn memory(setting: &Setting, capture: Capture) -> Result<[IntoFolder<'_>; 2], CaseError> {
+pub(crate) fn memory(setting: &Setting, capture: Capture) -> Result<[IntoFolder<'_>; 2], CaseError> {
     let peer = Program::new(find(TCPFLOW)?).arg("-r").arg(&capture.path).arg("-o");
     let text = request("pcap F | tcp | files dir=D", &capture);
     let ours = move |out: &Path| setting.ours(&into(&text, out));
     Ok([Box::new(ours), Box::new(move |out| peer.clone().arg(out))])
 }
 
-pub(super) fn touch_through_pipes(setting: &Setting) -> Side<'_> {
+pub(crate) fn touch_through_pipes(setting: &Setting) -> Side<'_> {
     const BLOCKS: u64 = 500_000;
     let stage = |words: &[&str]| Program::new(&setting.bench).arg("stage").args(words);
     let programs = [stage(&["produce", &BLOCKS.to_string()]), stage(&["touch"]), stage(&["end"])];
-    let expected = stages::expected(BLOCKS);
+    let expected = piped::expected(BLOCKS);
     Side::new(move || {
         let ran = run_pipeline(&programs)?;
         let said = String::from_utf8_lossy(&ran.stdout);
@@ -287,7 +301,7 @@ pub(super) fn touch_through_pipes(setting: &Setting) -> Side<'_> {
     .per_item(BLOCKS as f64)
 }
 
-pub(super) fn match_through_pipes<'a>(setting: &Setting, capture: &Capture) -> Side<'a> {
+pub(crate) fn match_through_pipes<'a>(setting: &Setting, capture: &Capture) -> Side<'a> {
     let stage = |word: &str| Program::new(&setting.bench).args(["stage", word]);
     let programs = [stage("read").arg(&capture.path), stage("match").arg(TEXT), stage("size")];
     Side::new(move || {

@@ -212,6 +212,48 @@ pub fn round_trips(plan: Plan, trips: u64, processors: [usize; 2]) -> Result<Ran
     ])
 }
 
+/// Sends numbers through `hops` processes. Each process looks at the block of a number and passes the number on.
+pub fn relay(plan: Plan, hops: usize, blocks: u64, look: &dyn Fn(u64) -> u64) -> Result<Ran, String> {
+    let rings = (0..=hops).map(|_| plan.make_one::<Slots>()).collect::<Result<Vec<_>, _>>()?;
+    let (mut writers, mut readers): (Vec<_>, Vec<_>) = rings.into_iter().unzip();
+    let receive = |reader: &mut Reader<Slots>, expected: u64| {
+        let seen = next(reader)?;
+        let mut number = [0; 8];
+        reader.bytes(&seen).copy_to(&mut number);
+        take(reader, &seen)?;
+        if u64::from_le_bytes(number) == expected {
+            Ok(())
+        } else {
+            Err(format!("{number:?} in the place of {expected}"))
+        }
+    };
+    let (Some((first, writers)), Some((last, readers))) = (writers.split_first_mut(), readers.split_last_mut()) else {
+        return Err("there is no ring".to_owned());
+    };
+    let mut parts = vec![Part::new(0, || {
+        for number in 0..blocks {
+            first.write(Descriptor::default(), &number.to_le_bytes(), None).map_err(text)?;
+        }
+        first.flush();
+        Ok(0.0)
+    })];
+    for (at, (reader, writer)) in readers.iter_mut().zip(writers).enumerate() {
+        parts.push(Part::new((at + 1) % 2, move || {
+            let mut sum = 0u64;
+            for number in 0..blocks {
+                receive(reader, number)?;
+                sum = sum.wrapping_add(look(number));
+                writer.write(Descriptor::default(), &number.to_le_bytes(), None).map_err(text)?;
+            }
+            writer.flush();
+            std::hint::black_box(sum);
+            Ok(0.0)
+        }));
+    }
+    parts.push(Part::new((hops + 1) % 2, || (0..blocks).try_for_each(|number| receive(last, number)).map(|()| 0.0)));
+    run(&mut parts)
+}
+
 /// Each block written once; each reader sums it where it lies.
 pub fn broadcast<const BYTES: usize>(plan: Plan, readers: usize, blocks: u64) -> Result<Ran, String> {
     let (mut writer, mut readers) = plan.make::<Described>(readers, OnFull::Wait)?;
@@ -354,6 +396,8 @@ mod tests {
         broadcast::<4096>(plan, 4, 600).unwrap();
         overwriting::<64>(plan, 8, 50_000).unwrap();
         assert!(forward::<65536>(3).unwrap().given_by(1).wall_s > 0.0);
+        relay(Plan { slots: 64, signalling: Signalling::Every, ..Plan::new(RingKind::P) }, 3, 500, &|number| number)
+            .unwrap();
         idle(plan, Duration::from_millis(5)).unwrap();
     }
 }

@@ -8,6 +8,7 @@ mod run;
 
 use crate::case::{Case, CaseError, How, Sides};
 use crate::measure::{Clock, Figure, Side};
+use crate::process::Cost;
 use crate::setting::Setting;
 use crate::table::{Goal, Touched};
 use buffer::Descriptor;
@@ -33,6 +34,16 @@ fn single<Q: Queue<T>, T: Payload>() -> Side<'static> {
 
 fn batch<Q: Queue<T>, T: Payload>() -> Side<'static> {
     Side::new(|| batches::<Q, T>(USUAL, ENTRIES)).per_item(ENTRIES as f64)
+}
+
+/// Descriptors in batches of 32 through rtrb.
+pub fn rtrb_batches(entries: u64) -> Result<Cost, String> {
+    batches::<Rtrb, Descriptor>(USUAL, entries)
+}
+
+/// The same through the FastForward queue.
+pub fn fast_forward_batches(entries: u64) -> Result<Cost, String> {
+    batches::<FastForward, Descriptor>(USUAL, entries)
 }
 
 fn trip<Q: Queue<u64>>() -> Side<'static> {
