@@ -9,6 +9,7 @@
 //! - [`ring`] — one writer, many readers, between processes; [`keeper`] — such rings by name.
 //! - [`live`] — what a device's packets are captured into, by the kernel or a thread, for any number of readers.
 //! - [`pipe`] — such rings in the manner of pipes: read, write, peek, forward, poll.
+//! - [`flow`] — packets of one flow, between an application and the driver of its device.
 //! - [`queue`] — descriptors from one thread or process to one other.
 //! - `control` — control sockets: packets, codec, who is at the other end, whose a name is.
 //! - [`shared`] — memory that several processes see: segments, words, bytes, futexes.
@@ -19,6 +20,8 @@ pub mod append_ring;
 #[cfg(not(loom))]
 pub mod control;
 pub mod descriptor;
+#[cfg(not(loom))]
+pub mod flow;
 mod held_blocks;
 #[cfg(not(loom))]
 pub mod keeper;

@@ -1,0 +1,223 @@
+//! The words of a flow channel and where they lie.
+//!
+//! | segment | writer | parts, each at a multiple of a page |
+//! |---|---|---|
+//! | application | application | [`ApplicationWords`], send records, empty receive buffers, bytes to send |
+//! | driver | driver | [`DriverWords`], received packets, receive buffers |
+
+use crate::shared::words::Words;
+use base::atomic::AtomicU64;
+use std::fmt;
+
+/// Version of everything in this file.
+pub const ABI: u32 = 1;
+
+/// Bytes of a page.
+pub(super) const PAGE: usize = 4096;
+
+/// Pieces that one packet to send may lie in.
+pub const PIECES: usize = 3;
+
+/// How large a channel is. It bounds what is outstanding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Packets to send that the driver is not done with, at most; a power of two.
+    pub send_records: u32,
+    /// Bytes of them, at most; a power of two, whole pages.
+    pub send_bytes: u32,
+    /// Receive buffers; a power of two.
+    pub receive_buffers: u32,
+    /// Bytes of a receive buffer: the longest packet that the application can receive. A power of two.
+    pub buffer_bytes: u32,
+}
+
+impl Default for Geometry {
+    /// 256 packets each way, of an Ethernet frame each.
+    fn default() -> Geometry {
+        Geometry { send_records: 256, send_bytes: 512 << 10, receive_buffers: 256, buffer_bytes: 2048 }
+    }
+}
+
+/// Why a geometry is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GeometryError(&'static str);
+
+impl fmt::Display for GeometryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for GeometryError {}
+
+impl Geometry {
+    /// Checks what the other side said.
+    pub fn check(&self) -> Result<(), GeometryError> {
+        let power = |value: u32, least: u32, most: u32| value.is_power_of_two() && (least..=most).contains(&value);
+        let error = |text| Err(GeometryError(text));
+        if !power(self.send_records, 1, 1 << 16) || !power(self.receive_buffers, 1, 1 << 16) {
+            error("a channel has a power of two of records and of buffers, 65,536 at most")
+        } else if !power(self.send_bytes, PAGE as u32, 64 << 20) {
+            error("a channel's bytes to send are a power of two, 4 KiB to 64 MiB")
+        } else if !power(self.buffer_bytes, 64, 64 << 10) {
+            error("a receive buffer has a power of two of bytes, 64 to 65,536")
+        } else if u64::from(self.receive_buffers) * u64::from(self.buffer_bytes) > 64 << 20 {
+            error("a channel's receive buffers take 64 MiB at most")
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Bytes of both segments, the application's first.
+    pub fn bytes(&self) -> (usize, usize) {
+        (self.send_data() + self.send_bytes as usize, self.receive_data() + self.receive_data_bytes())
+    }
+
+    pub(super) fn records() -> usize {
+        PAGE
+    }
+
+    pub(super) fn empties(&self) -> usize {
+        PAGE + pages(self.send_records as usize * size_of::<Record>())
+    }
+
+    pub(super) fn send_data(&self) -> usize {
+        self.empties() + pages(self.receive_buffers as usize * size_of::<Empty>())
+    }
+
+    pub(super) fn packets() -> usize {
+        PAGE
+    }
+
+    pub(super) fn receive_data(&self) -> usize {
+        PAGE + pages(self.receive_buffers as usize * size_of::<Packet>())
+    }
+
+    pub(super) fn receive_data_bytes(&self) -> usize {
+        pages(self.receive_buffers as usize * self.buffer_bytes as usize)
+    }
+}
+
+fn pages(bytes: usize) -> usize {
+    bytes.next_multiple_of(PAGE)
+}
+
+/// Indices that the application writes. Each counts up for ever; the place in a FIFO is the index modulo its size.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(super) struct ApplicationWords {
+    /// Send records written.
+    pub(super) sent: AtomicU64,
+    pub(super) _sent: [AtomicU64; 15],
+    /// Numbers of empty buffers written.
+    pub(super) empties: AtomicU64,
+    pub(super) _empties: [AtomicU64; 15],
+}
+
+// SAFETY: `repr(C)`, atomics only; zero is a value.
+unsafe impl Words for ApplicationWords {}
+
+/// What the driver writes.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(super) struct DriverWords {
+    /// Send records that the driver is done with.
+    pub(super) done: AtomicU64,
+    pub(super) _done: [AtomicU64; 15],
+    /// Received packets written.
+    pub(super) received: AtomicU64,
+    pub(super) _received: [AtomicU64; 15],
+    /// [`State`] of the flow in the low 32 bits, an errno above.
+    pub(super) state: AtomicU64,
+    /// Counts up with each error that the driver reports by `errno`.
+    pub(super) errors: AtomicU64,
+    /// Errno of the last reported error.
+    pub(super) errno: AtomicU64,
+    pub(super) _state: [AtomicU64; 13],
+    /// Packets dropped, by [`Drop`].
+    pub(super) drops: [AtomicU64; Drop::ALL.len()],
+}
+
+// SAFETY: `repr(C)`, atomics only; zero is a value.
+unsafe impl Words for DriverWords {}
+
+/// A packet to send: up to [`PIECES`] runs of bytes, one after the other.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Record {
+    /// Pieces used.
+    pub(super) count: AtomicU64,
+    /// Offset from the beginning of the bytes to send in the low 32 bits, length above.
+    pub(super) pieces: [AtomicU64; PIECES],
+}
+
+// SAFETY: `repr(C)`, atomics only; zero is a value.
+unsafe impl Words for Record {}
+
+/// The number of an empty receive buffer.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Empty(pub(super) AtomicU64);
+
+// SAFETY: `repr(C)`, atomics only; zero is a value.
+unsafe impl Words for Empty {}
+
+/// A received packet.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Packet {
+    /// Number of its buffer in the low 32 bits, length in bytes above.
+    pub(super) place: AtomicU64,
+    /// When the device received it, ns since 1970 UTC.
+    pub(super) time: AtomicU64,
+}
+
+// SAFETY: `repr(C)`, atomics only; zero is a value.
+unsafe impl Words for Packet {}
+
+/// Whether a flow is alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Packets may travel.
+    Open,
+    /// The driver closed it, for the reason of this errno. What was received before can still be taken.
+    Closed(i32),
+}
+
+/// Why the driver dropped a packet of a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drop {
+    /// Received: the application gave no empty buffer.
+    NoBuffer,
+    /// Received: longer than a buffer.
+    TooLong,
+    /// Received: the flow used more than its share of receive work while others waited.
+    Overload,
+    /// To send: its header is not the flow's.
+    Forged,
+    /// To send: longer than the device takes, or shorter than its headers.
+    Length,
+    /// To send: no next hop answers.
+    Unreachable,
+    /// To send: the device refused it.
+    Refused,
+}
+
+impl Drop {
+    /// All of them, in the order of their counters.
+    pub const ALL: [Drop; 7] =
+        [Drop::NoBuffer, Drop::TooLong, Drop::Overload, Drop::Forged, Drop::Length, Drop::Unreachable, Drop::Refused];
+
+    /// For people and programs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Drop::NoBuffer => "no empty buffer",
+            Drop::TooLong => "longer than a receive buffer",
+            Drop::Overload => "more than its share of receive work",
+            Drop::Forged => "header is not the flow's",
+            Drop::Length => "length does not suit the device",
+            Drop::Unreachable => "no next hop answers",
+            Drop::Refused => "refused by the device",
+        }
+    }
+}
