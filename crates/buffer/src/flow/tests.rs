@@ -1,3 +1,5 @@
+//! Both halves of a flow channel against each other, and the driver's against nonsense.
+
 use super::*;
 
 fn pair(geometry: Geometry) -> (Driver, Application) {
