@@ -154,6 +154,15 @@ impl Client {
         }
     }
 
+    /// Asks about interfaces and flows. The file descriptors are those that [`flow::Granted`] names.
+    pub fn flows(&self, question: flow::Question) -> Result<(flow::Answer, Vec<OwnedFd>), CaptureError> {
+        match self.ask(&Question::Flows(question))? {
+            (Answer::Flows(answer), fds) => Ok((answer, fds)),
+            (Answer::Refused(kind, text), _) => Err(CaptureError { kind, text }),
+            _ => Err(unexpected()),
+        }
+    }
+
     /// Ends another client.
     pub fn stop(&self, id: u64) -> Result<(), CaptureError> {
         match self.ask(&Question::Stop(id))?.0 {

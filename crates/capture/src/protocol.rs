@@ -12,7 +12,7 @@ use buffer::{wire_enum, wire_struct};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 6;
+pub const PROTOCOL: u32 = 7;
 
 /// Where a daemon listens if nothing else is said.
 pub const SOCKET: &str = "/run/streamline/control";
@@ -39,6 +39,8 @@ pub enum Question {
     Stop(u64),
     /// The rings of this device need not stay without readers any more.
     Forget(String),
+    /// About interfaces and flows.
+    Flows(flow::Question),
 }
 
 /// What a reader gets, without the file descriptors.
@@ -111,6 +113,8 @@ pub enum Answer {
     Done,
     /// What is going on.
     State(DaemonState),
+    /// About interfaces and flows (an opened flow: 2 or 5 fds, see [`flow::Granted`]).
+    Flows(flow::Answer),
     /// Not done, and why.
     Refused(CaptureErrorKind, String),
 }
@@ -145,6 +149,7 @@ wire_enum!(Question {
     6 = State,
     7 = Stop(id),
     8 = Forget(device),
+    9 = Flows(question),
 });
 wire_enum!(Answer {
     1 = Hello(version),
@@ -154,6 +159,7 @@ wire_enum!(Answer {
     5 = Done,
     6 = State(state),
     7 = Refused(kind, text),
+    8 = Flows(answer),
 });
 
 impl Message for Question {

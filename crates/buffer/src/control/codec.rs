@@ -5,6 +5,7 @@
 //! [`wire_codes!`](crate::wire_codes); both directions follow from that.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
 /// A packet in the making.
@@ -153,6 +154,38 @@ impl Wire for Duration {
 
     fn get(fields: &mut In<'_>) -> Option<Duration> {
         u64::get(fields).map(Duration::from_nanos)
+    }
+}
+
+/// A hardware address.
+impl Wire for [u8; 6] {
+    fn put(&self, out: &mut Out) {
+        out.0.extend(self);
+    }
+
+    fn get(fields: &mut In<'_>) -> Option<[u8; 6]> {
+        fields.take()
+    }
+}
+
+impl Wire for Ipv4Addr {
+    fn put(&self, out: &mut Out) {
+        u32::from(*self).put(out);
+    }
+
+    fn get(fields: &mut In<'_>) -> Option<Ipv4Addr> {
+        u32::get(fields).map(Ipv4Addr::from)
+    }
+}
+
+impl Wire for SocketAddrV4 {
+    fn put(&self, out: &mut Out) {
+        self.ip().put(out);
+        self.port().put(out);
+    }
+
+    fn get(fields: &mut In<'_>) -> Option<SocketAddrV4> {
+        Some(SocketAddrV4::new(Wire::get(fields)?, Wire::get(fields)?))
     }
 }
 

@@ -1,0 +1,24 @@
+//! Flows of applications: an application opens a flow on an interface that the daemon owns, and its own protocol stack makes
+//! and reads the packets.
+//!
+//! ```text
+//!  application                              daemon
+//!  stack ── Application ══ channel ══ Driver ── driver ── device
+//!    │        (buffer::flow)                      │
+//!    └────── Question / Answer ──────────▶  Flow Manager      addresses, ports, neighbours, routes
+//! ```
+//!
+//! - [`message`] — questions and answers about interfaces and flows. Start reading here.
+//! - [`host`] — the application's side: its flows and their doorbell.
+//!
+//! Nothing here knows a protocol: packets are bytes. Who may open which flow is for the daemon's policy.
+
+#![forbid(unsafe_code)]
+
+pub mod host;
+pub mod message;
+
+pub use host::{Flow, Host};
+pub use message::{
+    Answer, FlowState, Granted, InterfaceState, NeighbourState, OpenFlow, OpenInterface, Question, RouteState,
+};
