@@ -266,7 +266,8 @@ fn errors_about_packets_of_the_flow() {
         check(&error(5, 1, [0; 4], about), Discard::IcmpKind);
         check(&error(3, 1, [0; 4], &about[..27]), Discard::IcmpTruncated);
         check(&error(3, 1, [0; 4], &about[..19]), Discard::IcmpTruncated);
-        for at in [9, 15] {
+        // The fragment offset, the protocol, and the source address.
+        for at in [7, 9, 15] {
             let mut other = about.to_vec();
             other[at] ^= 4;
             check(&error(3, 1, [0; 4], &other), Discard::OtherFlow);

@@ -101,7 +101,7 @@ fn a_protocol_that_sends_again_gets_everything_through_a_wire_that_loses() {
     let payloads: Vec<Vec<u8>> = (0..20_u8).map(|number| vec![number; usize::from(number)]).collect();
     let (mut now, mut next, mut frame_count) = (0, 0, 0);
     let mut arrived = Vec::new();
-    while arrived.len() < payloads.len() {
+    for _ in 0..1_000 {
         if let Some(payload) = payloads.get(next) {
             let outcome = hosts[0].send(now, None, payload, &mut |_, _| panic!("it sends in its turn"));
             match outcome {
@@ -109,7 +109,7 @@ fn a_protocol_that_sends_again_gets_everything_through_a_wire_that_loses() {
                 Err(error) => assert_eq!(error, SendError::Full),
             }
         }
-        now = hosts.iter().filter_map(Stack::next).min().expect("somebody waits").max(now);
+        now = hosts.iter().filter_map(Stack::next).min().unwrap_or(now).max(now);
         for host in [0, 1] {
             let (frames, deliveries) = turn(&mut hosts[host], now, 1 - host);
             arrived.extend(deliveries);
@@ -121,7 +121,6 @@ fn a_protocol_that_sends_again_gets_everything_through_a_wire_that_loses() {
                 }
             }
         }
-        assert!(now < 1_000_000, "stuck");
     }
     assert_eq!(arrived, payloads);
     assert!(now > 10 * RETRY_NS, "frames were lost, and time passed");
