@@ -216,6 +216,16 @@ pub const TLS_BUFFERED_BYTES: usize = 64 << 20;
 /// Bytes of plain text at the beginning of a stream within which `tls` looks for a hello (STARTTLS, proxies).
 pub const TLS_PREAMBLE_BYTES: u64 = 16 << 10;
 
+/// Protocols of one stack inside an application.
+pub const STACK_BLOCKS: usize = 32;
+
+/// Turns that each protocol of a stack gets in one call, at most; one that wants more waits for the next call, and so
+/// cannot hold the caller.
+pub const STACK_TURNS: usize = 4;
+
+/// ARP requests that wait in a stack for their answer; further ones go unanswered, and their senders ask again.
+pub const STACK_ARP_ANSWERS: usize = 16;
+
 const _: () = assert!(BATCH_BLOCKS == u64::BITS as usize);
 const _: () = assert!(WATCHES <= u64::BITS as usize);
 const _: () = assert!(WATCHED_BLOCK_BYTES as u64 <= WATCH_RING.0 / 8, "a long block leaves room for others");
@@ -229,4 +239,5 @@ const _: () = assert!(DECODED_TURN_BYTES + DECODED_BLOCK_BYTES <= APPEND_REGION_
 const _: () = assert!(HTTP_METHOD_BYTES < HTTP_HEAD_BYTES && HTTP_SEEK_BYTES <= HTTP_HEAD_BYTES);
 const _: () = assert!(META_TEXT_BYTES < META_KEPT_BYTES);
 const _: () = assert!(TCP_CONNECTIONS + UDP_FLOWS <= STREAMS, "both can have all they may have");
+const _: () = assert!(STACK_BLOCKS <= u8::MAX as usize, "an exported state counts them in a byte");
 const _: () = assert!(TCP_REMEMBERED < TCP_CONNECTIONS && TCP_HELD_BLOCKS_PER_DIRECTION < TCP_HELD_BLOCKS);

@@ -1,0 +1,61 @@
+//! The contract of a block: a face up, a face down, a timer, and state that can move to another stack.
+//!
+//! A block never calls its neighbour. It answers, and the loop in `stack.rs` goes on to the next block.
+
+use crate::outcome::{Discard, ImportError, SendError, Unsupported};
+use crate::packets::{Incoming, Meta, Outgoing};
+
+/// What becomes of a packet behind a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The next block gets it.
+    Pass,
+    /// The block keeps what it needs of it; the packet ends here, and that is no discard.
+    Keep,
+}
+
+/// One protocol of a stack.
+pub trait Block: Send {
+    /// The name of the block in a stack's text.
+    fn name(&self) -> &'static str;
+
+    /// The most bytes of header that [`Block::down`] puts in front of a packet. Never changes.
+    fn header_bytes(&self) -> usize;
+
+    /// A packet on its way to the driver. The block puts its header in front by [`Outgoing::push`]. A block that sends
+    /// later, or in other pieces, copies the payload, answers [`Step::Keep`], and sends by [`Block::tend`].
+    fn down(&mut self, now: u64, packet: &mut Outgoing<'_>) -> Result<Step, SendError>;
+
+    /// A packet on its way to the application. The block checks its header and crops it.
+    fn up(&mut self, now: u64, packet: &mut Incoming<'_>) -> Result<Step, Discard>;
+
+    /// When the block wants [`Block::tend`] called, in ns. A time that has passed means at once; `None` means not before
+    /// the next packet.
+    fn next(&self) -> Option<u64> {
+        None
+    }
+
+    /// The block's turn, at its time or later. It may send packets and deliver bytes that no packet caused. A block that
+    /// did what it wanted moves its [`Block::next`] on.
+    fn tend(&mut self, _now: u64, _out: &mut dyn Out) {}
+
+    /// What a block of the same name needs to go on with this flow, in a form of its own.
+    fn export(&self) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::NotExported)
+    }
+
+    /// Takes what another block exported. An error leaves the block as it was.
+    fn import(&mut self, _state: &[u8]) -> Result<(), ImportError> {
+        Err(ImportError::NotImported)
+    }
+}
+
+/// The way out for a block in its turn: down through the blocks below it, up through those above it.
+pub trait Out {
+    /// Sends a packet through the blocks below: this block's own header, which is copied into the room for headers and
+    /// has at most [`Block::header_bytes`], and a payload, which is not copied.
+    fn emit(&mut self, meta: Meta, header: &[u8], payload: &[u8]) -> Result<(), SendError>;
+
+    /// Delivers bytes through the blocks above. A discard by one of them is counted by the stack.
+    fn deliver(&mut self, meta: Meta, bytes: &[u8]) -> Result<(), Discard>;
+}

@@ -1,0 +1,137 @@
+//! ARP (RFC 826): packets built and read by pure functions, and a block that asks and answers for one address.
+//!
+//! Flows do not use the block: the driver resolves addresses. It is for tests of drivers, and it shows how a block
+//! answers by itself.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use base::limits::STACK_ARP_ANSWERS;
+use packet::arp::{Packet, REPLY, REQUEST};
+use packet::ethernet;
+use request::Diagnostic;
+
+use super::ethernet::GROUP_BIT;
+use crate::block::{Block, Out, Step};
+use crate::kind::{Given, Kind, Layer, Site};
+use crate::outcome::{Discard, SendError, Unsupported};
+use crate::packets::{Incoming, Meta, Outgoing};
+
+/// The kind of this block.
+pub static KIND: Kind = Kind {
+    name: "arp",
+    help: "asks for link addresses, and answers for one (RFC 826)",
+    layer: Layer::Network,
+    is_top: true,
+    below: Some("ethernet"),
+    link: None,
+    params: &[],
+    complete: None,
+    build,
+};
+
+fn build(_given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnostic> {
+    Ok(Box::new(Arp { mac: site.facts.mac, address: site.facts.address, answers: VecDeque::new() }))
+}
+
+/// The link address of all stations.
+pub const BROADCAST: [u8; 6] = [0xff; 6];
+
+/// A packet by which `sender` asks for the link address of `target`.
+pub fn request(sender: ([u8; 6], Ipv4Addr), target: Ipv4Addr) -> [u8; Packet::BYTES] {
+    build_packet(REQUEST, sender, ([0; 6], target))
+}
+
+/// A packet by which `sender` tells `target` its link address.
+pub fn reply(sender: ([u8; 6], Ipv4Addr), target: ([u8; 6], Ipv4Addr)) -> [u8; Packet::BYTES] {
+    build_packet(REPLY, sender, target)
+}
+
+fn build_packet(operation: u16, sender: ([u8; 6], Ipv4Addr), target: ([u8; 6], Ipv4Addr)) -> [u8; Packet::BYTES] {
+    let mut bytes = [0; Packet::BYTES];
+    // Ethernet (1), IPv4, and the bytes of their addresses.
+    bytes[..6].copy_from_slice(&[0, 1, 8, 0, 6, 4]);
+    bytes[6..8].copy_from_slice(&operation.to_be_bytes());
+    for (at, (mac, address)) in [(8, sender), (18, target)] {
+        bytes[at..at + 6].copy_from_slice(&mac);
+        bytes[at + 6..at + 10].copy_from_slice(&address.octets());
+    }
+    bytes
+}
+
+/// One station: a link address and its IPv4 address.
+///
+/// To send is to ask: the destination is the address asked for, and the payload must be empty. A reply comes up as a
+/// delivery from that address, port 0, whose payload is the link address.
+#[derive(Debug)]
+pub struct Arp {
+    mac: [u8; 6],
+    address: Ipv4Addr,
+    answers: VecDeque<([u8; 6], Ipv4Addr)>,
+}
+
+impl Block for Arp {
+    fn name(&self) -> &'static str {
+        KIND.name
+    }
+
+    fn header_bytes(&self) -> usize {
+        Packet::BYTES
+    }
+
+    fn down(&mut self, _now: u64, packet: &mut Outgoing<'_>) -> Result<Step, SendError> {
+        let target = packet.meta.remote.filter(|to| !to.ip().is_unspecified()).ok_or(SendError::NoDestination)?;
+        if packet.byte_count() != 0 {
+            return Err(SendError::MessageTooLong);
+        }
+        *packet.push()? = request((self.mac, self.address), *target.ip());
+        packet.meta.station = BROADCAST;
+        packet.meta.ether_type = ethernet::ARP;
+        Ok(Step::Pass)
+    }
+
+    fn up(&mut self, _now: u64, packet: &mut Incoming<'_>) -> Result<Step, Discard> {
+        if packet.meta.ether_type != ethernet::ARP {
+            return Err(Discard::OtherEtherType);
+        }
+        let read = Packet::new_checked(packet.bytes()).map_err(|_| Discard::ArpMalformed)?;
+        let (sender, (_, target)) = (read.sender(), read.target());
+        // No station has the address of several: an answer would go to all of them.
+        if sender.0[0] & GROUP_BIT != 0 {
+            return Err(Discard::ArpMalformed);
+        }
+        if target != self.address {
+            return Err(Discard::ArpOther);
+        }
+        match read.operation() {
+            REQUEST => {
+                if self.answers.len() < STACK_ARP_ANSWERS {
+                    self.answers.push_back(sender);
+                }
+                Ok(Step::Keep)
+            }
+            REPLY => {
+                packet.meta.remote = Some(SocketAddrV4::new(sender.1, 0));
+                packet.crop(8, 14);
+                Ok(Step::Pass)
+            }
+            _ => Err(Discard::ArpOperation),
+        }
+    }
+
+    fn next(&self) -> Option<u64> {
+        (!self.answers.is_empty()).then_some(0)
+    }
+
+    fn tend(&mut self, _now: u64, out: &mut dyn Out) {
+        while let Some(asker) = self.answers.pop_front() {
+            let meta = Meta { station: asker.0, ether_type: ethernet::ARP, ..Meta::default() };
+            // An answer that does not get out is lost like one on the wire.
+            _ = out.emit(meta, &reply((self.mac, self.address), asker), &[]);
+        }
+    }
+
+    fn export(&self) -> Result<Vec<u8>, Unsupported> {
+        Err(Unsupported::NoState)
+    }
+}

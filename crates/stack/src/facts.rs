@@ -1,0 +1,108 @@
+//! What a stack must know from outside: the device it runs on, and what its `bpf` and `tap` blocks are given.
+
+use std::net::Ipv4Addr;
+
+use packet::LinkType;
+use program::cbpf::Instruction;
+
+/// Which checksums of received TCP and UDP packets are right.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChecksumRule {
+    /// Those that add up.
+    #[default]
+    Strict,
+    /// Also those that their sender left to a device: the field holds the folded sum of the pseudo header alone. Peers
+    /// on a veth pair send such packets.
+    Auto,
+}
+
+/// The device of a flow, and the flow's own addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The device's name.
+    pub device: String,
+    /// The device's link address.
+    pub mac: [u8; 6],
+    /// The flow's own address.
+    pub address: Ipv4Addr,
+    /// Bits of network in the address, 0 to 32. More count as 32.
+    pub prefix: u8,
+    /// The largest IP packet in bytes, without the link header.
+    pub mtu: u16,
+    /// Which received checksums are right.
+    pub checksum: ChecksumRule,
+}
+
+impl Facts {
+    /// The address of all stations of the network; `None` where the prefix leaves no room for one (RFC 3021).
+    pub fn broadcast(&self) -> Option<Ipv4Addr> {
+        let host_bits = 32_u32.checked_sub(self.prefix.into())?;
+        (host_bits >= 2).then(|| Ipv4Addr::from_bits(self.address.to_bits() | mask(host_bits)))
+    }
+}
+
+fn mask(bits: u32) -> u32 {
+    u32::MAX.checked_shr(32 - bits).unwrap_or(0)
+}
+
+/// What a `tap` block writes to.
+pub trait TapSink: Send {
+    /// Appends these parts, one behind the other. A sink that fails keeps the error for its owner: the flow goes on.
+    fn write(&mut self, parts: &[&[u8]]);
+}
+
+/// The sink of a `tap` block, and the clock of its records.
+pub struct TapFile {
+    /// Where the capture file goes: first its header, then a record for each packet.
+    pub sink: Box<dyn TapSink>,
+    /// The time at which the stack's clock was 0, in ns since 1970-01-01 UTC.
+    pub epoch_ns: u64,
+}
+
+/// What blocks need that no crate without I/O has.
+pub trait Env {
+    /// The program of a `bpf` block. `expression` is what stands behind `bpf`; `None` means nothing does. `link` is
+    /// the header that packets begin with. The error is a sentence for the user.
+    fn program(&mut self, expression: Option<&str>, link: LinkType) -> Result<Vec<Instruction>, String>;
+
+    /// Opens the file of a `tap` block. The error is a sentence for the user.
+    fn tap(&mut self, path: &str) -> Result<TapFile, String>;
+}
+
+/// The environment of stacks that have neither `bpf` nor `tap`: it refuses both.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoEnv;
+
+impl Env for NoEnv {
+    fn program(&mut self, _expression: Option<&str>, _link: LinkType) -> Result<Vec<Instruction>, String> {
+        Err("this program takes no `bpf` blocks".into())
+    }
+
+    fn tap(&mut self, _path: &str) -> Result<TapFile, String> {
+        Err("this program takes no `tap` blocks".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn broadcasts() {
+        let rows = [
+            (24, Some([10, 1, 2, 255])),
+            (8, Some([10, 255, 255, 255])),
+            (30, Some([10, 1, 2, 7])),
+            (0, Some([255; 4])),
+            (31, None),
+            (32, None),
+            (200, None),
+        ];
+        for (prefix, expected) in rows {
+            let address = Ipv4Addr::new(10, 1, 2, 4);
+            let facts =
+                Facts { device: String::new(), mac: [0; 6], address, prefix, mtu: 0, checksum: ChecksumRule::Strict };
+            assert_eq!(facts.broadcast().map(|address| address.octets()), expected, "{prefix}");
+        }
+    }
+}

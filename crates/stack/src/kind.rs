@@ -1,0 +1,219 @@
+//! The static description of a block: its name, its parameters, where in a stack it stands, and how it is built.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use packet::LinkType;
+use request::{Diagnostic, Span};
+
+use crate::block::Block;
+use crate::facts::{Env, Facts};
+
+/// Where in a stack a block stands. Layers come in this order, the application's end first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Layer {
+    /// Ports and their like: the application talks to it.
+    Transport,
+    /// Addresses of stations.
+    Network,
+    /// Addresses of devices on one link.
+    Link,
+    /// Anywhere, any number of times.
+    Any,
+}
+
+impl Layer {
+    /// Several blocks of the layer, in words.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Layer::Transport => "transport protocols",
+            Layer::Network => "network protocols",
+            Layer::Link => "links",
+            Layer::Any => "blocks for any place",
+        }
+    }
+}
+
+/// What a block is.
+pub struct Kind {
+    /// Its name in a stack's text.
+    pub name: &'static str,
+    /// One line for people.
+    pub help: &'static str,
+    /// Where it stands.
+    pub layer: Layer,
+    /// May a stack begin with it? Such a block talks to the application.
+    pub is_top: bool,
+    /// The protocol below it. `None` where there is none, or where any may stand there.
+    pub below: Option<&'static str>,
+    /// What packets begin with below this block. `None` where no capture file has a word for it.
+    pub link: Option<LinkType>,
+    /// Its parameters.
+    pub params: &'static [Param],
+    /// Checks the parameters against the facts, and fills in those that the facts decide. `None`: the facts decide none.
+    pub complete: Option<Complete>,
+    /// Builds one.
+    pub build: Build,
+}
+
+/// Checks the parameters of a block against the facts, and fills some in.
+pub type Complete = fn(&mut Given, &Facts) -> Result<(), Diagnostic>;
+
+/// Builds a block from its parameters.
+pub type Build = fn(&Given, &mut Site<'_>) -> Result<Box<dyn Block>, Diagnostic>;
+
+/// One parameter of a block.
+#[derive(Debug)]
+pub struct Param {
+    /// Its key.
+    pub key: &'static str,
+    /// It is the plain value behind the name.
+    pub is_main: bool,
+    /// The block cannot do without it.
+    pub is_needed: bool,
+    /// The values that it may have.
+    pub form: Form,
+    /// One line for people.
+    pub help: &'static str,
+}
+
+/// The values that a parameter may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A number within these bounds; the third number is what it is where the text does not say.
+    Number(u32, u32, Option<u32>),
+    /// An IPv4 address, a colon and a port, neither of them 0.
+    Endpoint,
+    /// Any text but an empty one.
+    Text,
+}
+
+impl Form {
+    /// The value that a text stands for, or what would be right.
+    pub(crate) fn read(self, text: &str) -> Result<Value, String> {
+        match self {
+            Form::Number(least, most, _) => match text.parse::<u32>() {
+                Ok(number) if (least..=most).contains(&number) => Ok(Value::Number(number)),
+                _ => Err(format!("expected a number from {least} to {most}")),
+            },
+            Form::Endpoint => match text.parse::<SocketAddrV4>() {
+                Ok(endpoint) if endpoint.port() != 0 && *endpoint.ip() != Ipv4Addr::UNSPECIFIED => {
+                    Ok(Value::Endpoint(endpoint))
+                }
+                _ => Err("expected an IPv4 address and a port, as in 10.0.0.1:53".into()),
+            },
+            Form::Text if text.is_empty() => Err("expected a text".into()),
+            Form::Text => Ok(Value::Text(text.to_owned())),
+        }
+    }
+}
+
+/// The value of a parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Of [`Form::Number`].
+    Number(u32),
+    /// Of [`Form::Endpoint`].
+    Endpoint(SocketAddrV4),
+    /// Of [`Form::Text`].
+    Text(String),
+}
+
+impl Value {
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Value::Number(number) => number.to_string(),
+            Value::Endpoint(endpoint) => endpoint.to_string(),
+            Value::Text(text) => text.clone(),
+        }
+    }
+}
+
+/// The values that the text of one block gives.
+#[derive(Clone, Debug)]
+pub struct Given {
+    pub(crate) params: &'static [Param],
+    /// Key, value and place, in the order of the text.
+    pub(crate) values: Vec<(&'static str, Value, Span)>,
+    /// Where the block stands in the text; nowhere if it was completed.
+    pub span: Span,
+}
+
+impl Given {
+    pub(crate) fn new(params: &'static [Param], span: Span) -> Given {
+        Given { params, values: Vec::new(), span }
+    }
+
+    /// The value of a parameter; `None` where the text gives none.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.values.iter().find(|(known, ..)| *known == key).map(|(_, value, _)| value)
+    }
+
+    /// Where the value of a parameter stands; the block's own place where the text gives none.
+    pub fn span_of(&self, key: &str) -> Span {
+        self.values.iter().find(|(known, ..)| *known == key).map_or(self.span, |(.., span)| *span)
+    }
+
+    /// The number of a parameter: the one given, or its default, or 0 where it has neither.
+    pub fn number(&self, key: &str) -> u32 {
+        match self.get(key) {
+            Some(Value::Number(number)) => *number,
+            _ => self.default_of(key).unwrap_or(0),
+        }
+    }
+
+    /// The text of a parameter; `None` where it has none.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        match self.get(key)? {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The endpoint of a parameter; `None` where it has none.
+    pub fn endpoint(&self, key: &str) -> Option<SocketAddrV4> {
+        match self.get(key)? {
+            Value::Endpoint(endpoint) => Some(*endpoint),
+            _ => None,
+        }
+    }
+
+    /// Fills in a value that the text does not give. A key that the block does not have is left out.
+    pub fn fill(&mut self, key: &str, value: Value) {
+        if let Some(param) = self.params.iter().find(|param| param.key == key)
+            && self.get(key).is_none()
+        {
+            self.values.push((param.key, value, Span::NONE));
+        }
+    }
+
+    pub(crate) fn default_of(&self, key: &str) -> Option<u32> {
+        let param = self.params.iter().find(|param| param.key == key)?;
+        match param.form {
+            Form::Number(_, _, default) => default,
+            Form::Endpoint | Form::Text => None,
+        }
+    }
+}
+
+/// Where a block is built.
+pub struct Site<'a> {
+    /// The device and the flow's addresses.
+    pub facts: &'a Facts,
+    /// What needs I/O.
+    pub env: &'a mut dyn Env,
+    /// What packets begin with here. `None` where no protocol above has put a header that captures know.
+    pub link: Option<LinkType>,
+    /// The most bytes that a packet has here.
+    pub packet_bytes: usize,
+}
+
+impl Site<'_> {
+    /// What packets begin with here, or an error that says where the block `name` belongs.
+    pub fn link_for(&self, name: &str, span: Span) -> Result<LinkType, Diagnostic> {
+        self.link.ok_or_else(|| {
+            Diagnostic::new(format!("`{name}` sees no packets here"), span)
+                .with_label("above the IP header")
+                .with_help(format!("put `{name}` behind `ipv4` or `ethernet`"))
+        })
+    }
+}

@@ -1,0 +1,160 @@
+//! A packet between two blocks, on its way down and on its way up, and what blocks tell each other about it.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use packet::checksum::Sum;
+
+use crate::outcome::SendError;
+use crate::problem::Problem;
+
+/// What one block tells the next about a packet. All of it is unknown at the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// The other end: the destination on the way down, the source on the way up. `None` until a block knows it.
+    pub remote: Option<SocketAddrV4>,
+    /// The protocol that the next header carries, as a number of IPv4. 0 until a block knows it.
+    pub protocol: u8,
+    /// The protocol that the next header carries, as an ether type. 0 until a block knows it.
+    pub ether_type: u16,
+    /// The link address of the other end. All zero on the way down: the driver writes it.
+    pub station: [u8; 6],
+    /// On the way up: the frame went to several stations.
+    pub to_many: bool,
+    /// On the way up: a message about an earlier packet of this flow, which a block read.
+    pub problem: Option<Problem>,
+}
+
+/// A packet on its way to the driver: headers grow toward the front of their room, the payload stays where it is.
+#[derive(Debug)]
+pub struct Outgoing<'a> {
+    room: &'a mut [u8],
+    start: usize,
+    payload: &'a [u8],
+    /// What blocks tell each other.
+    pub meta: Meta,
+}
+
+impl<'a> Outgoing<'a> {
+    /// A packet without headers. `room` is for all headers together.
+    pub fn new(room: &'a mut [u8], payload: &'a [u8], meta: Meta) -> Outgoing<'a> {
+        Outgoing { start: room.len(), room, payload, meta }
+    }
+
+    /// Puts `N` bytes in front of the packet and gives them, to be written whole.
+    pub fn push<const N: usize>(&mut self) -> Result<&mut [u8; N], SendError> {
+        let start = self.start.checked_sub(N).ok_or(SendError::HeaderRoom)?;
+        self.start = start;
+        self.room[start..].first_chunk_mut().ok_or(SendError::HeaderRoom)
+    }
+
+    /// Puts a header in front that is there as bytes.
+    pub fn push_bytes(&mut self, header: &[u8]) -> Result<(), SendError> {
+        let start = self.start.checked_sub(header.len()).ok_or(SendError::HeaderRoom)?;
+        let room = self.room.get_mut(start..self.start).ok_or(SendError::HeaderRoom)?;
+        room.copy_from_slice(header);
+        self.start = start;
+        Ok(())
+    }
+
+    /// The headers so far, the last one pushed first.
+    pub fn header(&self) -> &[u8] {
+        self.room.get(self.start..).unwrap_or(&[])
+    }
+
+    /// The bytes of the application, or of the block that sends.
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// Bytes of headers and payload so far.
+    pub fn byte_count(&self) -> usize {
+        self.header().len() + self.payload.len()
+    }
+
+    /// The sum of headers and payload so far, as one run of bytes (RFC 1071).
+    pub fn sum(&self) -> Sum {
+        let payload = Sum::of(self.payload);
+        // Behind an odd number of bytes, each byte of the payload is the other half of its word (RFC 1071, 2B).
+        let payload = match self.header().len() % 2 {
+            0 => payload,
+            _ => Sum::number(payload.folded().swap_bytes().into()),
+        };
+        Sum::of(self.header()).and(payload)
+    }
+}
+
+/// A packet on its way to the application: a slice that every block makes smaller.
+#[derive(Clone, Debug)]
+pub struct Incoming<'a> {
+    bytes: &'a [u8],
+    /// What blocks tell each other.
+    pub meta: Meta,
+}
+
+impl<'a> Incoming<'a> {
+    /// A packet as the driver, or a block, gives it.
+    pub fn new(bytes: &'a [u8], meta: Meta) -> Incoming<'a> {
+        Incoming { bytes, meta }
+    }
+
+    /// The rest of the packet.
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Keeps the bytes from `start` up to, not including, `end`; those that are there.
+    pub fn crop(&mut self, start: usize, end: usize) {
+        let end = end.min(self.bytes.len());
+        self.bytes = self.bytes.get(start..end).unwrap_or(&[]);
+    }
+
+    /// The address of the other end; 0.0.0.0 while no block knows it.
+    pub fn remote_address(&self) -> Ipv4Addr {
+        self.meta.remote.map_or(Ipv4Addr::UNSPECIFIED, |remote| *remote.ip())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_grow_to_the_front_and_no_further_than_their_room() {
+        let mut room = [0; 5];
+        let mut packet = Outgoing::new(&mut room, b"xyz", Meta::default());
+        packet.push::<2>().unwrap().copy_from_slice(b"cd");
+        packet.push::<2>().unwrap().copy_from_slice(b"ab");
+        assert_eq!((packet.header(), packet.byte_count()), (&b"abcd"[..], 7));
+        assert_eq!(packet.push::<2>().map(|_| ()), Err(SendError::HeaderRoom));
+        assert_eq!(packet.push_bytes(b"__"), Err(SendError::HeaderRoom));
+        assert_eq!(packet.header(), b"abcd");
+        packet.push_bytes(b"_").unwrap();
+        assert_eq!(packet.header(), b"_abcd");
+    }
+
+    #[test]
+    fn the_sum_is_that_of_one_run_of_bytes() {
+        let bytes: Vec<u8> = (200..=255).chain(0..47).collect();
+        for cut in 0..bytes.len().min(6) {
+            for length in cut..bytes.len() {
+                let mut room = [0; 6];
+                let mut packet = Outgoing::new(&mut room, &bytes[cut..length], Meta::default());
+                for at in (0..cut).rev() {
+                    packet.push::<1>().unwrap()[0] = bytes[at];
+                }
+                assert_eq!(packet.sum().checksum(), Sum::of(&bytes[..length]).checksum(), "{cut} {length}");
+            }
+        }
+    }
+
+    #[test]
+    fn cropping_stays_inside() {
+        let mut packet = Incoming::new(b"abcdef", Meta::default());
+        packet.crop(1, 5);
+        assert_eq!(packet.bytes(), b"bcde");
+        packet.crop(2, 99);
+        assert_eq!(packet.bytes(), b"de");
+        packet.crop(3, 99);
+        assert_eq!(packet.bytes(), b"");
+    }
+}

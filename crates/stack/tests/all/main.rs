@@ -1,0 +1,9 @@
+//! Stacks as their callers see them: text, bytes, hostile bytes, turns, and state that moves.
+
+mod bytes;
+mod hostile;
+mod moving;
+mod pairs;
+mod support;
+mod text;
+mod turns;

@@ -1,0 +1,68 @@
+//! Two hosts on one wire, and a driver's part of the work.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+use stack::{ChecksumRule, Delivery, Description, Discard, Facts, NoEnv, SendError, Stack};
+
+pub const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
+
+/// Host 0 is 10.0.0.1, host 1 is 10.0.0.2.
+pub fn facts(host: usize) -> Facts {
+    Facts {
+        device: "eth0".into(),
+        mac: MACS[host],
+        address: Ipv4Addr::new(10, 0, 0, 1 + host as u8),
+        prefix: 24,
+        mtu: 1500,
+        checksum: ChecksumRule::Strict,
+    }
+}
+
+pub fn build(text: &str, host: usize) -> Stack {
+    build_with(text, &facts(host))
+}
+
+pub fn build_with(text: &str, facts: &Facts) -> Stack {
+    let built = Description::parse(text).and_then(|description| description.build(facts, &mut NoEnv));
+    built.unwrap_or_else(|error| panic!("{}", error.render(text, "stack")))
+}
+
+pub fn endpoint(text: &str) -> SocketAddrV4 {
+    text.parse().unwrap()
+}
+
+/// What a stack sends for one payload.
+pub fn sent(stack: &mut Stack, to: Option<&str>, payload: &[u8]) -> Result<Vec<u8>, SendError> {
+    let mut frames = Vec::new();
+    stack.send(0, to.map(endpoint), payload, &mut |header, payload| frames.push([header, payload].concat()))?;
+    assert_eq!(frames.len(), 1, "one payload is one frame");
+    Ok(frames.remove(0))
+}
+
+/// What a stack delivers of one frame.
+pub fn received(stack: &mut Stack, frame: &[u8]) -> Result<Vec<(SocketAddrV4, Vec<u8>)>, Discard> {
+    let mut deliveries = Vec::new();
+    let mut deliver = |delivery: Delivery<'_>| deliveries.push((delivery.from, delivery.payload.to_vec()));
+    stack.receive(0, frame, &mut deliver).map(|()| deliveries)
+}
+
+/// The driver's part: it writes the next hop's address where the stack left it at zero.
+pub fn to_station(mut frame: Vec<u8>, mac: [u8; 6]) -> Vec<u8> {
+    if frame[..6] == [0; 6] {
+        frame[..6].copy_from_slice(&mac);
+    }
+    frame
+}
+
+/// All counted reasons.
+pub fn discards(stack: &Stack) -> Vec<(&'static str, u64)> {
+    stack.discards().collect()
+}
+
+/// Makes the header checksum of the IPv4 packet in a frame right.
+pub fn mend_ipv4(frame: &mut [u8]) {
+    let end = 14 + usize::from(frame[14] & 15) * 4;
+    frame[24..26].fill(0);
+    let checksum = packet::checksum::Sum::of(&frame[14..end]).checksum();
+    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+}
