@@ -150,8 +150,7 @@ impl Fragments {
         }
         self.numbers += 1;
         let number = self.numbers;
-        let datagram =
-            Datagram { number, header: Vec::new(), pieces: Vec::new(), end: None, bytes: 0, dropped: false };
+        let datagram = Datagram { number, header: Vec::new(), pieces: Vec::new(), end: None, bytes: 0, dropped: false };
         self.datagrams.insert(key, datagram);
         self.sources.entry(key.source).or_default().datagrams += 1;
         // A datagram that was completed or given up leaves its deadline behind; there are no more of them than this.

@@ -15,7 +15,7 @@ use crate::rate::{Limit, Wire};
 use crate::routes::Routes;
 use crate::work::Work;
 use buffer::flow::Bells;
-use driver::{Receive, Transmit, Turn};
+use driver::{Frame, Receive, Transmit, Turn};
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -146,10 +146,7 @@ impl Interface {
             let turn = self.device.receive.receive(Duration::ZERO, &mut |batch| {
                 let begun = Instant::now();
                 for frame in batch.frames {
-                    let end = core.sort(frame, now);
-                    core.counters.received += 1;
-                    core.counters.received_bytes += frame.len() as u64;
-                    core.counters.end(end);
+                    core.take(frame, now);
                 }
                 core.settle(begun);
                 core.ring();
@@ -216,6 +213,14 @@ impl Interface {
 }
 
 impl Core {
+    /// Takes a frame from the device, and counts it.
+    pub(crate) fn take(&mut self, frame: &Frame<'_>, now: u64) {
+        let end = self.sort(frame, now);
+        self.counters.received += 1;
+        self.counters.received_bytes += frame.len() as u64;
+        self.counters.end(end);
+    }
+
     /// Splits the time since `begun` among the frames that were charged since.
     pub(crate) fn settle(&mut self, begun: Instant) {
         let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);

@@ -49,7 +49,8 @@ impl Core {
         };
         let channel = channels.iter().position(Option::is_none).unwrap_or(channels.len());
         if channel >= CLIENT_FLOWS {
-            let text = format!("this connection has {CLIENT_FLOWS} flows, the most it may have; close some or connect again");
+            let text =
+                format!("this connection has {CLIENT_FLOWS} flows, the most it may have; close some or connect again");
             return Err(NetError::new(NetErrorKind::Full, text));
         }
         let prefix = self.routes.prefix(*name.local.ip()).unwrap_or(32);
@@ -157,12 +158,8 @@ impl Core {
 
     /// What others may see; `user`: only flows of this user.
     pub(crate) fn state(&self, user: Option<u32>, now: u64) -> InterfaceState {
-        let mut flows: Vec<_> = self
-            .flows
-            .all()
-            .filter(|flow| user.is_none_or(|user| flow.user == user))
-            .map(Flow::state)
-            .collect();
+        let mut flows: Vec<_> =
+            self.flows.all().filter(|flow| user.is_none_or(|user| flow.user == user)).map(Flow::state).collect();
         flows.sort_by_key(|flow| flow.flow);
         InterfaceState {
             device: self.name.clone(),

@@ -132,18 +132,21 @@ impl Neighbours {
 
     /// All of them, by address.
     pub(crate) fn state(&self, now: u64) -> Vec<NeighbourState> {
-        let mut all: Vec<_> = self.entries.iter().map(|(address, entry)| NeighbourState {
-            address: *address,
-            mac: entry.mac,
-            state: match (entry.mac, entry.due) {
-                (Some(_), _) => "reachable",
-                (None, Some(_)) => "asked",
-                (None, None) => "silent",
-            }
-            .into(),
-            age_ms: now.saturating_sub(entry.said) / 1_000_000,
-        })
-        .collect();
+        let mut all: Vec<_> = self
+            .entries
+            .iter()
+            .map(|(address, entry)| NeighbourState {
+                address: *address,
+                mac: entry.mac,
+                state: match (entry.mac, entry.due) {
+                    (Some(_), _) => "reachable",
+                    (None, Some(_)) => "asked",
+                    (None, None) => "silent",
+                }
+                .into(),
+                age_ms: now.saturating_sub(entry.said) / 1_000_000,
+            })
+            .collect();
         all.sort_by_key(|neighbour| neighbour.address);
         all
     }

@@ -85,7 +85,10 @@ impl Networks {
     fn check(&self, open: &OpenInterface) -> Result<Routes, NetError> {
         let routes = Routes::new(open)?;
         if open.rate == Some(0) {
-            return Err(NetError::new(NetErrorKind::Request, "a rate is at least 1 bit a second; leave it out for none"));
+            return Err(NetError::new(
+                NetErrorKind::Request,
+                "a rate is at least 1 bit a second; leave it out for none",
+            ));
         }
         if self.find(&open.device).is_some() {
             let text = format!("`{0}` is up; take it down first: streamline down {0}", open.device);
@@ -151,7 +154,9 @@ impl Networks {
     fn choose(&self, open: &OpenFlow) -> Result<Arc<Handle>, NetError> {
         let absent = |text: String| NetError::new(NetErrorKind::Absent, text);
         if let Some(device) = &open.device {
-            return self.find(device).ok_or_else(|| absent(format!("`{device}` is not up; streamline up {device} ...")));
+            return self
+                .find(device)
+                .ok_or_else(|| absent(format!("`{device}` is not up; streamline up {device} ...")));
         }
         let mut all = self.all();
         if !open.local.ip().is_unspecified() {
@@ -220,13 +225,15 @@ impl Client {
         open.geometry().check().map_err(|error| NetError::new(NetErrorKind::Request, error.to_string()))?;
         let handle = self.networks.choose(open)?;
         // An interface that went down took the flows and doorbells of this client along.
-        let current = self.interface.take().filter(|own| {
-            self.networks.find(&own.device).is_some_and(|listed| Arc::ptr_eq(own, &listed))
-        });
+        let current = self
+            .interface
+            .take()
+            .filter(|own| self.networks.find(&own.device).is_some_and(|listed| Arc::ptr_eq(own, &listed)));
         if let Some(own) = &current
             && !Arc::ptr_eq(own, &handle)
         {
-            let text = format!("this connection's flows are on `{}`; connect again for `{}`", own.device, handle.device);
+            let text =
+                format!("this connection's flows are on `{}`; connect again for `{}`", own.device, handle.device);
             self.interface = current;
             return Err(NetError::new(NetErrorKind::Request, text));
         }

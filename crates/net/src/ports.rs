@@ -101,7 +101,8 @@ mod tests {
     #[test]
     fn free_ports_are_all_found_in_an_order_that_differs() {
         let mut ports = Ports::default();
-        let mut drawn: Vec<u16> = (0..16384).map(|_| ports.take(17, at(0), 1).expect("there are some").port()).collect();
+        let mut drawn: Vec<u16> =
+            (0..16384).map(|_| ports.take(17, at(0), 1).expect("there are some").port()).collect();
         let rising = drawn.windows(2).filter(|two| two[1] == two[0].wrapping_add(1)).count();
         assert!(rising < drawn.len() * 9 / 10, "{rising} neighbours in a row");
         assert_eq!(ports.take(17, at(0), 1).expect_err("all taken").kind, NetErrorKind::Full);

@@ -88,7 +88,8 @@ mod tests {
 
     #[test]
     fn the_wire_carries_its_rate_within_a_percent_even_when_the_thread_oversleeps() {
-        for (bits, frame, late) in [(100_000_000, 1514, 60_000), (10_000_000, 60, 1_000_000), (1_000_000_000, 1514, 0)] {
+        for (bits, frame, late) in [(100_000_000, 1514, 60_000), (10_000_000, 60, 1_000_000), (1_000_000_000, 1514, 0)]
+        {
             let (sent, expected) = (second(bits, frame, false, late), bits / 8);
             assert!(sent.abs_diff(expected) * 100 <= expected, "{sent} of {expected} bytes");
         }

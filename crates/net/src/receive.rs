@@ -202,9 +202,11 @@ impl Core {
         let found = match packet.is_broadcast {
             false => self.flows.find(UDP, SocketAddrV4::new(packet.target, datagram.target_port()), remote),
             // For all: the first address whose port is bound has it.
-            true => self.routes.addresses().iter().find_map(|(own, _)| {
-                self.flows.find(UDP, SocketAddrV4::new(*own, datagram.target_port()), remote)
-            }),
+            true => self
+                .routes
+                .addresses()
+                .iter()
+                .find_map(|(own, _)| self.flows.find(UDP, SocketAddrV4::new(*own, datagram.target_port()), remote)),
         };
         match found {
             Some(id) => self.deliver(id, packet.frame, packet.time),

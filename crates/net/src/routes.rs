@@ -146,9 +146,7 @@ impl Routes {
             self.addresses.iter().map(|prefix| RouteState { to: network(prefix), via: None }).collect();
         routes.sort_by_key(|route| std::cmp::Reverse(route.to.1));
         routes.dedup();
-        routes.extend(
-            self.gateway.map(|gateway| RouteState { to: (Ipv4Addr::UNSPECIFIED, 0), via: Some(gateway) }),
-        );
+        routes.extend(self.gateway.map(|gateway| RouteState { to: (Ipv4Addr::UNSPECIFIED, 0), via: Some(gateway) }));
         routes
     }
 }

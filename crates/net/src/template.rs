@@ -66,9 +66,11 @@ impl Template {
 
     /// Is this the header of a packet of this flow, of `len` bytes from the Ethernet header on?
     pub(crate) fn fits(&self, header: &Header, len: usize) -> bool {
-        let differs = header.iter().zip(&self.mask).zip(&self.value).fold(0, |differs, ((byte, mask), value)| {
-            differs | (byte & mask ^ value)
-        });
+        let differs = header
+            .iter()
+            .zip(&self.mask)
+            .zip(&self.value)
+            .fold(0, |differs, ((byte, mask), value)| differs | (byte & mask ^ value));
         let word = |at: usize| usize::from(u16::from_be_bytes([header[at], header[at + 1]]));
         differs == 0
             && word(TOTAL_LENGTH) + VERSION == len
@@ -79,12 +81,7 @@ impl Template {
 
 /// Where a packet goes.
 pub(crate) fn destination(header: &Header) -> Ipv4Addr {
-    Ipv4Addr::new(
-        header[DESTINATION],
-        header[DESTINATION + 1],
-        header[DESTINATION + 2],
-        header[DESTINATION + 3],
-    )
+    Ipv4Addr::new(header[DESTINATION], header[DESTINATION + 1], header[DESTINATION + 2], header[DESTINATION + 3])
 }
 
 /// Writes the hardware address of the next hop, and the checksum of the IPv4 header.

@@ -112,10 +112,8 @@ fn sleep(interface: &mut Interface, desk: &Desk, until: Option<u64>, now: u64) {
         }
         fds.extend(core.clients.values().map(|client| PollFd::from_borrowed_fd(client.bells.fd(), PollFlags::IN)));
         let wait = until.map(|until| until.saturating_sub(now));
-        let wait = wait.map(|ns| Timespec {
-            tv_sec: i64::try_from(ns / SECOND).unwrap_or(i64::MAX),
-            tv_nsec: (ns % SECOND) as _,
-        });
+        let wait = wait
+            .map(|ns| Timespec { tv_sec: i64::try_from(ns / SECOND).unwrap_or(i64::MAX), tv_nsec: (ns % SECOND) as _ });
         // A signal is no reason to end; neither is anything else that `poll` says.
         let _ = rustix::event::poll(&mut fds, wait.as_ref());
     }

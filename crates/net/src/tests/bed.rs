@@ -159,7 +159,8 @@ impl Bed {
         self.numbers += 1;
         let user = client as u32;
         let place = self.users.take(user).expect("there is room");
-        let opening = Opening { open: open.clone(), client, process: 1, user, number: self.numbers, driver, bells, place };
+        let opening =
+            Opening { open: open.clone(), client, process: 1, user, number: self.numbers, driver, bells, place };
         let granted = self.interface.core.open(opening).expect("nothing is in its way");
         self.hosts.entry(client).or_default().adopt(granted, open.geometry(), fds).expect("as above")
     }
