@@ -5,13 +5,14 @@
 //! - [`af_packet`] — packet sockets: the device every Linux offers. [`af_xdp`] — frames taken from the driver. [`tuntap`] — devices this program makes. [`loopback`] —
 //!   a pair of devices inside a process.
 //! - [`device`] — all devices with their facts; [`watch`] — what happens to them; [`counters`] — what the kernel counts.
-//! - [`link`], [`ethtool`], [`features`], [`netlink`], [`change`] — how that is asked, and changed; [`namespace`] — where;
+//! - [`link`], [`address`], [`ethtool`], [`features`], [`netlink`], [`change`] — how that is asked, and changed; [`namespace`] — where;
 //!   [`pair`] — virtual pairs for measurements and tests.
 //!
 //! Which of its devices a request means, who may use them and what becomes of their frames is decided above. This crate
 //! knows no filter and no expression; a filter program comes as instructions. It is one of the few that may use `unsafe`:
 //! every device is a file descriptor with rings of memory that the kernel writes, too.
 
+pub mod address;
 pub mod af_packet;
 pub mod af_xdp;
 pub mod change;

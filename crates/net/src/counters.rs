@@ -1,0 +1,153 @@
+//! What an interface counts. Each frame that came in ends in exactly one [`End`]; an [`Event`] counts something else besides.
+
+/// Makes an enum whose values are counters with names.
+macro_rules! counters {
+    ($(#[$doc:meta])* $name:ident { $($(#[$value_doc:meta])* $value:ident = $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum $name {
+            $($(#[$value_doc])* $value,)*
+        }
+
+        impl $name {
+            /// All of them, in the order of their counters.
+            pub(crate) const ALL: &[$name] = &[$($name::$value,)*];
+
+            /// For people and programs.
+            pub(crate) const fn name(self) -> &'static str {
+                match self { $($name::$value => $text,)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// What became of a frame that the device received, or that a flow sent to this host.
+    End {
+        /// It lies in a flow's channel.
+        Delivered = "ended.delivered",
+        /// Its flow had no buffer for it; the flow counts why.
+        FlowDropped = "ended.dropped_by_flow",
+        /// Its flow was closed because its application broke the channel.
+        Faulted = "ended.flow_faulted",
+        Outgoing = "ended.sent_by_host",
+        Short = "ended.short",
+        Elsewhere = "ended.other_host",
+        Multicast = "ended.multicast",
+        Vlan = "ended.vlan",
+        /// The sender's hardware address is a group, or this interface's own.
+        BadSender = "ended.bad_hardware_source",
+        OtherProtocol = "ended.other_ether_type",
+        ArpMalformed = "ended.arp_malformed",
+        ArpAnswered = "ended.arp_answered",
+        ArpLimited = "ended.arp_over_limit",
+        ArpLearnt = "ended.arp_learnt",
+        ArpIgnored = "ended.arp_ignored",
+        /// Another host says that it has our address.
+        ArpConflict = "ended.arp_conflict",
+        Malformed = "ended.ipv4_malformed",
+        Checksum = "ended.ipv4_checksum",
+        BadSource = "ended.ipv4_bad_source",
+        /// From our own address (RFC 1122 3.2.1.3; the LAND attack).
+        Land = "ended.ipv4_own_source",
+        NotOurs = "ended.ipv4_other_address",
+        /// A broadcast frame with a packet for one host (RFC 1122 3.3.6).
+        FalseBroadcast = "ended.ipv4_false_broadcast",
+        FragmentKept = "ended.fragment_kept",
+        FragmentRepeated = "ended.fragment_repeated",
+        FragmentTiny = "ended.fragment_tiny",
+        FragmentMalformed = "ended.fragment_malformed",
+        FragmentOverlap = "ended.fragment_overlap",
+        FragmentQuota = "ended.fragment_over_quota",
+        FragmentLate = "ended.fragment_of_dropped_datagram",
+        OtherTransport = "ended.other_transport",
+        UdpMalformed = "ended.udp_malformed",
+        ClosedAnswered = "ended.udp_closed_port_answered",
+        ClosedSilent = "ended.udp_closed_port",
+        IcmpMalformed = "ended.icmp_malformed",
+        EchoAnswered = "ended.icmp_echo_answered",
+        EchoLimited = "ended.icmp_echo_not_answered",
+        IcmpReported = "ended.icmp_error_reported",
+        IcmpStray = "ended.icmp_error_of_no_flow",
+        IcmpOther = "ended.icmp_other",
+    }
+}
+
+counters! {
+    /// What else is counted.
+    Event {
+        FragmentsJoined = "fragments.joined",
+        FragmentsExpired = "fragments.expired_datagrams",
+        FragmentsDropped = "fragments.dropped_datagrams",
+        FlowFaults = "flows.faults",
+        FlowsOpened = "flows.opened",
+        FlowsClosed = "flows.closed",
+        FlowsRefused = "flows.refused",
+        ArpAsked = "sent.arp_requests",
+        NeighboursSilent = "neighbours.silent",
+        Answers = "sent.answers",
+        AnswersDropped = "answers.dropped",
+        NoRoom = "device.no_room",
+        Turns = "thread.turns",
+        Sleeps = "thread.sleeps",
+    }
+}
+
+/// The counters of an interface.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    /// Frames that the device gave.
+    pub(crate) received: u64,
+    pub(crate) received_bytes: u64,
+    /// Frames that own flows sent to own addresses.
+    pub(crate) looped: u64,
+    /// Frames that the device took.
+    pub(crate) sent: u64,
+    pub(crate) sent_bytes: u64,
+    /// Receive work that is charged to no flow, ns.
+    pub(crate) unclaimed_ns: u64,
+    ends: [u64; End::ALL.len()],
+    events: [u64; Event::ALL.len()],
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters {
+            received: 0,
+            received_bytes: 0,
+            looped: 0,
+            sent: 0,
+            sent_bytes: 0,
+            unclaimed_ns: 0,
+            ends: [0; End::ALL.len()],
+            events: [0; Event::ALL.len()],
+        }
+    }
+}
+
+impl Counters {
+    /// A frame ended so.
+    pub(crate) fn end(&mut self, end: End) {
+        self.ends[end as usize] += 1;
+    }
+
+    /// Something happened.
+    pub(crate) fn event(&mut self, event: Event) {
+        self.events[event as usize] += 1;
+    }
+
+    /// All of them by name. `received + looped` is the sum of those that begin with `ended.`.
+    pub(crate) fn all(&self) -> Vec<(String, u64)> {
+        let head = [
+            ("received", self.received),
+            ("received_bytes", self.received_bytes),
+            ("looped", self.looped),
+            ("sent", self.sent),
+            ("sent_bytes", self.sent_bytes),
+            ("receive_ns_of_no_flow", self.unclaimed_ns),
+        ];
+        let ends = End::ALL.iter().map(|&end| (end.name(), self.ends[end as usize]));
+        let events = Event::ALL.iter().map(|&event| (event.name(), self.events[event as usize]));
+        head.into_iter().chain(ends).chain(events).map(|(name, value)| (name.into(), value)).collect()
+    }
+}

@@ -1,0 +1,191 @@
+//! The flows of an interface, and which of them a packet is for: exactly its five facts first, then a bound address and port.
+
+use crate::error::{NetError, NetErrorKind};
+use crate::ports::Ports;
+use crate::template::{Header, Template};
+use crate::users::Place;
+use buffer::flow::{Driver, Drop, Outgoing};
+use flow::FlowState;
+use std::collections::HashMap;
+use std::net::SocketAddrV4;
+
+/// Which flow: its place in the table, and its number, which no other flow ever has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FlowId {
+    pub(crate) at: usize,
+    pub(crate) number: u64,
+}
+
+/// What names a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    pub(crate) protocol: u8,
+    pub(crate) local: SocketAddrV4,
+    pub(crate) remote: Option<SocketAddrV4>,
+}
+
+/// A packet that was taken from a channel and waits for its next hop: where it lies, and its header, which was checked.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) outgoing: Outgoing,
+    pub(crate) header: Header,
+}
+
+/// A flow.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    pub(crate) number: u64,
+    pub(crate) name: Name,
+    pub(crate) process: i32,
+    pub(crate) user: u32,
+    /// Its client, and the channel's number there.
+    pub(crate) client: u64,
+    pub(crate) channel: u32,
+    pub(crate) driver: Driver,
+    pub(crate) template: Template,
+    /// Is it in the queue of those that have something to send?
+    pub(crate) is_active: bool,
+    pub(crate) held: Option<Held>,
+    /// Is its application to be rung?
+    pub(crate) ring: bool,
+    /// Records and bytes that the driver is done with since it last said so.
+    pub(crate) done: (u64, u64),
+    /// So many of them are worth a ring.
+    pub(crate) ring_after: (u64, u64),
+    pub(crate) received_bytes: u64,
+    pub(crate) sent: u64,
+    pub(crate) sent_bytes: u64,
+    pub(crate) receive_ns: u64,
+    /// Its place among the flows of its user.
+    pub(crate) _place: Place,
+}
+
+impl Flow {
+    pub(crate) fn state(&self) -> FlowState {
+        let drops = Drop::ALL.iter().map(|&why| (why.name().to_string(), self.driver.dropped(why)));
+        FlowState {
+            flow: self.number,
+            protocol: self.name.protocol,
+            local: self.name.local,
+            remote: self.name.remote,
+            process: self.process,
+            user: self.user,
+            received: self.driver.delivered(),
+            received_bytes: self.received_bytes,
+            sent: self.sent,
+            sent_bytes: self.sent_bytes,
+            receive_ns: self.receive_ns,
+            drops: drops.filter(|(_, count)| *count > 0).collect(),
+        }
+    }
+}
+
+type Exact = (u8, SocketAddrV4, SocketAddrV4);
+
+/// All flows.
+#[derive(Debug, Default)]
+pub(crate) struct Flows {
+    table: Vec<Option<Flow>>,
+    free: Vec<usize>,
+    exact: HashMap<Exact, usize>,
+    bound: HashMap<(u8, SocketAddrV4), usize>,
+    by_number: HashMap<u64, usize>,
+    ports: Ports,
+}
+
+impl Flows {
+    /// Takes a name for a flow of this user; a port 0 is chosen.
+    pub(crate) fn name(&mut self, mut name: Name, user: u32) -> Result<Name, NetError> {
+        name.local = self.ports.take(name.protocol, name.local, user)?;
+        let taken = match name.remote {
+            Some(remote) => self.exact.contains_key(&(name.protocol, name.local, remote)),
+            None => self.bound.contains_key(&(name.protocol, name.local)),
+        };
+        if taken {
+            self.ports.release(name.protocol, name.local);
+            let port = name.local.port();
+            let text = match name.remote {
+                Some(remote) => format!("address in use: port {port} has a flow with {remote}; choose another port"),
+                None => format!("address in use: port {port} of {} is bound; choose another", name.local.ip()),
+            };
+            return Err(NetError::new(NetErrorKind::InUse, text));
+        }
+        Ok(name)
+    }
+
+    /// Puts a flow in whose name was taken.
+    pub(crate) fn insert(&mut self, flow: Flow) -> FlowId {
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.table.push(None);
+            self.table.len() - 1
+        });
+        let (name, number) = (flow.name, flow.number);
+        match name.remote {
+            Some(remote) => self.exact.insert((name.protocol, name.local, remote), at),
+            None => self.bound.insert((name.protocol, name.local), at),
+        };
+        self.by_number.insert(number, at);
+        self.table[at] = Some(flow);
+        FlowId { at, number }
+    }
+
+    /// Takes a flow out, and gives its name back.
+    pub(crate) fn remove(&mut self, id: FlowId) -> Option<Flow> {
+        self.get(id)?;
+        let flow = self.table.get_mut(id.at)?.take()?;
+        let name = flow.name;
+        match name.remote {
+            Some(remote) => self.exact.remove(&(name.protocol, name.local, remote)),
+            None => self.bound.remove(&(name.protocol, name.local)),
+        };
+        self.by_number.remove(&flow.number);
+        self.ports.release(name.protocol, name.local);
+        self.free.push(id.at);
+        Some(flow)
+    }
+
+    /// The flow that a packet from `remote` to `local` is for.
+    pub(crate) fn find(&self, protocol: u8, local: SocketAddrV4, remote: SocketAddrV4) -> Option<FlowId> {
+        let at = self.exact.get(&(protocol, local, remote)).or_else(|| self.bound.get(&(protocol, local)))?;
+        self.id(*at)
+    }
+
+    /// The flow with exactly this name.
+    pub(crate) fn find_exact(&self, protocol: u8, local: SocketAddrV4, remote: SocketAddrV4) -> Option<FlowId> {
+        self.id(*self.exact.get(&(protocol, local, remote))?)
+    }
+
+    fn id(&self, at: usize) -> Option<FlowId> {
+        let number = self.table.get(at)?.as_ref()?.number;
+        Some(FlowId { at, number })
+    }
+
+    /// The flow with this number.
+    pub(crate) fn numbered(&self, number: u64) -> Option<FlowId> {
+        Some(FlowId { at: *self.by_number.get(&number)?, number })
+    }
+
+    /// A flow, if it still is there.
+    pub(crate) fn get(&self, id: FlowId) -> Option<&Flow> {
+        self.table.get(id.at)?.as_ref().filter(|flow| flow.number == id.number)
+    }
+
+    /// As [`get`](Self::get), to change it.
+    pub(crate) fn get_mut(&mut self, id: FlowId) -> Option<&mut Flow> {
+        self.table.get_mut(id.at)?.as_mut().filter(|flow| flow.number == id.number)
+    }
+
+    /// All flows.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Flow> {
+        self.table.iter().flatten()
+    }
+
+    /// All flows by id.
+    pub(crate) fn ids(&self) -> Vec<FlowId> {
+        self.table
+            .iter()
+            .enumerate()
+            .filter_map(|(at, flow)| flow.as_ref().map(|flow| FlowId { at, number: flow.number }))
+            .collect()
+    }
+}

@@ -1,0 +1,339 @@
+//! An interface as its thread has it: the device, the flows on it, and one turn of work. The thread around it is in `thread.rs`.
+//!
+//! Time is passed in, ns since some beginning, so that a test can have any clock it likes.
+
+use crate::counters::{Counters, Event};
+use crate::flows::{FlowId, Flows};
+use crate::fragments::Fragments;
+use crate::limits::{
+    ANSWERS, ARP_ANSWERS, DOWN_LOOK, ECHO_ANSWERS, ICMP_ERRORS, NO_ROOM, RECEIVE_BATCHES, SECOND, TRANSMIT_BATCHES,
+};
+use crate::neighbours::Neighbours;
+use crate::open::Opened;
+use crate::outbox::Outbox;
+use crate::rate::{Limit, Wire};
+use crate::routes::Routes;
+use crate::work::Work;
+use buffer::flow::Bells;
+use driver::{Frame, Receive, Transmit, Turn};
+use rustix::io::Errno;
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+/// A client on this interface: its doorbells, and its flows by channel.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) bells: Bells,
+    pub(crate) channels: Vec<Option<FlowId>>,
+}
+
+/// The device.
+pub(crate) struct Device {
+    pub(crate) receive: Box<dyn Receive>,
+    pub(crate) transmit: Box<dyn Transmit>,
+}
+
+/// Everything but the device, so that a batch of the device's frames can be sorted while the device is borrowed.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) name: String,
+    pub(crate) how: String,
+    pub(crate) mac: [u8; 6],
+    pub(crate) mtu: u32,
+    pub(crate) rate: Option<u64>,
+    pub(crate) unfinished_checksums: bool,
+    pub(crate) routes: Routes,
+    pub(crate) flows: Flows,
+    pub(crate) clients: HashMap<u64, Client>,
+    pub(crate) neighbours: Neighbours,
+    pub(crate) fragments: Fragments,
+    pub(crate) counters: Counters,
+    pub(crate) work: Work,
+    pub(crate) wire: Wire,
+    pub(crate) arp_limit: Limit,
+    pub(crate) echo_limit: Limit,
+    pub(crate) error_limit: Limit,
+    /// Flows that have something to send, in turn.
+    pub(crate) active: VecDeque<FlowId>,
+    /// Flows whose applications are to be rung.
+    pub(crate) rings: Vec<FlowId>,
+    /// Frames of this interface's own: ARP and ICMP.
+    pub(crate) answers: VecDeque<Vec<u8>>,
+    /// Frames that the device is to take.
+    pub(crate) outbox: Outbox,
+    /// For a frame on its way from this host to itself.
+    pub(crate) own_frame: Vec<u8>,
+    /// Why nothing can be received or sent now.
+    pub(crate) trouble: Option<String>,
+    /// The device does not come back.
+    pub(crate) is_gone: bool,
+    /// Not before this is the device tried again.
+    retry_receive: Option<u64>,
+    retry_transmit: Option<u64>,
+}
+
+/// An interface.
+pub(crate) struct Interface {
+    pub(crate) device: Device,
+    pub(crate) core: Core,
+}
+
+/// What the thread does after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The next turn: there is more to do.
+    Again,
+    /// Sleep until something comes, or until this time; none: no time.
+    Sleep(Option<u64>),
+}
+
+impl Interface {
+    pub(crate) fn new(open: &flow::OpenInterface, routes: Routes, device: Opened) -> Interface {
+        let Opened { receive, transmit, mac, mtu, how, unfinished_checksums } = device;
+        let core = Core {
+            name: open.device.clone(),
+            how,
+            mac,
+            mtu,
+            rate: open.rate,
+            unfinished_checksums,
+            routes,
+            flows: Flows::default(),
+            clients: HashMap::new(),
+            neighbours: Neighbours::default(),
+            fragments: Fragments::default(),
+            counters: Counters::default(),
+            work: Work::default(),
+            wire: Wire::new(open.rate, open.count_gaps),
+            arp_limit: Limit::new(ARP_ANSWERS),
+            echo_limit: Limit::new(ECHO_ANSWERS),
+            error_limit: Limit::new(ICMP_ERRORS),
+            active: VecDeque::new(),
+            rings: Vec::new(),
+            answers: VecDeque::with_capacity(ANSWERS),
+            outbox: Outbox::new(mtu),
+            own_frame: Vec::new(),
+            trouble: None,
+            is_gone: false,
+            retry_receive: None,
+            retry_transmit: None,
+        };
+        Interface { device: Device { receive, transmit }, core }
+    }
+
+    /// One turn: receive some, send some, do what is due. Bounded, whatever the applications and the neighbours do.
+    pub(crate) fn turn(&mut self, now: u64) -> Next {
+        self.core.counters.event(Event::Turns);
+        let mut busy = false;
+        if !self.core.is_gone {
+            busy |= self.receive(now);
+            self.core.tick(now);
+            self.core.collect_news();
+            busy |= self.transmit(now);
+        }
+        self.core.ring();
+        if busy { Next::Again } else { Next::Sleep(self.core.due(now)) }
+    }
+
+    /// Takes some batches from the device; says whether there may be more.
+    fn receive(&mut self, now: u64) -> bool {
+        if self.core.retry_receive.is_some_and(|retry| retry > now) {
+            return false;
+        }
+        self.core.retry_receive = None;
+        for _ in 0..RECEIVE_BATCHES {
+            let core = &mut self.core;
+            let turn = self.device.receive.receive(Duration::ZERO, &mut |batch| {
+                let begun = Instant::now();
+                for frame in batch.frames {
+                    core.take(frame, now);
+                }
+                core.settle(begun);
+                core.ring();
+            });
+            match turn {
+                Ok(Turn::Frames(_)) => self.core.trouble = None,
+                Ok(Turn::Nothing) => {
+                    if self.core.retry_transmit.is_none() {
+                        self.core.trouble = None;
+                    }
+                    return false;
+                }
+                Ok(Turn::Down) => {
+                    self.core.is_down();
+                    self.core.retry_receive = Some(now + DOWN_LOOK);
+                    return false;
+                }
+                Err(error) => {
+                    self.core.failed(&error);
+                    self.core.retry_receive = Some(now + SECOND);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Sends what flows and the interface itself have to send; says whether there is more that can go now.
+    pub(crate) fn transmit(&mut self, now: u64) -> bool {
+        if self.core.retry_transmit.is_some_and(|retry| retry > now) {
+            return false;
+        }
+        self.core.retry_transmit = None;
+        for _ in 0..TRANSMIT_BATCHES {
+            self.core.fill(now);
+            if self.core.outbox.is_empty() {
+                return self.core.has_more(now);
+            }
+            let (core, device) = (&mut self.core, &mut self.device.transmit);
+            match core.outbox.send(|frames| device.transmit(frames)) {
+                Ok((Turn::Frames(_), frames, bytes)) => {
+                    core.counters.sent += frames;
+                    core.counters.sent_bytes += bytes;
+                }
+                Ok((Turn::Nothing, ..)) => {
+                    core.counters.event(Event::NoRoom);
+                    core.retry_transmit = Some(now + NO_ROOM);
+                    return false;
+                }
+                Ok((Turn::Down, ..)) => {
+                    core.is_down();
+                    core.retry_transmit = Some(now + DOWN_LOOK);
+                    return false;
+                }
+                Err(error) => {
+                    core.failed(&error);
+                    core.retry_transmit = Some(now + SECOND);
+                    return false;
+                }
+            }
+        }
+        self.core.has_more(now) || !self.core.outbox.is_empty()
+    }
+}
+
+impl Core {
+    /// Takes a frame from the device, and counts it.
+    pub(crate) fn take(&mut self, frame: &Frame<'_>, now: u64) {
+        let end = self.sort(frame, now);
+        self.counters.received += 1;
+        self.counters.received_bytes += frame.len() as u64;
+        self.counters.end(end);
+    }
+
+    /// Splits the time since `begun` among the frames that were charged since.
+    pub(crate) fn settle(&mut self, begun: Instant) {
+        let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.counters.unclaimed_ns += self.work.settle(ns, &mut self.flows);
+    }
+
+    fn is_down(&mut self) {
+        if self.trouble.is_none() {
+            self.trouble = Some(format!("`{}` is down; it goes on when the device is up again", self.name));
+        }
+    }
+
+    fn failed(&mut self, error: &driver::Error) {
+        self.trouble = Some(error.to_string());
+        if matches!(error, driver::Error::Removed(_)) {
+            self.is_gone = true;
+            self.outbox.clear();
+            self.answers.clear();
+            self.close_all(Errno::NODEV);
+        }
+    }
+
+    /// Is there something that can go now?
+    fn has_more(&self, now: u64) -> bool {
+        let waits = !self.answers.is_empty() || !self.active.is_empty();
+        waits && self.wire.departure(now).is_none()
+    }
+
+    /// When the next turn is due if nothing comes before; none: nothing is pending.
+    fn due(&mut self, now: u64) -> Option<u64> {
+        if self.is_gone {
+            return None;
+        }
+        let waits = !self.answers.is_empty() || !self.active.is_empty() || !self.outbox.is_empty();
+        let send = match self.retry_transmit {
+            Some(retry) if waits || self.trouble.is_some() => Some(retry),
+            _ if waits => self.wire.departure(now).or(Some(now)),
+            _ => None,
+        };
+        [send, self.retry_receive, self.neighbours.next(), self.fragments.next()].into_iter().flatten().min()
+    }
+
+    /// Is the device to be listened to now?
+    pub(crate) fn listens(&self, now: u64) -> bool {
+        !self.is_gone && self.retry_receive.is_none_or(|retry| retry <= now)
+    }
+
+    /// Does what time brought.
+    fn tick(&mut self, now: u64) {
+        let due = self.neighbours.tick(now);
+        for address in due.ask {
+            self.ask(address);
+        }
+        for number in due.wake {
+            self.activate_number(number);
+        }
+        for _ in 0..due.silent {
+            self.counters.event(Event::NeighboursSilent);
+        }
+        for _ in 0..self.fragments.tick(now) {
+            self.counters.event(Event::FragmentsExpired);
+        }
+        for _ in 0..std::mem::take(&mut self.fragments.dropped) {
+            self.counters.event(Event::FragmentsDropped);
+        }
+    }
+
+    /// The flow's application is to be rung at the end of this batch.
+    pub(crate) fn ring_later(&mut self, id: FlowId) {
+        if let Some(flow) = self.flows.get_mut(id)
+            && !flow.ring
+        {
+            flow.ring = true;
+            self.rings.push(id);
+        }
+    }
+
+    /// Rings the applications that have news, each channel once.
+    pub(crate) fn ring(&mut self) {
+        for id in self.rings.drain(..) {
+            let Some(flow) = self.flows.get_mut(id) else { continue };
+            flow.ring = false;
+            if let Some(client) = self.clients.get(&flow.client) {
+                client.bells.ring(flow.channel as usize);
+            }
+        }
+    }
+
+    /// Finds the flows whose applications rang.
+    pub(crate) fn collect_news(&mut self) {
+        let (flows, active) = (&mut self.flows, &mut self.active);
+        for client in self.clients.values() {
+            client.bells.news(|channel| {
+                if let Some(Some(id)) = client.channels.get(channel)
+                    && let Some(flow) = flows.get_mut(*id)
+                    && flow.held.is_none()
+                    && !flow.is_active
+                {
+                    flow.is_active = true;
+                    active.push_back(*id);
+                }
+            });
+        }
+    }
+
+    /// A flow that waited may go on.
+    pub(crate) fn activate_number(&mut self, number: u64) {
+        let Some(id) = self.flows.numbered(number) else { return };
+        if let Some(flow) = self.flows.get_mut(id)
+            && !flow.is_active
+        {
+            flow.is_active = true;
+            self.active.push_back(id);
+        }
+    }
+}

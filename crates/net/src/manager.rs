@@ -1,0 +1,221 @@
+//! The Flow Manager of an interface: opens and closes flows, and says what there is. Called between two turns.
+
+use crate::counters::Event;
+use crate::error::{NetError, NetErrorKind};
+use crate::flows::{Flow, FlowId, Name};
+use crate::interface::{Client, Core, Interface};
+use crate::limits::CLIENT_FLOWS;
+use crate::template::{Template, UDP};
+use crate::users::Place;
+use buffer::flow::{Bells, Driver};
+use flow::{Granted, InterfaceState, OpenFlow};
+use rustix::io::Errno;
+use std::net::SocketAddrV4;
+
+/// A flow to open: everything that could be made outside the interface's thread.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    pub(crate) open: OpenFlow,
+    pub(crate) client: u64,
+    pub(crate) process: i32,
+    pub(crate) user: u32,
+    pub(crate) number: u64,
+    pub(crate) driver: Driver,
+    /// With the first flow of a client.
+    pub(crate) bells: Option<Bells>,
+    pub(crate) place: Place,
+}
+
+impl Core {
+    /// Opens a flow.
+    pub(crate) fn open(&mut self, opening: Opening) -> Result<Granted, NetError> {
+        let granted = self.try_open(opening);
+        self.counters.event(if granted.is_ok() { Event::FlowsOpened } else { Event::FlowsRefused });
+        granted
+    }
+
+    fn try_open(&mut self, opening: Opening) -> Result<Granted, NetError> {
+        let Opening { open, client, process, user, number, driver, bells, place } = opening;
+        if self.is_gone {
+            let trouble = self.trouble.clone().unwrap_or_default();
+            return Err(NetError::new(NetErrorKind::Absent, format!("{trouble}; it takes a new `up`")));
+        }
+        let name = self.flow_name(&open)?;
+        let has_bells = bells.is_some();
+        let channels = match (&bells, self.clients.get(&client)) {
+            (_, Some(client)) => client.channels.as_slice(),
+            (Some(_), None) => &[],
+            (None, None) => return Err(NetError::new(NetErrorKind::System, "this client has no doorbells here")),
+        };
+        let channel = channels.iter().position(Option::is_none).unwrap_or(channels.len());
+        if channel >= CLIENT_FLOWS {
+            let text =
+                format!("this connection has {CLIENT_FLOWS} flows, the most it may have; close some or connect again");
+            return Err(NetError::new(NetErrorKind::Full, text));
+        }
+        let prefix = self.routes.prefix(*name.local.ip()).unwrap_or(32);
+        let name = self.flows.name(name, user)?;
+        let longest = u64::from(self.mtu) + 14;
+        let id = self.flows.insert(Flow {
+            number,
+            name,
+            process,
+            user,
+            client,
+            channel: channel as u32,
+            driver,
+            template: Template::udp(self.mac, name.local, name.remote),
+            is_active: false,
+            held: None,
+            ring: false,
+            done: (0, 0),
+            ring_after: (
+                u64::from(open.send_records).div_ceil(4),
+                // A full channel has more outstanding than it lacks for the longest packet.
+                (u64::from(open.send_bytes) / 4).min(u64::from(open.send_bytes).saturating_sub(longest)).max(1),
+            ),
+            received_bytes: 0,
+            sent: 0,
+            sent_bytes: 0,
+            receive_ns: 0,
+            _place: place,
+        });
+        if let Some(bells) = bells {
+            self.clients.entry(client).or_insert(Client { bells, channels: Vec::new() });
+        }
+        if let Some(client) = self.clients.get_mut(&client) {
+            match client.channels.get_mut(channel) {
+                Some(free) => *free = Some(id),
+                None => client.channels.push(Some(id)),
+            }
+        }
+        Ok(Granted {
+            flow: number,
+            channel: channel as u32,
+            device: self.name.clone(),
+            mac: self.mac,
+            prefix,
+            mtu: self.mtu,
+            local: name.local,
+            remote: name.remote,
+            unfinished_checksums: self.unfinished_checksums,
+            has_bells,
+        })
+    }
+
+    /// The name that a flow asks for, with an own address.
+    fn flow_name(&self, open: &OpenFlow) -> Result<Name, NetError> {
+        let refuse = |text: String| Err(NetError::new(NetErrorKind::Request, text));
+        if open.protocol != UDP {
+            return refuse(format!("protocol {}: flows are of UDP, protocol {UDP}", open.protocol));
+        }
+        let to = open.remote.map(|remote| *remote.ip());
+        if let Some(remote) = open.remote {
+            use crate::routes::Hop;
+            match self.routes.hop(*remote.ip()) {
+                Hop::Refused => return refuse(format!("{} is no address that a flow sends to", remote.ip())),
+                Hop::None => {
+                    return refuse(format!("no route of `{}` holds {}; give it a gateway", self.name, remote.ip()));
+                }
+                Hop::Own | Hop::Broadcast | Hop::Neighbour(_) => (),
+            }
+            if remote.port() == 0 {
+                return refuse(format!("{remote}: the other side's port is 1 to 65535"));
+            }
+        }
+        let local = match open.local.ip() {
+            ip if ip.is_unspecified() => self.routes.source(to).0,
+            ip if self.routes.is_own(*ip) => *ip,
+            ip => {
+                let own: Vec<_> = self.routes.addresses().iter().map(|(own, _)| own.to_string()).collect();
+                return refuse(format!("{ip} is no address of `{}`; it has {}", self.name, own.join(", ")));
+            }
+        };
+        let local = SocketAddrV4::new(local, open.local.port());
+        Ok(Name { protocol: open.protocol, local, remote: open.remote })
+    }
+
+    /// Ends a flow. Its application finds the errno; 0: it asked for it.
+    pub(crate) fn close(&mut self, id: FlowId, errno: i32) {
+        let Some(mut flow) = self.flows.remove(id) else { return };
+        flow.driver.close(errno);
+        self.counters.event(Event::FlowsClosed);
+        if let Some(client) = self.clients.get_mut(&flow.client) {
+            client.bells.ring(flow.channel as usize);
+            if let Some(channel) = client.channels.get_mut(flow.channel as usize) {
+                *channel = None;
+            }
+        }
+        self.active.retain(|active| *active != id);
+    }
+
+    /// Ends all flows.
+    pub(crate) fn close_all(&mut self, errno: Errno) {
+        for id in self.flows.ids() {
+            self.close(id, errno.raw_os_error());
+        }
+    }
+
+    /// What others may see; `user`: only flows of this user.
+    pub(crate) fn state(&self, user: Option<u32>, now: u64) -> InterfaceState {
+        let mut flows: Vec<_> =
+            self.flows.all().filter(|flow| user.is_none_or(|user| flow.user == user)).map(Flow::state).collect();
+        flows.sort_by_key(|flow| flow.flow);
+        InterfaceState {
+            device: self.name.clone(),
+            how: self.how.clone(),
+            mac: self.mac,
+            mtu: self.mtu,
+            addresses: self.routes.addresses().to_vec(),
+            rate: self.rate,
+            trouble: self.trouble.clone(),
+            counters: self.counters.all(),
+            flows,
+            neighbours: self.neighbours.state(now),
+            routes: self.routes.state(),
+        }
+    }
+}
+
+impl Interface {
+    /// Closes a channel of a client; what lies in it and can go is sent before.
+    pub(crate) fn close_channel(&mut self, client: u64, channel: u32, now: u64) -> Result<(), NetError> {
+        let channels = self.core.clients.get(&client).map(|client| client.channels.as_slice());
+        let id = channels.and_then(|channels| channels.get(channel as usize).copied().flatten());
+        let absent = || NetError::new(NetErrorKind::Absent, format!("this connection has no channel {channel}"));
+        let id = id.ok_or_else(absent)?;
+        self.core.send_last(id, now);
+        self.core.close(id, 0);
+        Ok(())
+    }
+
+    /// A client is gone: its flows end.
+    pub(crate) fn leave(&mut self, client: u64, now: u64) {
+        let channels = self.core.clients.get(&client).map(|client| client.channels.clone()).unwrap_or_default();
+        for id in channels.into_iter().flatten() {
+            self.core.send_last(id, now);
+            self.core.close(id, 0);
+        }
+        self.core.clients.remove(&client);
+    }
+
+    /// State with the counters of the device itself.
+    pub(crate) fn state(&mut self, user: Option<u32>, now: u64) -> InterfaceState {
+        let mut state = self.core.state(user, now);
+        if let Ok(counters) = self.device.receive.counters() {
+            state.counters.extend(counters.into_iter().map(|counter| (counter.name.to_string(), counter.value)));
+        }
+        if let Ok(sender) = self.device.transmit.statistics() {
+            let all = [
+                ("sender.taken", sender.taken),
+                ("sender.sent", sender.sent),
+                ("sender.too_long", sender.too_long),
+                ("sender.malformed", sender.malformed),
+                ("sender.refused", sender.refused),
+                ("sender.under_way", sender.under_way),
+            ];
+            state.counters.extend(all.map(|(name, value)| (name.to_string(), value)));
+        }
+        state
+    }
+}

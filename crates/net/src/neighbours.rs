@@ -1,0 +1,213 @@
+//! Hardware addresses of neighbours (RFC 826, RFC 1122 2.3.2): asked for when a flow needs one, remembered, asked for again.
+//!
+//! Nobody teaches an interface a neighbour that it did not ask for: a packet changes an entry that is there, and makes none.
+
+use crate::limits::{ARP_FRESH, ARP_INTERVAL, ARP_LOCKED, ARP_SILENCE, ARP_TRIES, NEIGHBOUR_WAITERS, NEIGHBOURS};
+use flow::NeighbourState;
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+
+/// What is known of a neighbour that a packet is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// Its hardware address.
+    Mac([u8; 6]),
+    /// It was asked for; the flow is called when that is decided.
+    Asked,
+    /// It does not answer.
+    Silent,
+}
+
+#[derive(Debug)]
+struct Entry {
+    mac: Option<[u8; 6]>,
+    /// When it last said who it is; where it never did: when it was first asked for.
+    said: u64,
+    /// Questions that wait for an answer.
+    tries: u32,
+    /// When the next question or the verdict is due; none: no question waits.
+    due: Option<u64>,
+    /// Not before this is it asked again after silence.
+    silent_until: u64,
+    /// Flows that wait for it, by their numbers.
+    waiting: Vec<u64>,
+}
+
+/// All neighbours.
+#[derive(Debug, Default)]
+pub(crate) struct Neighbours {
+    entries: HashMap<Ipv4Addr, Entry>,
+    /// The earliest time at which something is due.
+    due: Option<u64>,
+}
+
+/// What time brought.
+#[derive(Debug, Default)]
+pub(crate) struct Due {
+    /// Neighbours to ask for.
+    pub(crate) ask: Vec<Ipv4Addr>,
+    /// Flows that may go on: their neighbour turned out to be silent.
+    pub(crate) wake: Vec<u64>,
+    /// Neighbours that turned out to be silent.
+    pub(crate) silent: u64,
+}
+
+impl Neighbours {
+    /// What is known of the neighbour for a packet of the flow with this number. `ask` is called where a question is to be sent.
+    pub(crate) fn find(&mut self, address: Ipv4Addr, flow: u64, now: u64, ask: &mut dyn FnMut()) -> Known {
+        if !self.entries.contains_key(&address) && self.entries.len() >= NEIGHBOURS && !self.forget_oldest() {
+            return Known::Silent;
+        }
+        let entry = self.entries.entry(address).or_insert(Entry {
+            mac: None,
+            said: now,
+            tries: 0,
+            due: None,
+            silent_until: 0,
+            waiting: Vec::new(),
+        });
+        let stale = entry.mac.is_none() || now.saturating_sub(entry.said) >= ARP_FRESH;
+        if stale && entry.due.is_none() && now >= entry.silent_until {
+            (entry.tries, entry.due) = (1, Some(now + ARP_INTERVAL));
+            self.due = Some(self.due.map_or(now + ARP_INTERVAL, |due| due.min(now + ARP_INTERVAL)));
+            ask();
+        }
+        match entry.mac {
+            Some(mac) => Known::Mac(mac),
+            None if entry.due.is_none() => Known::Silent,
+            None if entry.waiting.contains(&flow) => Known::Asked,
+            None if entry.waiting.len() >= NEIGHBOUR_WAITERS => Known::Silent,
+            None => {
+                entry.waiting.push(flow);
+                Known::Asked
+            }
+        }
+    }
+
+    /// Makes room by forgetting the neighbour that is silent for the longest time and that no flow waits for.
+    fn forget_oldest(&mut self) -> bool {
+        let idle = self.entries.iter().filter(|(_, entry)| entry.waiting.is_empty());
+        let oldest = idle.min_by_key(|(_, entry)| entry.said).map(|(address, _)| *address);
+        oldest.is_some_and(|oldest| self.entries.remove(&oldest).is_some())
+    }
+
+    /// A neighbour says who it is. Says whether it was asked for or known, and gives the flows that waited for it to `wake`.
+    pub(crate) fn learn(&mut self, address: Ipv4Addr, mac: [u8; 6], now: u64, wake: &mut Vec<u64>) -> bool {
+        let Some(entry) = self.entries.get_mut(&address) else { return false };
+        if entry.mac.is_some_and(|known| known != mac) && now.saturating_sub(entry.said) < ARP_LOCKED {
+            return false;
+        }
+        (entry.mac, entry.said, entry.tries, entry.due) = (Some(mac), now, 0, None);
+        wake.append(&mut entry.waiting);
+        true
+    }
+
+    /// When something is due; none: nothing is.
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.due
+    }
+
+    /// What is due now.
+    pub(crate) fn tick(&mut self, now: u64) -> Due {
+        let mut found = Due::default();
+        if self.due.is_none_or(|due| due > now) {
+            return found;
+        }
+        self.due = None;
+        for (address, entry) in &mut self.entries {
+            let Some(due) = entry.due else { continue };
+            if due <= now && entry.tries < ARP_TRIES {
+                entry.tries += 1;
+                entry.due = Some(now + ARP_INTERVAL);
+                found.ask.push(*address);
+            } else if due <= now {
+                (entry.mac, entry.due, entry.silent_until) = (None, None, now + ARP_SILENCE);
+                found.silent += 1;
+                found.wake.append(&mut entry.waiting);
+            }
+            self.due = [self.due, entry.due].into_iter().flatten().min();
+        }
+        found
+    }
+
+    /// All of them, by address.
+    pub(crate) fn state(&self, now: u64) -> Vec<NeighbourState> {
+        let mut all: Vec<_> = self
+            .entries
+            .iter()
+            .map(|(address, entry)| NeighbourState {
+                address: *address,
+                mac: entry.mac,
+                state: match (entry.mac, entry.due) {
+                    (Some(_), _) => "reachable",
+                    (None, Some(_)) => "asked",
+                    (None, None) => "silent",
+                }
+                .into(),
+                age_ms: now.saturating_sub(entry.said) / 1_000_000,
+            })
+            .collect();
+        all.sort_by_key(|neighbour| neighbour.address);
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::SECOND;
+
+    const MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
+
+    fn address(last: u32) -> Ipv4Addr {
+        Ipv4Addr::from(0x0a00_0000 + last)
+    }
+
+    #[test]
+    fn three_questions_a_second_apart_then_silence_then_a_new_question() {
+        let (mut neighbours, mut asked) = (Neighbours::default(), 0);
+        let mut find = |neighbours: &mut Neighbours, flow, now| {
+            let known = neighbours.find(address(1), flow, now, &mut || asked += 1);
+            (known, asked)
+        };
+        assert_eq!(find(&mut neighbours, 7, 0), (Known::Asked, 1));
+        assert_eq!(find(&mut neighbours, 8, 1), (Known::Asked, 1));
+        assert_eq!(neighbours.tick(SECOND - 1).ask.len(), 0);
+        assert_eq!(neighbours.tick(SECOND).ask, [address(1)]);
+        assert_eq!(neighbours.tick(2 * SECOND).ask, [address(1)]);
+        let due = neighbours.tick(3 * SECOND);
+        assert_eq!((due.ask.len(), due.wake, due.silent, neighbours.next()), (0, vec![7, 8], 1, None));
+        assert_eq!(find(&mut neighbours, 7, 3 * SECOND), (Known::Silent, 1));
+        assert_eq!(find(&mut neighbours, 7, 4 * SECOND), (Known::Asked, 2));
+        let mut wake = Vec::new();
+        assert!(neighbours.learn(address(1), MAC, 4 * SECOND, &mut wake));
+        assert_eq!((wake, neighbours.next().is_some()), (vec![7], true));
+        assert_eq!(find(&mut neighbours, 7, 5 * SECOND), (Known::Mac(MAC), 2));
+        // An old answer serves while the neighbour is asked again.
+        assert_eq!(find(&mut neighbours, 7, 40 * SECOND), (Known::Mac(MAC), 3));
+    }
+
+    #[test]
+    fn an_answer_to_no_question_makes_no_entry_and_a_late_one_changes_none() {
+        let (mut neighbours, mut wake) = (Neighbours::default(), Vec::new());
+        assert!(!neighbours.learn(address(1), MAC, 0, &mut wake));
+        assert_eq!(neighbours.state(0), []);
+        neighbours.find(address(1), 1, 0, &mut || ());
+        assert!(neighbours.learn(address(1), MAC, 5, &mut wake));
+        assert!(!neighbours.learn(address(1), [6; 6], 6, &mut wake));
+        assert!(neighbours.learn(address(1), [6; 6], 5 + SECOND, &mut wake));
+    }
+
+    #[test]
+    fn the_table_is_bounded_and_forgets_those_that_no_flow_waits_for() {
+        let mut neighbours = Neighbours::default();
+        for last in 0..2 * NEIGHBOURS as u32 {
+            neighbours.find(address(last), 1, 0, &mut || ());
+        }
+        assert_eq!(neighbours.state(0).len(), NEIGHBOURS);
+        assert_eq!(neighbours.find(address(1 << 20), 1, 0, &mut || ()), Known::Silent);
+        neighbours.learn(address(5), MAC, 0, &mut Vec::new());
+        assert_eq!(neighbours.find(address(1 << 20), 1, 0, &mut || ()), Known::Asked);
+        assert_eq!(neighbours.state(0).len(), NEIGHBOURS);
+    }
+}

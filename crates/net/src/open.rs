@@ -1,0 +1,147 @@
+//! Opens a device for an interface: by an AF_XDP socket where that works, else by a packet socket; or a tap device.
+
+use crate::error::{NetError, NetErrorKind};
+use driver::change::Change;
+use driver::ethtool::Offloads;
+use driver::link::Link;
+use driver::namespace::Namespace;
+use driver::netlink::Netlink;
+use driver::{Receive, Transmit, af_packet, af_xdp, device, tuntap};
+use flow::OpenInterface;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+/// A device that is open, both ways.
+pub struct Opened {
+    /// What it receives.
+    pub receive: Box<dyn Receive>,
+    /// What it sends.
+    pub transmit: Box<dyn Transmit>,
+    /// The hardware address that frames come to and go from.
+    pub mac: [u8; 6],
+    /// Bytes of the longest IP packet that it takes.
+    pub mtu: u32,
+    /// How it is reached, for people.
+    pub how: String,
+    /// May transport checksums of received packets be unfinished?
+    pub unfinished_checksums: bool,
+}
+
+impl fmt::Debug for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opened").field("how", &self.how).field("mac", &self.mac).finish_non_exhaustive()
+    }
+}
+
+/// Opens the device as asked for, in this thread's network namespace.
+pub(crate) fn open(open: &OpenInterface) -> Result<Opened, NetError> {
+    let namespace = Namespace::current().map_err(|error| NetError::system("find the network namespace", error))?;
+    match open.how.as_deref() {
+        None => {
+            let link = check(&namespace, &open.device)?;
+            by_xdp(&namespace, &link).or_else(|_| by_packet_socket(&namespace, &link))
+        }
+        Some("af_xdp") => by_xdp(&namespace, &check(&namespace, &open.device)?),
+        Some("af_packet") => by_packet_socket(&namespace, &check(&namespace, &open.device)?),
+        Some("tuntap") => by_tap(&namespace, &open.device),
+        Some(how) => {
+            let text = format!("`{how}` is no way to a device; there are af_xdp, af_packet and tuntap");
+            Err(NetError::new(NetErrorKind::Request, text))
+        }
+    }
+}
+
+/// Checks that the device is for Streamline alone, and switches it on.
+fn check(namespace: &Namespace, name: &str) -> Result<Link, NetError> {
+    let link = device::find(namespace, name)?.link;
+    let refuse = |kind, text: String| Err(NetError::new(kind, text));
+    if link.is_loopback() || link.link_type() != Some(1) || link.address.0.len() != 6 {
+        return refuse(NetErrorKind::Request, format!("`{name}` is no Ethernet device; use one that is"));
+    }
+    let addresses = driver::address::ipv4(link.index);
+    let addresses = addresses.map_err(|error| NetError::system(&format!("list addresses of `{name}`"), error))?;
+    if let Some((address, bits)) = addresses.first() {
+        let text = format!(
+            "`{name}` has the address {address}/{bits} in the kernel, and both stacks would answer; use another device, \
+             or remove it: ip address del {address}/{bits} dev {name}"
+        );
+        return refuse(NetErrorKind::InUse, text);
+    }
+    if !link.is_up() {
+        switch_on(link.index).map_err(|error| NetError::system(&format!("switch `{name}` on"), error))?;
+    }
+    Ok(link)
+}
+
+fn switch_on(index: u32) -> std::io::Result<()> {
+    Netlink::route(0)?.change(index, &Change { up: Some(true), ..Change::default() })
+}
+
+fn mac(link: &Link) -> [u8; 6] {
+    link.address.0.first_chunk().copied().unwrap_or_default()
+}
+
+/// Does the other end of the link leave checksums to a device that does not exist?
+fn leaves_checksums(link: &Link) -> bool {
+    link.kind.is_some()
+}
+
+fn by_xdp(namespace: &Namespace, link: &Link) -> Result<Opened, NetError> {
+    let opened = af_xdp::Device::open(namespace, &link.name, af_xdp::Options::default())?;
+    let mode = opened.mode;
+    let Ok([queue]) = <[af_xdp::Queue; 1]>::try_from(opened.queues) else {
+        let text = format!(
+            "`{0}` receives by several queues, and one is read; set one: ethtool -L {0} combined 1, or use how=af_packet",
+            link.name
+        );
+        return Err(NetError::new(NetErrorKind::Request, text));
+    };
+    Ok(Opened {
+        receive: Box::new(queue.receiver),
+        transmit: Box::new(queue.sender),
+        mac: mac(link),
+        mtu: link.mtu,
+        how: format!("an AF_XDP socket ({mode:?})").to_lowercase().replacen("an af_xdp", "an AF_XDP", 1),
+        unfinished_checksums: leaves_checksums(link),
+    })
+}
+
+fn by_packet_socket(namespace: &Namespace, link: &Link) -> Result<Opened, NetError> {
+    // The kernel would join packets of a flow into one that is longer than a frame. A device that cannot do without keeps it.
+    let offloads = Offloads::NONE;
+    let _ = namespace.enter(|| driver::ethtool::Ethtool::new()?.set_offloads(&link.name, offloads));
+    let options = af_packet::Options {
+        direction: af_packet::Direction::In,
+        block_timeout: Duration::from_millis(1),
+        ..af_packet::Options::default()
+    };
+    Ok(Opened {
+        receive: Box::new(af_packet::Receiver::open(namespace, &link.name, &options)?),
+        transmit: Box::new(af_packet::Sender::open(namespace, &link.name, af_packet::SenderOptions::default())?),
+        mac: mac(link),
+        mtu: link.mtu,
+        how: "a packet socket".into(),
+        unfinished_checksums: leaves_checksums(link),
+    })
+}
+
+/// A tap device of this name, whose other end is the kernel's stack. This end has an address of its own.
+fn by_tap(namespace: &Namespace, name: &str) -> Result<Opened, NetError> {
+    let options = tuntap::Options { name: name.into(), ..tuntap::Options::default() };
+    let opened = tuntap::TunTap::open(namespace, &options)?;
+    switch_on(opened.device.index).map_err(|error| NetError::system(&format!("switch `{name}` on"), error))?;
+    let Some((receive, transmit)) = opened.queues.into_iter().next() else {
+        return Err(NetError::new(NetErrorKind::System, format!("`{name}` came without a queue")));
+    };
+    // Locally administered, of one host; the hasher's keys are random.
+    let [a, b, c, d, e, ..] = RandomState::new().hash_one(name).to_be_bytes();
+    Ok(Opened {
+        receive: Box::new(receive),
+        transmit: Box::new(transmit),
+        mac: [2, a, b, c, d, e],
+        mtu: opened.device.mtu,
+        how: "a tap device".into(),
+        unfinished_checksums: true,
+    })
+}

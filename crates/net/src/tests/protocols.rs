@@ -1,0 +1,284 @@
+//! What an interface does by itself: ARP, ICMP, routes, fragments, own addresses, the rate of the wire.
+
+use super::bed::{Bed, FAR, NEAR, arp, at, datagram, frames, icmp, interface, ipv4, outgoing, received, seal, udp};
+use crate::limits::{ECHO_ANSWERS, FRAGMENT_TIME, SECOND};
+use buffer::flow::Drop;
+use driver::loopback::Capacity;
+use packet::checksum::Sum;
+use rustix::io::Errno;
+use std::net::Ipv4Addr;
+
+const WIRE: [[u8; 6]; 2] = [FAR, NEAR];
+
+fn far_icmp(message: &[u8]) -> Vec<u8> {
+    ipv4(WIRE, *at(2, 0).ip(), *at(1, 0).ip(), 1, message)
+}
+
+#[test]
+fn arp_answers_for_own_addresses_only_and_learns_only_what_was_asked() {
+    let mut bed = Bed::new();
+    bed.give(&arp(1, FAR, 2, 1, [0xff; 6]));
+    let mut reply = arp(2, NEAR, 1, 2, FAR);
+    reply[32..38].copy_from_slice(&FAR);
+    assert_eq!(bed.sent(), [reply]);
+    bed.give(&arp(1, FAR, 2, 3, [0xff; 6]));
+    bed.give(&arp(2, FAR, 2, 1, NEAR));
+    bed.give(&arp(2, FAR, 1, 1, NEAR));
+    let mut liar = arp(2, [2, 0, 0, 0, 0, 7], 2, 1, NEAR);
+    liar[6..12].copy_from_slice(&FAR);
+    bed.give(&liar);
+    bed.give(&arp(2, FAR, 2, 1, NEAR)[..40]);
+    assert!(bed.sent().is_empty() && bed.interface.core.neighbours.state(bed.now).is_empty());
+    let expected = [("arp_malformed", 1), ("arp_answered", 1), ("arp_ignored", 3), ("arp_conflict", 1)];
+    assert_eq!(bed.ends(), expected.map(|(name, count)| (name.to_string(), count)));
+}
+
+#[test]
+fn arp_answers_are_limited() {
+    let mut bed = Bed::new();
+    for _ in 0..400 {
+        bed.give(&arp(1, FAR, 2, 1, [0xff; 6]));
+    }
+    let sent = bed.sent().len();
+    assert_eq!((sent, bed.counter("ended.arp_over_limit")), (100, 300));
+}
+
+#[test]
+fn a_silent_neighbour_blocks_its_flow_alone_and_is_reported() {
+    let mut bed = Bed::new();
+    let (mut blocked, mut free) = (bed.open(5, &udp(at(1, 1000 + 24), None)), bed.open(5, &udp(at(1, 2000), None)));
+    bed.introduce(&mut free);
+    for _ in 0..3 {
+        let frame = outgoing(at(1, 1024), at(9, 9), b"anybody?");
+        blocked.send(&[&frame]).expect("there is room");
+    }
+    let mut asked = 0;
+    for second in 0..3 {
+        let question = bed.sent();
+        asked += question.iter().filter(|frame| frame[12..14] == [8, 6] && frame[38..42] == [10, 0, 0, 9]).count();
+        free.send(&[&outgoing(at(1, 2000), at(2, 9), b"others go on")]).expect("there is room");
+        assert_eq!(bed.sent().len(), 1, "second {second}");
+        assert_eq!(blocked.channel.errors(), (0, 0));
+        bed.now += SECOND;
+    }
+    assert_eq!(asked, 3);
+    assert!(bed.sent().is_empty());
+    assert_eq!(blocked.channel.errors(), (3, Errno::HOSTUNREACH.raw_os_error()));
+    assert_eq!((blocked.channel.dropped(Drop::Unreachable), blocked.channel.outstanding()), (3, 0));
+    assert_eq!(bed.counter("neighbours.silent"), 1);
+    // It is asked again later, and then answers.
+    bed.now += 2 * SECOND;
+    blocked.send(&[&outgoing(at(1, 1024), at(9, 9), b"now?")]).expect("there is room");
+    assert_eq!(bed.sent().len(), 1);
+    bed.give(&arp(2, FAR, 9, 1, NEAR));
+    assert_eq!(bed.sent()[0][42..], *b"now?");
+}
+
+#[test]
+fn echo_requests_are_answered_within_a_limit() {
+    let mut bed = Bed::new();
+    let request = icmp(8, 0, b"\0\x07\0\x01some bytes");
+    bed.give(&far_icmp(&request));
+    let sent = bed.sent();
+    let reply = icmp(0, 0, b"\0\x07\0\x01some bytes");
+    assert_eq!((&sent[0][..12], &sent[0][26..34]), (&[FAR, NEAR].concat()[..], &[10, 0, 0, 1, 10, 0, 0, 2][..]));
+    assert_eq!((&sent[0][34..], Sum::of(&sent[0][14..34]).folded()), (&reply[..], 0xffff));
+    let mut broken = far_icmp(&request);
+    *broken.last_mut().expect("it has bytes") ^= 1;
+    bed.give(&broken);
+    bed.give(&ipv4([FAR, [0xff; 6]], *at(2, 0).ip(), *at(255, 0).ip(), 1, &request));
+    assert!(bed.sent().is_empty());
+    for _ in 0..2 * ECHO_ANSWERS.1 {
+        bed.give(&far_icmp(&request));
+    }
+    assert_eq!(bed.sent().len() as u64, ECHO_ANSWERS.1 - 1);
+    assert!(bed.ends().contains(&("icmp_malformed".into(), 1)));
+}
+
+#[test]
+fn a_closed_port_is_unreachable_and_its_sender_learns_it() {
+    let (mut near, mut far) = (Bed::new(), Bed::with(&interface("far", 2), Capacity::default()));
+    // The second bed has the first one's hardware address; frames are carried by hand.
+    let mut client = near.open(5, &udp(at(1, 4001), Some(at(2, 4000))));
+    near.introduce(&mut client);
+    let mut frame = outgoing(at(1, 4001), at(2, 4000), b"anybody?");
+    client.send(&[&frame]).expect("there is room");
+    frame = near.sent().remove(0);
+    frame[..6].copy_from_slice(&NEAR);
+    frame[6..12].copy_from_slice(&FAR);
+    far.give(&frame);
+    let mut error = far.sent().remove(0);
+    assert_eq!((error[23], &error[34..36], &error[42..62]), (1, &[3, 3][..], &frame[14..34]));
+    error[..12].copy_from_slice(&[NEAR, FAR].concat());
+    near.give(&error);
+    assert_eq!(client.channel.errors(), (1, Errno::CONNREFUSED.raw_os_error()));
+    assert_eq!(near.counter("ended.icmp_error_reported"), 1);
+    // Never about what was for all, nor about errors.
+    far.give(&datagram([FAR, [0xff; 6]], at(1, 1), at(255, 4000), b"all"));
+    far.give(&datagram([FAR, [0xff; 6]], at(1, 1), at(2, 4000), b"false broadcast"));
+    far.give(&error);
+    assert!(far.sent().is_empty());
+    for _ in 0..200 {
+        far.give(&frame);
+    }
+    assert_eq!(far.sent().len(), 49, "the limit's burst, less the first");
+    far.ends();
+}
+
+#[test]
+fn icmp_errors_reach_the_flow_they_are_about_and_no_other() {
+    let mut bed = Bed::new();
+    let (flow, bound) = (bed.open(5, &udp(at(1, 4001), Some(at(2, 4000)))), bed.open(5, &udp(at(1, 4002), None)));
+    let quote = |from, to| datagram([NEAR, FAR], from, to, b"")[14..].to_vec();
+    let about = |kind, code, quote: Vec<u8>| far_icmp(&icmp(kind, code, &[&[0; 4][..], &quote].concat()));
+    for (kind, code, errno) in [
+        (3, 3, Errno::CONNREFUSED),
+        (3, 4, Errno::MSGSIZE),
+        (3, 1, Errno::HOSTUNREACH),
+        (3, 0, Errno::NETUNREACH),
+        (11, 0, Errno::HOSTUNREACH),
+        (12, 0, Errno::PROTO),
+    ] {
+        let before = flow.channel.errors().0;
+        bed.give(&about(kind, code, quote(at(1, 4001), at(2, 4000))));
+        assert_eq!(flow.channel.errors(), (before + 1, errno.raw_os_error()));
+    }
+    let seen = flow.channel.errors().0;
+    bed.give(&about(3, 3, quote(at(1, 4001), at(2, 4009))));
+    bed.give(&about(3, 3, quote(at(1, 4002), at(2, 4000))));
+    bed.give(&about(3, 3, quote(at(1, 4001), at(2, 4000))[..22].to_vec()));
+    bed.give(&about(5, 0, quote(at(1, 4001), at(2, 4000))));
+    assert_eq!((flow.channel.errors().0, bound.channel.errors().0), (seen, 0));
+    let ends = bed.ends();
+    assert!(
+        ends.contains(&("icmp_error_of_no_flow".into(), 3)) && ends.contains(&("icmp_other".into(), 1)),
+        "{ends:?}"
+    );
+}
+
+#[test]
+fn the_exact_name_comes_before_the_bound_port() {
+    let mut bed = Bed::new();
+    let mut bound = bed.open(5, &udp(at(1, 4000), None));
+    let mut exact = bed.open(5, &udp(at(1, 4000), Some(at(2, 7))));
+    bed.give(&datagram(WIRE, at(2, 7), at(1, 4000), b"exact"));
+    bed.give(&datagram(WIRE, at(2, 8), at(1, 4000), b"bound"));
+    bed.give(&datagram([FAR, [0xff; 6]], at(2, 8), at(255, 4000), b"all"));
+    let payloads = |flow: &mut flow::Flow| received(flow).iter().map(|frame| frame[42..].to_vec()).collect::<Vec<_>>();
+    assert_eq!(payloads(&mut exact), [b"exact"]);
+    assert_eq!(payloads(&mut bound), [&b"bound"[..], b"all"]);
+    // Padding behind the packet is no part of it.
+    bed.give(&[&datagram(WIRE, at(2, 7), at(1, 4000), b"x")[..], &[0; 17]].concat());
+    assert_eq!(payloads(&mut exact), [b"x"]);
+}
+
+#[test]
+fn a_flow_reaches_another_one_of_this_host_without_the_wire() {
+    let mut bed = Bed::new();
+    let mut one = bed.open(5, &udp(at(1, 4000), Some(at(1, 4001))));
+    let mut other = bed.open(6, &udp(at(1, 4001), None));
+    one.send(&[&outgoing(at(1, 4000), at(1, 4001), b"to myself")]).expect("there is room");
+    assert!(bed.sent().is_empty());
+    assert_eq!(received(&mut other)[0][42..], *b"to myself");
+    let state = bed.interface.core.state(None, bed.now);
+    assert!(state.flows.iter().all(|flow| flow.receive_ns > 0), "both pay");
+    assert!(bed.interface.core.state(Some(6), bed.now).flows.len() == 1);
+    // A closed port is reported to the flow, without the wire.
+    bed.interface.leave(6, bed.now);
+    one.send(&[&outgoing(at(1, 4000), at(1, 4001), b"still there?")]).expect("there is room");
+    assert!(bed.sent().is_empty());
+    assert_eq!(one.channel.errors(), (1, Errno::CONNREFUSED.raw_os_error()));
+    assert_eq!((bed.counter("looped"), bed.counter("sent")), (3, 0));
+    bed.ends();
+}
+
+#[test]
+fn a_gateway_is_the_next_hop_for_all_that_no_prefix_holds() {
+    let open = flow::OpenInterface { gateway: Some(*at(2, 0).ip()), ..interface("near", 1) };
+    let mut bed = Bed::with(&open, Capacity::default());
+    let mut flow = bed.open(5, &udp(at(1, 4000), None));
+    bed.introduce(&mut flow);
+    let far_away = "192.0.2.1:53".parse().expect("an address");
+    flow.send(&[&outgoing(at(1, 4000), far_away, b"query")]).expect("there is room");
+    assert_eq!(bed.sent()[0][..6], FAR);
+    flow.send(&[&outgoing(at(1, 4000), at(255, 9), b"all")]).expect("there is room");
+    assert_eq!(bed.sent()[0][..6], [0xff; 6]);
+    for refused in [[224, 0, 0, 1], [127, 0, 0, 1], [0, 0, 0, 0], [240, 0, 0, 1]] {
+        let to = std::net::SocketAddrV4::new(Ipv4Addr::from(refused), 9);
+        flow.send(&[&outgoing(at(1, 4000), to, b"no")]).expect("there is room");
+    }
+    assert!(bed.sent().is_empty());
+    assert_eq!(flow.channel.dropped(Drop::Forged), 4);
+}
+
+/// A piece of a UDP datagram of 1,208 bytes for port 4000, in three.
+fn piece(number: usize) -> Vec<u8> {
+    let whole = datagram(WIRE, at(2, 7), at(1, 4000), &[7; 1200]);
+    let range = [34..434, 434..834, 834..1242][number].clone();
+    let mut frame = [&whole[..34], &whole[range.clone()]].concat();
+    frame[16..18].copy_from_slice(&((20 + range.len()) as u16).to_be_bytes());
+    let word = ((range.start - 34) / 8) as u16 | if number < 2 { 0x2000 } else { 0 };
+    frame[20..22].copy_from_slice(&word.to_be_bytes());
+    seal(&mut frame);
+    frame
+}
+
+#[test]
+fn a_datagram_in_pieces_is_delivered_whole_or_times_out() {
+    let mut bed = Bed::new();
+    let mut flow = bed.open(5, &udp(at(1, 4000), None));
+    for number in [2, 0, 1] {
+        bed.give(&piece(number));
+    }
+    assert_eq!(received(&mut flow), [datagram(WIRE, at(2, 7), at(1, 4000), &[7; 1200])]);
+    bed.give(&piece(0));
+    bed.give(&piece(2));
+    assert_eq!(bed.settle(), Some(bed.now + FRAGMENT_TIME));
+    bed.now += FRAGMENT_TIME;
+    assert_eq!(bed.settle(), None);
+    bed.give(&piece(1));
+    assert!(received(&mut flow).is_empty());
+    let counted =
+        ["fragments.joined", "fragments.expired_datagrams", "ended.fragment_kept"].map(|name| bed.counter(name));
+    assert_eq!(counted, [1, 1, 5]);
+    bed.ends();
+}
+
+#[test]
+fn the_wire_keeps_its_rate_and_the_rest_waits_in_the_channel() {
+    let open = flow::OpenInterface { rate: Some(10_000_000), count_gaps: true, ..interface("near", 1) };
+    let mut bed = Bed::with(&open, Capacity::default());
+    let mut flow = bed.open(5, &udp(at(1, 4000), Some(at(2, 4000))));
+    bed.introduce(&mut flow);
+    bed.now += SECOND;
+    let (begun, frame, mut bytes) = (bed.now, outgoing(at(1, 4000), at(2, 4000), &[0; 1000]), 0);
+    while bed.now < begun + SECOND {
+        while flow.send(&[&frame]).is_ok() {}
+        let due = bed.settle().expect("the wire is busy");
+        bytes += frames(&mut bed.far.receiver).iter().map(|frame| frame.len() as u64 + 24).sum::<u64>();
+        assert!(due > bed.now && due < bed.now + SECOND / 100, "it sleeps until the next departure");
+        // The thread wakes late, as threads do.
+        bed.now = due + 70_000;
+    }
+    assert!(bytes.abs_diff(1_250_000) * 100 <= 2 * 1_250_000, "{bytes} bytes in a second");
+    assert_eq!(flow.channel.dropped(Drop::Refused), 0);
+}
+
+#[test]
+fn a_device_without_room_loses_nothing() {
+    let mut bed = Bed::with(&interface("near", 1), Capacity { frames: 5, bytes: 0 });
+    let mut flow = bed.open(5, &udp(at(1, 4000), Some(at(2, 4000))));
+    bed.introduce(&mut flow);
+    for number in 0..100_u8 {
+        flow.send(&[&outgoing(at(1, 4000), at(2, 4000), &[number])]).expect("there is room");
+    }
+    let mut seen = Vec::new();
+    while seen.len() < 100 {
+        let due = bed.settle();
+        seen.extend(frames(&mut bed.far.receiver).into_iter().map(|frame| frame[42]));
+        bed.now = due.unwrap_or(bed.now);
+    }
+    assert_eq!(seen, (0..100).collect::<Vec<u8>>());
+    assert_eq!(bed.settle(), None);
+    assert!(bed.counter("device.no_room") > 0);
+}

@@ -1,0 +1,196 @@
+//! Interfaces with their threads, through what the daemon calls.
+
+use super::bed::{self, Application, FAR, NEAR, at, await_that, datagram, joined, received, udp};
+use crate::{NetError, NetErrorKind, Networks};
+use buffer::flow::State;
+use driver::loopback::{self, Capacity};
+use flow::OpenFlow;
+use rustix::io::Errno;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[test]
+fn two_applications_exchange_datagrams() {
+    let [near, far] = joined();
+    let (mut one, mut other) = (Application::new(&near, 1000), Application::new(&far, 1000));
+    let mut bound = other.open(&udp(at(2, 4000), None));
+    let mut client = one.open(&udp("0.0.0.0:0".parse().expect("an address"), Some(at(2, 4000))));
+    assert_eq!((client.granted.mac, client.granted.prefix, client.granted.mtu), (NEAR, 24, 1500));
+    assert!(client.granted.local.port() >= 49152 && client.granted.has_bells);
+    let mut seen = Vec::new();
+    for number in 0..1000_u32 {
+        let frame = datagram([NEAR, [0; 6]], client.granted.local, at(2, 4000), &number.to_be_bytes());
+        await_that("there is room", || client.send(&[&frame]).is_ok());
+        seen.extend(received(&mut bound));
+        if number % 100 == 0 {
+            await_that("it arrives", || {
+                seen.extend(received(&mut bound));
+                seen.len() > number as usize
+            });
+        }
+    }
+    await_that("all arrive", || {
+        seen.extend(received(&mut bound));
+        seen.len() >= 1000
+    });
+    for (number, frame) in seen.iter().enumerate() {
+        let expected = datagram([NEAR, FAR], client.granted.local, at(2, 4000), &(number as u32).to_be_bytes());
+        assert_eq!(*frame, expected, "packet {number}");
+    }
+    let back = datagram([FAR, [0; 6]], at(2, 4000), client.granted.local, b"back");
+    bound.send(&[&back]).expect("there is room");
+    let mut answers = Vec::new();
+    await_that("the answer arrives", || {
+        answers.extend(received(&mut client));
+        !answers.is_empty()
+    });
+    assert_eq!(answers[0][42..], *b"back");
+    for (networks, count) in [(&near, 1), (&far, 1000)] {
+        let state = networks.state(None).remove(0);
+        assert!(bed::adds_up(&state.counters), "{:?}", state.counters);
+        assert_eq!(state.flows[0].received, count);
+        assert!(state.flows[0].receive_ns > 0 && state.flows[0].drops.is_empty());
+        assert_eq!(state.neighbours[0].state, "reachable");
+    }
+    assert!(near.state(Some(7))[0].flows.is_empty());
+}
+
+#[test]
+fn a_client_that_is_dropped_leaves_nothing() {
+    let [near, _far] = joined();
+    let before = std::fs::read_dir("/proc/self/fd").map(Iterator::count).ok();
+    let mut application = Application::new(&near, 1000);
+    let flows: Vec<_> = (0..50).map(|_| application.open(&udp(at(1, 0), None))).collect();
+    assert_eq!(near.state(None)[0].flows.len(), 50);
+    let named = flows[7].granted.local;
+    drop(application);
+    assert!(flows.iter().all(|flow| flow.channel.state() == State::Closed(0)));
+    assert!(near.state(None)[0].flows.is_empty());
+    drop(flows);
+    let mut next = Application::new(&near, 1001);
+    assert_eq!(next.open(&udp(named, None)).granted.local, named);
+    drop(next);
+    // Other tests open files meanwhile, but not fifty times four of them.
+    let after = std::fs::read_dir("/proc/self/fd").map(Iterator::count).ok();
+    assert!(after.zip(before).is_none_or(|(after, before)| after < before + 150), "{before:?} {after:?}");
+}
+
+fn refusal(result: Result<(flow::Granted, Vec<std::os::fd::OwnedFd>), NetError>) -> (NetErrorKind, String) {
+    let error = result.expect_err("it is refused");
+    (error.kind, error.text)
+}
+
+#[test]
+fn flows_that_cannot_be_are_refused_with_a_reason() {
+    let [near, _far] = joined();
+    let mut client = near.client(1, 1000);
+    let mut other = near.client(2, 1001);
+    client.open(&udp(at(1, 4000), None)).expect("it is free");
+    let mut check = |user: u32, open: &OpenFlow, kind, text: &str| {
+        let client = if user == 1000 { &mut client } else { &mut other };
+        let (found, says) = refusal(client.open(open));
+        assert!(found == kind && says.contains(text), "{found:?}: {says}");
+    };
+    check(1000, &udp(at(1, 4000), None), NetErrorKind::InUse, "address in use: port 4000");
+    check(1001, &udp(at(1, 4000), Some(at(2, 1))), NetErrorKind::InUse, "address in use: port 4000");
+    check(1000, &udp(at(1, 53), None), NetErrorKind::Denied, "port 53 is for user 0");
+    check(1000, &udp(at(9, 4001), None), NetErrorKind::Absent, "no interface has the address 10.0.0.9");
+    check(1000, &OpenFlow::new(Some("far".into()), 17, at(1, 1), None), NetErrorKind::Absent, "`far` is not up");
+    check(1000, &OpenFlow::new(None, 6, at(1, 4001), None), NetErrorKind::Request, "flows are of UDP");
+    let to = |text: &str| Some(text.parse().expect("an address"));
+    check(1000, &udp(at(1, 0), to("8.8.8.8:53")), NetErrorKind::Absent, "no interface routes to 8.8.8.8");
+    check(1000, &udp(at(1, 0), to("10.0.0.2:0")), NetErrorKind::Request, "the other side's port");
+    let device = Some("near".into());
+    let multicast = OpenFlow::new(device, 17, at(1, 0), to("224.0.0.1:53"));
+    check(1000, &multicast, NetErrorKind::Request, "224.0.0.1 is no address");
+    // One user's flows share a port where their remotes differ.
+    client.open(&udp(at(1, 4000), Some(at(2, 1)))).expect("another remote");
+    client.open(&udp(at(1, 4000), Some(at(2, 2)))).expect("another remote");
+    let (kind, text) = refusal(client.open(&udp(at(1, 4000), Some(at(2, 2)))));
+    assert!(kind == NetErrorKind::InUse && text.contains("choose another port"), "{text}");
+    assert_eq!(client.close(99).expect_err("there is none").kind, NetErrorKind::Absent);
+    client.close(0).expect("it is there");
+    client.open(&udp(at(1, 4000), None)).expect("it is free again");
+}
+
+#[test]
+fn interfaces_come_up_once_and_go_down_with_their_flows() {
+    let networks = Arc::new(Networks::new());
+    let mut fars = Vec::new();
+    let mut up = |device: &str, last| {
+        let (near, far) = loopback::pair(Capacity::default()).expect("a few file descriptors");
+        fars.push(far);
+        networks.up_on(&bed::interface(device, last), bed::opened(near, NEAR))
+    };
+    up("one", 1).expect("it is sound");
+    assert_eq!(up("one", 1).expect_err("it is up").kind, NetErrorKind::InUse);
+    up("two", 2).expect("it is sound");
+    let mut application = Application::new(&networks, 1000);
+    let flow = application.open(&udp(at(1, 0), None));
+    let (kind, text) = refusal(application.client.open(&udp(at(2, 0), None)));
+    assert!(kind == NetErrorKind::Request && text.contains("connect again for `two`"), "{text}");
+    assert_eq!(networks.down("none").expect_err("there is none").kind, NetErrorKind::Absent);
+    networks.down("one").expect("it is up");
+    assert_eq!(flow.channel.state(), State::Closed(Errno::NETDOWN.raw_os_error()));
+    assert_eq!(networks.state(None).len(), 1);
+    // The client may go on elsewhere, with new doorbells.
+    assert!(application.open(&udp(at(2, 0), None)).granted.has_bells);
+}
+
+#[test]
+fn a_device_that_is_removed_ends_its_flows_and_stays_listed() {
+    let (near, far) = loopback::pair(Capacity::default()).expect("a few file descriptors");
+    let networks = Arc::new(Networks::new());
+    networks.up_on(&bed::interface("near", 1), bed::opened(near, NEAR)).expect("it is sound");
+    let mut application = Application::new(&networks, 1000);
+    let flow = application.open(&udp(at(1, 0), None));
+    drop(far);
+    await_that("the flow ends", || flow.channel.state() == State::Closed(Errno::NODEV.raw_os_error()));
+    let state = networks.state(None).remove(0);
+    assert!(state.trouble.is_some_and(|trouble| trouble.contains("removed")));
+    let (kind, text) = refusal(application.client.open(&udp(at(1, 0), None)));
+    assert!(kind == NetErrorKind::Absent && text.contains("removed"), "{text}");
+    networks.down("near").expect("it is listed");
+    assert!(networks.state(None).is_empty());
+}
+
+#[test]
+fn an_idle_interface_does_not_wake() {
+    let [near, _far] = joined();
+    let mut application = Application::new(&near, 1000);
+    let _flow = application.open(&udp(at(1, 0), None));
+    let turns =
+        || near.state(None)[0].counters.iter().find(|(name, _)| name == "thread.turns").map(|(_, turns)| *turns);
+    turns();
+    let before = turns().expect("it is counted");
+    std::thread::sleep(Duration::from_millis(300));
+    let after = turns().expect("it is counted");
+    assert!(after - before <= 3, "{} turns for one question", after - before);
+}
+
+#[test]
+fn an_application_that_sleeps_is_woken() {
+    let [near, far] = joined();
+    let (mut one, mut other) = (Application::new(&near, 1000), Application::new(&far, 1000));
+    let mut bound = other.open(&udp(at(2, 4000), None));
+    let mut client = one.open(&udp(at(1, 0), Some(at(2, 4000))));
+    let waiter = std::thread::spawn(move || {
+        let mut count = 0;
+        while count < 50 {
+            count += received(&mut bound).len();
+            if count < 50 && bound.fall_asleep() {
+                let mut fds = [rustix::event::PollFd::from_borrowed_fd(bound.fd(), rustix::event::PollFlags::IN)];
+                let wait = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
+                assert_eq!(rustix::event::poll(&mut fds, Some(&wait)), Ok(1), "no ring came after {count}");
+            }
+            bound.awake();
+        }
+        drop(other);
+    });
+    for _ in 0..50 {
+        let frame = datagram([NEAR, [0; 6]], client.granted.local, at(2, 4000), b"wake up");
+        client.send(&[&frame]).expect("there is room");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    waiter.join().expect("it was woken");
+}

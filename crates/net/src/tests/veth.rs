@@ -1,0 +1,116 @@
+//! An interface on a real device: the kernel's UDP sockets are on the other side.
+
+use super::bed::{Application, at, await_that, datagram, interface, received, udp};
+use crate::{NetErrorKind, Networks};
+use driver::change::Change;
+use driver::namespace::Namespace;
+use flow::OpenInterface;
+use rustix::io::Errno;
+use std::net::UdpSocket;
+use std::process::Command;
+use std::sync::Arc;
+use testkit::network::{End, Pair, may_make_networks};
+
+/// A pair whose far end is the kernel's, 10.0.0.2; none where `ip` is missing.
+fn kernel_at_the_far_end() -> Option<Pair> {
+    let pair = Pair::new();
+    let done = give_address(&pair.far, "10.0.0.2/24");
+    pair.far.change(&Change { arp: Some(true), ..Change::default() });
+    done.then_some(pair)
+}
+
+fn give_address(end: &End, address: &str) -> bool {
+    let run = || Command::new("ip").args(["address", "add", address, "dev", &end.name]).status();
+    let done = end.namespace.enter(run).expect("its namespace is there").is_ok_and(|status| status.success());
+    if !done {
+        eprintln!("skipped (tools): there is no `ip`");
+    }
+    done
+}
+
+fn in_namespace<T: Send>(namespace: &Namespace, work: impl FnOnce() -> T + Send) -> T {
+    namespace.enter(work).expect("its namespace is there")
+}
+
+fn exchange(how: &str) {
+    let Some(pair) = kernel_at_the_far_end() else { return };
+    let networks = Arc::new(Networks::new());
+    let open = OpenInterface { how: Some(how.into()), ..interface(&pair.near.name, 1) };
+    in_namespace(&pair.near.namespace, || networks.up(&open)).expect("root may open devices");
+    let socket = in_namespace(&pair.far.namespace, || UdpSocket::bind("10.0.0.2:4000")).expect("the port is free");
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(10))).expect("a socket option");
+    let mut application = Application::new(&networks, 1000);
+    let mut flow = application.open(&udp(at(1, 5000), Some(at(2, 4000))));
+    for number in 0..100_u32 {
+        let frame = datagram([flow.granted.mac, [0; 6]], at(1, 5000), at(2, 4000), &number.to_be_bytes());
+        flow.send(&[&frame]).expect("there is room");
+        let mut bytes = [0; 100];
+        let (len, from) = socket.recv_from(&mut bytes).expect("it arrives");
+        assert_eq!((&bytes[..len], from.to_string().as_str()), (&number.to_be_bytes()[..], "10.0.0.1:5000"));
+        socket.send_to(&bytes[..len], from).expect("the kernel finds the way");
+        let mut seen = Vec::new();
+        await_that("the answer arrives", || {
+            seen.extend(received(&mut flow));
+            !seen.is_empty()
+        });
+        assert_eq!(seen[0][42..], number.to_be_bytes());
+    }
+    // The kernel says that nobody listens.
+    let mut closed = application.open(&udp(at(1, 5001), Some(at(2, 4444))));
+    let frame = datagram([flow.granted.mac, [0; 6]], at(1, 5001), at(2, 4444), b"anybody?");
+    closed.send(&[&frame]).expect("there is room");
+    let refused = (1, Errno::CONNREFUSED.raw_os_error());
+    await_that("the kernel's ICMP error", || closed.channel.errors() == refused);
+    // And learns that nobody listens here.
+    let other = in_namespace(&pair.far.namespace, || UdpSocket::bind("10.0.0.2:0")).expect("the port is free");
+    other.connect("10.0.0.1:9999").expect("it is a neighbour");
+    other.set_read_timeout(Some(std::time::Duration::from_secs(10))).expect("a socket option");
+    other.send(b"anybody?").expect("the kernel finds the way");
+    let error = other.recv(&mut [0; 9]).expect_err("nobody answers");
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
+    let state = networks.state(None).remove(0);
+    assert!(super::bed::adds_up(&state.counters), "{:?}", state.counters);
+    assert_eq!((state.flows[0].received, state.flows[0].sent, state.trouble), (100, 100, None));
+    // Down and up again: it goes on by itself.
+    pair.near.set_up(false);
+    await_that("trouble is said", || networks.state(None)[0].trouble.is_some());
+    pair.near.set_up(true);
+    pair.near.await_carrier();
+    await_that("it goes on", || networks.state(None)[0].trouble.is_none());
+    // Removed: its flows end.
+    pair.near.remove();
+    let gone = buffer::flow::State::Closed(Errno::NODEV.raw_os_error());
+    await_that("the flows end", || flow.channel.state() == gone);
+}
+
+#[test]
+fn the_kernel_and_an_application_talk_by_a_packet_socket() {
+    if may_make_networks() {
+        exchange("af_packet");
+    }
+}
+
+#[test]
+fn the_kernel_and_an_application_talk_by_an_xdp_socket() {
+    if may_make_networks() {
+        exchange("af_xdp");
+    }
+}
+
+#[test]
+fn devices_that_the_kernel_uses_are_refused() {
+    if !may_make_networks() {
+        return;
+    }
+    let Some(pair) = kernel_at_the_far_end() else { return };
+    let networks = Networks::new();
+    let check = |device: &str, how: Option<&str>, kind, text: &str| {
+        let open = OpenInterface { how: how.map(String::from), ..interface(device, 1) };
+        let error = in_namespace(&pair.far.namespace, || networks.up(&open)).expect_err("it is refused");
+        assert!(error.kind == kind && error.text.contains(text), "{:?}: {error}", error.kind);
+    };
+    check(&pair.far.name, None, NetErrorKind::InUse, "has the address 10.0.0.2/24 in the kernel");
+    check("none", None, NetErrorKind::Absent, "there is no device `none`");
+    check("lo", None, NetErrorKind::Request, "no Ethernet device");
+    check(&pair.far.name, Some("magic"), NetErrorKind::Request, "there are af_xdp, af_packet and tuntap");
+}

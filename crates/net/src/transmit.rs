@@ -1,0 +1,202 @@
+//! The transmit round: packets from the channels of flows that rang, a few of each in turn.
+//!
+//! A header is copied once, checked against the flow's template, finished and sent from the copy. The bytes behind it are copied
+//! from the channel and never read: an application that changes them meanwhile harms itself alone.
+
+use crate::flows::{FlowId, Held};
+use crate::interface::Core;
+use crate::limits::{FLOW_QUANTUM, LAST_PACKETS, SLOTS};
+use crate::neighbours::Known;
+use crate::receive::BROADCAST;
+use crate::routes::Hop;
+use crate::template::{self, HEADER, Header};
+use buffer::flow::{Drop, Outgoing};
+use rustix::io::Errno;
+use std::time::Instant;
+
+/// How a flow's turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turned {
+    /// It has nothing to send now, waits for a neighbour, or ended.
+    Out,
+    /// It may have more.
+    More,
+}
+
+/// What becomes of a packet.
+enum Fate {
+    Send([u8; 6]),
+    Own,
+    Wait,
+    Drop(Drop),
+}
+
+impl Core {
+    /// Fills the outbox: the interface's own frames first, then those of flows in turn.
+    pub(crate) fn fill(&mut self, now: u64) {
+        let begun = Instant::now();
+        while self.outbox.has_room() && self.wire.departure(now).is_none() {
+            let Some(answer) = self.answers.pop_front() else { break };
+            if answer[..6] == self.mac {
+                // To itself.
+                self.sort_own(&answer, now);
+            } else if let Some(slot) = self.outbox.slot(answer.len()) {
+                slot.copy_from_slice(&answer);
+                self.wire.charge(answer.len(), now);
+            }
+        }
+        // The turns are bounded: packets that are dropped or sent to this host fill no slot.
+        for _ in 0..self.active.len().max(SLOTS / FLOW_QUANTUM) {
+            if !self.outbox.has_room() || self.wire.departure(now).is_some() {
+                break;
+            }
+            let Some(id) = self.active.pop_front() else { break };
+            match self.send_from(id, FLOW_QUANTUM, now) {
+                Turned::More => self.active.push_back(id),
+                Turned::Out => {
+                    if let Some(flow) = self.flows.get_mut(id) {
+                        flow.is_active = false;
+                    }
+                }
+            }
+        }
+        // What went to this host was received, too.
+        self.settle(begun);
+    }
+
+    /// Sends what a flow still has when its application closes it, as far as there is room and the neighbours are known.
+    pub(crate) fn send_last(&mut self, id: FlowId, now: u64) {
+        for _ in 0..LAST_PACKETS / FLOW_QUANTUM {
+            if !self.outbox.has_room() || self.send_from(id, FLOW_QUANTUM, now) == Turned::Out {
+                return;
+            }
+        }
+    }
+
+    fn send_from(&mut self, id: FlowId, quantum: usize, now: u64) -> Turned {
+        for _ in 0..quantum {
+            if !self.outbox.has_room() || self.wire.departure(now).is_some() {
+                return Turned::More;
+            }
+            let Some(flow) = self.flows.get_mut(id) else { return Turned::Out };
+            let held = match flow.held.take() {
+                Some(held) => held,
+                None => match flow.driver.take() {
+                    Ok(None) => return Turned::Out,
+                    Err(_) => {
+                        self.fault(id);
+                        return Turned::Out;
+                    }
+                    Ok(Some(outgoing)) => match self.check(id, outgoing) {
+                        Ok(header) => Held { outgoing, header },
+                        Err(why) => {
+                            self.drop_packet(id, &outgoing, why);
+                            continue;
+                        }
+                    },
+                },
+            };
+            match self.fate(&held.header, id.number, now) {
+                Fate::Send(mac) => self.send(id, held, mac, now),
+                Fate::Own => self.send_to_self(id, held, now),
+                Fate::Drop(why) => self.drop_packet(id, &held.outgoing, why),
+                Fate::Wait => {
+                    if let Some(flow) = self.flows.get_mut(id) {
+                        flow.held = Some(held);
+                    }
+                    return Turned::Out;
+                }
+            }
+        }
+        Turned::More
+    }
+
+    /// Copies the header of a packet and checks it.
+    fn check(&self, id: FlowId, outgoing: Outgoing) -> Result<Header, Drop> {
+        let len = outgoing.len();
+        if len < HEADER || len > self.mtu as usize + 14 {
+            return Err(Drop::Length);
+        }
+        let flow = self.flows.get(id).ok_or(Drop::Refused)?;
+        let mut header = [0; HEADER];
+        flow.driver.copy_out(&outgoing, 0, &mut header);
+        if flow.template.fits(&header, len) { Ok(header) } else { Err(Drop::Forged) }
+    }
+
+    /// Where a packet goes.
+    fn fate(&mut self, header: &Header, number: u64, now: u64) -> Fate {
+        let neighbour = match self.routes.hop(template::destination(header)) {
+            Hop::Own => return Fate::Own,
+            Hop::Broadcast => return Fate::Send(BROADCAST),
+            Hop::Refused => return Fate::Drop(Drop::Forged),
+            Hop::None => return Fate::Drop(Drop::Unreachable),
+            Hop::Neighbour(neighbour) => neighbour,
+        };
+        let mut ask = false;
+        let known = self.neighbours.find(neighbour, number, now, &mut || ask = true);
+        if ask {
+            self.ask(neighbour);
+        }
+        match known {
+            Known::Mac(mac) => Fate::Send(mac),
+            Known::Asked => Fate::Wait,
+            Known::Silent => Fate::Drop(Drop::Unreachable),
+        }
+    }
+
+    /// Makes the frame in the outbox.
+    fn make(&mut self, id: FlowId, mut held: Held, next_hop: [u8; 6]) -> Option<usize> {
+        let len = held.outgoing.len();
+        template::finish(&mut held.header, next_hop);
+        let flow = self.flows.get_mut(id)?;
+        let slot = self.outbox.slot(len)?;
+        let (header, payload) = slot.split_at_mut(HEADER);
+        header.copy_from_slice(&held.header);
+        flow.driver.copy_out(&held.outgoing, HEADER, payload);
+        flow.sent += 1;
+        flow.sent_bytes += len as u64;
+        self.done(id, len);
+        Some(len)
+    }
+
+    fn send(&mut self, id: FlowId, held: Held, next_hop: [u8; 6], now: u64) {
+        if let Some(len) = self.make(id, held, next_hop) {
+            self.wire.charge(len, now);
+        }
+    }
+
+    /// A packet to an own address never reaches the wire.
+    fn send_to_self(&mut self, id: FlowId, held: Held, now: u64) {
+        if self.make(id, held, self.mac).is_some() {
+            let mut frame = std::mem::take(&mut self.own_frame);
+            self.outbox.take_back(&mut frame);
+            // Both sides pay: the receiver where it is found, the sender here.
+            self.work.charge(Some(id), 0);
+            self.sort_own(&frame, now);
+            self.own_frame = frame;
+        }
+    }
+
+    fn drop_packet(&mut self, id: FlowId, outgoing: &Outgoing, why: Drop) {
+        let Some(flow) = self.flows.get_mut(id) else { return };
+        flow.driver.drop_one(why);
+        if why == Drop::Unreachable {
+            flow.driver.report(Errno::HOSTUNREACH.raw_os_error());
+            self.ring_later(id);
+        }
+        self.done(id, outgoing.len());
+    }
+
+    /// The driver has no more use for a packet's place. An application that waits for room is rung after a quarter of the channel,
+    /// or as soon as there is room for the longest packet: not for each packet, for it may wait for something else.
+    fn done(&mut self, id: FlowId, len: usize) {
+        let Some(flow) = self.flows.get_mut(id) else { return };
+        flow.driver.done(1);
+        let (records, bytes) = (flow.done.0 + 1, flow.done.1 + len as u64);
+        let rings = records >= flow.ring_after.0 || bytes >= flow.ring_after.1;
+        flow.done = if rings { (0, 0) } else { (records, bytes) };
+        if rings {
+            self.ring_later(id);
+        }
+    }
+}
