@@ -3,17 +3,19 @@
 //!
 //! - [`policy`] — who may do what, from a file; without one, root and the group `streamline` may capture.
 //! - [`server`] — the control socket: one thread a client, asked and answered. Start reading here.
+//! - `flows` — the same questions about interfaces and flows, which crate `net` has.
 //! - `journal` — lines for the administrator.
 //! - [`maps`] — which clients get no maps of the kernel's.
 //! - `standing` — rings that the policy keeps without readers.
 //! - [`confine`] — what the daemon gives up before it listens; [`account`] — the user it becomes.
 //!
-//! What is said is in [`capture::protocol`]; the rings are [`capture::CaptureRegistry`].
+//! What is said is in [`capture::protocol`]; the rings are [`capture::CaptureRegistry`], the interfaces [`net::Networks`].
 
 #![forbid(unsafe_code)]
 
 pub mod account;
 pub mod confine;
+mod flows;
 mod journal;
 pub mod maps;
 pub mod policy;

@@ -9,7 +9,7 @@
 //! [[allow]]           # the first that fits decides; its readers share rings, and see all of each other's packets
 //! groups = ["streamline"]
 //! devices = ["eth*", "wlan0"]
-//! modes = ["tap"]     # tap: read copies; consume: take packets away
+//! modes = ["tap"]     # tap: read copies; consume: take packets away; flow: open flows, where the device is an interface
 //! keep = "64M"        # the last so many bytes of each of these devices are there for readers that look back
 //! filter = "udp port 53"  # they see no other packets of these devices, whatever they ask for
 //! ```
@@ -17,6 +17,8 @@
 //! Root may do everything (but nobody may consume without a file), and looks back into the ring of the first entry that keeps
 //! all of a device. Readers that two different entries allow never share a ring: so what a filter rejects is in none that its
 //! readers have. They are told how many packets and bytes a device has in all.
+//!
+//! A filter says nothing about flows, which get their own packets only. So an entry with a filter allows no `flow`.
 //!
 //! A filter is compiled once, when the file is read, as `bpf` would be. So names of hosts are asked for only then, and what
 //! stands behind a VLAN tag is other packets to it: `not port 22` lets port 22 through behind a tag. Better to say what is to
@@ -73,6 +75,7 @@ struct Entry {
 enum Allowed {
     Tap,
     Consume,
+    Flow,
 }
 
 #[derive(Debug, Deserialize)]
@@ -125,9 +128,12 @@ type Names = BTreeMap<String, u32>;
 impl Policy {
     /// What holds without a file.
     pub fn without_file() -> Policy {
-        let groups = group().into_iter().collect();
-        let entry =
-            Entry { users: vec![], groups, devices: vec!["*".into()], modes: vec![Allowed::Tap], ..Entry::default() };
+        Policy::for_groups(group().into_iter().collect())
+    }
+
+    fn for_groups(groups: Vec<u32>) -> Policy {
+        let modes = vec![Allowed::Tap, Allowed::Flow];
+        let entry = Entry { groups, devices: vec!["*".into()], modes, ..Entry::default() };
         Policy::of(RING_BYTES, READERS, Some(INSTRUCTIONS), vec![entry])
     }
 
@@ -174,6 +180,9 @@ impl Policy {
             if keep.is_some() && !allow.modes.contains(&Allowed::Tap) {
                 return Err("keep: an entry that does not allow \"tap\" has no readers that look back".to_string());
             }
+            if allow.filter.is_some() && allow.modes.contains(&Allowed::Flow) {
+                return Err("filter: a flow gets packets past it: \"flow\" needs an entry of its own".to_string());
+            }
             let only = |text: &String| match text.trim() {
                 // It would pass everything, as tcpdump has it: hardly what somebody meant who wrote it down.
                 "" => Err("filter: it is empty; without the key all packets are seen".to_string()),
@@ -208,28 +217,46 @@ impl Policy {
             let kept = if mode == Mode::Tap { whole() } else { None };
             return Ok(kept.unwrap_or_default());
         }
-        let wanted = match mode {
-            Mode::Tap => Allowed::Tap,
-            Mode::Consume => Allowed::Consume,
+        let (wanted, what) = match mode {
+            Mode::Tap => (Allowed::Tap, format!("tap `{device}` (mode=tap)")),
+            Mode::Consume => (Allowed::Consume, format!("take packets of `{device}` away (mode=consume)")),
         };
+        let of_device = |pattern: &String| matches(pattern, device);
+        self.fitting(peer, wanted, of_device, &what).map(|(at, entry)| entry.right(at))
+    }
+
+    /// May this peer open flows on this device? None: on any device at all. Else why not.
+    pub fn allows_flows(&self, peer: &Peer, device: Option<&str>) -> Result<(), String> {
+        if peer.user == 0 {
+            return Ok(());
+        }
+        let what = match device {
+            Some(device) => format!("open flows on `{device}` (`modes = [\"flow\"]`)"),
+            None => "open flows on any device (`modes = [\"flow\"]`)".to_string(),
+        };
+        let of_device = |pattern: &String| device.is_none_or(|device| matches(pattern, device));
+        self.fitting(peer, Allowed::Flow, of_device, &what).map(drop)
+    }
+
+    /// The first entry that allows this peer a mode on a device, and its number; else why not, where `what` says what the peer
+    /// wanted.
+    fn fitting(
+        &self,
+        peer: &Peer,
+        wanted: Allowed,
+        of_device: impl Fn(&String) -> bool,
+        what: &str,
+    ) -> Result<(usize, &Entry), String> {
         let mut mine = self.entries.iter().enumerate().filter(|(_, entry)| entry.concerns(peer));
-        let fits = mine.clone().find(|(_, entry)| {
-            entry.modes.contains(&wanted) && entry.devices.iter().any(|pattern| matches(pattern, device))
-        });
-        match fits {
-            Some((at, entry)) => Ok(entry.right(at)),
+        let fits = |(_, entry): &(usize, &Entry)| entry.modes.contains(&wanted) && entry.devices.iter().any(&of_device);
+        match mine.clone().find(fits) {
+            Some(found) => Ok(found),
             None if mine.next().is_none() => Err(format!(
                 "user {} may use no device here; the daemon's policy says who may (without one, root and the group \
                  `{GROUP}`)",
                 peer.user
             )),
-            None => {
-                let what = match mode {
-                    Mode::Tap => format!("tap `{device}` (mode=tap)"),
-                    Mode::Consume => format!("take packets of `{device}` away (mode=consume)"),
-                };
-                Err(format!("the daemon's policy does not let user {} {what}", peer.user))
-            }
+            None => Err(format!("the daemon's policy does not let user {} {what}", peer.user)),
         }
     }
 
@@ -257,7 +284,7 @@ impl Policy {
         peer.user == 0 || self.entries.iter().any(|entry| entry.concerns(peer))
     }
 
-    /// May this peer look at what others do, and end it?
+    /// May this peer look at what others do, and end it? May it make devices interfaces?
     pub fn may_manage(&self, peer: &Peer) -> bool {
         peer.user == 0
     }
@@ -398,6 +425,47 @@ mod tests {
             }
         }
         assert_eq!(parse("").unwrap().allows(&root, "eth0", Mode::Consume), group(0));
+    }
+
+    #[test]
+    fn flows_are_for_entries_that_say_so() {
+        let policy = parse(
+            "[[allow]]\nusers = [\"anna\"]\ndevices = [\"eth*\"]\nmodes = [\"flow\"]\n\
+             [[allow]]\ngroups = [\"net\"]\ndevices = [\"*\"]\nmodes = [\"tap\"]\n",
+        )
+        .unwrap();
+        let (root, anna, reader, stranger) = (peer(0, &[]), peer(1000, &[]), peer(7, &[50]), peer(1, &[1]));
+        for (peer, device, allowed) in [
+            (&root, Some("wlan0"), true),
+            (&root, None, true),
+            (&anna, Some("eth0"), true),
+            (&anna, None, true),
+            (&anna, Some("wlan0"), false),
+            (&reader, Some("eth0"), false),
+            (&reader, None, false),
+            (&stranger, Some("eth0"), false),
+        ] {
+            assert_eq!(policy.allows_flows(peer, device).is_ok(), allowed, "{} {device:?}", peer.user);
+        }
+        let why = |peer, device| policy.allows_flows(peer, device).unwrap_err();
+        assert!(
+            why(&anna, Some("wlan0")).ends_with("does not let user 1000 open flows on `wlan0` (`modes = [\"flow\"]`)")
+        );
+        assert!(why(&reader, None).ends_with("does not let user 7 open flows on any device (`modes = [\"flow\"]`)"));
+        assert!(why(&stranger, None).contains("user 1 may use no device here"));
+        // To have flows is not to see the device.
+        assert!(policy.allows(&anna, "eth0", Mode::Tap).unwrap_err().contains("tap `eth0`"));
+    }
+
+    #[test]
+    fn without_a_file_flows_are_for_who_may_capture() {
+        let policy = Policy::for_groups(vec![50]);
+        let allowed = |user, groups: &[u32]| policy.allows_flows(&peer(user, groups), Some("eth0")).is_ok();
+        assert_eq!((allowed(0, &[]), allowed(1000, &[50]), allowed(1000, &[51])), (true, true, false));
+        assert!(
+            Policy::for_one().allows_flows(&peer(1000, &[]), None).is_err(),
+            "who has a daemon alone only captures"
+        );
     }
 
     #[test]
@@ -544,6 +612,10 @@ mod tests {
             ("[[allow]]\neverybody=true\ndevices=[]\nmodes=[]\nfilter=\"long\"", "32768 instructions"),
             ("[[allow]]\neverybody=true\ndevices=[]\nmodes=[]\nfilter=\" \"", "filter: it is empty"),
             ("[[allow]]\neverybody=true\ndevices=[]\nmodes=[]\nfilter=53", "expected a string"),
+            (
+                "[[allow]]\neverybody=true\ndevices=[]\nmodes=[\"tap\",\"flow\"]\nfilter=\"udp\"",
+                "[[allow]] number 1: filter: a flow gets packets past it",
+            ),
             ("[limit]\n", "unknown field `limit`"),
             ("[limits\n", "line 1"),
         ] {

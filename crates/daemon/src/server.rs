@@ -1,8 +1,9 @@
 //! The control socket: who connects is known by the kernel's word, asks, and is answered.
 //!
 //! One thread a client, as many as there may be; a client that sends nonsense is let go, one that is silent costs a
-//! sleeping thread. A client's readers go with its connection, and by their own lines.
+//! sleeping thread. A client's readers go with its connection, and by their own lines; its flows go with the connection.
 
+use crate::flows::Flows;
 use crate::journal::{Cause, Journal};
 use crate::maps;
 use crate::policy::{Peer, Policy};
@@ -13,6 +14,7 @@ use capture::CaptureErrorKind;
 use capture::line::CloseReason;
 use capture::protocol::{Answer, ClientState, Code, DaemonState, Granted, PROTOCOL, Question, fds_of};
 use capture::{By, CaptureError, CaptureRegistry, CaptureRequest, Device, Mode, Permission};
+use net::Networks;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::SocketFlags;
 use std::collections::BTreeMap;
@@ -101,6 +103,7 @@ pub struct Server {
 
 struct Shared {
     registry: CaptureRegistry,
+    networks: Arc<Networks>,
     policy: Policy,
     confined: String,
     device: fn(&str) -> Result<capture::Device, CaptureError>,
@@ -144,7 +147,8 @@ impl Server {
     ) -> io::Result<Server> {
         let (stop, stopper) = UnixStream::pair()?;
         policy.instructions.inspect(|instructions| registry.limit(*instructions));
-        let shared = Shared { registry, policy, confined, device, clients: Mutex::default(), stop, stopper };
+        let (networks, clients) = (Arc::new(Networks::new()), Mutex::default());
+        let shared = Shared { registry, networks, policy, confined, device, clients, stop, stopper };
         Ok(Server { shared: Arc::new(shared) })
     }
 
@@ -201,6 +205,12 @@ impl Server {
         for client in self.shared.clients().all.values() {
             let _ = rustix::net::shutdown(&client.socket, rustix::net::Shutdown::Both);
         }
+        // Threads of clients may have the interfaces a moment longer than this.
+        for interface in self.shared.networks.state(None) {
+            if let Err(error) = self.shared.networks.down(&interface.device) {
+                tell(&format!("{}: {}", interface.device, error.text));
+            }
+        }
         Ok(())
     }
 
@@ -244,7 +254,7 @@ impl Server {
         let connected =
             Connected { peer: peer.clone(), purpose: String::new(), since, readers: vec![], opening: false, socket };
         clients.all.insert(id, connected);
-        Ok(Session { shared: Arc::clone(&self.shared), id, peer })
+        Ok(Session { shared: Arc::clone(&self.shared), id, peer, flows: Flows::default() })
     }
 }
 
@@ -278,10 +288,11 @@ struct Session {
     shared: Arc<Shared>,
     id: u64,
     peer: Peer,
+    flows: Flows,
 }
 
 impl Session {
-    fn run(self, socket: &OwnedFd) {
+    fn run(mut self, socket: &OwnedFd) {
         loop {
             let question = match control::receive(socket) {
                 Ok(Some((question, _))) => question,
@@ -300,7 +311,7 @@ impl Session {
         }
     }
 
-    fn answer(&self, socket: &OwnedFd, question: Question) -> io::Result<()> {
+    fn answer(&mut self, socket: &OwnedFd, question: Question) -> io::Result<()> {
         let send = |answer: Answer| control::send(socket, &answer, &[]);
         match question {
             Question::Hello(_, purpose) => {
@@ -311,7 +322,7 @@ impl Session {
                 send(Answer::Hello(PROTOCOL))
             }
             Question::Device(name) => {
-                // Whoever may use it in any way.
+                // Whoever may read it in any way.
                 let allows = |mode| self.shared.policy.allows(&self.peer, &name, mode);
                 let allowed = allows(Mode::Tap).or_else(|denied| allows(Mode::Consume).map_err(|_| denied));
                 let allowed = allowed.map_err(|text| CaptureError::new(CaptureErrorKind::Denied, text));
@@ -354,7 +365,25 @@ impl Session {
             Question::State => send(Answer::State(self.state())),
             Question::Stop(id) => send(self.stop(id)),
             Question::Forget(device) => send(self.forget(&device)),
+            Question::Flows(question) => self.answer_about_flows(socket, &question),
         }
+    }
+
+    fn answer_about_flows(&mut self, socket: &OwnedFd, question: &flow::Question) -> io::Result<()> {
+        let Shared { networks, policy, .. } = self.shared.as_ref();
+        let send = |error: CaptureError| control::send(socket, &Answer::from(error), &[]);
+        let (answer, fds) = match self.flows.answer(networks, policy, &self.peer, question) {
+            Ok(answered) => answered,
+            Err(error) => return send(error),
+        };
+        let beside: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        let answer = Answer::Flows(answer);
+        control::send(socket, &answer, &beside).or_else(|error| {
+            let Answer::Flows(flow::Answer::Granted(granted)) = &answer else { return Err(error) };
+            // As with a reader: words can still be said.
+            self.flows.take_back(granted);
+            send(CaptureError::system("what a flow needs cannot be handed out", &error))
+        })
     }
 
     /// Lets a reader of this client go.

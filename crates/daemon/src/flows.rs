@@ -1,0 +1,257 @@
+//! What a client is answered about interfaces and flows. The interfaces themselves are `net`'s; here is who may do what with
+//! them, and what one client has.
+
+use crate::policy::{Peer, Policy};
+use buffer::control::Message;
+use capture::protocol::Answer;
+use capture::{CaptureError, CaptureErrorKind};
+use net::{NetError, NetErrorKind, Networks};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// The flows of one client: they end when this is dropped.
+#[derive(Default)]
+pub(crate) struct Flows {
+    /// None before the first flow.
+    client: Option<net::Client>,
+}
+
+/// An answer, and the file descriptors that go with it.
+type Answered = Result<(flow::Answer, Vec<OwnedFd>), CaptureError>;
+
+fn denied(text: impl Into<String>) -> CaptureError {
+    CaptureError::new(CaptureErrorKind::Denied, text)
+}
+
+/// As clients are told. That something is in use is `Cannot`, so that it can be told from `Full`.
+fn refused(error: NetError) -> CaptureError {
+    let kind = match error.kind {
+        NetErrorKind::Absent => CaptureErrorKind::Absent,
+        NetErrorKind::InUse => CaptureErrorKind::Cannot,
+        NetErrorKind::Denied => CaptureErrorKind::Denied,
+        NetErrorKind::Full => CaptureErrorKind::Full,
+        NetErrorKind::Request => CaptureErrorKind::Request,
+        NetErrorKind::System => CaptureErrorKind::System,
+    };
+    CaptureError::new(kind, error.text)
+}
+
+impl Flows {
+    /// Answers this peer, whose flows these are.
+    ///
+    /// # Errors
+    ///
+    /// `Denied`: the policy does not let the peer do this. All others are those of `net`.
+    pub(crate) fn answer(
+        &mut self,
+        networks: &Arc<Networks>,
+        policy: &Policy,
+        peer: &Peer,
+        question: &flow::Question,
+    ) -> Answered {
+        let done = |done: Result<(), NetError>| match done {
+            Ok(()) => Ok((flow::Answer::Done, Vec::new())),
+            Err(error) => Err(refused(error)),
+        };
+        match question {
+            flow::Question::Up(_) | flow::Question::Down(_) if !policy.may_manage(peer) => {
+                Err(denied("only root may make a device an interface of Streamline, or give it back to the host"))
+            }
+            flow::Question::Up(open) => done(networks.up(open)),
+            flow::Question::Down(device) => done(networks.down(device)),
+            flow::Question::Open(open) => self.open(networks, policy, peer, open),
+            flow::Question::Close(channel) => match &mut self.client {
+                Some(client) => done(client.close(*channel)),
+                None => Err(CaptureError::new(CaptureErrorKind::Absent, "this client has no flow")),
+            },
+            flow::Question::State => {
+                let user = if policy.may_manage(peer) { None } else { Some(peer.user) };
+                Ok((fitting(networks.state(user)), Vec::new()))
+            }
+        }
+    }
+
+    fn open(&mut self, networks: &Arc<Networks>, policy: &Policy, peer: &Peer, open: &flow::OpenFlow) -> Answered {
+        // Before anything is made or said about interfaces.
+        policy.allows_flows(peer, open.device.as_deref()).map_err(denied)?;
+        let client = self.client.get_or_insert_with(|| networks.client(peer.process, peer.user));
+        let (granted, fds) = client.open(open).map_err(refused)?;
+        if open.device.is_none()
+            && let Err(text) = policy.allows_flows(peer, Some(&granted.device))
+        {
+            self.take_back(&granted);
+            return Err(denied(format!("{text}; the flow named no device, and this is the one it would take")));
+        }
+        Ok((flow::Answer::Granted(granted), fds))
+    }
+
+    /// Closes a flow that its client did not get.
+    pub(crate) fn take_back(&mut self, granted: &flow::Granted) {
+        if granted.has_bells {
+            // The doorbells went with it: there is no other flow, and the next one has to bring them again.
+            self.client = None;
+        } else if let Some(client) = &mut self.client {
+            // If it has gone by itself there is nothing left to close.
+            let _ = client.close(granted.channel);
+        }
+    }
+}
+
+/// The state as far as one packet holds it: where there is too much, each interface shows an equal number of its flows and of its
+/// neighbours, and counts those that it leaves out.
+fn fitting(mut interfaces: Vec<flow::InterfaceState>) -> flow::Answer {
+    let is_short = |interfaces: &[flow::InterfaceState]| {
+        // It is copied to be measured: states are asked for by people, now and then.
+        Answer::Flows(flow::Answer::State(interfaces.to_vec())).encode().len() <= Answer::BYTES
+    };
+    if is_short(&interfaces) {
+        return flow::Answer::State(interfaces);
+    }
+    let longest = interfaces.iter().map(|interface| interface.flows.len().max(interface.neighbours.len())).max();
+    let whole = interfaces;
+    let mut most = longest.unwrap_or(0);
+    loop {
+        most /= 2;
+        interfaces = whole.iter().map(|interface| shortened(interface, most)).collect();
+        if is_short(&interfaces) {
+            return flow::Answer::State(interfaces);
+        }
+        if most == 0 {
+            break;
+        }
+    }
+    // So many interfaces that not even their names, counters and routes fit.
+    while !is_short(&interfaces) {
+        interfaces.truncate(interfaces.len() / 2);
+    }
+    flow::Answer::State(interfaces)
+}
+
+fn shortened(interface: &flow::InterfaceState, most: usize) -> flow::InterfaceState {
+    let mut shortened = interface.clone();
+    shortened.flows.truncate(most);
+    shortened.neighbours.truncate(most);
+    for (name, all, shown) in [
+        ("flows not listed", interface.flows.len(), shortened.flows.len()),
+        ("neighbours not listed", interface.neighbours.len(), shortened.neighbours.len()),
+    ] {
+        if shown < all {
+            shortened.counters.push((name.into(), (all - shown) as u64));
+        }
+    }
+    shortened
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flow::{FlowState, InterfaceState, NeighbourState, OpenFlow, OpenInterface, Question};
+    use std::net::{Ipv4Addr, SocketAddrV4};
+
+    const NOWHERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+
+    fn peer(user: u32) -> Peer {
+        Peer { process: 1, user, groups: vec![] }
+    }
+
+    fn open(device: Option<&str>) -> Question {
+        Question::Open(OpenFlow::new(device.map(String::from), 17, NOWHERE, None))
+    }
+
+    fn up(device: &str, addresses: Vec<(Ipv4Addr, u8)>) -> Question {
+        let (how, gateway, rate, count_gaps) = (None, None, None, false);
+        Question::Up(OpenInterface { device: device.into(), how, addresses, gateway, rate, count_gaps })
+    }
+
+    /// Where nothing is up.
+    #[test]
+    fn who_may_not_hears_so_and_who_may_hears_what_there_is() {
+        use CaptureErrorKind::{Absent, Denied};
+        let networks = Arc::new(Networks::new());
+        let policy = Policy::without_file();
+        let (root, stranger) = (peer(0), peer(54_321));
+        let rows = [
+            (&stranger, up("nosuch0", vec![(Ipv4Addr::new(10, 0, 0, 2), 24)]), Denied, "only root may"),
+            (&stranger, Question::Down("nosuch0".into()), Denied, "only root may"),
+            (&stranger, open(Some("nosuch0")), Denied, "user 54321 may use no device here"),
+            (&stranger, open(None), Denied, "user 54321 may use no device here"),
+            (&stranger, Question::Close(0), Absent, "no flow"),
+            (&root, Question::Down("nosuch0".into()), Absent, "nosuch0"),
+            (&root, open(Some("nosuch0")), Absent, "nosuch0"),
+            (&root, open(None), Absent, ""),
+            (&root, Question::Close(0), Absent, ""),
+        ];
+        for (peer, question, kind, told) in rows {
+            let answer = Flows::default().answer(&networks, &policy, peer, &question);
+            let error = answer.expect_err(&format!("{question:?}"));
+            assert!(error.kind == kind && error.text.contains(told), "{question:?}: {error:?}");
+        }
+        for peer in [root, stranger] {
+            let (answer, fds) = Flows::default().answer(&networks, &policy, &peer, &Question::State).unwrap();
+            assert_eq!((answer, fds.len()), (flow::Answer::State(vec![]), 0));
+        }
+    }
+
+    #[test]
+    fn errors_of_networks_keep_apart_on_their_way() {
+        let rows = [
+            (NetErrorKind::Absent, CaptureErrorKind::Absent),
+            (NetErrorKind::InUse, CaptureErrorKind::Cannot),
+            (NetErrorKind::Denied, CaptureErrorKind::Denied),
+            (NetErrorKind::Full, CaptureErrorKind::Full),
+            (NetErrorKind::Request, CaptureErrorKind::Request),
+            (NetErrorKind::System, CaptureErrorKind::System),
+        ];
+        for (kind, expected) in rows {
+            let error = refused(NetError { kind, text: "why".into() });
+            assert_eq!((error.kind, error.text.as_str()), (expected, "why"));
+        }
+    }
+
+    fn state(device: &str, flows: usize, neighbours: usize) -> InterfaceState {
+        let flow = FlowState {
+            flow: 1,
+            protocol: 17,
+            local: NOWHERE,
+            remote: None,
+            process: 1,
+            user: 0,
+            received: 0,
+            received_bytes: 0,
+            sent: 0,
+            sent_bytes: 0,
+            receive_ns: 0,
+            drops: vec![("no buffer".into(), 1)],
+        };
+        let neighbour = NeighbourState { address: Ipv4Addr::LOCALHOST, mac: None, state: "asked".into(), age_ms: 0 };
+        InterfaceState {
+            device: device.into(),
+            how: "a packet socket".into(),
+            mac: [0; 6],
+            mtu: 1500,
+            addresses: vec![],
+            rate: None,
+            trouble: None,
+            counters: vec![],
+            flows: vec![flow; flows],
+            neighbours: vec![neighbour; neighbours],
+            routes: vec![],
+        }
+    }
+
+    #[test]
+    fn a_state_fits_into_a_packet_and_says_what_it_leaves_out() {
+        let small = vec![state("a", 3, 2)];
+        assert_eq!(fitting(small.clone()), flow::Answer::State(small));
+        let answer = fitting(vec![state("a", 100_000, 7), state("b", 3, 0)]);
+        assert!(Answer::Flows(answer.clone()).encode().len() <= Answer::BYTES);
+        let flow::Answer::State(shown) = answer else { panic!("a state") };
+        let [a, b] = &shown[..] else { panic!("two interfaces") };
+        assert_eq!((b.flows.len(), &b.counters), (3, &vec![]), "a crowd hides nothing of another interface");
+        assert!(a.flows.len() > 500 && a.neighbours.len() == 7);
+        assert_eq!(a.counters, [("flows not listed".to_string(), 100_000 - a.flows.len() as u64)]);
+        let many = fitting((0..100_000).map(|at| state(&at.to_string(), 1, 0)).collect());
+        assert!(Answer::Flows(many.clone()).encode().len() <= Answer::BYTES);
+        assert!(matches!(many, flow::Answer::State(shown) if shown.len() > 500));
+    }
+}
