@@ -49,7 +49,10 @@ fn unreachable(path: &Path, error: &io::Error) -> CommandError {
         _ => format!("no daemon can be reached at {}: {error}", base::terminal::name(path)),
     });
     match error.kind() {
-        ErrorKind::NotFound => failed.with_help("`streamline daemon` starts one (as root)"),
+        // A socket that nobody listens at was left by a daemon that was killed.
+        ErrorKind::NotFound | ErrorKind::ConnectionRefused => {
+            failed.with_help("`streamline daemon` starts one (as root)")
+        }
         _ => failed,
     }
 }

@@ -78,6 +78,7 @@ enum Command {
     Man(commands::man::Args),
     Pipe(commands::pipe::Args),
     Daemon(commands::daemon::Args),
+    Net(commands::net::Args),
     Pcap(commands::pcap::Args),
     #[command(hide = true)]
     Extcap(commands::extcap::Args),
@@ -133,6 +134,7 @@ fn run(command: Option<Command>) -> Outcome {
         Command::Man(args) => commands::man::run(&args),
         Command::Pipe(args) => commands::pipe::run(&args),
         Command::Daemon(args) => commands::daemon::run(&args),
+        Command::Net(args) => commands::net::run(&args),
         Command::Pcap(args) => commands::pcap::run(&args),
         Command::Extcap(args) => commands::extcap::run(&args),
         Command::Devices(args) => commands::devices::run(&args),

@@ -121,6 +121,11 @@ pub(crate) fn size(bytes: u64) -> String {
     scaled(bytes, 1024, &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"])
 }
 
+/// A number of bits a second as people say it.
+pub(crate) fn bit_rate(bits: u64) -> String {
+    scaled(bits, 1000, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s", "Pbit/s", "Ebit/s"])
+}
+
 /// A number of things as people say it.
 pub(crate) fn count(things: u64) -> String {
     if things < 100_000 { things.to_string() } else { scaled(things, 1000, &["", "k", "M", "G", "T", "P", "E"]) }
@@ -132,7 +137,7 @@ fn scaled(number: u64, step: u64, units: &[&str]) -> String {
         scale = scale.saturating_mul(step);
         unit += 1;
     }
-    let space = if units[unit].len() > 1 || units[0] == "B" { " " } else { "" };
+    let space = if units[unit].len() > 1 || !units[0].is_empty() { " " } else { "" };
     if unit == 0 {
         return format!("{number}{space}{}", units[0]);
     }

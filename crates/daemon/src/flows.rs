@@ -1,5 +1,5 @@
-//! What a client is answered about interfaces and flows. The interfaces themselves are `net`'s; here is who may do what with
-//! them, and what one client has.
+//! The daemon answers a client's questions about interfaces and flows. Crate `net` has the interfaces; this file asks the policy,
+//! and keeps the flows of one client.
 
 use crate::policy::{Peer, Policy};
 use buffer::control::Message;
@@ -8,6 +8,12 @@ use capture::{CaptureError, CaptureErrorKind};
 use net::{NetError, NetErrorKind, Networks};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+
+/// The counter of an interface that says how many of its flows one answer has no room for.
+pub const FLOWS_NOT_LISTED: &str = "flows not listed";
+
+/// The same of its neighbours.
+pub const NEIGHBOURS_NOT_LISTED: &str = "neighbours not listed";
 
 /// The flows of one client: they end when this is dropped.
 #[derive(Default)]
@@ -41,7 +47,7 @@ impl Flows {
     ///
     /// # Errors
     ///
-    /// `Denied`: the policy does not let the peer do this. All others are those of `net`.
+    /// `Denied`: the policy does not let the peer do this. `net` reports all other errors.
     pub(crate) fn answer(
         &mut self,
         networks: &Arc<Networks>,
@@ -120,7 +126,7 @@ fn fitting(mut interfaces: Vec<flow::InterfaceState>) -> flow::Answer {
             break;
         }
     }
-    // So many interfaces that not even their names, counters and routes fit.
+    // Even names, counters and routes of all interfaces do not fit.
     while !is_short(&interfaces) {
         interfaces.truncate(interfaces.len() / 2);
     }
@@ -132,8 +138,8 @@ fn shortened(interface: &flow::InterfaceState, most: usize) -> flow::InterfaceSt
     shortened.flows.truncate(most);
     shortened.neighbours.truncate(most);
     for (name, all, shown) in [
-        ("flows not listed", interface.flows.len(), shortened.flows.len()),
-        ("neighbours not listed", interface.neighbours.len(), shortened.neighbours.len()),
+        (FLOWS_NOT_LISTED, interface.flows.len(), shortened.flows.len()),
+        (NEIGHBOURS_NOT_LISTED, interface.neighbours.len(), shortened.neighbours.len()),
     ] {
         if shown < all {
             shortened.counters.push((name.into(), (all - shown) as u64));
@@ -163,7 +169,7 @@ mod tests {
         Question::Up(OpenInterface { device: device.into(), how, addresses, gateway, rate, count_gaps })
     }
 
-    /// Where nothing is up.
+    /// No interface is up.
     #[test]
     fn who_may_not_hears_so_and_who_may_hears_what_there_is() {
         use CaptureErrorKind::{Absent, Denied};
@@ -247,9 +253,9 @@ mod tests {
         assert!(Answer::Flows(answer.clone()).encode().len() <= Answer::BYTES);
         let flow::Answer::State(shown) = answer else { panic!("a state") };
         let [a, b] = &shown[..] else { panic!("two interfaces") };
-        assert_eq!((b.flows.len(), &b.counters), (3, &vec![]), "a crowd hides nothing of another interface");
+        assert_eq!((b.flows.len(), &b.counters), (3, &vec![]), "one interface with many flows hides no other");
         assert!(a.flows.len() > 500 && a.neighbours.len() == 7);
-        assert_eq!(a.counters, [("flows not listed".to_string(), 100_000 - a.flows.len() as u64)]);
+        assert_eq!(a.counters, [(FLOWS_NOT_LISTED.to_string(), 100_000 - a.flows.len() as u64)]);
         let many = fitting((0..100_000).map(|at| state(&at.to_string(), 1, 0)).collect());
         assert!(Answer::Flows(many.clone()).encode().len() <= Answer::BYTES);
         assert!(matches!(many, flow::Answer::State(shown) if shown.len() > 500));

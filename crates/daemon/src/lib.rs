@@ -23,5 +23,6 @@ pub mod server;
 mod standing;
 
 pub use account::Account;
+pub use flows::{FLOWS_NOT_LISTED, NEIGHBOURS_NOT_LISTED};
 pub use policy::Policy;
 pub use server::{Listening, MayConnect, Server};

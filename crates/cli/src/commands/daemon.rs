@@ -12,7 +12,8 @@ use streamline::devices::opener::{self, Opener};
 
 /// The policy's form, with what each key is for.
 const POLICY: &str = "\
-The policy is a TOML file; without it root and the group `streamline` may read copies of everything:
+The policy is a TOML file; without it root and the group `streamline` may read copies of everything, and open flows on every
+interface (`streamline net`):
 
   [limits]
   ring = \"256M\"              # bytes of one device's ring at most (a power of two)
@@ -23,7 +24,7 @@ The policy is a TOML file; without it root and the group `streamline` may read c
   users = [\"anna\"]            # by name or number
   groups = [\"streamline\"]     # or everybody = true
   devices = [\"eth*\", \"wlan0\"]
-  modes = [\"tap\"]             # tap: read copies; consume: take packets away
+  modes = [\"tap\"]             # tap: read copies; consume: take packets away; flow: open flows
   keep = \"64M\"                # every packet of these devices is kept, so many bytes for each, for `last=30s`
   filter = \"udp port 53\"      # whatever they ask for, they see and take no other packets of these devices
 
@@ -31,7 +32,8 @@ A ring (of one device, for one entry) has places for 64 readers, and 8 of them a
 8 to other users; with `readers = 56` or more, one user can take all that others might want.
 Readers that different entries allow never share a ring, so what a filter rejects is in no memory they can read; how much
 there is in all they are told. A filter is what `bpf` takes, for Ethernet and for devices without a link header: what is behind
-a VLAN tag it finds with `vlan` only, so `not port 22` keeps back less than it seems to.";
+a VLAN tag it finds with `vlan` only, so `not port 22` keeps back less than it seems to. It says nothing about flows, which get their own
+packets: so an entry with a filter allows no `flow`.";
 
 /// Own devices and let others read them
 ///

@@ -13,6 +13,7 @@ pub(crate) mod extcap;
 pub(crate) mod filters;
 pub(crate) mod fmt;
 pub(crate) mod man;
+pub(crate) mod net;
 pub(crate) mod parser_process;
 pub(crate) mod pcap;
 pub(crate) mod pipe;

@@ -1,0 +1,96 @@
+//! `streamline net`: devices that the daemon owns as interfaces, and the flows of applications on them.
+//!
+//! - `up` — makes a device an interface, and `down` gives it back; `show` — what there is, as tables and for scripts.
+
+mod parse;
+mod show;
+mod up;
+
+use crate::daemon_client;
+use crate::exit::{CommandError, Outcome};
+use flow::{Answer, InterfaceState, Question};
+use std::path::PathBuf;
+
+/// Interfaces: devices on which applications have flows, past the host's own network stack
+///
+/// The daemon owns an interface: it sends and receives frames, and answers for its addresses. An application opens flows on it,
+/// and its own protocol stack makes and reads the packets. Root brings interfaces up and down; the daemon's policy says who
+/// may open flows (`modes = ["flow"]`). Everybody sees the interfaces and the own flows, root sees all flows.
+#[derive(clap::Args)]
+#[command(subcommand_required = true, arg_required_else_help = true, after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    action: Action,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  streamline net up eth1 --addr 10.0.0.2/24 --gateway 10.0.0.1
+  streamline net ls                                      which interfaces there are, and what they have counted
+  streamline net flows                                   who sends and receives on them
+  streamline net down eth1";
+
+#[derive(clap::Subcommand)]
+enum Action {
+    Up(up::UpArgs),
+    Down(up::DownArgs),
+    Ls(show::LsArgs),
+    Flows(show::FlowsArgs),
+    Neighbours(show::NeighboursArgs),
+    Routes(show::RoutesArgs),
+}
+
+/// Which daemon is asked, and how the answer is shown.
+#[derive(clap::Args)]
+struct Asking {
+    /// The daemon that listens at this socket
+    #[arg(long, value_name = "PATH", default_value = capture::protocol::SOCKET)]
+    daemon: PathBuf,
+
+    /// One JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+impl Asking {
+    /// A connection, for this subcommand of `net`.
+    fn connect(&self, name: &str) -> Result<Connection, CommandError> {
+        daemon_client::connect(&self.daemon, &format!("streamline net {name}")).map(Connection)
+    }
+}
+
+/// A daemon that is asked about interfaces.
+struct Connection(capture::client::Client);
+
+impl Connection {
+    /// Asks for something to be done.
+    fn change(&self, question: Question) -> Outcome {
+        match self.0.flows(question)?.0 {
+            Answer::Done => Ok(()),
+            Answer::Granted(_) | Answer::State(_) => Err(unexpected()),
+        }
+    }
+
+    /// All interfaces.
+    fn interfaces(&self) -> Result<Vec<InterfaceState>, CommandError> {
+        match self.0.flows(Question::State)?.0 {
+            Answer::State(interfaces) => Ok(interfaces),
+            Answer::Done | Answer::Granted(_) => Err(unexpected()),
+        }
+    }
+}
+
+fn unexpected() -> CommandError {
+    CommandError::Failed("the daemon answers something else than was asked".into())
+}
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    match &args.action {
+        Action::Up(args) => up::up(args),
+        Action::Down(args) => up::down(args),
+        Action::Ls(args) => show::ls(args),
+        Action::Flows(args) => show::flows(args),
+        Action::Neighbours(args) => show::neighbours(args),
+        Action::Routes(args) => show::routes(args),
+    }
+}

@@ -1,0 +1,87 @@
+//! `streamline net up` and `down`: devices become interfaces, and are given back.
+
+use super::{Asking, parse, show};
+use crate::exit::Outcome;
+use flow::{OpenInterface, Question};
+use std::net::Ipv4Addr;
+
+/// Make a device an interface: the daemon owns it, and applications have flows on it
+///
+/// The daemon answers for these addresses on the device: to ARP and to ping. The host's own stack should have no address there,
+/// else both answer. The interface stays until `net down`, or until the daemon ends. This takes root.
+#[derive(clap::Args)]
+#[command(after_help = UP_HELP)]
+pub(super) struct UpArgs {
+    /// The device, as `streamline devices` lists it
+    device: String,
+
+    /// An address with the length of its prefix; may be given several times, and the first is the usual source
+    #[arg(long = "addr", value_name = "A.B.C.D/BITS", required = true, value_parser = parse::prefix)]
+    addresses: Vec<(Ipv4Addr, u8)>,
+
+    /// The router that takes packets for other networks; without it, the interface reaches its prefixes only
+    #[arg(long, value_name = "A.B.C.D", value_parser = parse::address)]
+    gateway: Option<Ipv4Addr>,
+
+    /// Send no faster than a wire of this many bits a second (decimal: 100M, 2.5G); else as fast as the device takes frames
+    #[arg(long, value_name = "BITS", value_parser = parse::rate)]
+    rate: Option<u64>,
+
+    /// Count preamble, checksum and gap (24 bytes a frame) into the rate, as a wire does
+    #[arg(long, requires = "rate")]
+    count_gaps: bool,
+
+    /// How to reach the device; else the daemon chooses
+    #[arg(long, value_name = "WAY", value_parser = ["af_xdp", "af_packet", "tuntap"])]
+    via: Option<String>,
+
+    #[command(flatten)]
+    asking: Asking,
+}
+
+const UP_HELP: &str = "\
+Examples:
+  streamline net up eth1 --addr 10.0.0.2/24
+  streamline net up eth1 --addr 10.0.0.2/24 --addr 10.0.1.2/24 --gateway 10.0.0.1
+  streamline net up eth1 --addr 10.0.0.2/24 --rate 100M --count-gaps     as slow as Fast Ethernet
+  streamline net up tap0 --addr 10.9.0.2/24 --via tuntap                 a device that the daemon makes";
+
+/// Give a device back to the host; flows on it end
+#[derive(clap::Args)]
+#[command(after_help = DOWN_HELP)]
+pub(super) struct DownArgs {
+    /// The interface
+    device: String,
+
+    #[command(flatten)]
+    asking: Asking,
+}
+
+const DOWN_HELP: &str = "\
+Examples:
+  streamline net down eth1
+  streamline net down eth1 --json                        what it had counted in the end";
+
+pub(super) fn up(args: &UpArgs) -> Outcome {
+    let connection = args.asking.connect("up")?;
+    connection.change(Question::Up(OpenInterface {
+        device: args.device.clone(),
+        how: args.via.clone(),
+        addresses: args.addresses.clone(),
+        gateway: args.gateway,
+        rate: args.rate,
+        count_gaps: args.count_gaps,
+    }))?;
+    let mut interfaces = connection.interfaces()?;
+    interfaces.retain(|interface| interface.device == args.device);
+    // The way and the device's address are news: they were not on the command line.
+    show::print_interfaces(&interfaces, args.asking.json)
+}
+
+pub(super) fn down(args: &DownArgs) -> Outcome {
+    let connection = args.asking.connect("down")?;
+    let mut interfaces = if args.asking.json { connection.interfaces()? } else { Vec::new() };
+    interfaces.retain(|interface| interface.device == args.device);
+    connection.change(Question::Down(args.device.clone()))?;
+    if args.asking.json { show::print_interfaces(&interfaces, true) } else { Ok(()) }
+}
