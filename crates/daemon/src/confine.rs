@@ -19,7 +19,8 @@ use std::path::Path;
 pub fn confine(folder: Option<&Path>) -> [Guard; 2] {
     // The second takes away the calls that the first makes.
     let files = files::confine(folder);
-    [files, calls::confine()]
+    let is_confined = files.held.is_ok();
+    [files, calls::confine(is_confined)]
 }
 
 /// What [`confine`] could do here. Nothing is confined by asking.

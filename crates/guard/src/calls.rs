@@ -233,12 +233,24 @@ impl Calls {
         self.and_to_open(libc::O_TRUNC)
     }
 
+    /// And opening files that are there, for reading and writing: no file is made, nor cut off. Which files is for
+    /// [`files`](super::files) to say, for a path lies in memory, which no program sees.
+    #[must_use]
+    pub fn and_to_read_and_write(self) -> Calls {
+        self.and_to_open_as(libc::O_RDWR, libc::O_CREAT | libc::O_TRUNC | libc::O_TMPFILE)
+    }
+
     /// Opening for reading, without these flags.
     fn and_to_open(self, without: libc::c_int) -> Calls {
+        self.and_to_open_as(libc::O_RDONLY, without)
+    }
+
+    /// Opening in this mode, without these flags.
+    fn and_to_open_as(self, mode: libc::c_int, without: libc::c_int) -> Calls {
         let flags = libc::O_ACCMODE | without;
-        let calls = self.and_if(libc::SYS_openat, [vec![Argument::bits(2, flags, libc::O_RDONLY)]]);
+        let calls = self.and_if(libc::SYS_openat, [vec![Argument::bits(2, flags, mode)]]);
         #[cfg(target_arch = "x86_64")]
-        let calls = calls.and_if(libc::SYS_open, [vec![Argument::bits(1, flags, libc::O_RDONLY)]]);
+        let calls = calls.and_if(libc::SYS_open, [vec![Argument::bits(1, flags, mode)]]);
         calls
     }
 

@@ -40,7 +40,7 @@ packets: so an entry with a filter allows no `flow`.";
 /// Runs until Ctrl-C or SIGTERM. Started as root, it becomes the user `streamline`, or `nobody` where there is none. Takes
 /// CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF as far as they are there (with the first alone packets are copied from packet
 /// sockets), and keeps nothing else. Where the kernel can (Landlock, seccomp), it
-/// confines itself to the system calls it makes, and to its socket's folder, `/proc` and `/sys`. Devices are those of the
+/// confines itself to the system calls it makes, and to its socket's folder, `/dev/net/tun`, `/proc` and `/sys`. Devices are those of the
 /// network namespace it is started in.
 #[derive(clap::Args)]
 #[command(after_long_help = POLICY)]

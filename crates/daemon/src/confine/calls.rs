@@ -1,6 +1,6 @@
 //! The system calls the daemon makes once it listens, and no others (seccomp): whoever gets it to run code of theirs can
-//! execute nothing, make no process, trace none, signal none but the daemon, load no module, open no file for writing, and
-//! connect to nobody. It does not stop what the daemon does itself: `bpf`, packet sockets and devices' settings are its work.
+//! execute nothing, make no process, trace none, signal none but the daemon, load no module, open no file for writing (but
+//! `/dev/net/tun`, for taps, where Landlock keeps all others away), and connect to nobody. It does not stop what the daemon does itself: `bpf`, packet sockets and devices' settings are its work.
 //!
 //! What refusing means is in [`guard::calls`].
 
@@ -35,6 +35,7 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_unlinkat,
     // Devices and programs.
     libc::SYS_bpf,
+    libc::SYS_sendmmsg,
     // Waiting, and waking.
     libc::SYS_ppoll,
     libc::SYS_epoll_create1,
@@ -58,9 +59,9 @@ const OLDER_CALLS: &[libc::c_long] = &[];
 /// The sockets it makes: for clients, devices' settings, packets.
 const DOMAINS: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_NETLINK, libc::AF_PACKET, libc::AF_XDP];
 
-/// What sockets and devices are asked, and told: their names, what they are and can, time stamps of the device's own; and
-/// whether a client took all. Not who is signalled when one is ready (FIOSETOWN), for root may name anybody.
-const REQUESTS: [u32; 9] = [
+/// What sockets and devices are asked, and told: their names, what they are and can, time stamps of the device's own, which
+/// tap a file is; and whether a client took all. Not who is signalled when one is ready (FIOSETOWN), for root may name anybody.
+const REQUESTS: [u32; 11] = [
     libc::SIOCGIFNAME as u32,
     libc::SIOCGIFINDEX as u32,
     libc::SIOCGIFFLAGS as u32,
@@ -68,25 +69,29 @@ const REQUESTS: [u32; 9] = [
     libc::SIOCETHTOOL as u32,
     libc::SIOCGHWTSTAMP as u32,
     libc::SIOCSHWTSTAMP as u32,
+    libc::TUNSETIFF as u32,
+    libc::TUNGETIFF as u32,
     libc::TIOCOUTQ as u32,
     libc::FIONBIO as u32,
 ];
 
-/// What may be called.
-fn permitted() -> Calls {
-    Calls::of_any_program()
+/// What may be called. `files_are_confined` says that something else decides which files may be written to.
+fn permitted(files_are_confined: bool) -> Calls {
+    let calls = Calls::of_any_program()
         .and(CALLS)
         .and(SOCKETS)
         .and(OLDER_CALLS)
         .and_to_read()
         .and_if(libc::SYS_ioctl, REQUESTS.map(|request| vec![Argument::is(1, request)]))
         .and_if(libc::SYS_socket, DOMAINS.map(|domain| vec![Argument::is(0, domain as u32)]))
-        .and_if(libc::SYS_socketpair, [vec![Argument::is(0, libc::AF_UNIX as u32)]])
+        .and_if(libc::SYS_socketpair, [vec![Argument::is(0, libc::AF_UNIX as u32)]]);
+    if files_are_confined { calls.and_to_read_and_write() } else { calls }
 }
 
-/// Permits nothing but what is listed from now on, to this thread and those it will start.
-pub(super) fn confine() -> Guard {
-    permitted().confine(NAME)
+/// Permits nothing but what is listed from now on, to this thread and those it will start. Where files are confined already, those
+/// that are there may be opened for writing.
+pub(super) fn confine(files_are_confined: bool) -> Guard {
+    permitted(files_are_confined).confine(NAME)
 }
 
 /// Does this kernel confine calls? Nothing is confined by asking.
@@ -99,10 +104,10 @@ mod tests {
     use super::*;
 
     /// What can be tried in this process without being confined for good: a thread of its own, which ends with it.
-    fn confined<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-        let thread = std::thread::spawn(|| {
+    fn confined<T: Send + 'static>(files_are_confined: bool, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let thread = std::thread::spawn(move || {
             rustix::thread::set_no_new_privs(true).ok()?;
-            confine().held.map_err(|error| eprintln!("skipped: {error}")).ok()?;
+            confine(files_are_confined).held.map_err(|error| eprintln!("skipped: {error}")).ok()?;
             Some(work())
         });
         thread.join().expect("what is tried does not panic")
@@ -110,7 +115,7 @@ mod tests {
 
     #[test]
     fn nothing_is_executed_written_connected_to_or_made_executable() {
-        let refused = confined(|| {
+        let refused = confined(false, || {
             let error = |error: std::io::Error| error.kind();
             let temporary = std::env::temp_dir().join("streamline-confined");
             let pair = std::os::unix::net::UnixStream::pair().expect("there is room");
@@ -136,8 +141,30 @@ mod tests {
     }
 
     #[test]
+    fn files_are_written_to_where_something_else_confines_them_and_made_nowhere() {
+        let folder = tempfile::tempdir().expect("there is room");
+        let [there, new] = ["there", "new"].map(|name| folder.path().join(name));
+        std::fs::write(&there, "x").expect("there is room");
+        for files_are_confined in [false, true] {
+            let (there, new) = (there.clone(), new.clone());
+            let opened = confined(files_are_confined, move || {
+                let mut options = std::fs::OpenOptions::new();
+                let options = options.read(true).write(true);
+                [
+                    options.open(&there).is_ok(),
+                    options.clone().truncate(true).open(&there).is_ok(),
+                    options.clone().create(true).open(&new).is_ok(),
+                    std::fs::OpenOptions::new().write(true).open(&there).is_ok(),
+                ]
+            });
+            let Some(opened) = opened else { return };
+            assert_eq!(opened, [files_are_confined, false, false, false]);
+        }
+    }
+
+    #[test]
     fn threads_are_made_and_files_are_read() {
-        let done = confined(|| {
+        let done = confined(false, || {
             let read = std::thread::spawn(|| std::fs::read_to_string("/proc/thread-self/status"));
             read.join().expect("no panic").expect("it may be read").contains("Seccomp:\t2")
         });

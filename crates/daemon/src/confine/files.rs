@@ -1,23 +1,27 @@
-//! The files there are for the daemon once it listens (Landlock): its socket, which it may remove, and what `/proc` and `/sys`
-//! say, for that is where much of what it tells is known. None to change, none to execute, no secrets of root's to read. What
-//! else it cannot reach is in [`guard::files`].
+//! The files there are for the daemon once it listens (Landlock): its socket, which it may remove, what `/proc` and `/sys`
+//! say, for that is where much of what it tells is known, and `/dev/net/tun`, by which it makes taps. None else to change, none
+//! to execute, no secrets of root's to read. What else it cannot reach is in [`guard::files`].
 
 use guard::Guard;
 use guard::files::{AccessFs, BitFlags};
 use std::path::Path;
 
 /// What people are told.
-const NAME: &str = "its socket, /proc and /sys (Landlock)";
+const NAME: &str = "its socket, /dev/net/tun, /proc and /sys (Landlock)";
 
 /// What may be read.
 const READ: [&str; 2] = ["/proc", "/sys"];
 
-/// Permits no use of files from now on, to this thread and those it will start, but to remove some of this folder and to read
-/// what the kernel says.
+/// Where devices are made that are files to their maker. It stays /dev/net/tun in every namespace.
+const TAPS: &str = "/dev/net/tun";
+
+/// Permits no use of files from now on, to this thread and those it will start, but to remove some of this folder, to read what
+/// the kernel says, and to make taps.
 pub(super) fn confine(folder: Option<&Path>) -> Guard {
     let removed = folder.map(|folder| (folder, BitFlags::from(AccessFs::RemoveFile)));
     let read = READ.map(|place| (Path::new(place), AccessFs::ReadFile | AccessFs::ReadDir));
-    guard::files::confine(NAME, &removed.into_iter().chain(read).collect::<Vec<_>>())
+    let taps = (Path::new(TAPS), AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev);
+    guard::files::confine(NAME, &removed.into_iter().chain(read).chain([taps]).collect::<Vec<_>>())
 }
 
 /// Does this kernel confine files? Nothing is confined by asking.
@@ -39,6 +43,7 @@ mod tests {
         }
         let folder = folders[0].path().to_path_buf();
         let tried = std::thread::spawn(move || {
+            let before = open_taps();
             rustix::thread::set_no_new_privs(true).ok()?;
             confine(Some(&folder)).held.map_err(|error| eprintln!("skipped: {error}")).ok()?;
             let kind = |error: std::io::Error| error.kind();
@@ -52,12 +57,19 @@ mod tests {
                 std::fs::read("/proc/thread-self/status").map(drop).map_err(kind),
                 std::fs::read("/sys/devices/system/cpu/possible").map(drop).map_err(kind),
                 std::fs::File::open("/proc/thread-self/ns/net").map(drop).map_err(kind),
+                // It may be absent, or not for this user: that is as before.
+                if open_taps() == before { Ok(()) } else { Err(ErrorKind::Other) },
                 std::fs::remove_file(&own).map_err(kind),
             ])
         });
         let Some(tried) = tried.join().expect("no panic") else { return };
         let denied = Err(ErrorKind::PermissionDenied);
         assert_eq!(tried[..6], [denied; 6]);
-        assert_eq!(tried[6..], [Ok(()); 4]);
+        assert_eq!(tried[6..], [Ok(()); 5]);
+    }
+
+    fn open_taps() -> Result<(), ErrorKind> {
+        let opened = std::fs::OpenOptions::new().read(true).write(true).open(TAPS);
+        opened.map(drop).map_err(|error| error.kind())
     }
 }
