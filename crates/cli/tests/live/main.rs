@@ -4,7 +4,8 @@
 //!   `selections` — typed selectors and boolean selection there; `rejects` — what a filter rejects;
 //!   `devices` — devices that a request opens by itself; `consume` — the same, taking packets away; `forwarding` — from one device to another; `shown` — what a policy's
 //!   filter shows; `shared` — `run --share`; `told` — `explain` and `run` say the same; `programs` — `streamline pcap`; `watching`, `replacing`,
-//!   `top`, `stopping` — `streamline watch`, `replace`, `top`, and `ps` and `stop`; `budget` — what expressions may cost.
+//!   `top`, `stopping` — `streamline watch`, `replace`, `top`, and `ps` and `stop`; `budget` — what expressions may cost;
+//!   `net_commands` — `streamline net`.
 
 mod budget;
 mod consume;
@@ -12,6 +13,7 @@ mod devices;
 mod forwarding;
 mod lowered;
 mod net;
+mod net_commands;
 mod parser;
 mod programs;
 mod rejects;
