@@ -155,5 +155,5 @@ fn policies_of_the_guide_are_right() {
             count += 1;
         }
     }
-    assert_eq!(count, 3);
+    assert_eq!(count, 4);
 }
