@@ -163,6 +163,11 @@ impl Client {
         }
     }
 
+    /// A descriptor that can be read once the daemon has closed the connection, and not before unless a question is under way.
+    pub fn line(&self) -> io::Result<OwnedFd> {
+        self.socket.lock().unwrap_or_else(PoisonError::into_inner).try_clone()
+    }
+
     /// Ends another client.
     pub fn stop(&self, id: u64) -> Result<(), CaptureError> {
         match self.ask(&Question::Stop(id))?.0 {

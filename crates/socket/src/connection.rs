@@ -1,0 +1,52 @@
+//! An application's connection to a daemon, for flows.
+
+use crate::error::SocketError;
+use capture::client::Client;
+use capture::{CaptureError, CaptureErrorKind};
+use flow::{Answer, Flow, Host, OpenFlow, Question};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// Flows at one daemon. They end when it is dropped, and when the daemon ends.
+#[derive(Debug)]
+pub struct Connection {
+    client: Client,
+    host: Mutex<Host>,
+    /// Readable once the daemon has closed the connection.
+    line: OwnedFd,
+}
+
+impl Connection {
+    /// Connects to the daemon that listens at `daemon`; `purpose` says to people what the flows are for.
+    ///
+    /// # Errors
+    ///
+    /// [`SocketError::Daemon`]: there is none, or it does not answer.
+    pub fn open(daemon: &Path, purpose: &str) -> Result<Connection, SocketError> {
+        let client = Client::connect(daemon, purpose).map_err(SocketError::Daemon)?;
+        let line = client.line().map_err(SocketError::Daemon)?;
+        Ok(Connection { client, host: Mutex::default(), line })
+    }
+
+    /// Opens a flow.
+    ///
+    /// # Errors
+    ///
+    /// [`SocketError::Refused`]: the policy, a port that is taken, no such interface; [`SocketError::Daemon`]: it has gone.
+    pub fn flow(&self, open: &OpenFlow) -> Result<Flow, SocketError> {
+        // One flow after the other: the doorbells come with the first one.
+        let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.client.flows(Question::Open(open.clone()))? {
+            (Answer::Granted(granted), fds) => {
+                host.adopt(granted, open.geometry(), fds).map_err(SocketError::Daemon)
+            }
+            _ => Err(CaptureError::new(CaptureErrorKind::System, "the daemon answers something else than was asked").into()),
+        }
+    }
+
+    /// Readable once the daemon has closed the connection.
+    pub fn line(&self) -> BorrowedFd<'_> {
+        self.line.as_fd()
+    }
+}

@@ -1,0 +1,78 @@
+//! Why a socket does not do what it was asked for.
+
+use capture::{CaptureError, CaptureErrorKind};
+use std::fmt;
+use std::io;
+
+/// Why a socket does not do what it was asked for.
+#[derive(Debug)]
+pub enum SocketError {
+    /// No daemon can be spoken to.
+    Daemon(io::Error),
+    /// The daemon refuses; its text says why and what to do.
+    Refused(CaptureErrorKind, String),
+    /// The text of the stack is wrong; the error points into it.
+    Stack(stack::StackError),
+    /// The channel has no room now: wait, then try again.
+    Full,
+    /// The payload does not fit one packet of the interface.
+    TooLong,
+    /// The socket has no peer, and no address was given.
+    NoDestination,
+    /// The driver closed the flow, for the reason of this errno.
+    Closed(i32),
+    /// The driver reported an error about an earlier packet, as an errno: ECONNREFUSED where nobody listens.
+    Reported(i32),
+}
+
+impl SocketError {
+    /// Is trying again after a wait all there is to do?
+    pub fn is_full(&self) -> bool {
+        matches!(self, SocketError::Full)
+    }
+}
+
+fn errno(number: i32) -> io::Error {
+    io::Error::from_raw_os_error(number)
+}
+
+impl fmt::Display for SocketError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SocketError::Daemon(error) => write!(f, "no daemon can be spoken to: {error}"),
+            SocketError::Refused(_, text) => f.write_str(text),
+            SocketError::Stack(error) => write!(f, "{error}"),
+            SocketError::Full => f.write_str("the channel to the driver is full"),
+            SocketError::TooLong => f.write_str("the payload is longer than a packet of the interface can carry"),
+            SocketError::NoDestination => f.write_str("the socket has no peer, and no address was given"),
+            SocketError::Closed(number) => write!(f, "the flow was closed: {}", errno(*number)),
+            SocketError::Reported(number) => write!(f, "{}", errno(*number)),
+        }
+    }
+}
+
+impl std::error::Error for SocketError {}
+
+impl From<CaptureError> for SocketError {
+    fn from(error: CaptureError) -> SocketError {
+        SocketError::Refused(error.kind, error.text)
+    }
+}
+
+impl From<stack::StackError> for SocketError {
+    fn from(error: stack::StackError) -> SocketError {
+        SocketError::Stack(error)
+    }
+}
+
+impl From<SocketError> for io::Error {
+    fn from(error: SocketError) -> io::Error {
+        match error {
+            SocketError::Daemon(error) => error,
+            SocketError::Full => io::ErrorKind::WouldBlock.into(),
+            SocketError::Closed(number) | SocketError::Reported(number) => errno(number),
+            SocketError::Refused(CaptureErrorKind::Denied, text) => io::Error::new(io::ErrorKind::PermissionDenied, text),
+            other => io::Error::new(io::ErrorKind::InvalidInput, other.to_string()),
+        }
+    }
+}

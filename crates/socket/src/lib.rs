@@ -1,0 +1,18 @@
+//! Sockets of applications whose protocol stacks are their own: a flow of the daemon's interface, and the stack that makes and
+//! reads its packets in this process.
+//!
+//! - [`Connection`] — flows at one daemon. They end with it.
+//! - [`UdpSocket`] — datagrams, in the manner of `std::net::UdpSocket`. Start reading here.
+//! - [`SocketError`] — why not.
+//!
+//! A call sends and receives without a system call while the other side is awake; `wait` sleeps on the doorbell.
+
+#![forbid(unsafe_code)]
+
+mod connection;
+mod error;
+mod udp;
+
+pub use connection::Connection;
+pub use error::SocketError;
+pub use udp::{Counts, Datagram, UdpOptions, UdpSocket};

@@ -1,0 +1,262 @@
+//! Datagrams over a flow and a stack of this process.
+
+use crate::connection::Connection;
+use crate::error::SocketError;
+use buffer::flow::{Drop as DropReason, State};
+use flow::{Flow, OpenFlow};
+use rustix::event::{PollFd, PollFlags, Timespec};
+use stack::{ChecksumRule, Description, Env, Facts, Stack};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// IP protocol number of UDP.
+const UDP: u8 = 17;
+
+/// Errno of a flow whose daemon has gone.
+const ENETDOWN: i32 = 100;
+
+/// Which flow a socket wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UdpOptions {
+    /// The interface; none: the one that routes to the peer, or the only one.
+    pub device: Option<String>,
+    /// The local address; none: the interface's.
+    pub address: Option<Ipv4Addr>,
+    /// The local port; 0: any that is free.
+    pub port: u16,
+    /// The only peer; none: datagrams from all, and to any.
+    pub peer: Option<SocketAddrV4>,
+    /// The protocol stack; none: `udp PORT | ipv4 | ethernet DEVICE`.
+    pub stack: Option<String>,
+}
+
+/// A received datagram.
+#[derive(Clone, Copy, Debug)]
+pub struct Datagram<'a> {
+    /// Who sent it.
+    pub from: SocketAddrV4,
+    /// When the device received it, ns since 1970 UTC.
+    pub time: u64,
+    /// Its payload.
+    pub payload: &'a [u8],
+}
+
+/// What became of a socket's packets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Datagrams sent: handed to the driver.
+    pub sent: u64,
+    /// Datagrams received.
+    pub received: u64,
+    /// Packets that the driver dropped, by reason.
+    pub dropped: Vec<(&'static str, u64)>,
+    /// Received packets that the stack discarded, by reason.
+    pub discarded: Vec<(&'static str, u64)>,
+}
+
+/// A UDP socket whose protocol stack runs in this process.
+pub struct UdpSocket {
+    connection: Arc<Connection>,
+    flow: Flow,
+    stack: Stack,
+    description: Description,
+    /// The packet that the stack reads.
+    scratch: Vec<u8>,
+    began: Instant,
+    sent: u64,
+    received: u64,
+    /// Errors of the driver that the application was told.
+    told: u64,
+}
+
+impl std::fmt::Debug for UdpSocket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UdpSocket").field("flow", &self.flow.granted).finish_non_exhaustive()
+    }
+}
+
+impl UdpSocket {
+    /// Opens a flow at the daemon of this connection, and builds its stack. `env` opens the files and programs that the stack's text
+    /// names.
+    ///
+    /// # Errors
+    ///
+    /// [`SocketError::Stack`]: the text is no stack of UDP; [`SocketError::Refused`]: the daemon says why.
+    pub fn open(connection: Arc<Connection>, options: &UdpOptions, env: &mut dyn Env) -> Result<UdpSocket, SocketError> {
+        let text = match &options.stack {
+            Some(text) => text.clone(),
+            None => format!("udp {}", options.port),
+        };
+        // Wrong texts are refused before the daemon is asked for anything.
+        let parsed = Description::parse(&text)?;
+        let local = SocketAddrV4::new(options.address.unwrap_or(Ipv4Addr::UNSPECIFIED), options.port);
+        let open = OpenFlow::new(options.device.clone(), UDP, local, options.peer);
+        let flow = connection.flow(&open)?;
+        let granted = &flow.granted;
+        let facts = Facts {
+            device: granted.device.clone(),
+            mac: granted.mac,
+            address: *granted.local.ip(),
+            prefix: granted.prefix,
+            mtu: u16::try_from(granted.mtu).unwrap_or(u16::MAX),
+            checksum: if granted.unfinished_checksums { ChecksumRule::Auto } else { ChecksumRule::Strict },
+        };
+        let description = parsed.complete(&facts)?;
+        let stack = description.build(&facts, env)?;
+        let scratch = vec![0; open.buffer_bytes as usize];
+        Ok(UdpSocket {
+            connection,
+            flow,
+            stack,
+            description,
+            scratch,
+            began: Instant::now(),
+            sent: 0,
+            received: 0,
+            told: 0,
+        })
+    }
+
+    /// Address and port of this side.
+    pub fn local_addr(&self) -> SocketAddrV4 {
+        self.flow.granted.local
+    }
+
+    /// Address and port of the only peer, where there is one.
+    pub fn peer_addr(&self) -> Option<SocketAddrV4> {
+        self.flow.granted.remote
+    }
+
+    /// The stack as it runs, whole.
+    pub fn stack_text(&self) -> String {
+        self.description.canonical()
+    }
+
+    /// ns on the stack's clock.
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Sends a datagram: to `to`, or to the peer. Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// [`SocketError::Full`]: nothing was sent, try again after a [`wait`](Self::wait); the others are for good.
+    pub fn send(&mut self, to: Option<SocketAddrV4>, payload: &[u8]) -> Result<(), SocketError> {
+        self.check()?;
+        let to = to.or(self.flow.granted.remote);
+        let (now, flow) = (self.now(), &mut self.flow);
+        let mut sent = Ok(());
+        let mut emit = |header: &[u8], payload: &[u8]| sent = flow.channel.send(&[header, payload]);
+        self.stack.send(now, to, payload, &mut emit).map_err(|error| match error {
+            stack::SendError::MessageTooLong => SocketError::TooLong,
+            stack::SendError::NoDestination => SocketError::NoDestination,
+        })?;
+        sent.map_err(|_| SocketError::Full)?;
+        self.sent += 1;
+        self.flow.ring();
+        Ok(())
+    }
+
+    /// Gives datagrams that are there to `take`, at most `most`; says how many packets it looked at. Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// [`SocketError::Closed`] once everything that came before was given; [`SocketError::Reported`] once for each report.
+    pub fn receive(
+        &mut self,
+        most: usize,
+        take: &mut dyn FnMut(Datagram<'_>),
+    ) -> Result<usize, SocketError> {
+        let now = self.now();
+        let (stack, scratch, received) = (&mut self.stack, &mut self.scratch, &mut self.received);
+        let looked = self.flow.receive(most, &mut |packet| {
+            let len = packet.copy_to(scratch);
+            // The stack counts what it discards.
+            let _ = stack.receive(now, &scratch[..len], &mut |delivery| {
+                *received += 1;
+                take(Datagram { from: delivery.from, time: packet.time, payload: delivery.payload });
+            });
+        });
+        if looked == 0 {
+            self.check()?;
+        }
+        Ok(looked)
+    }
+
+    /// Says what the driver has reported, each report once.
+    fn check(&mut self) -> Result<(), SocketError> {
+        if let State::Closed(errno) = self.flow.channel.state() {
+            return Err(SocketError::Closed(errno));
+        }
+        let (errors, errno) = self.flow.channel.errors();
+        if errors != self.told {
+            self.told = errors;
+            return Err(SocketError::Reported(errno));
+        }
+        Ok(())
+    }
+
+    /// Packets handed to the driver that it is not done with.
+    pub fn outstanding(&mut self) -> u64 {
+        self.flow.channel.outstanding()
+    }
+
+    /// Sleeps until the driver has news, at most for `timeout`; returns earlier for a signal. News of other flows of the same
+    /// connection end the sleep, too.
+    ///
+    /// # Errors
+    ///
+    /// [`SocketError::Closed`]: the daemon has gone.
+    pub fn wait(&mut self, timeout: Duration) -> Result<(), SocketError> {
+        if !self.flow.fall_asleep() {
+            return Ok(());
+        }
+        let timeout = Timespec::try_from(timeout).ok();
+        let mut fds = [PollFd::from_borrowed_fd(self.flow.fd(), PollFlags::IN), PollFd::from_borrowed_fd(self.connection.line(), PollFlags::IN)];
+        // A signal, or a doorbell: the caller looks.
+        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+        let has_gone = !fds[1].revents().is_empty();
+        self.flow.awake();
+        if has_gone { Err(SocketError::Closed(ENETDOWN)) } else { Ok(()) }
+    }
+
+    /// To sleep on together with others: [`fall_asleep`](Self::fall_asleep) first, [`awake`](Self::awake) after.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.flow.fd()
+    }
+
+    /// Readable once the daemon has gone.
+    pub fn line(&self) -> BorrowedFd<'_> {
+        self.connection.line()
+    }
+
+    /// Says that this side is about to sleep on [`fd`](Self::fd). `false`: there is something to receive.
+    pub fn fall_asleep(&mut self) -> bool {
+        self.flow.fall_asleep()
+    }
+
+    /// Says that this side is awake.
+    pub fn awake(&self) {
+        self.flow.awake();
+    }
+
+    /// What became of the packets so far.
+    pub fn counts(&self) -> Counts {
+        let dropped = DropReason::ALL.map(|why| (why.name(), self.flow.channel.dropped(why)));
+        Counts {
+            sent: self.sent,
+            received: self.received,
+            dropped: dropped.into_iter().filter(|(_, count)| *count > 0).collect(),
+            discarded: self.stack.discards().filter(|(_, count)| *count > 0).collect(),
+        }
+    }
+}
+
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd()
+    }
+}
