@@ -5,6 +5,7 @@ use crate::record::Schema;
 use crate::run::Failure;
 use program::compile::Compile;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,6 +28,8 @@ pub struct Env {
     pub latency: Option<Duration>,
     /// The command that makes a named ring; it is given the name and options, and ends when the ring is there. Empty: none.
     pub make_ring: Arc<[OsString]>,
+    /// The socket of the daemon that this request uses; `None`: it uses none.
+    pub daemon: Option<PathBuf>,
 }
 
 /// What a request does while there is nothing to do (`set wait=`).

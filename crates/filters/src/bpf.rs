@@ -267,6 +267,7 @@ mod tests {
             wait: filter::Wait::default(),
             latency: None,
             make_ring: [].into(),
+            daemon: None,
         };
         let Ok(Instance::Filter(mut bpf)) = make(&testkit::chain::params(&KIND, &[("expr", "ip")]), &env) else {
             panic!("a filter")

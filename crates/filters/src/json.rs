@@ -409,6 +409,7 @@ mod tests {
             wait: filter::Wait::default(),
             latency: None,
             make_ring: [].into(),
+            daemon: None,
         };
         let params = testkit::chain::params(&KIND, &[("file", path.to_str().unwrap())]);
         let mut lines = Lines::new(&params, &env).unwrap();
@@ -455,6 +456,7 @@ mod tests {
                 wait: filter::Wait::default(),
                 latency: None,
                 make_ring: [].into(),
+                daemon: None,
             };
             let mut lines = Lines::new(&Params::new(), &env).unwrap();
             lines.buffer().extend_from_slice(&[b'x'; 100]);
@@ -499,6 +501,7 @@ mod tests {
             wait: filter::Wait::default(),
             latency: None,
             make_ring: [].into(),
+            daemon: None,
         };
         let error = make(&Params::new(), &env).unwrap_err();
         assert!(error.help.unwrap().contains("its own json"));

@@ -43,6 +43,7 @@ filters! {
     ether,
     ethernet,
     files,
+    flow,
     generate,
     head,
     histogram,

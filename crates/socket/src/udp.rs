@@ -50,10 +50,10 @@ pub struct Counts {
     pub sent: u64,
     /// Datagrams received.
     pub received: u64,
-    /// Packets that the driver dropped, by reason.
-    pub dropped: Vec<(&'static str, u64)>,
-    /// Received packets that the stack discarded, by reason.
-    pub discarded: Vec<(&'static str, u64)>,
+    /// Received packets that the driver dropped or the stack discarded, by reason; reasons without packets are left out.
+    pub not_received: Vec<(&'static str, u64)>,
+    /// Packets handed to the driver that it did not send, by reason.
+    pub not_sent: Vec<(&'static str, u64)>,
 }
 
 /// A UDP socket whose protocol stack runs in this process.
@@ -85,12 +85,8 @@ impl UdpSocket {
     ///
     /// [`SocketError::Stack`]: the text is no stack of UDP; [`SocketError::Refused`]: the daemon says why.
     pub fn open(connection: Arc<Connection>, options: &UdpOptions, env: &mut dyn Env) -> Result<UdpSocket, SocketError> {
-        let text = match &options.stack {
-            Some(text) => text.clone(),
-            None => format!("udp {}", options.port),
-        };
         // Wrong texts are refused before the daemon is asked for anything.
-        let parsed = Description::parse(&text)?;
+        let stated = options.stack.as_deref().map(Description::parse).transpose()?;
         let local = SocketAddrV4::new(options.address.unwrap_or(Ipv4Addr::UNSPECIFIED), options.port);
         let open = OpenFlow::new(options.device.clone(), UDP, local, options.peer);
         let flow = connection.flow(&open)?;
@@ -103,7 +99,11 @@ impl UdpSocket {
             mtu: u16::try_from(granted.mtu).unwrap_or(u16::MAX),
             checksum: if granted.unfinished_checksums { ChecksumRule::Auto } else { ChecksumRule::Strict },
         };
-        let description = parsed.complete(&facts)?;
+        let description = match stated {
+            Some(stated) => stated,
+            None => Description::parse(&format!("udp {}", granted.local.port()))?,
+        };
+        let description = description.complete(&facts)?;
         let stack = description.build(&facts, env)?;
         let scratch = vec![0; open.buffer_bytes as usize];
         Ok(UdpSocket {
@@ -127,6 +127,11 @@ impl UdpSocket {
     /// Address and port of the only peer, where there is one.
     pub fn peer_addr(&self) -> Option<SocketAddrV4> {
         self.flow.granted.remote
+    }
+
+    /// Bytes of the longest IP packet that the interface takes.
+    pub fn mtu(&self) -> usize {
+        self.flow.granted.mtu as usize
     }
 
     /// The stack as it runs, whole.
@@ -245,12 +250,16 @@ impl UdpSocket {
 
     /// What became of the packets so far.
     pub fn counts(&self) -> Counts {
-        let dropped = DropReason::ALL.map(|why| (why.name(), self.flow.channel.dropped(why)));
+        let dropped = |received: bool| {
+            let reasons = DropReason::ALL.into_iter().filter(move |why| why.was_received() == received);
+            reasons.map(|why| (why.name(), self.flow.channel.dropped(why)))
+        };
+        let some = |(_, count): &(&str, u64)| *count > 0;
         Counts {
             sent: self.sent,
             received: self.received,
-            dropped: dropped.into_iter().filter(|(_, count)| *count > 0).collect(),
-            discarded: self.stack.discards().filter(|(_, count)| *count > 0).collect(),
+            not_received: dropped(true).chain(self.stack.discards()).filter(some).collect(),
+            not_sent: dropped(false).filter(some).collect(),
         }
     }
 }

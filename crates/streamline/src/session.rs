@@ -130,6 +130,7 @@ impl Session {
             wait: Wait::default(),
             latency: None,
             make_ring: [].into(),
+            daemon: None,
         };
         Session {
             registry,
@@ -317,7 +318,7 @@ impl Session {
 
     /// The same for the filters of a design.
     fn env_of(&self, design: &Design) -> Env {
-        Env { wait: design.plan.wait, latency: latency(design), ..self.env.clone() }
+        Env { wait: design.plan.wait, latency: latency(design), daemon: self.devices.daemon(), ..self.env.clone() }
     }
 
     fn live_spaces(&self) -> LiveSpaces {

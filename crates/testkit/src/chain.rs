@@ -150,6 +150,7 @@ impl Chain {
             wait: filter::Wait::default(),
             latency: None,
             make_ring: [].into(),
+            daemon: None,
         }
     }
 

@@ -208,6 +208,11 @@ impl Drop {
     pub const ALL: [Drop; 7] =
         [Drop::NoBuffer, Drop::TooLong, Drop::Overload, Drop::Forged, Drop::Length, Drop::Unreachable, Drop::Refused];
 
+    /// Was the packet received, rather than to send?
+    pub const fn was_received(self) -> bool {
+        matches!(self, Drop::NoBuffer | Drop::TooLong | Drop::Overload)
+    }
+
     /// For people and programs.
     pub const fn name(self) -> &'static str {
         match self {

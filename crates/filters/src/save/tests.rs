@@ -348,6 +348,7 @@ fn a_terminal_gets_no_capture() {
             wait: filter::Wait::default(),
             latency: None,
             make_ring: [].into(),
+            daemon: None,
         };
         let refused = make(&testkit::chain::params(&KIND, &[("file", "-")]), &env).err();
         assert_eq!(refused.and_then(|error| error.help).as_deref(), expected);

@@ -1,0 +1,101 @@
+//! `streamline net cat`: standard input to datagrams, datagrams to standard output.
+
+use super::socket::{FlowArgs, failed, sleep, tell_losses};
+use crate::exit::{CommandError, Outcome};
+use crate::signals::{self, Finishing};
+use base::atomic::StopFlag;
+use socket::{SocketError, UdpSocket};
+use std::io::{self, ErrorKind, Write};
+use std::net::SocketAddrV4;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// Send standard input, write to standard output what comes
+///
+/// Each piece that is read from standard input is sent as a datagram. Without --to, datagrams go to whoever sent the last one;
+/// until one came, standard input waits. It ends with Ctrl-C, or `--wait` after the end of the input.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    flow: FlowArgs,
+
+    /// The only peer; without it, datagrams from all are received
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    to: Option<SocketAddrV4>,
+
+    /// Seconds to go on receiving after the end of standard input
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    wait: f64,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  streamline net cat udp 4000                            listens, and answers who speaks
+  echo hello | streamline net cat udp --to 10.0.0.1:7";
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let wait = Duration::try_from_secs_f64(args.wait)
+        .map_err(|_| CommandError::Wrong("--wait: a number of seconds, 0 or more".into()))?;
+    let stop = StopFlag::new();
+    signals::listen(&stop, Finishing::Untold).map_err(|error| CommandError::Failed(format!("signals: {error}")))?;
+    let mut socket = args.flow.open(args.to, "streamline net cat")?;
+    let (input, mut output) = (io::stdin(), io::stdout().lock());
+    let most = socket.mtu().saturating_sub(28).max(1);
+    let (mut peer, mut ended, mut buffer) = (args.to, None, vec![0; most]);
+    while !stop.is_set() {
+        let mut written = Ok(());
+        let looked = socket.receive(64, &mut |datagram| {
+            peer = args.to.or(Some(datagram.from));
+            if written.is_ok() {
+                written = output.write_all(datagram.payload);
+            }
+        });
+        match written.and_then(|()| output.flush()) {
+            Ok(()) => {}
+            // Nobody wants any more.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
+            Err(error) => return Err(CommandError::Failed(format!("standard output: {error}"))),
+        }
+        match looked {
+            Ok(0) => {}
+            Ok(_) => continue,
+            Err(SocketError::Reported(errno)) => {
+                tell!("warning: {}", io::Error::from_raw_os_error(errno));
+                continue;
+            }
+            Err(error) => return Err(failed(error)),
+        }
+        let left = ended.map(|ended: Instant| wait.saturating_sub(ended.elapsed()));
+        if left == Some(Duration::ZERO) && socket.outstanding() == 0 {
+            break;
+        }
+        // Until there is somebody to send to, the input waits.
+        let reads = (ended.is_none() && peer.is_some()).then(|| input.as_fd());
+        let timeout = left.map_or(Duration::from_secs(3600), |left| left.max(Duration::from_millis(1)));
+        if !sleep(&mut socket, reads, timeout)? {
+            continue;
+        }
+        match rustix::io::read(&input, &mut buffer) {
+            Ok(0) => ended = Some(Instant::now()),
+            Ok(len) => send(&mut socket, peer, &buffer[..len], &stop)?,
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
+            Err(error) => return Err(CommandError::Failed(format!("standard input: {error}"))),
+        }
+    }
+    tell_losses(&socket);
+    Ok(())
+}
+
+/// Sends one datagram, waits for room where there is none.
+fn send(socket: &mut UdpSocket, to: Option<SocketAddrV4>, payload: &[u8], stop: &StopFlag) -> Outcome {
+    loop {
+        match socket.send(to, payload) {
+            Ok(()) => return Ok(()),
+            Err(SocketError::Full) if stop.is_set() => return Ok(()),
+            Err(SocketError::Full) => socket.wait(Duration::from_millis(100)).map_err(failed)?,
+            Err(SocketError::Reported(errno)) => tell!("warning: {}", io::Error::from_raw_os_error(errno)),
+            Err(error) => return Err(failed(error)),
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! `streamline net echo`: sends each datagram back to its sender.
+
+use super::socket::{FlowArgs, failed, sleep, tell_losses};
+use crate::exit::{CommandError, Outcome};
+use crate::signals::{self, Finishing};
+use base::atomic::StopFlag;
+use socket::SocketError;
+use std::net::SocketAddrV4;
+use std::time::Duration;
+
+/// Send each datagram back to its sender
+///
+/// Runs until Ctrl-C. Its protocol stack runs in this process; the daemon owns the interface.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    flow: FlowArgs,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  streamline net echo udp 7
+  streamline net echo udp 4000 --stack 'udp 4000 | tap packets.pcap'";
+
+/// Datagrams that wait for room to be sent back, at most; while they do, none is received.
+const WAITING: usize = 64;
+
+pub(crate) fn run(args: &Args) -> Outcome {
+    let stop = StopFlag::new();
+    signals::listen(&stop, Finishing::Untold).map_err(|error| CommandError::Failed(format!("signals: {error}")))?;
+    let mut socket = args.flow.open(None, "streamline net echo")?;
+    tell!("{} echoes: {}", socket.local_addr(), socket.stack_text());
+    let mut waiting: Vec<(SocketAddrV4, Vec<u8>)> = Vec::new();
+    while !stop.is_set() {
+        let looked = match socket.receive(WAITING, &mut |datagram| waiting.push((datagram.from, datagram.payload.to_vec()))) {
+            Ok(looked) => looked,
+            // A peer that has gone.
+            Err(SocketError::Reported(_)) => continue,
+            Err(error) => return Err(failed(error)),
+        };
+        for (from, payload) in waiting.drain(..) {
+            send(&mut socket, from, &payload, &stop)?;
+        }
+        if looked == 0 {
+            sleep(&mut socket, None, Duration::from_secs(3600))?;
+        }
+    }
+    tell_losses(&socket);
+    Ok(())
+}
+
+/// Sends one datagram, waits for room where there is none.
+fn send(socket: &mut socket::UdpSocket, to: SocketAddrV4, payload: &[u8], stop: &StopFlag) -> Outcome {
+    loop {
+        match socket.send(Some(to), payload) {
+            Err(SocketError::Full) if !stop.is_set() => socket.wait(Duration::from_millis(100)).map_err(failed)?,
+            Err(SocketError::Reported(_)) => {}
+            Ok(()) | Err(SocketError::Full | SocketError::TooLong) => return Ok(()),
+            Err(error) => return Err(failed(error)),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What `net cat` and `net echo` have in common: their flow, and how they sleep.
+
+use crate::exit::CommandError;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use socket::{Connection, SocketError, UdpOptions, UdpSocket};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The flow of a command.
+#[derive(clap::Args)]
+pub(super) struct FlowArgs {
+    /// The protocol
+    #[arg(value_name = "PROTOCOL", value_parser = ["udp"])]
+    protocol: String,
+
+    /// The local port; any that is free if not given
+    #[arg(value_name = "PORT", default_value_t = 0)]
+    port: u16,
+
+    /// The interface, as `streamline net ls` lists it; the only one if not given
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+
+    /// The local address, where the interface has several
+    #[arg(long, value_name = "ADDRESS")]
+    addr: Option<Ipv4Addr>,
+
+    /// The blocks of the protocol stack, the application's end first; what is left out is completed
+    #[arg(long, value_name = "TEXT")]
+    stack: Option<String>,
+
+    /// The daemon that listens at this socket
+    #[arg(long, value_name = "PATH", default_value = capture::protocol::SOCKET)]
+    daemon: PathBuf,
+}
+
+impl FlowArgs {
+    /// Opens the flow; `peer`: the only one it talks to.
+    pub(super) fn open(&self, peer: Option<SocketAddrV4>, purpose: &str) -> Result<UdpSocket, CommandError> {
+        let options = UdpOptions {
+            device: self.device.clone(),
+            address: self.addr,
+            port: self.port,
+            peer,
+            stack: self.stack.clone(),
+        };
+        // Says for all commands how a daemon is started.
+        drop(crate::daemon_client::connect(&self.daemon, purpose)?);
+        let connection = Connection::open(&self.daemon, purpose).map_err(failed)?;
+        UdpSocket::open(Arc::new(connection), &options, &mut Files).map_err(failed)
+    }
+}
+
+/// What people are told of an error.
+pub(super) fn failed(error: SocketError) -> CommandError {
+    match error {
+        SocketError::Stack(error) => CommandError::Wrong(error.to_string()),
+        other => CommandError::Failed(other.to_string()),
+    }
+}
+
+/// Sleeps until the flow has news, `input` can be read, or `timeout` is over. Says whether `input` can be read; a signal ends the
+/// sleep, too.
+pub(super) fn sleep(
+    socket: &mut UdpSocket,
+    input: Option<BorrowedFd<'_>>,
+    timeout: Duration,
+) -> Result<bool, CommandError> {
+    let can_sleep = socket.fall_asleep();
+    let timeout = Timespec::try_from(if can_sleep { timeout } else { Duration::ZERO }).ok();
+    let mut fds = vec![
+        PollFd::from_borrowed_fd(socket.fd(), PollFlags::IN),
+        PollFd::from_borrowed_fd(socket.line(), PollFlags::IN),
+    ];
+    fds.extend(input.map(|input| PollFd::from_borrowed_fd(input, PollFlags::IN)));
+    let polled = rustix::event::poll(&mut fds, timeout.as_ref());
+    let seen: Vec<bool> = fds.iter().map(|fd| polled.is_ok() && !fd.revents().is_empty()).collect();
+    drop(fds);
+    socket.awake();
+    if seen[1] {
+        return Err(CommandError::Failed("the daemon has gone, and the flow with it".into()));
+    }
+    Ok(seen.get(2) == Some(&true))
+}
+
+/// Says what was lost, if anything.
+pub(super) fn tell_losses(socket: &UdpSocket) {
+    let counts = socket.counts();
+    for (how, reasons) in [("received", counts.not_received), ("sent", counts.not_sent)] {
+        for (why, count) in reasons {
+            tell!("note: {count} packets were not {how}: {why}");
+        }
+    }
+}
+
+/// Capture files of a stack's `tap` blocks.
+struct Files;
+
+impl stack::Env for Files {
+    fn program(
+        &mut self,
+        expression: Option<&str>,
+        _link: packet::LinkType,
+    ) -> Result<Vec<program::cbpf::Instruction>, String> {
+        Err(format!("`bpf {}` needs a request: streamline run 'flow udp ... stack=\"...\"'", expression.unwrap_or_default()))
+    }
+
+    fn tap(&mut self, path: &str) -> Result<stack::TapFile, String> {
+        let file = File::create(path).map_err(|error| format!("{path}: {error}"))?;
+        let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let epoch_ns = u64::try_from(epoch.as_nanos()).unwrap_or(u64::MAX);
+        Ok(stack::TapFile { sink: Box::new(Capture(BufWriter::new(file))), epoch_ns })
+    }
+}
+
+struct Capture(BufWriter<File>);
+
+impl stack::TapSink for Capture {
+    fn write(&mut self, parts: &[&[u8]]) {
+        // A capture that cannot be written ends; the flow goes on.
+        let _ = parts.iter().try_for_each(|part| self.0.write_all(part));
+    }
+}
