@@ -84,7 +84,7 @@ fn options(params: &Params) -> Result<UdpOptions, ParamError> {
 fn open(params: &Params, env: &Env) -> Result<UdpSocket, ParamError> {
     let options = options(params)?;
     let daemon = env.daemon.as_deref().ok_or_else(|| {
-        ParamError { key: Some("flow"), ..ParamError::system("flows are the daemon's to give, and no daemon runs here".into()) }
+        ParamError { key: Some("flow"), ..ParamError::system("flows are the daemon's to give, and no daemon runs here") }
             .with_help("`streamline daemon`, then `streamline net up DEVICE --addr ADDRESS/BITS`; or `run --daemon PATH`")
     })?;
     let purpose = format!("flow {}", params.list("flow").join(" "));
@@ -94,7 +94,7 @@ fn open(params: &Params, env: &Env) -> Result<UdpSocket, ParamError> {
 
 fn refused(error: SocketError) -> ParamError {
     match error {
-        SocketError::Stack(_) => ParamError::new("stack", error.to_string()),
+        SocketError::Stack(_) | SocketError::Mismatch(_) => ParamError::new("stack", error.to_string()),
         _ => ParamError { key: Some("flow"), ..ParamError::system(error.to_string()) },
     }
 }

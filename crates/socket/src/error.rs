@@ -11,8 +11,12 @@ pub enum SocketError {
     Daemon(io::Error),
     /// The daemon refuses; its text says why and what to do.
     Refused(CaptureErrorKind, String),
-    /// The text of the stack is wrong; the error points into it.
-    Stack(stack::StackError),
+    /// The text of the stack is wrong: the error, drawn with a caret below the text.
+    Stack(String),
+    /// The text of the stack does not suit the flow, and why.
+    Mismatch(String),
+    /// The stack did not send the packet.
+    NotSent(stack::SendError),
     /// The channel has no room now: wait, then try again.
     Full,
     /// The payload does not fit one packet of the interface.
@@ -26,9 +30,9 @@ pub enum SocketError {
 }
 
 impl SocketError {
-    /// Is trying again after a wait all there is to do?
-    pub fn is_full(&self) -> bool {
-        matches!(self, SocketError::Full)
+    /// An error in the text of a stack.
+    pub(crate) fn stack(error: stack::StackError, text: &str) -> SocketError {
+        SocketError::Stack(error.render(text, "stack"))
     }
 }
 
@@ -41,7 +45,8 @@ impl fmt::Display for SocketError {
         match self {
             SocketError::Daemon(error) => write!(f, "no daemon can be spoken to: {error}"),
             SocketError::Refused(_, text) => f.write_str(text),
-            SocketError::Stack(error) => write!(f, "{error}"),
+            SocketError::Stack(text) | SocketError::Mismatch(text) => f.write_str(text),
+            SocketError::NotSent(error) => write!(f, "{error}"),
             SocketError::Full => f.write_str("the channel to the driver is full"),
             SocketError::TooLong => f.write_str("the payload is longer than a packet of the interface can carry"),
             SocketError::NoDestination => f.write_str("the socket has no peer, and no address was given"),
@@ -56,12 +61,6 @@ impl std::error::Error for SocketError {}
 impl From<CaptureError> for SocketError {
     fn from(error: CaptureError) -> SocketError {
         SocketError::Refused(error.kind, error.text)
-    }
-}
-
-impl From<stack::StackError> for SocketError {
-    fn from(error: stack::StackError) -> SocketError {
-        SocketError::Stack(error)
     }
 }
 

@@ -77,6 +77,33 @@ impl std::fmt::Debug for UdpSocket {
     }
 }
 
+/// What the text of a stack says.
+struct Stated {
+    description: Description,
+    port: u16,
+    peer: Option<SocketAddrV4>,
+}
+
+impl Stated {
+    /// Reads the text; what it says of port and peer must be what the options say, where they say something.
+    fn read(text: &str, options: &UdpOptions) -> Result<Stated, SocketError> {
+        let description = Description::parse(text).map_err(|error| SocketError::stack(error, text))?;
+        let mismatch = |what: &str| SocketError::Mismatch(format!("the stack's text has another {what} than the flow"));
+        let Some(udp) = description.given("udp") else {
+            return Err(SocketError::Mismatch("the stack has no `udp`, and the flow is one of UDP".into()));
+        };
+        let port = u16::try_from(udp.number("port")).unwrap_or(0);
+        let peer = udp.endpoint("to");
+        if options.port != 0 && options.port != port {
+            return Err(mismatch("port"));
+        }
+        if options.peer.is_some() && peer.is_some() && options.peer != peer {
+            return Err(mismatch("peer"));
+        }
+        Ok(Stated { port, peer: options.peer.or(peer), description })
+    }
+}
+
 impl UdpSocket {
     /// Opens a flow at the daemon of this connection, and builds its stack. `env` opens the files and programs that the stack's text
     /// names.
@@ -86,9 +113,10 @@ impl UdpSocket {
     /// [`SocketError::Stack`]: the text is no stack of UDP; [`SocketError::Refused`]: the daemon says why.
     pub fn open(connection: Arc<Connection>, options: &UdpOptions, env: &mut dyn Env) -> Result<UdpSocket, SocketError> {
         // Wrong texts are refused before the daemon is asked for anything.
-        let stated = options.stack.as_deref().map(Description::parse).transpose()?;
-        let local = SocketAddrV4::new(options.address.unwrap_or(Ipv4Addr::UNSPECIFIED), options.port);
-        let open = OpenFlow::new(options.device.clone(), UDP, local, options.peer);
+        let stated = options.stack.as_deref().map(|text| Stated::read(text, options)).transpose()?;
+        let (port, peer) = stated.as_ref().map_or((options.port, options.peer), |stated| (stated.port, stated.peer));
+        let local = SocketAddrV4::new(options.address.unwrap_or(Ipv4Addr::UNSPECIFIED), port);
+        let open = OpenFlow::new(options.device.clone(), UDP, local, peer);
         let flow = connection.flow(&open)?;
         let granted = &flow.granted;
         let facts = Facts {
@@ -99,12 +127,14 @@ impl UdpSocket {
             mtu: u16::try_from(granted.mtu).unwrap_or(u16::MAX),
             checksum: if granted.unfinished_checksums { ChecksumRule::Auto } else { ChecksumRule::Strict },
         };
+        let text = options.stack.clone().unwrap_or_else(|| format!("udp {}", granted.local.port()));
+        let wrong = |error| SocketError::stack(error, &text);
         let description = match stated {
-            Some(stated) => stated,
-            None => Description::parse(&format!("udp {}", granted.local.port()))?,
+            Some(stated) => stated.description,
+            None => Description::parse(&text).map_err(wrong)?,
         };
-        let description = description.complete(&facts)?;
-        let stack = description.build(&facts, env)?;
+        let description = description.complete(&facts).map_err(wrong)?;
+        let stack = description.build(&facts, env).map_err(wrong)?;
         let scratch = vec![0; open.buffer_bytes as usize];
         Ok(UdpSocket {
             connection,
@@ -158,6 +188,8 @@ impl UdpSocket {
         self.stack.send(now, to, payload, &mut emit).map_err(|error| match error {
             stack::SendError::MessageTooLong => SocketError::TooLong,
             stack::SendError::NoDestination => SocketError::NoDestination,
+            stack::SendError::Full => SocketError::Full,
+            other => SocketError::NotSent(other),
         })?;
         sent.map_err(|_| SocketError::Full)?;
         self.sent += 1;

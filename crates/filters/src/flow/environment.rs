@@ -13,7 +13,7 @@ pub(super) struct Files<'a>(pub(super) &'a Env);
 impl stack::Env for Files<'_> {
     fn program(&mut self, expression: Option<&str>, link: LinkType) -> Result<Vec<Instruction>, String> {
         let text = expression.ok_or("`bpf` needs an expression")?;
-        self.0.compiler.compile(text, link.0.into()).map_err(|error| error.to_string())
+        self.0.compiler.compile(text, link.0, u32::MAX).map_err(|error| error.to_string())
     }
 
     fn tap(&mut self, path: &str) -> Result<TapFile, String> {

@@ -94,7 +94,7 @@ impl Source for Receiver {
                 return cx.drop(1, "no stream number free");
             };
             let len = datagram.payload.len() as u32;
-            let known = Known { time: datagram.time, len, wire: len, flags: SlotFlags::NONE };
+            let known = Known { time: datagram.time, len, wire: len, flags: SlotFlags(0) };
             let given = landing.give(view, cx, known, |space| {
                 let len = space.len().min(datagram.payload.len());
                 space[..len].copy_from_slice(&datagram.payload[..len]);
