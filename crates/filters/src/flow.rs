@@ -54,9 +54,9 @@ const PARAMS: &[Param] = &[
 fn options(params: &Params) -> Result<UdpOptions, ParamError> {
     let port = match params.list("flow") {
         [protocol] if protocol == "udp" => 0,
-        [protocol, port] if protocol == "udp" => port.parse().map_err(|_| {
-            ParamError::new("flow", format!("`{port}` is no port: a number from 0 to 65535"))
-        })?,
+        [protocol, port] if protocol == "udp" => port
+            .parse()
+            .map_err(|_| ParamError::new("flow", format!("`{port}` is no port: a number from 0 to 65535")))?,
         [protocol, ..] if protocol != "udp" => {
             return Err(ParamError::new("flow", format!("`{protocol}` is no protocol that flows have"))
                 .with_help("flow udp 4000; `flows` lists the connections of a capture"));
@@ -84,8 +84,11 @@ fn options(params: &Params) -> Result<UdpOptions, ParamError> {
 fn open(params: &Params, env: &Env) -> Result<UdpSocket, ParamError> {
     let options = options(params)?;
     let daemon = env.daemon.as_deref().ok_or_else(|| {
-        ParamError { key: Some("flow"), ..ParamError::system("flows are the daemon's to give, and no daemon runs here") }
-            .with_help("`streamline daemon`, then `streamline net up DEVICE --addr ADDRESS/BITS`; or `run --daemon PATH`")
+        ParamError {
+            key: Some("flow"),
+            ..ParamError::system("flows are the daemon's to give, and no daemon runs here")
+        }
+        .with_help("`streamline daemon`, then `streamline net up DEVICE --addr ADDRESS/BITS`; or `run --daemon PATH`")
     })?;
     let purpose = format!("flow {}", params.list("flow").join(" "));
     let connection = Connection::open(daemon, &purpose).map_err(refused)?;

@@ -38,10 +38,11 @@ impl Connection {
         // One flow after the other: the doorbells come with the first one.
         let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
         match self.client.flows(Question::Open(open.clone()))? {
-            (Answer::Granted(granted), fds) => {
-                host.adopt(granted, open.geometry(), fds).map_err(SocketError::Daemon)
+            (Answer::Granted(granted), fds) => host.adopt(granted, open.geometry(), fds).map_err(SocketError::Daemon),
+            _ => {
+                Err(CaptureError::new(CaptureErrorKind::System, "the daemon answers something else than was asked")
+                    .into())
             }
-            _ => Err(CaptureError::new(CaptureErrorKind::System, "the daemon answers something else than was asked").into()),
         }
     }
 

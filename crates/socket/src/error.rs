@@ -70,7 +70,9 @@ impl From<SocketError> for io::Error {
             SocketError::Daemon(error) => error,
             SocketError::Full => io::ErrorKind::WouldBlock.into(),
             SocketError::Closed(number) | SocketError::Reported(number) => errno(number),
-            SocketError::Refused(CaptureErrorKind::Denied, text) => io::Error::new(io::ErrorKind::PermissionDenied, text),
+            SocketError::Refused(CaptureErrorKind::Denied, text) => {
+                io::Error::new(io::ErrorKind::PermissionDenied, text)
+            }
             other => io::Error::new(io::ErrorKind::InvalidInput, other.to_string()),
         }
     }

@@ -111,7 +111,11 @@ impl UdpSocket {
     /// # Errors
     ///
     /// [`SocketError::Stack`]: the text is no stack of UDP; [`SocketError::Refused`]: the daemon says why.
-    pub fn open(connection: Arc<Connection>, options: &UdpOptions, env: &mut dyn Env) -> Result<UdpSocket, SocketError> {
+    pub fn open(
+        connection: Arc<Connection>,
+        options: &UdpOptions,
+        env: &mut dyn Env,
+    ) -> Result<UdpSocket, SocketError> {
         // Wrong texts are refused before the daemon is asked for anything.
         let stated = options.stack.as_deref().map(|text| Stated::read(text, options)).transpose()?;
         let (port, peer) = stated.as_ref().map_or((options.port, options.peer), |stated| (stated.port, stated.peer));
@@ -202,11 +206,7 @@ impl UdpSocket {
     /// # Errors
     ///
     /// [`SocketError::Closed`] once everything that came before was given; [`SocketError::Reported`] once for each report.
-    pub fn receive(
-        &mut self,
-        most: usize,
-        take: &mut dyn FnMut(Datagram<'_>),
-    ) -> Result<usize, SocketError> {
+    pub fn receive(&mut self, most: usize, take: &mut dyn FnMut(Datagram<'_>)) -> Result<usize, SocketError> {
         let now = self.now();
         let (stack, scratch, received) = (&mut self.stack, &mut self.scratch, &mut self.received);
         let looked = self.flow.receive(most, &mut |packet| {
@@ -252,7 +252,10 @@ impl UdpSocket {
             return Ok(());
         }
         let timeout = Timespec::try_from(timeout).ok();
-        let mut fds = [PollFd::from_borrowed_fd(self.flow.fd(), PollFlags::IN), PollFd::from_borrowed_fd(self.connection.line(), PollFlags::IN)];
+        let mut fds = [
+            PollFd::from_borrowed_fd(self.flow.fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.connection.line(), PollFlags::IN),
+        ];
         // A signal, or a doorbell: the caller looks.
         let _ = rustix::event::poll(&mut fds, timeout.as_ref());
         let has_gone = !fds[1].revents().is_empty();

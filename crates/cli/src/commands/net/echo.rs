@@ -33,12 +33,13 @@ pub(crate) fn run(args: &Args) -> Outcome {
     tell!("{} echoes: {}", socket.local_addr(), socket.stack_text());
     let mut waiting: Vec<(SocketAddrV4, Vec<u8>)> = Vec::new();
     while !stop.is_set() {
-        let looked = match socket.receive(WAITING, &mut |datagram| waiting.push((datagram.from, datagram.payload.to_vec()))) {
-            Ok(looked) => looked,
-            // A peer that has gone.
-            Err(SocketError::Reported(_)) => continue,
-            Err(error) => return Err(failed(error)),
-        };
+        let looked =
+            match socket.receive(WAITING, &mut |datagram| waiting.push((datagram.from, datagram.payload.to_vec()))) {
+                Ok(looked) => looked,
+                // A peer that has gone.
+                Err(SocketError::Reported(_)) => continue,
+                Err(error) => return Err(failed(error)),
+            };
         for (from, payload) in waiting.drain(..) {
             send(&mut socket, from, &payload, &stop)?;
         }

@@ -1,9 +1,13 @@
 //! `streamline net`: devices that the daemon owns as interfaces, and the flows of applications on them.
 //!
 //! - `up` — makes a device an interface, and `down` gives it back; `show` — what there is, as tables and for scripts.
+//! - `cat`, `echo` — programs with a flow and a protocol stack of their own; `socket` — what they have in common.
 
+mod cat;
+mod echo;
 mod parse;
 mod show;
+mod socket;
 mod up;
 
 use crate::daemon_client;
@@ -27,6 +31,8 @@ const AFTER_HELP: &str = "\
 Examples:
   streamline net up eth1 --addr 10.0.0.2/24 --gateway 10.0.0.1
   streamline net ls                                      which interfaces there are, and what they have counted
+  streamline net echo udp 7                              sends datagrams back to their senders
+  streamline net cat udp --to 10.0.0.1:7                 standard input to datagrams, and back
   streamline net flows                                   who sends and receives on them
   streamline net down eth1";
 
@@ -38,6 +44,8 @@ enum Action {
     Flows(show::FlowsArgs),
     Neighbours(show::NeighboursArgs),
     Routes(show::RoutesArgs),
+    Cat(cat::Args),
+    Echo(echo::Args),
 }
 
 /// Which daemon is asked, and how the answer is shown.
@@ -92,5 +100,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Action::Flows(args) => show::flows(args),
         Action::Neighbours(args) => show::neighbours(args),
         Action::Routes(args) => show::routes(args),
+        Action::Cat(args) => cat::run(args),
+        Action::Echo(args) => echo::run(args),
     }
 }

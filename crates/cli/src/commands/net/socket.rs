@@ -107,7 +107,10 @@ impl stack::Env for Files {
         expression: Option<&str>,
         _link: packet::LinkType,
     ) -> Result<Vec<program::cbpf::Instruction>, String> {
-        Err(format!("`bpf {}` needs a request: streamline run 'flow udp ... stack=\"...\"'", expression.unwrap_or_default()))
+        Err(format!(
+            "`bpf {}` needs a request: streamline run 'flow udp ... stack=\"...\"'",
+            expression.unwrap_or_default()
+        ))
     }
 
     fn tap(&mut self, path: &str) -> Result<stack::TapFile, String> {
