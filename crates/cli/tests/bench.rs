@@ -177,7 +177,14 @@ fn pipeline_finds_the_work_that_fits_and_draws_it() {
     let folder = tempfile::tempdir().unwrap();
     let svg = folder.path().join("work.svg");
     let request = ["pipeline", "WORK | count", "--rate", "10k", "--svg", svg.to_str().unwrap()];
-    let row = row(&tiny(&request));
+    // A machine that does much else may not reach the rate in a tenth of a second; the bench says so, and is asked again.
+    let mut row = row(&tiny(&request));
+    for _ in 0..5 {
+        if row["note"].is_null() {
+            break;
+        }
+        row = self::row(&tiny(&request));
+    }
     assert_eq!((&row["frames_per_second"], &row["ns_a_frame"]), (&10_000.into(), &100_000.into()), "{row}");
     assert!(positive(&row, "work_ns") <= 100_000, "{row}");
     assert!(std::fs::read_to_string(svg).unwrap().contains(">work<"));

@@ -24,7 +24,7 @@ pub static KIND: Kind = Kind::new("flow", "sends blocks over a flow of its own; 
          \n\
          The first word is the protocol, the second one the local port; without it any port that is free. `to=` is the only peer; \
          without it a flow receives from all. A sink needs it. `stack=` says which blocks the stack has, the application's end \
-         first; what it leaves out is completed: `stack=\"udp 4000 | tap here.pcap | ipv4\"`. `flows` lists connections, `flow` \
+         first; what it leaves out is completed: `stack=\"udp 4000 | ipv4 | tap here.pcap\"`. `flows` lists connections, `flow` \
          opens one.\n\
          \n\
          A received datagram is a message, and the datagrams of one peer are a stream. A message that comes in several blocks is \
@@ -97,8 +97,8 @@ fn open(params: &Params, env: &Env) -> Result<UdpSocket, ParamError> {
 
 fn refused(error: SocketError) -> ParamError {
     match error {
-        SocketError::Stack(_) | SocketError::Mismatch(_) => ParamError::new("stack", error.to_string()),
-        _ => ParamError { key: Some("flow"), ..ParamError::system(error.to_string()) },
+        SocketError::Stack { message, .. } | SocketError::Mismatch(message) => ParamError::new("stack", message),
+        other => ParamError { key: Some("flow"), ..ParamError::system(other.to_string()) },
     }
 }
 

@@ -11,8 +11,13 @@ pub enum SocketError {
     Daemon(io::Error),
     /// The daemon refuses; its text says why and what to do.
     Refused(CaptureErrorKind, String),
-    /// The text of the stack is wrong: the error, drawn with a caret below the text.
-    Stack(String),
+    /// The text of the stack is wrong.
+    Stack {
+        /// What is wrong, in one line.
+        message: String,
+        /// The same with a caret below the text.
+        drawn: String,
+    },
     /// The text of the stack does not suit the flow, and why.
     Mismatch(String),
     /// The stack did not send the packet.
@@ -32,7 +37,16 @@ pub enum SocketError {
 impl SocketError {
     /// An error in the text of a stack.
     pub(crate) fn stack(error: stack::StackError, text: &str) -> SocketError {
-        SocketError::Stack(error.render(text, "stack"))
+        let at = text.get(error.span.start..error.span.end).unwrap_or_default();
+        let mut message = format!("`{at}`: {}", error.message);
+        if let Some(help) = &error.help {
+            message.push_str("; ");
+            message.push_str(help);
+        }
+        SocketError::Stack {
+            message,
+            drawn: error.render(text, "stack").trim_start_matches("error: ").trim_end().to_string(),
+        }
     }
 }
 
@@ -45,7 +59,7 @@ impl fmt::Display for SocketError {
         match self {
             SocketError::Daemon(error) => write!(f, "no daemon can be spoken to: {error}"),
             SocketError::Refused(_, text) => f.write_str(text),
-            SocketError::Stack(text) | SocketError::Mismatch(text) => f.write_str(text),
+            SocketError::Stack { message: text, .. } | SocketError::Mismatch(text) => f.write_str(text),
             SocketError::NotSent(error) => write!(f, "{error}"),
             SocketError::Full => f.write_str("the channel to the driver is full"),
             SocketError::TooLong => f.write_str("the payload is longer than a packet of the interface can carry"),

@@ -5,11 +5,12 @@
 //!   `devices` — devices that a request opens by itself; `consume` — the same, taking packets away; `forwarding` — from one device to another; `shown` — what a policy's
 //!   filter shows; `shared` — `run --share`; `told` — `explain` and `run` say the same; `programs` — `streamline pcap`; `watching`, `replacing`,
 //!   `top`, `stopping` — `streamline watch`, `replace`, `top`, and `ps` and `stop`; `budget` — what expressions may cost;
-//!   `net_commands` — `streamline net`.
+//!   `net_commands`, `flows` — `streamline net`, and flows on its interfaces.
 
 mod budget;
 mod consume;
 mod devices;
+mod flows;
 mod forwarding;
 mod lowered;
 mod net;

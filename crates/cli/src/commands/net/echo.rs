@@ -21,7 +21,7 @@ pub(crate) struct Args {
 const AFTER_HELP: &str = "\
 Examples:
   streamline net echo udp 7
-  streamline net echo udp 4000 --stack 'udp 4000 | tap packets.pcap'";
+  streamline net echo udp 4000 --stack 'udp 4000 | ipv4 | tap packets.pcap'";
 
 /// Datagrams that wait for room to be sent back, at most; while they do, none is received.
 const WAITING: usize = 64;

@@ -59,7 +59,7 @@ impl FlowArgs {
 /// What people are told of an error.
 pub(super) fn failed(error: SocketError) -> CommandError {
     match error {
-        SocketError::Stack(text) | SocketError::Mismatch(text) => CommandError::Wrong(text),
+        SocketError::Stack { drawn: text, .. } | SocketError::Mismatch(text) => CommandError::Wrong(text),
         other => CommandError::Failed(other.to_string()),
     }
 }

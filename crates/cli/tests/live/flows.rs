@@ -1,0 +1,187 @@
+//! Flows of applications as people use them: `streamline net echo` and `cat`, and the filter `flow`, against the kernel's sockets
+//! on the far side of a pair.
+
+use crate::net::*;
+use serde_json::Value;
+use std::io::Write;
+use std::net::UdpSocket;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use testkit::network::may_make_networks;
+
+const POLICY: &str = "[[allow]]\nusers = [\"65534\"]\ndevices = [\"*\"]\nmodes = [\"flow\"]\n";
+
+/// A daemon that owns one end of a pair as 10.0.0.2; the other end is the kernel's, 10.0.0.1. None where that cannot be made.
+fn interface() -> Option<Net> {
+    if !may_make_networks() {
+        return None;
+    }
+    let net = Net::new(Some(POLICY));
+    let far = net.pair.far.clone();
+    let give = || Command::new("ip").args(["address", "add", "10.0.0.1/24", "dev", &far.name]).status();
+    if !far.namespace.enter(give).unwrap().is_ok_and(|status| status.success()) {
+        eprintln!("skipped (tools): there is no `ip`");
+        return None;
+    }
+    far.change(&driver::change::Change { arp: Some(true), ..Default::default() });
+    let device = net.device().to_string();
+    let up = ["up", device.as_str(), "--addr", "10.0.0.2/24", "--via", "af_packet"];
+    let output = command(&net, 0, &up).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(net)
+}
+
+/// `streamline net` as a user, in the folder of the test.
+fn command(net: &Net, user: u32, arguments: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.arg("net").args(arguments).arg("--daemon").arg(net.socket());
+    command.current_dir(net.path("")).uid(user).gid(user);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// A socket of the kernel on the far side.
+fn far(net: &Net, address: &str) -> UdpSocket {
+    let socket = net.pair.far.namespace.enter(|| UdpSocket::bind(address)).unwrap().unwrap();
+    socket.set_read_timeout(Some(LONG)).unwrap();
+    socket
+}
+
+/// How many flows there are, as root sees it.
+fn flows(net: &Net) -> usize {
+    let output = command(net, 0, &["flows", "--json"]).output().unwrap();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    document["flows"].as_array().unwrap().len()
+}
+
+#[test]
+fn an_ordinary_user_echoes_what_the_kernel_sends() {
+    let Some(net) = interface() else { return };
+    let echo =
+        Running::start(command(&net, NOBODY, &["echo", "udp", "4000", "--stack", "udp 4000 | ipv4 | tap echo.pcap"]));
+    until("it listens", || flows(&net) == 1);
+    let socket = far(&net, "10.0.0.1:5000");
+    socket.connect("10.0.0.2:4000").unwrap();
+    let mut bytes = [0; 2000];
+    for len in (0..100).chain([1471, 1472]) {
+        let sent = vec![len as u8; len];
+        socket.send(&sent).unwrap();
+        assert_eq!(socket.recv(&mut bytes).unwrap(), len);
+        assert_eq!(bytes[..len], sent);
+    }
+    let output = echo.interrupt();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    until("the flow goes with its process", || flows(&net) == 0);
+    // Both ways: 102 frames each, behind the header of a capture file.
+    let tapped = std::fs::read(net.path("echo.pcap")).unwrap();
+    let payload: usize = (0..100).sum::<usize>() + 1471 + 1472;
+    assert_eq!(tapped.len(), 24 + 2 * (102 * (16 + 42) + payload));
+}
+
+#[test]
+fn requests_receive_from_flows_and_send_on_them() {
+    let Some(net) = interface() else { return };
+    let socket = far(&net, "10.0.0.1:5000");
+    let counting = Running::start(net.as_nobody("flow udp 4000 | count"));
+    until("it listens", || flows(&net) == 1);
+    for number in 0..500_u32 {
+        socket.send_to(&number.to_be_bytes(), "10.0.0.2:4000").unwrap();
+        // The channel has 256 buffers: the driver drops what comes while they are full.
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let output = counting.interrupt();
+    let counted: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report: Value = serde_json::from_slice(&output.stderr).unwrap();
+    let dropped = report["filters"][0]["dropped"]["no empty buffer"].as_u64().unwrap_or(0);
+    assert_eq!(counted["blocks"].as_u64().unwrap() + dropped, 500, "{report}");
+    assert!(counted["blocks"].as_u64().unwrap() > 400, "{report}");
+
+    // 300 datagrams of a capture file, each as it was.
+    let sent = Running::start(net.as_nobody("generate count=300 size=64 | udp | flow udp 4100 to=10.0.0.1:5000"));
+    let mut bytes = [0; 100];
+    for number in 0..300 {
+        let (len, from) = socket.recv_from(&mut bytes).unwrap();
+        assert_eq!((len, from.to_string().as_str()), (22, "10.0.0.2:4100"), "datagram {number}");
+    }
+    let output = sent.end();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn cat_sends_its_input_writes_what_comes_and_tells_what_the_network_reports() {
+    let Some(net) = interface() else { return };
+    let socket = far(&net, "10.0.0.1:5000");
+    let mut cat = command(&net, NOBODY, &["cat", "udp", "4000", "--to", "10.0.0.1:5000", "--wait", "20"]);
+    let mut cat = cat.stdin(Stdio::piped()).spawn().unwrap();
+    let mut input = cat.stdin.take().unwrap();
+    input.write_all(b"a question\n").unwrap();
+    let mut bytes = [0; 100];
+    let (len, from) = socket.recv_from(&mut bytes).unwrap();
+    assert_eq!((&bytes[..len], from.to_string().as_str()), (&b"a question\n"[..], "10.0.0.2:4000"));
+    socket.send_to(b"an answer\n", from).unwrap();
+    // From another port: a flow with a peer hears nobody else.
+    far(&net, "10.0.0.1:5001").send_to(b"a lie\n", from).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    drop(input);
+    let cat = Running(Some(cat));
+    let output = cat.interrupt();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.stdout, b"an answer\n");
+
+    let mut closed = command(&net, NOBODY, &["cat", "udp", "--to", "10.0.0.1:4444", "--wait", "1"]);
+    let mut closed = closed.stdin(Stdio::piped()).spawn().unwrap();
+    closed.stdin.take().unwrap().write_all(b"anybody?\n").unwrap();
+    let output = closed.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.contains("warning: Connection refused"), "{said}");
+}
+
+#[test]
+fn users_of_flows_learn_that_the_interface_or_the_daemon_has_gone() {
+    let Some(mut net) = interface() else { return };
+    let echo = Running::start(command(&net, NOBODY, &["echo", "udp", "4000"]));
+    until("it listens", || flows(&net) == 1);
+    let device = net.device().to_string();
+    assert!(command(&net, 0, &["down", &device]).status().unwrap().success());
+    let output = echo.end();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(1) && said.contains("error: the flow was closed"), "{said}");
+
+    let up = ["up", device.as_str(), "--addr", "10.0.0.2/24", "--via", "af_packet"];
+    assert!(command(&net, 0, &up).status().unwrap().success());
+    let echo = Running::start(command(&net, NOBODY, &["echo", "udp", "4000"]));
+    let counting = Running::start(net.as_nobody("flow udp 4001 | count"));
+    until("both listen", || flows(&net) == 2);
+    net.daemon.take().unwrap().interrupt();
+    for (running, word) in [(echo, "echo"), (counting, "count")] {
+        let output = running.end();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && said.contains("error"), "{word}: {said}");
+    }
+}
+
+#[test]
+fn what_makes_no_flow_is_refused_with_a_word_on_what_would() {
+    let Some(net) = interface() else { return };
+    let held = Running::start(command(&net, NOBODY, &["echo", "udp", "4000"]));
+    until("it listens", || flows(&net) == 1);
+    let refused: [(&[&str], i32, &str); 6] = [
+        (&["echo", "udp", "4000"], 1, "4000"),
+        (&["echo", "udp", "80"], 1, "80"),
+        (&["echo", "udp", "70000"], 2, "70000"),
+        (&["echo", "tcp", "80"], 2, "udp"),
+        (&["echo", "udp", "5000", "--stack", "udp 5000 | udp 6000"], 2, "^"),
+        (&["echo", "udp", "5000", "--stack", "udp 6000"], 2, "another port"),
+    ];
+    for (arguments, code, text) in refused {
+        let output = command(&net, NOBODY, arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(code) && said.contains(text), "{arguments:?}: {said}");
+    }
+    let stranger = command(&net, 1234, &["echo", "udp", "5000"]).output().unwrap();
+    let said = String::from_utf8_lossy(&stranger.stderr).into_owned();
+    assert!(stranger.status.code() == Some(1) && said.contains("1234"), "{said}");
+    drop(held);
+}
