@@ -11,7 +11,7 @@ pub(super) const HEADING: &str = "Who may depend on whom";
 /// What the head of the table says.
 const COLUMNS: [&str; 3] = ["crate", "may use", "unsafe"];
 
-/// A row: what one crate may do.
+/// What one crate may do. A row may name several crates.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Permission {
     /// The number of its line.
@@ -39,13 +39,10 @@ pub(super) fn read(tree: &Tree) -> Result<Vec<Permission>, Vec<Finding>> {
     }
     let (mut permissions, mut findings) = (Vec::<Permission>::new(), Vec::new());
     for row in rows {
-        let [name, may_use, unsafe_code] = &row.cells[..] else {
+        let [names, may_use, unsafe_code] = &row.cells[..] else {
             findings.extend(one(row.line, format!("this row has {} cells; give it three", row.cells.len())));
             continue;
         };
-        if permissions.iter().any(|other| other.name == *name) {
-            findings.extend(one(row.line, format!("`{name}` has a row above; leave one")));
-        }
         let may_be_unsafe = match unsafe_code.as_str() {
             "yes" => true,
             "no" => false,
@@ -55,8 +52,16 @@ pub(super) fn read(tree: &Tree) -> Result<Vec<Permission>, Vec<Finding>> {
                 continue;
             }
         };
-        let may_use = may_use.split(',').map(str::trim).filter(|name| !matches!(*name, "-" | "")).map(str::to_string);
-        permissions.push(Permission { line: row.line, name: name.clone(), may_use: may_use.collect(), may_be_unsafe });
+        let list = |cell: &str| -> Vec<String> {
+            let words = cell.split(',').map(str::trim).filter(|name| !matches!(*name, "-" | ""));
+            words.map(str::to_string).collect()
+        };
+        for name in list(names) {
+            if permissions.iter().any(|other| other.name == name) {
+                findings.extend(one(row.line, format!("`{name}` has a row above; leave one")));
+            }
+            permissions.push(Permission { line: row.line, name, may_use: list(may_use), may_be_unsafe });
+        }
     }
     if findings.is_empty() { Ok(permissions) } else { Err(findings) }
 }
