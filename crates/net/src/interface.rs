@@ -76,6 +76,8 @@ pub(crate) struct Core {
 pub(crate) struct Interface {
     pub(crate) device: Device,
     pub(crate) core: Core,
+    /// What the device counted, and when it was asked; none: it was not.
+    pub(crate) looked: Option<(u64, Vec<(String, u64)>)>,
 }
 
 /// What the thread does after a turn.
@@ -118,7 +120,7 @@ impl Interface {
             retry_receive: None,
             retry_transmit: None,
         };
-        Interface { device: Device { receive, transmit }, core }
+        Interface { device: Device { receive, transmit }, core, looked: None }
     }
 
     /// One turn: receive some, send some, do what is due. Bounded, whatever the applications and the neighbours do.

@@ -58,7 +58,8 @@ impl Networks {
         Networks::default()
     }
 
-    /// Owns a device of this thread's network namespace and starts its thread. Switches the device on.
+    /// Owns a device of this thread's network namespace and starts its thread. Switches the device on; where a packet socket reads
+    /// it, also switches its offloads off, which would join packets. Neither is taken back by [`down`](Self::down).
     ///
     /// # Errors
     ///

@@ -34,12 +34,12 @@ enum Fate {
 impl Core {
     /// Fills the outbox: the interface's own frames first, then those of flows in turn.
     pub(crate) fn fill(&mut self, now: u64) {
-        let begun = Instant::now();
         while self.outbox.has_room() && self.wire.departure(now).is_none() {
             let Some(answer) = self.answers.pop_front() else { break };
             if answer[..6] == self.mac {
-                // To itself.
+                let begun = Instant::now();
                 self.sort_own(&answer, now);
+                self.settle(begun);
             } else if let Some(slot) = self.outbox.slot(answer.len()) {
                 slot.copy_from_slice(&answer);
                 self.wire.charge(answer.len(), now);
@@ -60,8 +60,6 @@ impl Core {
                 }
             }
         }
-        // What went to this host was received, too.
-        self.settle(begun);
     }
 
     /// Sends what a flow still has when its application closes it, as far as there is room and the neighbours are known.
@@ -170,9 +168,11 @@ impl Core {
         if self.make(id, held, self.mac).is_some() {
             let mut frame = std::mem::take(&mut self.own_frame);
             self.outbox.take_back(&mut frame);
+            let begun = Instant::now();
             // Both sides pay: the receiver where it is found, the sender here.
             self.work.charge(Some(id), 0);
             self.sort_own(&frame, now);
+            self.settle(begun);
             self.own_frame = frame;
         }
     }

@@ -151,6 +151,9 @@ fn hostile(bed: &mut Bed, client: u64, open: &OpenFlow) -> Hostile {
     Hostile { flow, words, empties: 4096 + records }
 }
 
+/// Writes words that make no sense.
+type Lie<'a> = &'a dyn Fn(&Hostile);
+
 impl Hostile {
     fn write(&self, at: usize, word: u64) {
         self.words.copy_in(at, &word.to_ne_bytes());
@@ -173,7 +176,7 @@ fn a_channel_that_makes_no_sense_closes_its_flow_alone() {
             channel.write(128, index);
         }
     };
-    let lies: [(&str, &dyn Fn(&Hostile)); 10] = [
+    let lies: [(&str, Lie<'_>); 10] = [
         ("more records than there are", &sent(257)),
         ("an index that goes back", &sent(u64::MAX)),
         ("no pieces", &record(0, 100 << 32)),
