@@ -63,7 +63,7 @@ pub(crate) struct Core {
     pub(crate) outbox: Outbox,
     /// For a frame on its way from this host to itself.
     pub(crate) own_frame: Vec<u8>,
-    /// Why nothing can be received or sent now.
+    /// Why the device carries nothing now; none: it does.
     pub(crate) trouble: Option<String>,
     /// The device does not come back.
     pub(crate) is_gone: bool,
@@ -76,11 +76,11 @@ pub(crate) struct Core {
 pub(crate) struct Interface {
     pub(crate) device: Device,
     pub(crate) core: Core,
-    /// What the device counted, and when it was asked; none: it was not.
+    /// The device's counters, and when the thread asked for them; none: it did not yet.
     pub(crate) looked: Option<(u64, Vec<(String, u64)>)>,
 }
 
-/// What the thread does after a turn.
+/// The thread's next step after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// The next turn: there is more to do.

@@ -88,7 +88,7 @@ pub(crate) const NO_ROOM: u64 = 200_000;
 /// A device that is down is looked at this often.
 pub(crate) const DOWN_LOOK: u64 = SECOND / 10;
 
-/// What the device counts is asked at most this often.
+/// The thread asks the device for its counters at most this often.
 pub(crate) const DEVICE_LOOK: u64 = SECOND / 2;
 
 /// How far a shaped interface may catch up after the thread slept too long.

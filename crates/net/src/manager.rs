@@ -156,7 +156,7 @@ impl Core {
         }
     }
 
-    /// What others may see; `user`: only flows of this user.
+    /// The state of the interface. `user`: only flows of this user; none: all flows.
     pub(crate) fn state(&self, user: Option<u32>, now: u64) -> InterfaceState {
         let mut flows: Vec<_> =
             self.flows.all().filter(|flow| user.is_none_or(|user| flow.user == user)).map(Flow::state).collect();
@@ -221,7 +221,7 @@ impl Interface {
 }
 
 impl Device {
-    /// What the device and its sockets count, by name; what cannot be asked now is left out.
+    /// The counters of the device and its sockets, by name. A counter that cannot be asked for now is left out.
     fn counters(&mut self) -> Vec<(String, u64)> {
         let receiver = self.receive.counters().unwrap_or_default();
         let mut all: Vec<_> = receiver.into_iter().map(|counter| (counter.name.to_string(), counter.value)).collect();

@@ -7,7 +7,7 @@ use flow::NeighbourState;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-/// What is known of a neighbour that a packet is for.
+/// The interface's knowledge of a neighbour that a packet is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     /// Its hardware address.
@@ -53,7 +53,7 @@ pub(crate) struct Due {
 }
 
 impl Neighbours {
-    /// What is known of the neighbour for a packet of the flow with this number. `ask` is called where a question is to be sent.
+    /// Looks a neighbour up for a packet of the flow with this number. Calls `ask` where the interface is to send a question.
     pub(crate) fn find(&mut self, address: Ipv4Addr, flow: u64, now: u64, ask: &mut dyn FnMut()) -> Known {
         if !self.entries.contains_key(&address) && self.entries.len() >= NEIGHBOURS && !self.forget_oldest() {
             return Known::Silent;
@@ -107,7 +107,7 @@ impl Neighbours {
         self.due
     }
 
-    /// What is due now.
+    /// Finds the questions and verdicts that are due now.
     pub(crate) fn tick(&mut self, now: u64) -> Due {
         let mut found = Due::default();
         if self.due.is_none_or(|due| due > now) {

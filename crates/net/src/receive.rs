@@ -223,7 +223,7 @@ impl Core {
 
     /// Copies a packet into a flow's channel.
     fn deliver(&mut self, id: FlowId, frame: &[u8], time: u64) -> End {
-        // What the copy will cost is known from here on: a limit of a flow's share is to refuse it here.
+        // The cost of the copy is known from here on: a limit of a flow's share belongs here.
         self.work.charge(Some(id), frame.len());
         let Some(flow) = self.flows.get_mut(id) else { return End::FlowDropped };
         match flow.driver.deliver(&[frame], time) {

@@ -17,9 +17,9 @@ use std::time::Instant;
 /// How a flow's turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turned {
-    /// It has nothing to send now, waits for a neighbour, or ended.
+    /// The flow has nothing to send now, waits for a neighbour, or ended.
     Out,
-    /// It may have more.
+    /// The flow may have more.
     More,
 }
 

@@ -1,4 +1,4 @@
-//! Frames and channels that somebody made to do harm: each is counted, and nobody else notices.
+//! Frames and channels that attackers made: the interface counts each, and no other flow notices.
 
 use super::bed::{Bed, FAR, NEAR, arp, at, datagram, icmp, ipv4, outgoing, received, udp};
 use buffer::flow::{Bells, Driver, Drop, State};
@@ -102,7 +102,7 @@ fn mutated_frames_never_panic_and_each_ends_once() {
     let ends = bed.ends();
     assert_eq!(bed.counter("received"), count);
     assert!(ends.len() > 20, "{ends:?}");
-    // All that was kept of them goes with time.
+    // The pieces that the interface kept go with time.
     bed.now += 100 * crate::limits::SECOND;
     assert_eq!(bed.settle(), None);
     assert_eq!(bed.interface.core.fragments.kept(), (0, 0, 0));
