@@ -187,7 +187,7 @@ impl Interface {
         Ok(())
     }
 
-    /// Sends what a flow still has, as far as there is room and its neighbours are known, and closes it.
+    /// Sends what a flow still has, as far as there is room, and closes it. A few packets wait on for their neighbour.
     fn finish(&mut self, id: FlowId, now: u64) {
         for _ in 0..LAST_PACKETS / SLOTS {
             self.core.send_last(id, now);
@@ -196,6 +196,7 @@ impl Interface {
             }
             self.transmit(now);
         }
+        self.core.park(id, now);
         self.core.close(id, 0);
     }
 

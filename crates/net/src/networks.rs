@@ -267,7 +267,8 @@ impl Client {
         Ok((granted, fds))
     }
 
-    /// Closes a flow by the number of its channel. Packets that wait in it are sent before, as far as that is possible at once.
+    /// Closes a flow by the number of its channel. The driver sends the packets in it before, as far as the device has room, and a
+    /// few more when their neighbour answers.
     ///
     /// # Errors
     ///

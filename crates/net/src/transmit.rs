@@ -5,7 +5,7 @@
 
 use crate::flows::{FlowId, Held};
 use crate::interface::Core;
-use crate::limits::{FLOW_QUANTUM, LAST_PACKETS, SLOTS};
+use crate::limits::{FLOW_QUANTUM, LAST_PACKETS, PARKED, SLOTS};
 use crate::neighbours::Known;
 use crate::receive::BROADCAST;
 use crate::routes::Hop;
@@ -68,6 +68,24 @@ impl Core {
             if !self.outbox.has_room() || self.send_from(id, FLOW_QUANTUM, now) == Turned::Out {
                 return;
             }
+        }
+    }
+
+    /// Keeps the packets that wait for a neighbour when their flow is closed, a few of them.
+    pub(crate) fn park(&mut self, id: FlowId, now: u64) {
+        for _ in 0..PARKED {
+            let Some(flow) = self.flows.get_mut(id) else { return };
+            let Some(mut held) = flow.held.take() else { return };
+            let Hop::Neighbour(next_hop) = self.routes.hop(template::destination(&held.header)) else { return };
+            template::finish(&mut held.header, [0; 6]);
+            let mut frame = vec![0; held.outgoing.len()];
+            frame[..HEADER].copy_from_slice(&held.header);
+            flow.driver.copy_out(&held.outgoing, HEADER, &mut frame[HEADER..]);
+            flow.driver.done(1);
+            if !self.neighbours.park(next_hop, frame) {
+                return;
+            }
+            self.send_last(id, now);
         }
     }
 
