@@ -15,7 +15,7 @@ use std::net::Ipv4Addr;
 
 const ETHERNET: usize = 14;
 
-/// What the pieces of one datagram have in common.
+/// The facts that the pieces of one datagram share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     source: Ipv4Addr,
@@ -35,7 +35,7 @@ struct Datagram {
     /// Where the last piece ends, once it came.
     end: Option<usize>,
     bytes: usize,
-    /// It was given up; nothing is kept.
+    /// The interface gave it up and keeps nothing of it.
     dropped: bool,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Fragments {
     deadlines: VecDeque<(u64, Key, u64)>,
     bytes: usize,
     numbers: u64,
-    /// Datagrams given up because of what came.
+    /// Datagrams given up because their pieces overlap.
     pub(crate) dropped: u64,
 }
 

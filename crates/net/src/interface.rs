@@ -63,7 +63,7 @@ pub(crate) struct Core {
     pub(crate) outbox: Outbox,
     /// For a frame on its way from this host to itself.
     pub(crate) own_frame: Vec<u8>,
-    /// Why nothing can be received or sent now.
+    /// Why the device carries nothing now; none: it does.
     pub(crate) trouble: Option<String>,
     /// The device does not come back.
     pub(crate) is_gone: bool,
@@ -76,9 +76,11 @@ pub(crate) struct Core {
 pub(crate) struct Interface {
     pub(crate) device: Device,
     pub(crate) core: Core,
+    /// The device's counters, and when the thread asked for them; none: it did not yet.
+    pub(crate) looked: Option<(u64, Vec<(String, u64)>)>,
 }
 
-/// What the thread does after a turn.
+/// The thread's next step after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// The next turn: there is more to do.
@@ -118,7 +120,7 @@ impl Interface {
             retry_receive: None,
             retry_transmit: None,
         };
-        Interface { device: Device { receive, transmit }, core }
+        Interface { device: Device { receive, transmit }, core, looked: None }
     }
 
     /// One turn: receive some, send some, do what is due. Bounded, whatever the applications and the neighbours do.

@@ -1,5 +1,5 @@
 //! Interfaces that Streamline owns: for each a driver, which moves packets between the device and the channels of applications,
-//! and a Flow Manager, which decides who has which flow. The protocol stack itself lives in each application (crate `stack`).
+//! and a Flow Manager, which decides which application has which flow. The protocol stack itself lives in each application (crate `stack`).
 //!
 //! ```text
 //!  application ══ channel ══▶ transmit ─▶ template ─▶ neighbours ─▶ outbox ─▶ device
@@ -10,7 +10,7 @@
 //! - [`Networks`], [`Client`] — everything that others call. Start reading here, then `interface.rs`: one turn of work.
 //! - `receive.rs` — what becomes of a frame; `flows.rs` — whose it is; `fragments.rs`, `icmp.rs`, `neighbours.rs`, `routes.rs`.
 //! - `transmit.rs` — the round of the flows; `template.rs` — what headers must look like; `outbox.rs`, `rate.rs`.
-//! - `manager.rs` — opens and closes flows; `ports.rs`, `users.rs` — who may have what.
+//! - `manager.rs` — opens and closes flows; `ports.rs`, `users.rs` — limits of users and their ports.
 //! - `thread.rs` — turns, sleep, commands; `open.rs` — the devices; `counters.rs`, `work.rs`, `limits.rs`.
 //!
 //! Neither applications nor neighbours are trusted. What an application writes harms its own flow alone: the driver reads each

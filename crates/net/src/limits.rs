@@ -33,6 +33,9 @@ pub(crate) const NEIGHBOURS: usize = 1024;
 /// Flows that wait for one neighbour.
 pub(crate) const NEIGHBOUR_WAITERS: usize = USER_FLOWS;
 
+/// Packets that wait for one neighbour after their flows were closed (RFC 1122 2.3.2.2 asks for one at least).
+pub(crate) const PARKED: usize = 3;
+
 /// Questions before a neighbour counts as silent, and the time between them (RFC 1122 2.3.2.1: at most one a second).
 pub(crate) const ARP_TRIES: u32 = 3;
 /// As above.
@@ -87,6 +90,9 @@ pub(crate) const NO_ROOM: u64 = 200_000;
 
 /// A device that is down is looked at this often.
 pub(crate) const DOWN_LOOK: u64 = SECOND / 10;
+
+/// The thread asks the device for its counters at most this often.
+pub(crate) const DEVICE_LOOK: u64 = SECOND / 2;
 
 /// How far a shaped interface may catch up after the thread slept too long.
 pub(crate) const CATCH_UP: u64 = SECOND / 500;

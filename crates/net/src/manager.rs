@@ -3,8 +3,8 @@
 use crate::counters::Event;
 use crate::error::{NetError, NetErrorKind};
 use crate::flows::{Flow, FlowId, Name};
-use crate::interface::{Client, Core, Interface};
-use crate::limits::CLIENT_FLOWS;
+use crate::interface::{Client, Core, Device, Interface};
+use crate::limits::{CLIENT_FLOWS, DEVICE_LOOK, LAST_PACKETS, SLOTS};
 use crate::template::{Template, UDP};
 use crate::users::Place;
 use buffer::flow::{Bells, Driver};
@@ -156,7 +156,7 @@ impl Core {
         }
     }
 
-    /// What others may see; `user`: only flows of this user.
+    /// The state of the interface. `user`: only flows of this user; none: all flows.
     pub(crate) fn state(&self, user: Option<u32>, now: u64) -> InterfaceState {
         let mut flows: Vec<_> =
             self.flows.all().filter(|flow| user.is_none_or(|user| flow.user == user)).map(Flow::state).collect();
@@ -183,18 +183,28 @@ impl Interface {
         let channels = self.core.clients.get(&client).map(|client| client.channels.as_slice());
         let id = channels.and_then(|channels| channels.get(channel as usize).copied().flatten());
         let absent = || NetError::new(NetErrorKind::Absent, format!("this connection has no channel {channel}"));
-        let id = id.ok_or_else(absent)?;
-        self.core.send_last(id, now);
-        self.core.close(id, 0);
+        self.finish(id.ok_or_else(absent)?, now);
         Ok(())
+    }
+
+    /// Sends what a flow still has, as far as there is room, and closes it. A few packets wait on for their neighbour.
+    fn finish(&mut self, id: FlowId, now: u64) {
+        for _ in 0..LAST_PACKETS / SLOTS {
+            self.core.send_last(id, now);
+            if self.core.outbox.has_room() {
+                break;
+            }
+            self.transmit(now);
+        }
+        self.core.park(id, now);
+        self.core.close(id, 0);
     }
 
     /// A client is gone: its flows end.
     pub(crate) fn leave(&mut self, client: u64, now: u64) {
         let channels = self.core.clients.get(&client).map(|client| client.channels.clone()).unwrap_or_default();
         for id in channels.into_iter().flatten() {
-            self.core.send_last(id, now);
-            self.core.close(id, 0);
+            self.finish(id, now);
         }
         self.core.clients.remove(&client);
     }
@@ -202,11 +212,22 @@ impl Interface {
     /// State with the counters of the device itself.
     pub(crate) fn state(&mut self, user: Option<u32>, now: u64) -> InterfaceState {
         let mut state = self.core.state(user, now);
-        if let Ok(counters) = self.device.receive.counters() {
-            state.counters.extend(counters.into_iter().map(|counter| (counter.name.to_string(), counter.value)));
+        // Asking the kernel takes its time, in which no packet moves: no application can cause that at will.
+        if self.looked.as_ref().is_none_or(|(looked, _)| now.saturating_sub(*looked) >= DEVICE_LOOK) {
+            self.looked = Some((now, self.device.counters()));
         }
-        if let Ok(sender) = self.device.transmit.statistics() {
-            let all = [
+        state.counters.extend(self.looked.iter().flat_map(|(_, counters)| counters.clone()));
+        state
+    }
+}
+
+impl Device {
+    /// The counters of the device and its sockets, by name. A counter that cannot be asked for now is left out.
+    fn counters(&mut self) -> Vec<(String, u64)> {
+        let receiver = self.receive.counters().unwrap_or_default();
+        let mut all: Vec<_> = receiver.into_iter().map(|counter| (counter.name.to_string(), counter.value)).collect();
+        if let Ok(sender) = self.transmit.statistics() {
+            let sender = [
                 ("sender.taken", sender.taken),
                 ("sender.sent", sender.sent),
                 ("sender.too_long", sender.too_long),
@@ -214,8 +235,8 @@ impl Interface {
                 ("sender.refused", sender.refused),
                 ("sender.under_way", sender.under_way),
             ];
-            state.counters.extend(all.map(|(name, value)| (name.to_string(), value)));
+            all.extend(sender.map(|(name, value)| (name.to_string(), value)));
         }
-        state
+        all
     }
 }

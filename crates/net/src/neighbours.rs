@@ -2,12 +2,14 @@
 //!
 //! Nobody teaches an interface a neighbour that it did not ask for: a packet changes an entry that is there, and makes none.
 
-use crate::limits::{ARP_FRESH, ARP_INTERVAL, ARP_LOCKED, ARP_SILENCE, ARP_TRIES, NEIGHBOUR_WAITERS, NEIGHBOURS};
+use crate::limits::{
+    ARP_FRESH, ARP_INTERVAL, ARP_LOCKED, ARP_SILENCE, ARP_TRIES, NEIGHBOUR_WAITERS, NEIGHBOURS, PARKED,
+};
 use flow::NeighbourState;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-/// What is known of a neighbour that a packet is for.
+/// The interface's knowledge of a neighbour that a packet is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     /// Its hardware address.
@@ -31,6 +33,8 @@ struct Entry {
     silent_until: u64,
     /// Flows that wait for it, by their numbers.
     waiting: Vec<u64>,
+    /// Frames of flows that were closed meanwhile; the hardware address of the neighbour is left to fill in.
+    parked: Vec<Vec<u8>>,
 }
 
 /// All neighbours.
@@ -39,6 +43,15 @@ pub(crate) struct Neighbours {
     entries: HashMap<Ipv4Addr, Entry>,
     /// The earliest time at which something is due.
     due: Option<u64>,
+}
+
+/// Everything that waited for a neighbour.
+#[derive(Debug, Default)]
+pub(crate) struct Woken {
+    /// Flows, by their numbers.
+    pub(crate) flows: Vec<u64>,
+    /// Frames of flows that were closed.
+    pub(crate) frames: Vec<Vec<u8>>,
 }
 
 /// What time brought.
@@ -53,7 +66,7 @@ pub(crate) struct Due {
 }
 
 impl Neighbours {
-    /// What is known of the neighbour for a packet of the flow with this number. `ask` is called where a question is to be sent.
+    /// Looks a neighbour up for a packet of the flow with this number. Calls `ask` where the interface is to send a question.
     pub(crate) fn find(&mut self, address: Ipv4Addr, flow: u64, now: u64, ask: &mut dyn FnMut()) -> Known {
         if !self.entries.contains_key(&address) && self.entries.len() >= NEIGHBOURS && !self.forget_oldest() {
             return Known::Silent;
@@ -65,6 +78,7 @@ impl Neighbours {
             due: None,
             silent_until: 0,
             waiting: Vec::new(),
+            parked: Vec::new(),
         });
         let stale = entry.mac.is_none() || now.saturating_sub(entry.said) >= ARP_FRESH;
         if stale && entry.due.is_none() && now >= entry.silent_until {
@@ -91,14 +105,21 @@ impl Neighbours {
         oldest.is_some_and(|oldest| self.entries.remove(&oldest).is_some())
     }
 
-    /// A neighbour says who it is. Says whether it was asked for or known, and gives the flows that waited for it to `wake`.
-    pub(crate) fn learn(&mut self, address: Ipv4Addr, mac: [u8; 6], now: u64, wake: &mut Vec<u64>) -> bool {
+    /// Keeps a frame for a neighbour that was asked for, whose flow does not wait for it any more. Says whether there was room.
+    pub(crate) fn park(&mut self, address: Ipv4Addr, frame: Vec<u8>) -> bool {
+        let entry = self.entries.get_mut(&address).filter(|entry| entry.due.is_some() && entry.parked.len() < PARKED);
+        entry.map(|entry| entry.parked.push(frame)).is_some()
+    }
+
+    /// A neighbour says who it is. Says whether it was asked for or known, and gives all that waited for it to `woken`.
+    pub(crate) fn learn(&mut self, address: Ipv4Addr, mac: [u8; 6], now: u64, woken: &mut Woken) -> bool {
         let Some(entry) = self.entries.get_mut(&address) else { return false };
         if entry.mac.is_some_and(|known| known != mac) && now.saturating_sub(entry.said) < ARP_LOCKED {
             return false;
         }
         (entry.mac, entry.said, entry.tries, entry.due) = (Some(mac), now, 0, None);
-        wake.append(&mut entry.waiting);
+        woken.flows.append(&mut entry.waiting);
+        woken.frames.append(&mut entry.parked);
         true
     }
 
@@ -107,7 +128,7 @@ impl Neighbours {
         self.due
     }
 
-    /// What is due now.
+    /// Finds the questions and verdicts that are due now.
     pub(crate) fn tick(&mut self, now: u64) -> Due {
         let mut found = Due::default();
         if self.due.is_none_or(|due| due > now) {
@@ -124,6 +145,7 @@ impl Neighbours {
                 (entry.mac, entry.due, entry.silent_until) = (None, None, now + ARP_SILENCE);
                 found.silent += 1;
                 found.wake.append(&mut entry.waiting);
+                entry.parked.clear();
             }
             self.due = [self.due, entry.due].into_iter().flatten().min();
         }
@@ -179,9 +201,9 @@ mod tests {
         assert_eq!((due.ask.len(), due.wake, due.silent, neighbours.next()), (0, vec![7, 8], 1, None));
         assert_eq!(find(&mut neighbours, 7, 3 * SECOND), (Known::Silent, 1));
         assert_eq!(find(&mut neighbours, 7, 4 * SECOND), (Known::Asked, 2));
-        let mut wake = Vec::new();
-        assert!(neighbours.learn(address(1), MAC, 4 * SECOND, &mut wake));
-        assert_eq!((wake, neighbours.next().is_some()), (vec![7], true));
+        let mut woken = Woken::default();
+        assert!(neighbours.learn(address(1), MAC, 4 * SECOND, &mut woken));
+        assert_eq!((woken.flows, neighbours.next().is_some()), (vec![7], true));
         assert_eq!(find(&mut neighbours, 7, 5 * SECOND), (Known::Mac(MAC), 2));
         // An old answer serves while the neighbour is asked again.
         assert_eq!(find(&mut neighbours, 7, 40 * SECOND), (Known::Mac(MAC), 3));
@@ -189,7 +211,7 @@ mod tests {
 
     #[test]
     fn an_answer_to_no_question_makes_no_entry_and_a_late_one_changes_none() {
-        let (mut neighbours, mut wake) = (Neighbours::default(), Vec::new());
+        let (mut neighbours, mut wake) = (Neighbours::default(), Woken::default());
         assert!(!neighbours.learn(address(1), MAC, 0, &mut wake));
         assert_eq!(neighbours.state(0), []);
         neighbours.find(address(1), 1, 0, &mut || ());
@@ -206,7 +228,7 @@ mod tests {
         }
         assert_eq!(neighbours.state(0).len(), NEIGHBOURS);
         assert_eq!(neighbours.find(address(1 << 20), 1, 0, &mut || ()), Known::Silent);
-        neighbours.learn(address(5), MAC, 0, &mut Vec::new());
+        neighbours.learn(address(5), MAC, 0, &mut Woken::default());
         assert_eq!(neighbours.find(address(1 << 20), 1, 0, &mut || ()), Known::Asked);
         assert_eq!(neighbours.state(0).len(), NEIGHBOURS);
     }

@@ -58,7 +58,8 @@ impl Networks {
         Networks::default()
     }
 
-    /// Owns a device of this thread's network namespace and starts its thread. Switches the device on.
+    /// Owns a device of this thread's network namespace and starts its thread. Switches the device on; where a packet socket reads
+    /// it, also switches its offloads off, which would join packets. Neither is taken back by [`down`](Self::down).
     ///
     /// # Errors
     ///
@@ -266,7 +267,8 @@ impl Client {
         Ok((granted, fds))
     }
 
-    /// Closes a flow by the number of its channel. Packets that wait in it are sent before, as far as that is possible at once.
+    /// Closes a flow by the number of its channel. The driver sends the packets in it before, as far as the device has room, and a
+    /// few more when their neighbour answers.
     ///
     /// # Errors
     ///

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 /// A device that is open, both ways.
 pub struct Opened {
-    /// What it receives.
+    /// Receives frames from it.
     pub receive: Box<dyn Receive>,
-    /// What it sends.
+    /// Sends frames by it.
     pub transmit: Box<dyn Transmit>,
     /// The hardware address that frames come to and go from.
     pub mac: [u8; 6],

@@ -1,4 +1,4 @@
-//! Local ports: what is taken, by which user, and which one a flow gets that does not care.
+//! Local ports: those that are taken, their users, and a free one for a flow that does not care.
 
 use crate::error::{NetError, NetErrorKind};
 use std::collections::HashMap;
@@ -59,7 +59,7 @@ impl Ports {
 
     /// A free port from a random one on (RFC 6056 3.3.1).
     fn free(&mut self, protocol: u8, address: Ipv4Addr) -> Result<SocketAddrV4, NetError> {
-        // The hasher's keys are random from the system. Without them nobody can tell its next output from the ones before.
+        // The system chose the hasher's keys at random. Without them an attacker cannot tell its next output from those before.
         self.draws += 1;
         let count = u64::from(DYNAMIC.end() - DYNAMIC.start()) + 1;
         let start = self.random.hash_one(self.draws) % count;

@@ -30,7 +30,7 @@ impl Wire {
         (self.bits.is_some() && self.free > now).then_some(self.free)
     }
 
-    /// A frame of so many bytes departs.
+    /// A frame of `bytes` bytes departs.
     pub(crate) fn charge(&mut self, bytes: usize, now: u64) {
         let Some(bits) = self.bits else { return };
         let bytes = bytes as u64;
@@ -42,7 +42,7 @@ impl Wire {
     }
 }
 
-/// At most so many a second, and so many in a row.
+/// A limit of events a second, and of events in a row.
 #[derive(Debug)]
 pub(crate) struct Limit {
     interval: u64,

@@ -6,6 +6,7 @@ use crate::fragments::Added;
 use crate::icmp::{self, ICMP, Message};
 use crate::interface::Core;
 use crate::limits::ANSWERS;
+use crate::neighbours::Woken;
 use crate::routes::is_host;
 use crate::template::UDP;
 use buffer::flow::Delivered;
@@ -104,13 +105,17 @@ impl Core {
         }
         // A neighbour speaks for itself, or a bridge repeats it word for word.
         let is_honest = mac == from && !is_group(mac) && mac != [0; 6];
-        let mut wake = Vec::new();
+        let mut woken = Woken::default();
         let learnt = is_honest
             && self.routes.is_on_link(sender)
             && matches!(packet.operation(), arp::REQUEST | arp::REPLY)
-            && self.neighbours.learn(sender, mac, now, &mut wake);
-        for number in wake {
+            && self.neighbours.learn(sender, mac, now, &mut woken);
+        for number in woken.flows {
             self.activate_number(number);
+        }
+        for mut frame in woken.frames {
+            frame[..6].copy_from_slice(&mac);
+            self.answer(frame);
         }
         if packet.operation() == arp::REQUEST && self.routes.is_own(target) && is_honest {
             // Address probes (RFC 5227) come from 0.0.0.0 and are answered, too.
@@ -223,7 +228,7 @@ impl Core {
 
     /// Copies a packet into a flow's channel.
     fn deliver(&mut self, id: FlowId, frame: &[u8], time: u64) -> End {
-        // What the copy will cost is known from here on: a limit of a flow's share is to refuse it here.
+        // The cost of the copy is known from here on: a limit of a flow's share belongs here.
         self.work.charge(Some(id), frame.len());
         let Some(flow) = self.flows.get_mut(id) else { return End::FlowDropped };
         match flow.driver.deliver(&[frame], time) {

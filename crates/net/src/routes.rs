@@ -15,7 +15,7 @@ pub(crate) enum Hop {
     Neighbour(Ipv4Addr),
     /// No route holds it.
     None,
-    /// Nothing is sent there from here: multicast, 127/8, 0/8, 240/4.
+    /// The interface sends nothing there: multicast, 127/8, 0/8, 240/4.
     Refused,
 }
 

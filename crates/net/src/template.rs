@@ -1,4 +1,4 @@
-//! What the headers of a flow's packets look like: a mask and a value over the first bytes, made once when the flow is opened.
+//! The template of a flow's headers: a mask and a value over the first bytes, made once when the flow is opened.
 //!
 //! The check runs on a private copy that the driver made once, and the driver sends this copy: an application that changes its
 //! memory meanwhile changes nothing of it. Free to the application are the destination's hardware address (the driver writes

@@ -5,7 +5,7 @@
 
 use crate::flows::{FlowId, Held};
 use crate::interface::Core;
-use crate::limits::{FLOW_QUANTUM, LAST_PACKETS, SLOTS};
+use crate::limits::{FLOW_QUANTUM, LAST_PACKETS, PARKED, SLOTS};
 use crate::neighbours::Known;
 use crate::receive::BROADCAST;
 use crate::routes::Hop;
@@ -17,9 +17,9 @@ use std::time::Instant;
 /// How a flow's turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turned {
-    /// It has nothing to send now, waits for a neighbour, or ended.
+    /// The flow has nothing to send now, waits for a neighbour, or ended.
     Out,
-    /// It may have more.
+    /// The flow may have more.
     More,
 }
 
@@ -34,12 +34,12 @@ enum Fate {
 impl Core {
     /// Fills the outbox: the interface's own frames first, then those of flows in turn.
     pub(crate) fn fill(&mut self, now: u64) {
-        let begun = Instant::now();
         while self.outbox.has_room() && self.wire.departure(now).is_none() {
             let Some(answer) = self.answers.pop_front() else { break };
             if answer[..6] == self.mac {
-                // To itself.
+                let begun = Instant::now();
                 self.sort_own(&answer, now);
+                self.settle(begun);
             } else if let Some(slot) = self.outbox.slot(answer.len()) {
                 slot.copy_from_slice(&answer);
                 self.wire.charge(answer.len(), now);
@@ -60,8 +60,6 @@ impl Core {
                 }
             }
         }
-        // What went to this host was received, too.
-        self.settle(begun);
     }
 
     /// Sends what a flow still has when its application closes it, as far as there is room and the neighbours are known.
@@ -70,6 +68,24 @@ impl Core {
             if !self.outbox.has_room() || self.send_from(id, FLOW_QUANTUM, now) == Turned::Out {
                 return;
             }
+        }
+    }
+
+    /// Keeps the packets that wait for a neighbour when their flow is closed, a few of them.
+    pub(crate) fn park(&mut self, id: FlowId, now: u64) {
+        for _ in 0..PARKED {
+            let Some(flow) = self.flows.get_mut(id) else { return };
+            let Some(mut held) = flow.held.take() else { return };
+            let Hop::Neighbour(next_hop) = self.routes.hop(template::destination(&held.header)) else { return };
+            template::finish(&mut held.header, [0; 6]);
+            let mut frame = vec![0; held.outgoing.len()];
+            frame[..HEADER].copy_from_slice(&held.header);
+            flow.driver.copy_out(&held.outgoing, HEADER, &mut frame[HEADER..]);
+            flow.driver.done(1);
+            if !self.neighbours.park(next_hop, frame) {
+                return;
+            }
+            self.send_last(id, now);
         }
     }
 
@@ -170,9 +186,11 @@ impl Core {
         if self.make(id, held, self.mac).is_some() {
             let mut frame = std::mem::take(&mut self.own_frame);
             self.outbox.take_back(&mut frame);
+            let begun = Instant::now();
             // Both sides pay: the receiver where it is found, the sender here.
             self.work.charge(Some(id), 0);
             self.sort_own(&frame, now);
+            self.settle(begun);
             self.own_frame = frame;
         }
     }

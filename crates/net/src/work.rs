@@ -3,7 +3,7 @@
 use crate::flows::{FlowId, Flows};
 use base::limits::BATCH_BLOCKS;
 
-/// A frame costs as much as so many bytes of it, before its first byte is copied.
+/// The fixed cost of a frame, in bytes that could be copied instead.
 const FRAME: u64 = 512;
 
 /// The work of one batch.
@@ -19,7 +19,7 @@ impl Default for Work {
 }
 
 impl Work {
-    /// A frame of so many bytes is for this flow; none: for no flow.
+    /// A frame of `bytes` bytes is for this flow; none: for no flow.
     pub(crate) fn charge(&mut self, flow: Option<FlowId>, bytes: usize) {
         self.shares.push((flow, FRAME + bytes as u64));
     }

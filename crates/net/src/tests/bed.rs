@@ -1,4 +1,4 @@
-//! What the tests share: frames made by hand, an interface with a clock of its own, two interfaces with threads.
+//! Shared by the tests: frames made by hand, an interface with a clock of its own, two interfaces with threads.
 
 use crate::interface::{Interface, Next};
 use crate::limits::SECOND;
@@ -183,7 +183,7 @@ impl Bed {
         self.settle();
     }
 
-    /// What the interface sent.
+    /// The frames that the interface sent.
     pub(super) fn sent(&mut self) -> Vec<Vec<u8>> {
         self.settle();
         frames(&mut self.far.receiver)

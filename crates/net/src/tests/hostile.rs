@@ -1,4 +1,4 @@
-//! Frames and channels that somebody made to do harm: each is counted, and nobody else notices.
+//! Frames and channels that attackers made: the interface counts each, and no other flow notices.
 
 use super::bed::{Bed, FAR, NEAR, arp, at, datagram, icmp, ipv4, outgoing, received, udp};
 use buffer::flow::{Bells, Driver, Drop, State};
@@ -102,7 +102,7 @@ fn mutated_frames_never_panic_and_each_ends_once() {
     let ends = bed.ends();
     assert_eq!(bed.counter("received"), count);
     assert!(ends.len() > 20, "{ends:?}");
-    // All that was kept of them goes with time.
+    // The pieces that the interface kept go with time.
     bed.now += 100 * crate::limits::SECOND;
     assert_eq!(bed.settle(), None);
     assert_eq!(bed.interface.core.fragments.kept(), (0, 0, 0));
@@ -151,6 +151,9 @@ fn hostile(bed: &mut Bed, client: u64, open: &OpenFlow) -> Hostile {
     Hostile { flow, words, empties: 4096 + records }
 }
 
+/// Writes words that make no sense.
+type Lie<'a> = &'a dyn Fn(&Hostile);
+
 impl Hostile {
     fn write(&self, at: usize, word: u64) {
         self.words.copy_in(at, &word.to_ne_bytes());
@@ -173,7 +176,7 @@ fn a_channel_that_makes_no_sense_closes_its_flow_alone() {
             channel.write(128, index);
         }
     };
-    let lies: [(&str, &dyn Fn(&Hostile)); 10] = [
+    let lies: [(&str, Lie<'_>); 10] = [
         ("more records than there are", &sent(257)),
         ("an index that goes back", &sent(u64::MAX)),
         ("no pieces", &record(0, 100 << 32)),

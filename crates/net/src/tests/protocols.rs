@@ -282,3 +282,19 @@ fn a_device_without_room_loses_nothing() {
     assert_eq!(bed.settle(), None);
     assert!(bed.counter("device.no_room") > 0);
 }
+
+#[test]
+fn the_only_packet_of_an_application_that_ends_at_once_waits_for_its_neighbour() {
+    let mut bed = Bed::new();
+    let mut flow = bed.open(5, &udp(at(1, 4000), None));
+    for number in 0..5 {
+        flow.send(&[&outgoing(at(1, 4000), at(2, 4001), &[number; 9])]).expect("there is room");
+    }
+    bed.sent();
+    bed.interface.leave(5, bed.now);
+    assert!(bed.sent().is_empty() && bed.users.flows() == 0);
+    bed.give(&arp(2, FAR, 2, 1, NEAR));
+    let sent = bed.sent();
+    assert_eq!(sent.iter().map(|frame| frame[42]).collect::<Vec<_>>(), [0, 1, 2]);
+    assert!(sent.iter().all(|frame| frame[..12] == [FAR, NEAR].concat() && Sum::of(&frame[14..34]).folded() == 0xffff));
+}

@@ -194,3 +194,38 @@ fn an_application_that_sleeps_is_woken() {
     }
     waiter.join().expect("it was woken");
 }
+
+#[test]
+fn a_client_has_a_quota_and_the_text_says_which() {
+    let [near, _far] = joined();
+    let mut client = near.client(1, 1000);
+    let small =
+        OpenFlow { send_records: 1, send_bytes: 4096, receive_buffers: 1, buffer_bytes: 64, ..udp(at(1, 0), None) };
+    for _ in 0..1024 {
+        client.open(&small).expect("there is room");
+    }
+    let (kind, text) = refusal(client.open(&small));
+    assert!(kind == NetErrorKind::Full && text.contains("1024 flows"), "{text}");
+    client.close(500).expect("it is there");
+    assert_eq!(client.open(&small).expect("there is room again").0.channel, 500);
+}
+
+#[test]
+fn what_was_sent_before_a_close_leaves() {
+    let [near, far] = joined();
+    let (mut one, mut other) = (Application::new(&near, 1000), Application::new(&far, 1000));
+    let mut bound = other.open(&udp(at(2, 4000), None));
+    let mut client = one.open(&udp(at(1, 5000), Some(at(2, 4000))));
+    let frame = datagram([NEAR, [0; 6]], at(1, 5000), at(2, 4000), b"last words");
+    client.send(&[&frame]).expect("there is room");
+    await_that("the neighbour is known", || !received(&mut bound).is_empty());
+    for _ in 0..200 {
+        client.channel.send(&[&frame]).expect("there is room");
+    }
+    one.client.close(0).expect("it is there");
+    let mut seen = 0;
+    await_that("all arrive", || {
+        seen += received(&mut bound).len();
+        seen == 200
+    });
+}

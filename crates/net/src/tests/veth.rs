@@ -114,3 +114,33 @@ fn devices_that_the_kernel_uses_are_refused() {
     check("lo", None, NetErrorKind::Request, "no Ethernet device");
     check(&pair.far.name, Some("magic"), NetErrorKind::Request, "there are af_xdp, af_packet and tuntap");
 }
+
+#[test]
+fn the_kernel_and_an_application_talk_by_a_tap_device() {
+    if !may_make_networks() {
+        return;
+    }
+    let namespace = testkit::network::quiet_namespace();
+    let networks = Arc::new(Networks::new());
+    let open = OpenInterface { how: Some("tuntap".into()), ..interface("tap7", 1) };
+    if let Err(error) = in_namespace(&namespace, || networks.up(&open)) {
+        // No door to tap devices here.
+        eprintln!("skipped (kernel): {error}");
+        return;
+    }
+    let tap = End::find(&namespace, "tap7").expect("it was made");
+    if !give_address(&tap, "10.0.0.2/24") {
+        return;
+    }
+    let socket = in_namespace(&namespace, || UdpSocket::bind("10.0.0.2:4000")).expect("the port is free");
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(10))).expect("a socket option");
+    let mut application = Application::new(&networks, 1000);
+    let mut flow = application.open(&udp(at(1, 5000), Some(at(2, 4000))));
+    let frame = datagram([flow.granted.mac, [0; 6]], at(1, 5000), at(2, 4000), b"through the tap");
+    flow.send(&[&frame]).expect("there is room");
+    let mut bytes = [0; 100];
+    let (len, from) = socket.recv_from(&mut bytes).expect("it arrives");
+    assert_eq!(&bytes[..len], b"through the tap");
+    socket.send_to(b"and back", from).expect("the kernel finds the way");
+    await_that("the answer arrives", || received(&mut flow).iter().any(|frame| frame[42..] == *b"and back"));
+}
