@@ -298,3 +298,28 @@ fn the_only_packet_of_an_application_that_ends_at_once_waits_for_its_neighbour()
     assert_eq!(sent.iter().map(|frame| frame[42]).collect::<Vec<_>>(), [0, 1, 2]);
     assert!(sent.iter().all(|frame| frame[..12] == [FAR, NEAR].concat() && Sum::of(&frame[14..34]).folded() == 0xffff));
 }
+
+#[test]
+fn flows_take_turns_on_a_wire_that_is_full() {
+    let open = flow::OpenInterface { rate: Some(10_000_000), ..interface("near", 1) };
+    let mut bed = Bed::with(&open, Capacity::default());
+    let mut flows = [1, 2, 3].map(|port| bed.open(5, &udp(at(1, 5000 + port), Some(at(2, port)))));
+    bed.introduce(&mut flows[0]);
+    for flow in &mut flows {
+        while flow.send(&[&outgoing(flow.granted.local, at(2, 9), b"forged")]).is_ok() {}
+    }
+    bed.settle();
+    assert!(flows.iter().all(|flow| flow.channel.dropped(Drop::Forged) >= 200));
+    let begun = bed.now;
+    while bed.now < begun + SECOND {
+        for (number, flow) in flows.iter_mut().enumerate() {
+            let frame = outgoing(flow.granted.local, at(2, 1 + number as u16), &[0; 500]);
+            while flow.send(&[&frame]).is_ok() {}
+        }
+        bed.now = bed.settle().expect("the wire is busy");
+        frames(&mut bed.far.receiver);
+    }
+    let sent: Vec<_> = bed.interface.core.state(None, bed.now).flows.iter().map(|flow| flow.sent).collect();
+    let total: u64 = sent.iter().sum();
+    assert!(total > 2000 && sent.iter().all(|sent| sent.abs_diff(total / 3) <= 20), "{sent:?}");
+}

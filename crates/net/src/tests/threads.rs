@@ -229,3 +229,30 @@ fn what_was_sent_before_a_close_leaves() {
         seen == 200
     });
 }
+
+/// The driver rings for room now and then, not for each packet: an application that sleeps without room must be among these.
+#[test]
+fn an_application_that_waits_for_room_is_woken() {
+    for (send_records, send_bytes, payload) in
+        [(256, 4096, 1400), (4, 1 << 16, 10), (1, 4096, 1400), (256, 1 << 16, 10)]
+    {
+        let [near, _far] = joined();
+        let mut one = Application::new(&near, 1000);
+        let open = OpenFlow { send_records, send_bytes, ..udp(at(1, 5000), Some(at(2, 4000))) };
+        let mut flow = one.open(&open);
+        let frame = datagram([NEAR, [0; 6]], at(1, 5000), at(2, 4000), &vec![0; payload]);
+        for number in 0..2000 {
+            while flow.send(&[&frame]).is_err() {
+                flow.ring();
+                // As an application does: it looks again after it said that it sleeps.
+                if flow.fall_asleep() && flow.send(&[&frame]).is_err() {
+                    let mut fds = [rustix::event::PollFd::from_borrowed_fd(flow.fd(), rustix::event::PollFlags::IN)];
+                    let wait = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
+                    let woken = rustix::event::poll(&mut fds, Some(&wait));
+                    assert_eq!(woken, Ok(1), "packet {number} of {payload} bytes, {send_records} records");
+                }
+                flow.awake();
+            }
+        }
+    }
+}
