@@ -24,7 +24,7 @@ pub(crate) struct Account {
     start: Moment,
     /// Time left in the period in ns; below 0 the flow owes it.
     remain: i64,
-    /// The flow sends nothing of its own from here on. Only meaningful while it is idle.
+    /// The time at which the queue of the flow became empty. Only meaningful while the flow is idle.
     idle_since: Moment,
     /// The end of the last frame that was charged.
     sent_until: Moment,

@@ -1,4 +1,4 @@
-//! How long a frame takes on the wire, exactly: what does not fill a nanosecond is carried to the next frame.
+//! The exact time of a frame on the wire: the next frame takes over the part that does not fill a nanosecond.
 
 use std::num::NonZeroU64;
 
