@@ -77,14 +77,15 @@ impl Flow {
         self.bells.fd()
     }
 
-    /// Says that the application is about to sleep on [`fd`](Self::fd). `false`: there is something to do, do not sleep.
-    pub fn fall_asleep(&mut self) -> bool {
-        self.bells.news(|_| {});
-        self.bells.fall_asleep() && !self.channel.has_received()
+    /// Says that the application is about to sleep on [`fd`](Self::fd). `false`: the driver rang since the application was last
+    /// [awake](Self::awake), do not sleep. One thread sleeps for all flows of a host.
+    pub fn fall_asleep(&self) -> bool {
+        self.bells.fall_asleep()
     }
 
-    /// Says that the application is awake again.
+    /// Says that the application is awake, and forgets what the driver rang for so far: look for packets and room after this.
     pub fn awake(&self) {
         self.bells.awake();
+        self.bells.news(|_| {});
     }
 }

@@ -157,7 +157,7 @@ impl Networks {
         if let Some(device) = &open.device {
             return self
                 .find(device)
-                .ok_or_else(|| absent(format!("`{device}` is not up; streamline up {device} ...")));
+                .ok_or_else(|| absent(format!("`{device}` is not up; as root: streamline net up {device} --addr ADDRESS/BITS")));
         }
         let mut all = self.all();
         if !open.local.ip().is_unspecified() {
@@ -171,7 +171,7 @@ impl Networks {
         match <[Arc<Handle>; 1]>::try_from(all) {
             Ok([only]) => Ok(only),
             Err(none) if none.is_empty() => Err(absent(match open.local.ip().is_unspecified() {
-                true => "no interface is up; streamline up DEVICE ...".into(),
+                true => "no interface is up; as root: streamline net up DEVICE --addr ADDRESS/BITS".into(),
                 false => format!("no interface has the address {}", open.local.ip()),
             })),
             Err(_) => {

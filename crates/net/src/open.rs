@@ -34,6 +34,9 @@ impl fmt::Debug for Opened {
     }
 }
 
+/// Bytes of an AF_XDP chunk that are not for the IP packet: the kernel's headroom, and the Ethernet header with a tag.
+const FRAME_SLACK: u32 = 256 + 18;
+
 /// Opens the device as asked for, in this thread's network namespace.
 pub(crate) fn open(open: &OpenInterface) -> Result<Opened, NetError> {
     let namespace = Namespace::current().map_err(|error| NetError::system("find the network namespace", error))?;
@@ -88,7 +91,10 @@ fn leaves_checksums(link: &Link) -> bool {
 }
 
 fn by_xdp(namespace: &Namespace, link: &Link) -> Result<Opened, NetError> {
-    let opened = af_xdp::Device::open(namespace, &link.name, af_xdp::Options::default())?;
+    // 3 MiB: a user may lock 8 where nobody says otherwise.
+    let chunk_bytes = if link.mtu + FRAME_SLACK <= 2048 { 2048 } else { 4096 };
+    let options = af_xdp::Options { receive_chunks: 1024, transmit_chunks: 512, chunk_bytes, ..Default::default() };
+    let opened = af_xdp::Device::open(namespace, &link.name, options)?;
     let mode = opened.mode;
     let Ok([queue]) = <[af_xdp::Queue; 1]>::try_from(opened.queues) else {
         let text = format!(

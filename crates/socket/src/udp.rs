@@ -249,6 +249,7 @@ impl UdpSocket {
     /// [`SocketError::Closed`]: the daemon has gone.
     pub fn wait(&mut self, timeout: Duration) -> Result<(), SocketError> {
         if !self.flow.fall_asleep() {
+            self.flow.awake();
             return Ok(());
         }
         let timeout = Timespec::try_from(timeout).ok();
@@ -273,8 +274,8 @@ impl UdpSocket {
         self.connection.line()
     }
 
-    /// Says that this side is about to sleep on [`fd`](Self::fd). `false`: there is something to receive.
-    pub fn fall_asleep(&mut self) -> bool {
+    /// Says that this side is about to sleep on [`fd`](Self::fd). `false`: the driver rang since this side was last awake.
+    pub fn fall_asleep(&self) -> bool {
         self.flow.fall_asleep()
     }
 

@@ -1,0 +1,101 @@
+//! Weighted fair queueing by start times: each flow has a virtual time that its frames move on by their wire time divided by
+//! its weight, and the flow that is furthest behind sends. A flow that comes back starts where the others are, and saves
+//! nothing up.
+
+use crate::heap::Heap;
+
+/// The parts of a nanosecond in which virtual time is counted.
+const PARTS: u128 = 1 << 20;
+
+/// The place of one flow in virtual time; kept while the flow is idle.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tag {
+    time: u128,
+    /// The part of the last division that `time` does not hold; less than the weight.
+    remainder: u128,
+}
+
+/// Flows that share what is left.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FairQueue {
+    pub(crate) heap: Heap<(u128, u32)>,
+    /// The virtual time of the flow that was chosen last.
+    time: u128,
+}
+
+impl FairQueue {
+    /// A flow takes part from now on.
+    pub(crate) fn enter(&mut self, slot: u32, flow: u32, tag: &mut Tag) {
+        if !self.heap.holds(slot) {
+            tag.time = tag.time.max(self.time);
+            self.heap.set(slot, (tag.time, flow));
+        }
+    }
+
+    /// A flow takes part no more.
+    pub(crate) fn leave(&mut self, slot: u32) {
+        self.heap.remove(slot);
+    }
+
+    /// The slot of the flow that is furthest behind, or None without flows.
+    pub(crate) fn choose(&mut self) -> Option<u32> {
+        let ((time, _), slot) = self.heap.first()?;
+        self.time = self.time.max(time);
+        Some(slot)
+    }
+
+    /// A flow used `wire_ns`. It may have left meanwhile.
+    pub(crate) fn charge(&mut self, slot: u32, flow: u32, tag: &mut Tag, wire_ns: u64, weight: u32) {
+        let weight = u128::from(weight.max(1));
+        let work = u128::from(wire_ns) * PARTS + tag.remainder;
+        tag.time = tag.time.saturating_add(work / weight);
+        tag.remainder = work % weight;
+        if self.heap.holds(slot) {
+            self.heap.set(slot, (tag.time, flow));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_follow_weights() {
+        let weights = [1, 3, 7];
+        let (mut queue, mut tags, mut got) = (FairQueue::default(), [Tag::default(); 3], [0_u64; 3]);
+        queue.heap.grow(3);
+        for slot in 0..3 {
+            queue.enter(slot, slot, &mut tags[slot as usize]);
+        }
+        for frame in 0..110_000 {
+            let slot = queue.choose().unwrap();
+            let wire_ns = 1000 + frame % 3;
+            got[slot as usize] += wire_ns;
+            queue.charge(slot, slot, &mut tags[slot as usize], wire_ns, weights[slot as usize]);
+        }
+        let each = got.iter().sum::<u64>() / 11;
+        for (got, weight) in got.iter().zip(weights) {
+            assert!(got.abs_diff(each * u64::from(weight)) < 3 * 1002, "{got} {weight}");
+        }
+    }
+
+    #[test]
+    fn an_absent_flow_saves_nothing_up() {
+        let (mut queue, mut tags) = (FairQueue::default(), [Tag::default(); 2]);
+        queue.heap.grow(2);
+        queue.enter(0, 0, &mut tags[0]);
+        for _ in 0..1000 {
+            assert_eq!(queue.choose(), Some(0));
+            queue.charge(0, 0, &mut tags[0], 1000, 1);
+        }
+        queue.enter(1, 1, &mut tags[1]);
+        let mut got = [0; 2];
+        for _ in 0..10 {
+            let slot = queue.choose().unwrap();
+            got[slot as usize] += 1;
+            queue.charge(slot, slot, &mut tags[slot as usize], 1000, 1);
+        }
+        assert_eq!(got, [5, 5]);
+    }
+}
