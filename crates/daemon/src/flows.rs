@@ -70,6 +70,10 @@ impl Flows {
                 Some(client) => done(client.close(*channel)),
                 None => Err(CaptureError::new(CaptureErrorKind::Absent, "this client has no flow")),
             },
+            flow::Question::Share(flow, share) => {
+                let user = if policy.may_manage(peer) { None } else { Some(peer.user) };
+                done(networks.share(user, *flow, share))
+            }
             flow::Question::State => {
                 let user = if policy.may_manage(peer) { None } else { Some(peer.user) };
                 Ok((fitting(networks.state(user)), Vec::new()))
@@ -227,6 +231,8 @@ mod tests {
             sent: 0,
             sent_bytes: 0,
             receive_ns: 0,
+            share: String::new(),
+            wire: Vec::new(),
             drops: vec![("no buffer".into(), 1)],
         };
         let neighbour = NeighbourState { address: Ipv4Addr::LOCALHOST, mac: None, state: "asked".into(), age_ms: 0 };

@@ -48,6 +48,11 @@ const PARAMS: &[Param] = &[
     Param::new("to", ParamType::Text, "address and port of the only peer: 10.0.0.3:4000"),
     Param::new("device", ParamType::Text, "the interface; the one that routes to the peer if not given"),
     Param::new("stack", ParamType::Text, "the blocks of the protocol stack"),
+    Param::new(
+        "slice",
+        ParamType::Text,
+        "its share of the wire: 4ms/100ms, 4ms/100ms+slack, fair:3 or background; fair if not given",
+    ),
 ];
 
 /// What the parameters ask for.
@@ -77,6 +82,7 @@ fn options(params: &Params) -> Result<UdpOptions, ParamError> {
         port,
         peer: peer.transpose()?,
         stack: params.text("stack").map(str::to_string),
+        share: params.text("slice").map(str::to_string),
     })
 }
 

@@ -17,6 +17,8 @@ pub enum Question {
     Close(u32),
     /// What is going on?
     State,
+    /// Another share of the wire for the flow of this number, of the client's user; see [`OpenFlow::share`].
+    Share(u64, String),
 }
 
 /// What a daemon answers; a refusal is an answer of the socket's own protocol.
@@ -58,6 +60,8 @@ pub struct OpenFlow {
     pub local: SocketAddrV4,
     /// Address and port of the other side; none: packets from all, and to any.
     pub remote: Option<SocketAddrV4>,
+    /// Its share of the wire: `4ms/100ms`, `4ms/100ms+slack`, `fair:3` or `background`; none: `fair`.
+    pub share: Option<String>,
     /// Send records of the channel, a power of two.
     pub send_records: u32,
     /// Bytes to send that the channel holds, a power of two.
@@ -78,7 +82,8 @@ impl OpenFlow {
     /// A flow with a channel of the usual size.
     pub fn new(device: Option<String>, protocol: u8, local: SocketAddrV4, remote: Option<SocketAddrV4>) -> OpenFlow {
         let Geometry { send_records, send_bytes, receive_buffers, buffer_bytes } = Geometry::default();
-        OpenFlow { device, protocol, local, remote, send_records, send_bytes, receive_buffers, buffer_bytes }
+        let share = None;
+        OpenFlow { device, protocol, local, remote, share, send_records, send_bytes, receive_buffers, buffer_bytes }
     }
 }
 
@@ -160,6 +165,10 @@ pub struct FlowState {
     pub sent_bytes: u64,
     /// Receive work charged to it, ns.
     pub receive_ns: u64,
+    /// Its share of the wire.
+    pub share: String,
+    /// Time of the wire that it got, by name; what is 0 is left out.
+    pub wire: Vec<(String, u64)>,
     /// Packets dropped, by reason; reasons without packets are left out.
     pub drops: Vec<(String, u64)>,
 }
@@ -188,7 +197,7 @@ pub struct RouteState {
 
 wire_struct!(OpenInterface { device, how, addresses, gateway, rate, count_gaps }
     if |open| open.addresses.iter().all(|(_, bits)| *bits <= 32));
-wire_struct!(OpenFlow { device, protocol, local, remote, send_records, send_bytes, receive_buffers, buffer_bytes }
+wire_struct!(OpenFlow { device, protocol, local, remote, share, send_records, send_bytes, receive_buffers, buffer_bytes }
     if |open| open.geometry().check().is_ok());
 wire_struct!(Granted {
     flow,
@@ -215,6 +224,8 @@ wire_struct!(FlowState {
     sent,
     sent_bytes,
     receive_ns,
+    share,
+    wire,
     drops,
 });
 wire_struct!(NeighbourState { address, mac, state, age_ms });
@@ -225,6 +236,7 @@ wire_enum!(Question {
     3 = Open(open),
     4 = Close(channel),
     5 = State,
+    6 = Share(flow, share),
 });
 wire_enum!(Answer {
     1 = Done,
@@ -267,6 +279,7 @@ mod tests {
             Question::Open(open),
             Question::Close(7),
             Question::State,
+            Question::Share(7, "fair:3".into()),
         ] {
             check(&question);
         }
@@ -295,6 +308,8 @@ mod tests {
             sent: 7,
             sent_bytes: 8,
             receive_ns: 9,
+            share: "4ms/100ms".into(),
+            wire: vec![("slice_ns".into(), 11)],
             drops: vec![("forged".into(), 10)],
         };
         let state = InterfaceState {

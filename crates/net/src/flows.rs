@@ -16,6 +16,14 @@ pub(crate) struct FlowId {
     pub(crate) number: u64,
 }
 
+impl FlowId {
+    /// The scheduler's name for it.
+    pub(crate) fn key(self) -> u32 {
+        // A table of more flows than 32 bits can number has no memory.
+        u32::try_from(self.at).unwrap_or(u32::MAX)
+    }
+}
+
 /// What names a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Name {
@@ -61,6 +69,7 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
+    /// Without what the scheduler knows.
     pub(crate) fn state(&self) -> FlowState {
         let drops = Drop::ALL.iter().map(|&why| (why.name().to_string(), self.driver.dropped(why)));
         FlowState {
@@ -75,6 +84,8 @@ impl Flow {
             sent: self.sent,
             sent_bytes: self.sent_bytes,
             receive_ns: self.receive_ns,
+            share: String::new(),
+            wire: Vec::new(),
             drops: drops.filter(|(_, count)| *count > 0).collect(),
         }
     }
@@ -163,6 +174,12 @@ impl Flows {
     /// The flow with this number.
     pub(crate) fn numbered(&self, number: u64) -> Option<FlowId> {
         Some(FlowId { at: *self.by_number.get(&number)?, number })
+    }
+
+    /// The flow at a place of the table.
+    pub(crate) fn at(&self, at: usize) -> Option<FlowId> {
+        let flow = self.table.get(at)?.as_ref()?;
+        Some(FlowId { at, number: flow.number })
     }
 
     /// A flow, if it still is there.

@@ -16,6 +16,7 @@ use crate::routes::Routes;
 use crate::work::Work;
 use buffer::flow::Bells;
 use driver::{Frame, Receive, Transmit, Turn};
+use qos::Scheduler;
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -53,8 +54,12 @@ pub(crate) struct Core {
     pub(crate) arp_limit: Limit,
     pub(crate) echo_limit: Limit,
     pub(crate) error_limit: Limit,
-    /// Flows that have something to send, in turn.
-    pub(crate) active: VecDeque<FlowId>,
+    /// Says which flow sends next. Its keys are the flows' places in the table.
+    pub(crate) scheduler: Scheduler,
+    /// Flows that have something to send.
+    pub(crate) ready: usize,
+    /// No flow may send before this time; none: the scheduler has not said so since the last turn.
+    pub(crate) slices_from: Option<u64>,
     /// Flows whose applications are to be rung.
     pub(crate) rings: Vec<FlowId>,
     /// Frames of this interface's own: ARP and ICMP.
@@ -110,7 +115,9 @@ impl Interface {
             arp_limit: Limit::new(ARP_ANSWERS),
             echo_limit: Limit::new(ECHO_ANSWERS),
             error_limit: Limit::new(ICMP_ERRORS),
-            active: VecDeque::new(),
+            scheduler: Scheduler::new(qos::Options::default()),
+            ready: 0,
+            slices_from: None,
             rings: Vec::new(),
             answers: VecDeque::with_capacity(ANSWERS),
             outbox: Outbox::new(mtu),
@@ -130,7 +137,7 @@ impl Interface {
         if !self.core.is_gone {
             busy |= self.receive(now);
             self.core.tick(now);
-            self.core.collect_news();
+            self.core.collect_news(now);
             busy |= self.transmit(now);
         }
         self.core.ring();
@@ -247,8 +254,15 @@ impl Core {
 
     /// Is there something that can go now?
     fn has_more(&self, now: u64) -> bool {
-        let waits = !self.answers.is_empty() || !self.active.is_empty();
-        waits && self.wire.departure(now).is_none()
+        self.next_departure(now).is_some_and(|next| next <= now)
+    }
+
+    /// When the next frame of the interface or of a flow may depart; none: there is none.
+    fn next_departure(&self, now: u64) -> Option<u64> {
+        let wire = self.wire.departure(now).unwrap_or(now);
+        let flows = (self.ready > 0).then_some(self.slices_from.unwrap_or(now));
+        let own = (!self.answers.is_empty()).then_some(now);
+        [flows, own].into_iter().flatten().min().map(|next| next.max(wire))
     }
 
     /// When the next turn is due if nothing comes before; none: nothing is pending.
@@ -256,11 +270,10 @@ impl Core {
         if self.is_gone {
             return None;
         }
-        let waits = !self.answers.is_empty() || !self.active.is_empty() || !self.outbox.is_empty();
+        let next = if self.outbox.is_empty() { self.next_departure(now) } else { Some(now) };
         let send = match self.retry_transmit {
-            Some(retry) if waits || self.trouble.is_some() => Some(retry),
-            _ if waits => self.wire.departure(now).or(Some(now)),
-            _ => None,
+            Some(retry) if next.is_some() || self.trouble.is_some() => Some(retry.max(next.unwrap_or(retry))),
+            _ => next,
         };
         [send, self.retry_receive, self.neighbours.next(), self.fragments.next()].into_iter().flatten().min()
     }
@@ -277,7 +290,7 @@ impl Core {
             self.ask(address);
         }
         for number in due.wake {
-            self.activate_number(number);
+            self.activate_number(number, now);
         }
         for _ in 0..due.silent {
             self.counters.event(Event::NeighboursSilent);
@@ -312,8 +325,8 @@ impl Core {
     }
 
     /// Finds the flows whose applications rang.
-    pub(crate) fn collect_news(&mut self) {
-        let (flows, active) = (&mut self.flows, &mut self.active);
+    pub(crate) fn collect_news(&mut self, now: u64) {
+        let (flows, scheduler, ready) = (&mut self.flows, &mut self.scheduler, &mut self.ready);
         for client in self.clients.values() {
             client.bells.news(|channel| {
                 if let Some(Some(id)) = client.channels.get(channel)
@@ -322,20 +335,22 @@ impl Core {
                     && !flow.is_active
                 {
                     flow.is_active = true;
-                    active.push_back(*id);
+                    scheduler.ready(id.key(), now);
+                    *ready += 1;
                 }
             });
         }
     }
 
     /// A flow that waited may go on.
-    pub(crate) fn activate_number(&mut self, number: u64) {
+    pub(crate) fn activate_number(&mut self, number: u64, now: u64) {
         let Some(id) = self.flows.numbered(number) else { return };
         if let Some(flow) = self.flows.get_mut(id)
             && !flow.is_active
         {
             flow.is_active = true;
-            self.active.push_back(id);
+            self.scheduler.ready(id.key(), now);
+            self.ready += 1;
         }
     }
 }

@@ -34,6 +34,7 @@ mod ports;
 mod rate;
 mod receive;
 mod routes;
+mod share;
 mod template;
 mod thread;
 mod transmit;

@@ -5,10 +5,11 @@ use crate::error::{NetError, NetErrorKind};
 use crate::flows::{Flow, FlowId, Name};
 use crate::interface::{Client, Core, Device, Interface};
 use crate::limits::{CLIENT_FLOWS, DEVICE_LOOK, LAST_PACKETS, SLOTS};
+use crate::share;
 use crate::template::{Template, UDP};
 use crate::users::Place;
 use buffer::flow::{Bells, Driver};
-use flow::{Granted, InterfaceState, OpenFlow};
+use flow::{FlowState, Granted, InterfaceState, OpenFlow};
 use rustix::io::Errno;
 use std::net::SocketAddrV4;
 
@@ -28,19 +29,20 @@ pub(crate) struct Opening {
 
 impl Core {
     /// Opens a flow.
-    pub(crate) fn open(&mut self, opening: Opening) -> Result<Granted, NetError> {
-        let granted = self.try_open(opening);
+    pub(crate) fn open(&mut self, opening: Opening, now: u64) -> Result<Granted, NetError> {
+        let granted = self.try_open(opening, now);
         self.counters.event(if granted.is_ok() { Event::FlowsOpened } else { Event::FlowsRefused });
         granted
     }
 
-    fn try_open(&mut self, opening: Opening) -> Result<Granted, NetError> {
+    fn try_open(&mut self, opening: Opening, now: u64) -> Result<Granted, NetError> {
         let Opening { open, client, process, user, number, driver, bells, place } = opening;
         if self.is_gone {
             let trouble = self.trouble.clone().unwrap_or_default();
             return Err(NetError::new(NetErrorKind::Absent, format!("{trouble}; it takes a new `up`")));
         }
         let name = self.flow_name(&open)?;
+        let class = share::read(open.share.as_deref().unwrap_or("fair"), self.wire.is_paced())?;
         let has_bells = bells.is_some();
         let channels = match (&bells, self.clients.get(&client)) {
             (_, Some(client)) => client.channels.as_slice(),
@@ -80,6 +82,10 @@ impl Core {
             receive_ns: 0,
             _place: place,
         });
+        if let Err(refusal) = self.scheduler.admit(id.key(), class, now) {
+            self.flows.remove(id);
+            return Err(NetError::new(NetErrorKind::Full, refusal.to_string()));
+        }
         if let Some(bells) = bells {
             self.clients.entry(client).or_insert(Client { bells, channels: Vec::new() });
         }
@@ -137,7 +143,9 @@ impl Core {
 
     /// Ends a flow. Its application finds the errno; 0: it asked for it.
     pub(crate) fn close(&mut self, id: FlowId, errno: i32) {
+        self.rest(id);
         let Some(mut flow) = self.flows.remove(id) else { return };
+        self.scheduler.remove(id.key());
         flow.driver.close(errno);
         self.counters.event(Event::FlowsClosed);
         if let Some(client) = self.clients.get_mut(&flow.client) {
@@ -146,7 +154,46 @@ impl Core {
                 *channel = None;
             }
         }
-        self.active.retain(|active| *active != id);
+    }
+
+    /// Gives a flow of this user (none: of any) another share of the wire.
+    pub(crate) fn change_share(
+        &mut self,
+        user: Option<u32>,
+        number: u64,
+        text: &str,
+        now: u64,
+    ) -> Result<(), NetError> {
+        let id = self.flows.numbered(number).filter(|id| {
+            let owner = self.flows.get(*id).map(|flow| flow.user);
+            user.is_none() || owner == user
+        });
+        let absent = || NetError::new(NetErrorKind::Absent, format!("there is no flow {number} of yours"));
+        let id = id.ok_or_else(absent)?;
+        let class = share::read(text, self.wire.is_paced())?;
+        let changed = self.scheduler.change(id.key(), class, now);
+        self.slices_from = None;
+        changed.map_err(|refusal| NetError::new(NetErrorKind::Full, refusal.to_string()))
+    }
+
+    /// The state of a flow, with its share of the wire and what it got of it.
+    fn flow_state(&self, flow: &Flow) -> FlowState {
+        let mut state = flow.state();
+        let Some(id) = self.flows.numbered(flow.number) else { return state };
+        state.share = self.scheduler.class(id.key()).map_or_else(String::new, share::text);
+        if let Some(usage) = self.scheduler.usage(id.key()) {
+            let parts = [
+                ("slice_ns", usage.slice_ns),
+                ("slack_ns", usage.slack_ns),
+                ("fair_ns", usage.fair_ns),
+                ("background_ns", usage.background_ns),
+                ("deficit_ns", usage.deficit_ns),
+                ("periods", usage.periods),
+                ("periods_missed", usage.periods_missed),
+            ];
+            state.wire = parts.into_iter().filter(|(_, n)| *n > 0).map(|(name, n)| (name.to_string(), n)).collect();
+        }
+        state
     }
 
     /// Ends all flows.
@@ -158,8 +205,8 @@ impl Core {
 
     /// The state of the interface. `user`: only flows of this user; none: all flows.
     pub(crate) fn state(&self, user: Option<u32>, now: u64) -> InterfaceState {
-        let mut flows: Vec<_> =
-            self.flows.all().filter(|flow| user.is_none_or(|user| flow.user == user)).map(Flow::state).collect();
+        let mine = self.flows.all().filter(|flow| user.is_none_or(|user| flow.user == user));
+        let mut flows: Vec<_> = mine.map(|flow| self.flow_state(flow)).collect();
         flows.sort_by_key(|flow| flow.flow);
         InterfaceState {
             device: self.name.clone(),

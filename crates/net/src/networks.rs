@@ -137,6 +137,25 @@ impl Networks {
         Client { networks: Arc::clone(self), id, process, user, interface: None }
     }
 
+    /// Gives a flow of this user another share of the wire (`flow::OpenFlow::share`). `user`: none: a flow of any user.
+    ///
+    /// # Errors
+    ///
+    /// `Absent`: there is no such flow. `Request`: the text is no share. `Full`: the wire has not so much left; the flow keeps its
+    /// share.
+    pub fn share(&self, user: Option<u32>, flow: u64, share: &str) -> Result<(), NetError> {
+        let mut absent = Err(NetError::new(NetErrorKind::Absent, format!("there is no flow {flow} of yours")));
+        for handle in self.all() {
+            let share = share.to_string();
+            match handle.line.ask(|reply| Command::Share { user, flow, share, reply }) {
+                Some(Err(error)) if error.kind == NetErrorKind::Absent => absent = Err(error),
+                Some(done) => return done,
+                None => {}
+            }
+        }
+        absent
+    }
+
     /// All interfaces, in the order in which they came up. `user`: with flows of this user only; none: with all.
     pub fn state(&self, user: Option<u32>) -> Vec<InterfaceState> {
         let ask = |handle: Arc<Handle>| handle.line.ask(|reply| Command::State { user, reply });
@@ -155,9 +174,9 @@ impl Networks {
     fn choose(&self, open: &OpenFlow) -> Result<Arc<Handle>, NetError> {
         let absent = |text: String| NetError::new(NetErrorKind::Absent, text);
         if let Some(device) = &open.device {
-            return self
-                .find(device)
-                .ok_or_else(|| absent(format!("`{device}` is not up; as root: streamline net up {device} --addr ADDRESS/BITS")));
+            return self.find(device).ok_or_else(|| {
+                absent(format!("`{device}` is not up; as root: streamline net up {device} --addr ADDRESS/BITS"))
+            });
         }
         let mut all = self.all();
         if !open.local.ip().is_unspecified() {

@@ -18,11 +18,13 @@ pub(crate) struct Wire {
     free: u64,
     /// Of a nanosecond, in parts of `bits`: carried to the next frame, so that rounding adds up to nothing.
     rest: u64,
+    /// Time of all frames so far, ns. A wire without a rate counts a byte as 1 ns, so that flows can be compared.
+    used: u64,
 }
 
 impl Wire {
     pub(crate) fn new(bits: Option<u64>, count_gaps: bool) -> Wire {
-        Wire { bits, count_gaps, free: 0, rest: 0 }
+        Wire { bits, count_gaps, free: 0, rest: 0, used: 0 }
     }
 
     /// When the next frame may depart; none: now.
@@ -32,13 +34,38 @@ impl Wire {
 
     /// A frame of `bytes` bytes departs.
     pub(crate) fn charge(&mut self, bytes: usize, now: u64) {
-        let Some(bits) = self.bits else { return };
+        let Some(bits) = self.bits else {
+            self.used += bytes as u64;
+            return;
+        };
         let bytes = bytes as u64;
         let bytes = if self.count_gaps { bytes.max(SHORTEST) + GAP_BYTES } else { bytes };
         let work = u128::from(bytes) * 8 * u128::from(SECOND) + u128::from(self.rest);
         self.rest = (work % u128::from(bits)) as u64;
         let time = u64::try_from(work / u128::from(bits)).unwrap_or(u64::MAX);
-        self.free = self.free.max(now.saturating_sub(CATCH_UP)).saturating_add(time);
+        self.free = self.starts(now).saturating_add(time);
+        self.used += time;
+    }
+
+    /// When a frame that departs now begins on the wire. A thread that overslept makes up for it, within bounds.
+    pub(crate) fn starts(&self, now: u64) -> u64 {
+        if self.bits.is_some() { self.free.max(now.saturating_sub(CATCH_UP)) } else { now }
+    }
+
+    /// Time of all frames so far, ns.
+    pub(crate) fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Does it have a rate?
+    pub(crate) fn is_paced(&self) -> bool {
+        self.bits.is_some()
+    }
+
+    /// The time of a frame of `bytes` bytes, about, ns.
+    pub(crate) fn time_of(&self, bytes: usize) -> u64 {
+        let bits = u128::from(self.bits.unwrap_or(8 * SECOND).max(1));
+        u64::try_from(bytes as u128 * 8 * u128::from(SECOND) / bits).unwrap_or(u64::MAX)
     }
 }
 

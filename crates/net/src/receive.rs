@@ -111,7 +111,7 @@ impl Core {
             && matches!(packet.operation(), arp::REQUEST | arp::REPLY)
             && self.neighbours.learn(sender, mac, now, &mut woken);
         for number in woken.flows {
-            self.activate_number(number);
+            self.activate_number(number, now);
         }
         for mut frame in woken.frames {
             frame[..6].copy_from_slice(&mac);

@@ -22,6 +22,7 @@ pub(crate) enum Command {
     Open(Box<Opening>, Reply<Result<Granted, NetError>>),
     Close { client: u64, channel: u32, reply: Reply<Result<(), NetError>> },
     Leave { client: u64, reply: Reply<()> },
+    Share { user: Option<u32>, flow: u64, share: String, reply: Reply<Result<(), NetError>> },
     State { user: Option<u32>, reply: Reply<InterfaceState> },
     Down,
 }
@@ -84,13 +85,16 @@ pub(crate) fn run(mut interface: Interface, desk: &Desk) {
 /// Carries a command out; `false`: the interface is to go down. Who asked may be gone.
 fn obey(interface: &mut Interface, command: Command, now: u64) -> bool {
     match command {
-        Command::Open(opening, reply) => drop(reply.send(interface.core.open(*opening))),
+        Command::Open(opening, reply) => drop(reply.send(interface.core.open(*opening, now))),
         Command::Close { client, channel, reply } => {
             drop(reply.send(interface.close_channel(client, channel, now)));
         }
         Command::Leave { client, reply } => {
             interface.leave(client, now);
             let _ = reply.send(());
+        }
+        Command::Share { user, flow, share, reply } => {
+            drop(reply.send(interface.core.change_share(user, flow, &share, now)));
         }
         Command::State { user, reply } => drop(reply.send(interface.state(user, now))),
         Command::Down => return false,

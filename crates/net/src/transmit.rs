@@ -1,4 +1,4 @@
-//! The transmit round: packets from the channels of flows that rang, a few of each in turn.
+//! The transmit round: packets from the channels of flows that rang, in the order that the scheduler says (crate `qos`).
 //!
 //! A header is copied once, checked against the flow's template, finished and sent from the copy. The bytes behind it are copied
 //! from the channel and never read: an application that changes them meanwhile harms itself alone.
@@ -11,6 +11,7 @@ use crate::receive::BROADCAST;
 use crate::routes::Hop;
 use crate::template::{self, HEADER, Header};
 use buffer::flow::{Drop, Outgoing};
+use qos::{Choice, How};
 use rustix::io::Errno;
 use std::time::Instant;
 
@@ -45,20 +46,50 @@ impl Core {
                 self.wire.charge(answer.len(), now);
             }
         }
+        self.slices_from = None;
         // The turns are bounded: packets that are dropped or sent to this host fill no slot.
-        for _ in 0..self.active.len().max(SLOTS / FLOW_QUANTUM) {
+        for _ in 0..2 * SLOTS {
             if !self.outbox.has_room() || self.wire.departure(now).is_some() {
                 break;
             }
-            let Some(id) = self.active.pop_front() else { break };
-            match self.send_from(id, FLOW_QUANTUM, now) {
-                Turned::More => self.active.push_back(id),
-                Turned::Out => {
-                    if let Some(flow) = self.flows.get_mut(id) {
-                        flow.is_active = false;
-                    }
+            match self.scheduler.next(now) {
+                Choice::Send(key, how) => self.take_turn(key, how, now),
+                Choice::Wait(until) => {
+                    self.slices_from = Some(until);
+                    break;
                 }
+                Choice::Nothing => break,
             }
+        }
+    }
+
+    /// A flow sends one packet, and pays for it.
+    fn take_turn(&mut self, key: u32, how: How, now: u64) {
+        let Some(id) = self.flows.at(key as usize) else {
+            // It went, and the scheduler was not told: it is not asked about it again.
+            return self.scheduler.remove(key);
+        };
+        let (starts, before) = (self.wire.starts(now), self.wire.used());
+        let turned = self.send_from(id, 1, now);
+        let mut time = self.wire.used() - before;
+        if time == 0 && turned == Turned::More {
+            // A packet that was dropped or stayed in this host cost the driver work: it is paid for as one on the wire, so that no flow
+            // keeps the others from their turns with packets that go nowhere.
+            time = self.wire.time_of(self.mtu as usize);
+        }
+        self.scheduler.charge(key, time, how, starts);
+        if turned == Turned::Out {
+            self.rest(id);
+        }
+    }
+
+    /// A flow has nothing to send now.
+    pub(crate) fn rest(&mut self, id: FlowId) {
+        self.scheduler.idle(id.key());
+        if let Some(flow) = self.flows.get_mut(id)
+            && std::mem::take(&mut flow.is_active)
+        {
+            self.ready -= 1;
         }
     }
 

@@ -30,6 +30,8 @@ pub struct UdpOptions {
     pub peer: Option<SocketAddrV4>,
     /// The protocol stack; none: `udp PORT | ipv4 | ethernet DEVICE`.
     pub stack: Option<String>,
+    /// The share of the wire, as [`OpenFlow::share`] has it; none: an equal one of what is left over.
+    pub share: Option<String>,
 }
 
 /// A received datagram.
@@ -120,7 +122,7 @@ impl UdpSocket {
         let stated = options.stack.as_deref().map(|text| Stated::read(text, options)).transpose()?;
         let (port, peer) = stated.as_ref().map_or((options.port, options.peer), |stated| (stated.port, stated.peer));
         let local = SocketAddrV4::new(options.address.unwrap_or(Ipv4Addr::UNSPECIFIED), port);
-        let open = OpenFlow::new(options.device.clone(), UDP, local, peer);
+        let open = OpenFlow { share: options.share.clone(), ..OpenFlow::new(options.device.clone(), UDP, local, peer) };
         let flow = connection.flow(&open)?;
         let granted = &flow.granted;
         let facts = Facts {

@@ -161,7 +161,7 @@ impl Bed {
         let place = self.users.take(user).expect("there is room");
         let opening =
             Opening { open: open.clone(), client, process: 1, user, number: self.numbers, driver, bells, place };
-        let granted = self.interface.core.open(opening).expect("nothing is in its way");
+        let granted = self.interface.core.open(opening, self.now).expect("nothing is in its way");
         self.hosts.entry(client).or_default().adopt(granted, open.geometry(), fds).expect("as above")
     }
 

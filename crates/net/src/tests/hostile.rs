@@ -142,7 +142,7 @@ fn hostile(bed: &mut Bed, client: u64, open: &OpenFlow) -> Hostile {
     let (user, number, bells) = (client as u32, 1000 + client, Some(bells));
     let opening =
         crate::manager::Opening { open: open.clone(), client, process: 1, user, number, driver, bells, place };
-    let granted = bed.interface.core.open(opening).expect("nothing is in its way");
+    let granted = bed.interface.core.open(opening, bed.now).expect("nothing is in its way");
     let flow = Host::default().adopt(granted, open.geometry(), fds).expect("as above");
     let bytes = open.geometry().bytes().0;
     let segment = Segment::receive(copy, bytes, Access::Write).expect("it is the channel's");
@@ -252,7 +252,7 @@ fn clients_that_leave_take_everything_along() {
         bed.interface.leave(100 + client, bed.now);
     }
     assert_eq!((bed.users.flows(), bed.interface.core.clients.len()), (0, 0));
-    assert!(bed.interface.core.active.is_empty() && bed.interface.core.flows.all().next().is_none());
+    assert!(bed.interface.core.ready == 0 && bed.interface.core.flows.all().next().is_none());
     for _ in 0..4 {
         bed.now += crate::limits::SECOND;
         bed.settle();

@@ -44,6 +44,7 @@ enum Action {
     Flows(show::FlowsArgs),
     Neighbours(show::NeighboursArgs),
     Routes(show::RoutesArgs),
+    Slice(up::SliceArgs),
     Cat(cat::Args),
     Echo(echo::Args),
 }
@@ -100,6 +101,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Action::Flows(args) => show::flows(args),
         Action::Neighbours(args) => show::neighbours(args),
         Action::Routes(args) => show::routes(args),
+        Action::Slice(args) => up::slice(args),
         Action::Cat(args) => cat::run(args),
         Action::Echo(args) => echo::run(args),
     }

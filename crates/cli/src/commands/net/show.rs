@@ -186,6 +186,7 @@ fn flow_table(interfaces: &[InterfaceState], users: &Users) -> Table {
         ">sent",
         ">bytes",
         ">work ms",
+        "slice",
         "dropped",
     ]);
     for (device, flow) in interfaces.iter().flat_map(|one| one.flows.iter().map(|flow| (one.device.clone(), flow))) {
@@ -203,6 +204,7 @@ fn flow_table(interfaces: &[InterfaceState], users: &Users) -> Table {
             count(flow.sent),
             size(flow.sent_bytes),
             format!("{:.1}", flow.receive_ns as f64 / 1e6),
+            flow.share.clone(),
             if drops.is_empty() { dash() } else { drops.join(", ") },
         ]);
     }
@@ -250,7 +252,7 @@ fn flow_json(device: &str, flow: &FlowState) -> Value {
         "interface": device, "flow": flow.flow, "protocol": flow.protocol, "local": flow.local.to_string(),
         "remote": flow.remote.map(|remote| remote.to_string()), "process": flow.process, "user": flow.user,
         "received": flow.received, "received_bytes": flow.received_bytes, "sent": flow.sent,
-        "sent_bytes": flow.sent_bytes, "receive_ns": flow.receive_ns, "dropped": tally(&flow.drops),
+        "sent_bytes": flow.sent_bytes, "receive_ns": flow.receive_ns, "slice": flow.share, "wire": tally(&flow.wire), "dropped": tally(&flow.drops),
     })
 }
 
@@ -284,6 +286,8 @@ mod tests {
             sent: 5,
             sent_bytes: 300,
             receive_ns: 1_260_000,
+            share: "4ms/100ms".into(),
+            wire: vec![("slice_ns".into(), 40)],
             drops: vec![("forged".into(), 3), ("no buffer".into(), 1)],
         };
         let quiet = FlowState { flow: 8, protocol: 47, remote: None, receive_ns: 0, drops: vec![], ..flow.clone() };

@@ -34,6 +34,10 @@ pub(super) struct FlowArgs {
     #[arg(long, value_name = "TEXT")]
     stack: Option<String>,
 
+    /// Its share of the wire: 4ms/100ms, 4ms/100ms+slack, fair:3 or background; fair if not given
+    #[arg(long, value_name = "SHARE")]
+    slice: Option<String>,
+
     /// The daemon that listens at this socket
     #[arg(long, value_name = "PATH", default_value = capture::protocol::SOCKET)]
     daemon: PathBuf,
@@ -48,6 +52,7 @@ impl FlowArgs {
             port: self.port,
             peer,
             stack: self.stack.clone(),
+            share: self.slice.clone(),
         };
         // Says for all commands how a daemon is started.
         drop(crate::daemon_client::connect(&self.daemon, purpose)?);

@@ -4,6 +4,7 @@ use super::{Asking, parse, show};
 use crate::exit::Outcome;
 use flow::{OpenInterface, Question};
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 
 /// Make a device an interface: the daemon owns it, and applications have flows on it
 ///
@@ -61,6 +62,33 @@ const DOWN_HELP: &str = "\
 Examples:
   streamline net down eth1
   streamline net down eth1 --json                        what it had counted in the end";
+
+/// Give a flow another share of the wire
+///
+/// A slice is a guarantee: so much time of the wire in each period, whatever others send. It takes an interface with a rate.
+#[derive(clap::Args)]
+#[command(after_help = SLICE_HELP)]
+pub(super) struct SliceArgs {
+    /// The flow, as `streamline net flows` numbers it
+    flow: u64,
+
+    /// 4ms/100ms, 4ms/100ms+slack (also what others leave over), fair:3 (three times an equal share of the rest), background
+    share: String,
+
+    /// The daemon that listens at this socket
+    #[arg(long, value_name = "PATH", default_value = capture::protocol::SOCKET)]
+    daemon: PathBuf,
+}
+
+const SLICE_HELP: &str = "\
+Examples:
+  streamline net slice 7 4ms/100ms
+  streamline net slice 7 fair";
+
+pub(super) fn slice(args: &SliceArgs) -> Outcome {
+    let asking = Asking { daemon: args.daemon.clone(), json: false };
+    asking.connect("slice")?.change(Question::Share(args.flow, args.share.clone()))
+}
 
 pub(super) fn up(args: &UpArgs) -> Outcome {
     let connection = args.asking.connect("up")?;
