@@ -43,13 +43,9 @@ impl Wire {
         let work = u128::from(bytes) * 8 * u128::from(SECOND) + u128::from(self.rest);
         self.rest = (work % u128::from(bits)) as u64;
         let time = u64::try_from(work / u128::from(bits)).unwrap_or(u64::MAX);
-        self.free = self.starts(now).saturating_add(time);
+        // A thread that overslept makes up for it, within bounds.
+        self.free = self.free.max(now.saturating_sub(CATCH_UP)).saturating_add(time);
         self.used += time;
-    }
-
-    /// When a frame that departs now begins on the wire. A thread that overslept makes up for it, within bounds.
-    pub(crate) fn starts(&self, now: u64) -> u64 {
-        if self.bits.is_some() { self.free.max(now.saturating_sub(CATCH_UP)) } else { now }
     }
 
     /// Time of all frames so far, ns.

@@ -69,7 +69,7 @@ impl Core {
             // It went, and the scheduler was not told: it is not asked about it again.
             return self.scheduler.remove(key);
         };
-        let (starts, before) = (self.wire.starts(now), self.wire.used());
+        let before = self.wire.used();
         let turned = self.send_from(id, 1, now);
         let mut time = self.wire.used() - before;
         if time == 0 && turned == Turned::More {
@@ -77,7 +77,8 @@ impl Core {
             // keeps the others from their turns with packets that go nowhere.
             time = self.wire.time_of(self.mtu as usize);
         }
-        self.scheduler.charge(key, time, how, starts);
+        // Not when the frame began, which may be before `now` where the thread overslept: the scheduler's clock goes forward only.
+        self.scheduler.charge(key, time, how, now);
         if turned == Turned::Out {
             self.rest(id);
         }

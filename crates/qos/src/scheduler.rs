@@ -235,6 +235,9 @@ impl Scheduler {
 
     /// A frame of the flow goes on the wire at `now` and takes `wire_ns`; `how` is as [`Scheduler::next`] said. A flow that was
     /// removed or changed its class meanwhile is charged as far as it still can be.
+    ///
+    /// `now` is not before the time of the last call. A step back counts as no time, and the way forward counts again: times that
+    /// go to and fro make the scheduler's clock run fast.
     pub fn charge(&mut self, flow: u32, wire_ns: u64, how: How, now: u64) {
         let now = self.clock.advance(now);
         let Some(slot) = self.slot(flow) else { return };
