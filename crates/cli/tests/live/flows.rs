@@ -7,13 +7,18 @@ use std::io::Write;
 use std::net::UdpSocket;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use testkit::network::may_make_networks;
 
 const POLICY: &str = "[[allow]]\nusers = [\"65534\"]\ndevices = [\"*\"]\nmodes = [\"flow\"]\n";
 
 /// A daemon that owns one end of a pair as 10.0.0.2; the other end is the kernel's, 10.0.0.1. None where that cannot be made.
 fn interface() -> Option<Net> {
+    interface_with(&[])
+}
+
+/// The same with more options of `net up`.
+fn interface_with(options: &[&str]) -> Option<Net> {
     if !may_make_networks() {
         return None;
     }
@@ -27,7 +32,7 @@ fn interface() -> Option<Net> {
     far.change(&driver::change::Change { arp: Some(true), ..Default::default() });
     let device = net.device().to_string();
     let up = ["up", device.as_str(), "--addr", "10.0.0.2/24", "--via", "af_packet"];
-    let output = command(&net, 0, &up).output().unwrap();
+    let output = command(&net, 0, &up).args(options).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some(net)
 }
@@ -136,6 +141,58 @@ fn cat_sends_its_input_writes_what_comes_and_tells_what_the_network_reports() {
     let output = closed.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && said.contains("warning: Connection refused"), "{said}");
+}
+
+#[test]
+fn slices_divide_the_wire_and_change_while_flows_send() {
+    let Some(net) = interface_with(&["--rate", "8M"]) else { return };
+    // Slow enough for programs that are not optimised: 1 MB a second in all. One packet takes 1 ms.
+    let send = |slice: &str| {
+        let request = format!("generate size=1014 count=100000000 | udp | flow udp to=10.0.0.1:9 slice={slice}");
+        Running::start(net.as_nobody(&request))
+    };
+    let (small, large, rest) = (send("10ms/100ms"), send("40ms/100ms"), send("fair"));
+    until("all send", || sent(&net).len() == 3 && sent(&net).values().all(|(_, bytes)| *bytes > 0));
+    let shares = || {
+        let (began, before) = (Instant::now(), sent(&net));
+        std::thread::sleep(Duration::from_secs(3));
+        let (took, after) = (began.elapsed().as_millis() as u64, sent(&net));
+        // Of 1,000 bytes a millisecond, in percent.
+        after.iter().map(|(flow, (_, bytes))| (bytes - before[flow].1) / 10 / took).collect::<Vec<_>>()
+    };
+    let first = shares();
+    // The third one takes what is left, as far as this machine lets it send.
+    assert!(
+        (8..=12).contains(&first[0]) && (36..=44).contains(&first[1]) && (20..=54).contains(&first[2]),
+        "{first:?}"
+    );
+    let number =
+        sent(&net).iter().find(|(_, (slice, _))| slice == "10ms/100ms").map(|(flow, _)| flow.to_string()).unwrap();
+    let refused = run_as_root(&net, &["slice", &number, "60ms/100ms"]);
+    assert!(!refused.0 && refused.1.contains("60ms/100ms is 60 % of the wire"), "{}", refused.1);
+    assert!(run_as_root(&net, &["slice", &number, "30ms/100ms"]).0);
+    let then = shares();
+    assert!((26..=34).contains(&then[0]) && (36..=44).contains(&then[1]) && (10..=34).contains(&then[2]), "{then:?}");
+    for running in [small, large, rest] {
+        drop(running.interrupt());
+    }
+}
+
+/// Flows by number: slice, and bytes sent.
+fn sent(net: &Net) -> std::collections::BTreeMap<u64, (String, u64)> {
+    let output = command(net, 0, &["flows", "--json"]).output().unwrap();
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let flow = |flow: &Value| {
+        let slice = flow["slice"].as_str().unwrap().to_string();
+        (flow["flow"].as_u64().unwrap(), (slice, flow["sent_bytes"].as_u64().unwrap()))
+    };
+    document["flows"].as_array().unwrap().iter().map(flow).collect()
+}
+
+/// Whether a command of root succeeds, and its message.
+fn run_as_root(net: &Net, arguments: &[&str]) -> (bool, String) {
+    let output = command(net, 0, arguments).output().unwrap();
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 #[test]
