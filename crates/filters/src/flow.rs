@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub static KIND: Kind = Kind::new("flow", "sends blocks over a flow of its own; begins a chain: receives from one", sink::make)
     .also(&["socket", "netcat"])
     .help(
-        "`flow udp 4000 | count` receives the datagrams for port 4000, and `pcap x.pcap | dns | flow udp to=10.0.0.3:4001` sends \
+        "`flow udp 4000 | count` receives the datagrams for port 4000, and `pcap x.pcap | udp | flow udp to=10.0.0.3:4001` sends \
          each block as a datagram. The interface is one that `streamline net up` gave to the daemon; the daemon's policy says who \
          may open flows on it. The protocol stack runs in this process, and the daemon checks the headers of what it sends: no \
          request can send in another's name.\n\
@@ -35,16 +35,18 @@ pub static KIND: Kind = Kind::new("flow", "sends blocks over a flow of its own; 
     .takes(&[Type::Message, Type::Bytes])
     .mode(Mode::Serial)
     .sink()
+    .completes(check)
     .first(&SOURCE);
 
 /// What `flow` is at the beginning of a chain.
 static SOURCE: Kind = Kind::new("flow", "receives from a flow of its own", source::make)
     .params(PARAMS)
     .source(Type::Message)
+    .completes(check)
     .runs_in(Spaces::APP);
 
 const PARAMS: &[Param] = &[
-    Param::new("flow", ParamType::List, "the protocol, and the local port: udp 4000").required().main(),
+    Param::new("protocol", ParamType::List, "the protocol, and the local port: udp 4000").required().main(),
     Param::new("to", ParamType::Text, "address and port of the only peer: 10.0.0.3:4000"),
     Param::new("device", ParamType::Text, "the interface; the one that routes to the peer if not given"),
     Param::new("stack", ParamType::Text, "the blocks of the protocol stack"),
@@ -57,17 +59,17 @@ const PARAMS: &[Param] = &[
 
 /// What the parameters ask for.
 fn options(params: &Params) -> Result<UdpOptions, ParamError> {
-    let port = match params.list("flow") {
+    let port = match params.list("protocol") {
         [protocol] if protocol == "udp" => 0,
         [protocol, port] if protocol == "udp" => port
             .parse()
-            .map_err(|_| ParamError::new("flow", format!("`{port}` is no port: a number from 0 to 65535")))?,
+            .map_err(|_| ParamError::new("protocol", format!("`{port}` is no port: a number from 0 to 65535")))?,
         [protocol, ..] if protocol != "udp" => {
-            return Err(ParamError::new("flow", format!("`{protocol}` is no protocol that flows have"))
+            return Err(ParamError::new("protocol", format!("`{protocol}` is no protocol that flows have"))
                 .with_help("flow udp 4000; `flows` lists the connections of a capture"));
         }
         _ => {
-            return Err(ParamError::new("flow", "a flow has a protocol and a port, and nothing behind them")
+            return Err(ParamError::new("protocol", "a flow has a protocol and a port, and nothing behind them")
                 .with_help("flow udp 4000 to=10.0.0.3:4000"));
         }
     };
@@ -86,17 +88,22 @@ fn options(params: &Params) -> Result<UdpOptions, ParamError> {
     })
 }
 
+/// Checks what can be checked without a daemon.
+fn check(params: &mut Params) -> Result<(), ParamError> {
+    options(params)?.check().map_err(refused)
+}
+
 /// Opens the flow.
 fn open(params: &Params, env: &Env) -> Result<UdpSocket, ParamError> {
     let options = options(params)?;
     let daemon = env.daemon.as_deref().ok_or_else(|| {
         ParamError {
-            key: Some("flow"),
+            key: Some("protocol"),
             ..ParamError::system("flows are the daemon's to give, and no daemon runs here")
         }
         .with_help("`streamline daemon`, then `streamline net up DEVICE --addr ADDRESS/BITS`; or `run --daemon PATH`")
     })?;
-    let purpose = format!("flow {}", params.list("flow").join(" "));
+    let purpose = format!("flow {}", params.list("protocol").join(" "));
     let connection = Connection::open(daemon, &purpose).map_err(refused)?;
     UdpSocket::open(Arc::new(connection), &options, &mut environment::Files(env)).map_err(refused)
 }
@@ -104,7 +111,7 @@ fn open(params: &Params, env: &Env) -> Result<UdpSocket, ParamError> {
 fn refused(error: SocketError) -> ParamError {
     match error {
         SocketError::Stack { message, .. } | SocketError::Mismatch(message) => ParamError::new("stack", message),
-        other => ParamError { key: Some("flow"), ..ParamError::system(other.to_string()) },
+        other => ParamError { key: Some("protocol"), ..ParamError::system(other.to_string()) },
     }
 }
 

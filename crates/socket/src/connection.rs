@@ -4,6 +4,7 @@ use crate::error::SocketError;
 use capture::client::Client;
 use capture::{CaptureError, CaptureErrorKind};
 use flow::{Answer, Flow, Host, OpenFlow, Question};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
@@ -24,7 +25,10 @@ impl Connection {
     ///
     /// [`SocketError::Daemon`]: there is none, or it does not answer.
     pub fn open(daemon: &Path, purpose: &str) -> Result<Connection, SocketError> {
-        let client = Client::connect(daemon, purpose).map_err(SocketError::Daemon)?;
+        let client = Client::connect(daemon, purpose).map_err(|error| {
+            let text = format!("no daemon can be reached at {}: {error}", base::terminal::name(daemon));
+            SocketError::Daemon(io::Error::new(error.kind(), text))
+        })?;
         let line = client.line().map_err(SocketError::Daemon)?;
         Ok(Connection { client, host: Mutex::default(), line })
     }

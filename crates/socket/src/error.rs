@@ -7,7 +7,7 @@ use std::io;
 /// Why a socket does not do what it was asked for.
 #[derive(Debug)]
 pub enum SocketError {
-    /// No daemon can be spoken to.
+    /// No daemon can be reached, or what it says makes no sense.
     Daemon(io::Error),
     /// The daemon refuses; its text says why and what to do.
     Refused(CaptureErrorKind, String),
@@ -57,7 +57,7 @@ fn errno(number: i32) -> io::Error {
 impl fmt::Display for SocketError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SocketError::Daemon(error) => write!(f, "no daemon can be spoken to: {error}"),
+            SocketError::Daemon(error) => write!(f, "{error}"),
             SocketError::Refused(_, text) => f.write_str(text),
             SocketError::Stack { message: text, .. } | SocketError::Mismatch(text) => f.write_str(text),
             SocketError::NotSent(error) => write!(f, "{error}"),

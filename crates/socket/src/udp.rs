@@ -34,6 +34,17 @@ pub struct UdpOptions {
     pub share: Option<String>,
 }
 
+impl UdpOptions {
+    /// Checks the text of the stack, as far as that is possible without an interface.
+    ///
+    /// # Errors
+    ///
+    /// [`SocketError::Stack`] and [`SocketError::Mismatch`].
+    pub fn check(&self) -> Result<(), SocketError> {
+        self.stack.as_deref().map_or(Ok(()), |text| Stated::read(text, self).map(drop))
+    }
+}
+
 /// A received datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
