@@ -57,7 +57,7 @@ const PARAMS: &[Param] = &[
     ),
 ];
 
-/// What the parameters ask for.
+/// The options that the parameters ask for.
 fn options(params: &Params) -> Result<UdpOptions, ParamError> {
     let port = match params.list("protocol") {
         [protocol] if protocol == "udp" => 0,

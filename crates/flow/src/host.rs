@@ -15,7 +15,7 @@ pub struct Host {
 /// One flow.
 #[derive(Debug)]
 pub struct Flow {
-    /// What the daemon granted.
+    /// The daemon's grant: addresses, device, sizes.
     pub granted: Granted,
     /// The application's half of its channel.
     pub channel: Application,

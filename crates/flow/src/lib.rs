@@ -11,7 +11,7 @@
 //! - [`message`] — questions and answers about interfaces and flows. Start reading here.
 //! - [`host`] — the application's side: its flows and their doorbell.
 //!
-//! Nothing here knows a protocol: packets are bytes. Who may open which flow is for the daemon's policy.
+//! Nothing here knows a protocol: packets are bytes. The daemon's policy decides about flows.
 
 #![forbid(unsafe_code)]
 

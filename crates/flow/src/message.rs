@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 /// What a client asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Own this device. For who may manage the daemon.
+    /// Own this device. Only managers of the daemon may ask.
     Up(OpenInterface),
     /// Give this device up; its flows end.
     Down(String),
@@ -15,7 +15,7 @@ pub enum Question {
     Open(OpenFlow),
     /// This client needs this channel no more; its number is that of [`Granted::channel`].
     Close(u32),
-    /// What is going on?
+    /// List the interfaces with their flows.
     State,
     /// Another share of the wire for the flow of this number, of the client's user; see [`OpenFlow::share`].
     Share(u64, String),
@@ -41,7 +41,7 @@ pub struct OpenInterface {
     pub how: Option<String>,
     /// Its addresses, each with the length of its prefix in bits.
     pub addresses: Vec<(Ipv4Addr, u8)>,
-    /// The next hop for all that no prefix holds.
+    /// The next hop for addresses outside the prefixes.
     pub gateway: Option<Ipv4Addr>,
     /// Bits a second that the wire carries; none: as fast as the device takes frames.
     pub rate: Option<u64>,
@@ -132,7 +132,7 @@ pub struct InterfaceState {
     pub trouble: Option<String>,
     /// Everything that is counted, by name: frames received and sent, and each reason for a drop.
     pub counters: Vec<(String, u64)>,
-    /// Flows of this client's user; of all users for who may manage the daemon.
+    /// Flows of this client's user; a manager of the daemon gets those of all users.
     pub flows: Vec<FlowState>,
     /// Next hops known or asked for.
     pub neighbours: Vec<NeighbourState>,
@@ -167,7 +167,7 @@ pub struct FlowState {
     pub receive_ns: u64,
     /// Its share of the wire.
     pub share: String,
-    /// Time of the wire that it got, by name; what is 0 is left out.
+    /// Time of the wire that it got, by name, without entries of 0.
     pub wire: Vec<(String, u64)>,
     /// Packets dropped, by reason; reasons without packets are left out.
     pub drops: Vec<(String, u64)>,

@@ -24,7 +24,7 @@ pub enum NetErrorKind {
 pub struct NetError {
     /// For programs.
     pub kind: NetErrorKind,
-    /// For people: what is wrong, and what helps.
+    /// For people: the error, and a remedy.
     pub text: String,
 }
 

@@ -1,5 +1,5 @@
-//! The share of the wire that a flow asks for, as text: a slice in each period, a weight among those that share the rest, or what
-//! nobody else wants.
+//! The share of the wire that a flow asks for, as text: a slice in each period, a weight among those that share the rest, or the
+//! time that no other flow wants.
 
 use crate::error::{NetError, NetErrorKind};
 use qos::{Class, Guarantee};
@@ -8,7 +8,7 @@ use qos::{Class, Guarantee};
 ///
 /// # Errors
 ///
-/// `Request`: the text is none of them, or a slice on a wire without a rate.
+/// `Request`: the text has another form, or asks for a slice of a wire without a rate.
 pub(crate) fn read(text: &str, is_paced: bool) -> Result<Class, NetError> {
     let wrong = |why: String| NetError::new(NetErrorKind::Request, why);
     match text.split_once(':').map_or((text, None), |(word, number)| (word, Some(number))) {

@@ -13,7 +13,7 @@ pub enum SocketError {
     Refused(CaptureErrorKind, String),
     /// The text of the stack is wrong.
     Stack {
-        /// What is wrong, in one line.
+        /// The error in one line.
         message: String,
         /// The same with a caret below the text.
         drawn: String,

@@ -30,7 +30,7 @@ pub struct UdpOptions {
     pub peer: Option<SocketAddrV4>,
     /// The protocol stack; none: `udp PORT | ipv4 | ethernet DEVICE`.
     pub stack: Option<String>,
-    /// The share of the wire, as [`OpenFlow::share`] has it; none: an equal one of what is left over.
+    /// The share of the wire, as [`OpenFlow::share`] has it; none: an equal part of the rest.
     pub share: Option<String>,
 }
 
@@ -90,7 +90,7 @@ impl std::fmt::Debug for UdpSocket {
     }
 }
 
-/// What the text of a stack says.
+/// The text of a stack, read.
 struct Stated {
     description: Description,
     port: u16,
@@ -98,7 +98,7 @@ struct Stated {
 }
 
 impl Stated {
-    /// Reads the text; what it says of port and peer must be what the options say, where they say something.
+    /// Reads the text. Its port and peer must be those of the options, where the options have some.
     fn read(text: &str, options: &UdpOptions) -> Result<Stated, SocketError> {
         let description = Description::parse(text).map_err(|error| SocketError::stack(error, text))?;
         let mismatch = |what: &str| SocketError::Mismatch(format!("the stack's text has another {what} than the flow"));
@@ -195,7 +195,7 @@ impl UdpSocket {
     ///
     /// # Errors
     ///
-    /// [`SocketError::Full`]: nothing was sent, try again after a [`wait`](Self::wait); the others are for good.
+    /// [`SocketError::Full`]: the call sent nothing, try again after a [`wait`](Self::wait). The other errors are final.
     pub fn send(&mut self, to: Option<SocketAddrV4>, payload: &[u8]) -> Result<(), SocketError> {
         self.check()?;
         let to = to.or(self.flow.granted.remote);

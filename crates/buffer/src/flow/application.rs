@@ -8,7 +8,7 @@ use base::atomic::Ordering;
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// There is no room in the channel: the driver is not done with what was sent before.
+/// There is no room in the channel: the driver is not done with earlier packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -41,7 +41,7 @@ impl Received<'_> {
     }
 }
 
-/// The application's half: what it sends and receives.
+/// The application's half: sends and receives packets.
 #[derive(Debug)]
 pub struct Application {
     geometry: Geometry,

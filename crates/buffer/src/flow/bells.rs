@@ -23,7 +23,7 @@ const WORDS: usize = CHANNELS / 64;
 #[derive(Debug)]
 #[repr(C, align(128))]
 struct Direction {
-    /// Not 0: who is rung sleeps, or is about to.
+    /// Not 0: the side that is rung sleeps, or is about to.
     asleep: AtomicU64,
     _asleep: [AtomicU64; 15],
     /// Channels with news.

@@ -152,7 +152,7 @@ impl Driver {
         copied
     }
 
-    /// The driver has no more use for the bytes of so many packets: the application may use their places again.
+    /// The driver has no more use for the bytes of `count` packets: the application may use their places again.
     pub fn done(&mut self, count: u64) {
         self.done = (self.done + count).min(self.taken);
         self.words.done.store(self.done, Ordering::Release);

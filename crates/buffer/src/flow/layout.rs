@@ -117,7 +117,7 @@ pub(super) struct ApplicationWords {
 // SAFETY: `repr(C)`, atomics only; zero is a value.
 unsafe impl Words for ApplicationWords {}
 
-/// What the driver writes.
+/// Indices, state and counters that the driver writes.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(super) struct DriverWords {
@@ -180,7 +180,7 @@ unsafe impl Words for Packet {}
 pub enum State {
     /// Packets may travel.
     Open,
-    /// The driver closed it, for the reason of this errno. What was received before can still be taken.
+    /// The driver closed it, for the reason of this errno. The application can still take packets that came before.
     Closed(i32),
 }
 
@@ -191,7 +191,7 @@ pub enum Drop {
     NoBuffer,
     /// Received: longer than a buffer.
     TooLong,
-    /// Received: the flow used more than its share of receive work while others waited.
+    /// Received: the flow used more than its share of receive work while other flows waited.
     Overload,
     /// To send: its header is not the flow's.
     Forged,

@@ -1,4 +1,4 @@
-//! What the blocks of a flow's stack are given by a request: capture files and compiled expressions.
+//! A request gives the blocks of a flow's stack their capture files and compiled expressions.
 
 use filter::prelude::*;
 use packet::LinkType;

@@ -39,7 +39,7 @@ struct Receiver {
     streams: Streams,
     /// Errors that the network reported.
     reported: u64,
-    /// The run is to end: what is there is given, nothing more.
+    /// The run is to end: the source gives the datagrams that lie in the channel, and no more.
     stopped: bool,
 }
 

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Send standard input, write to standard output what comes
 ///
-/// Each piece that is read from standard input is sent as a datagram. Without --to, datagrams go to whoever sent the last one;
-/// until one came, standard input waits. It ends with Ctrl-C, or `--wait` after the end of the input.
+/// The command sends each piece that it reads as a datagram. Without --to, datagrams go to the sender of the last one; standard
+/// input waits for the first. It ends with Ctrl-C, or `--wait` after the end of the input.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         });
         match written.and_then(|()| output.flush()) {
             Ok(()) => {}
-            // Nobody wants any more.
+            // The reader of standard output has gone.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
             Err(error) => return Err(CommandError::Failed(format!("standard output: {error}"))),
         }
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
         if left == Some(Duration::ZERO) && socket.outstanding() == 0 {
             break;
         }
-        // Until there is somebody to send to, the input waits.
+        // Without a peer the input waits.
         let reads = (ended.is_none() && peer.is_some()).then(|| input.as_fd());
         let timeout = left.map_or(Duration::from_secs(3600), |left| left.max(Duration::from_millis(1)));
         if !sleep(&mut socket, reads, timeout)? {

@@ -23,7 +23,7 @@ Examples:
   streamline net echo udp 7
   streamline net echo udp 4000 --stack 'udp 4000 | ipv4 | tap packets.pcap'";
 
-/// Datagrams that wait for room to be sent back, at most; while they do, none is received.
+/// Datagrams that wait for room to be sent back, at most. The command receives no others meanwhile.
 const WAITING: usize = 64;
 
 pub(crate) fn run(args: &Args) -> Outcome {

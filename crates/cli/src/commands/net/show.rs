@@ -347,9 +347,9 @@ eth1       received  1234567
         assert_eq!(
             flow_table(&interfaces(), &Users::read()).within(None),
             "\
-flow  interface  protocol  local          remote       process  user        received    bytes  sent  bytes  work ms  dropped
-   7  eth1       udp       10.0.0.2:4000  10.0.0.3:53     4711  4294967295      1.2M  3.0 MiB     5  300 B      1.3  3 forged, 1 no buffer
-   8  eth1       47        10.0.0.2:4000  -               4711  4294967295      1.2M  3.0 MiB     5  300 B      0.0  -
+flow  interface  protocol  local          remote       process  user        received    bytes  sent  bytes  work ms  slice      dropped
+   7  eth1       udp       10.0.0.2:4000  10.0.0.3:53     4711  4294967295      1.2M  3.0 MiB     5  300 B      1.3  4ms/100ms  3 forged, 1 no buffer
+   8  eth1       47        10.0.0.2:4000  -               4711  4294967295      1.2M  3.0 MiB     5  300 B      0.0  4ms/100ms  -
 "
         );
         assert_eq!(

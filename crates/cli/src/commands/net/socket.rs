@@ -30,7 +30,7 @@ pub(super) struct FlowArgs {
     #[arg(long, value_name = "ADDRESS")]
     addr: Option<Ipv4Addr>,
 
-    /// The blocks of the protocol stack, the application's end first; what is left out is completed
+    /// The blocks of the protocol stack, the application's end first; the command completes the rest
     #[arg(long, value_name = "TEXT")]
     stack: Option<String>,
 

@@ -65,7 +65,7 @@ Examples:
 
 /// Give a flow another share of the wire
 ///
-/// A slice is a guarantee: so much time of the wire in each period, whatever others send. It takes an interface with a rate.
+/// A slice guarantees time of the wire in each period, whatever other flows send. It takes an interface with a rate.
 #[derive(clap::Args)]
 #[command(after_help = SLICE_HELP)]
 pub(super) struct SliceArgs {
