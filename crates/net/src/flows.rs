@@ -53,6 +53,8 @@ pub(crate) struct Flow {
     pub(crate) template: Template,
     /// Is it in the queue of those that have something to send?
     pub(crate) is_active: bool,
+    /// It had no turn since it rang.
+    pub(crate) is_fresh: bool,
     pub(crate) held: Option<Held>,
     /// Is its application to be rung?
     pub(crate) ring: bool,

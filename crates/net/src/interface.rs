@@ -6,7 +6,7 @@ use crate::counters::{Counters, Event};
 use crate::flows::{FlowId, Flows};
 use crate::fragments::Fragments;
 use crate::limits::{
-    ANSWERS, ARP_ANSWERS, DOWN_LOOK, ECHO_ANSWERS, ICMP_ERRORS, NO_ROOM, RECEIVE_BATCHES, SECOND, TRANSMIT_BATCHES,
+    ANSWER_BURST, ANSWER_PART, ANSWERS, ARP_ANSWERS, DOWN_LOOK, ECHO_ANSWERS, ICMP_ERRORS, NO_ROOM, RECEIVE_BATCHES, SECOND, TRANSMIT_BATCHES,
 };
 use crate::neighbours::Neighbours;
 use crate::open::Opened;
@@ -54,6 +54,8 @@ pub(crate) struct Core {
     pub(crate) arp_limit: Limit,
     pub(crate) echo_limit: Limit,
     pub(crate) error_limit: Limit,
+    /// What answers to strangers may take of a wire with a rate.
+    pub(crate) answer_time: Limit,
     /// Says which flow sends next. Its keys are the flows' places in the table.
     pub(crate) scheduler: Scheduler,
     /// Flows that have something to send.
@@ -115,6 +117,7 @@ impl Interface {
             arp_limit: Limit::new(ARP_ANSWERS),
             echo_limit: Limit::new(ECHO_ANSWERS),
             error_limit: Limit::new(ICMP_ERRORS),
+            answer_time: Limit::of_time(ANSWER_PART, ANSWER_BURST),
             scheduler: Scheduler::new(qos::Options::default()),
             ready: 0,
             slices_from: None,
@@ -333,8 +336,9 @@ impl Core {
                     && let Some(flow) = flows.get_mut(*id)
                     && flow.held.is_none()
                     && !flow.is_active
+                    && flow.driver.waiting() > 0
                 {
-                    flow.is_active = true;
+                    (flow.is_active, flow.is_fresh) = (true, true);
                     scheduler.ready(id.key(), now);
                     *ready += 1;
                 }

@@ -9,6 +9,9 @@ pub(crate) const CLIENT_FLOWS: usize = buffer::flow::bells::CHANNELS;
 /// Flows of one user on all interfaces.
 pub(crate) const USER_FLOWS: usize = 4096;
 
+/// Bytes of the channels of one user, on all interfaces together: of 4,096 flows with channels of the usual size, 1,000.
+pub(crate) const USER_BYTES: usize = 1 << 30;
+
 /// Receive batches in one turn, after which applications have their turn to send.
 pub(crate) const RECEIVE_BATCHES: usize = 4;
 
@@ -99,3 +102,9 @@ pub(crate) const CATCH_UP: u64 = SECOND / 500;
 
 /// Answers are at most this, whatever the device takes.
 pub(crate) const ANSWER_BYTES: usize = 2048;
+
+/// Answers to strangers (ICMP) take at most this part of a wire with a rate: less than guarantees leave free.
+pub(crate) const ANSWER_PART: u64 = 25;
+
+/// Time of the wire that answers may take in a row, ns: a few long ones on a slow wire.
+pub(crate) const ANSWER_BURST: u64 = SECOND / 200;

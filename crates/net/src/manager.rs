@@ -68,6 +68,7 @@ impl Core {
             driver,
             template: Template::udp(self.mac, name.local, name.remote),
             is_active: false,
+            is_fresh: false,
             held: None,
             ring: false,
             done: (0, 0),
@@ -230,13 +231,17 @@ impl Interface {
         let channels = self.core.clients.get(&client).map(|client| client.channels.as_slice());
         let id = channels.and_then(|channels| channels.get(channel as usize).copied().flatten());
         let absent = || NetError::new(NetErrorKind::Absent, format!("this connection has no channel {channel}"));
-        self.finish(id.ok_or_else(absent)?, now);
+        self.finish(id.ok_or_else(absent)?, &mut (LAST_PACKETS / SLOTS), now);
         Ok(())
     }
 
     /// Sends what a flow still has, as far as there is room, and closes it. A few packets wait on for their neighbour.
-    fn finish(&mut self, id: FlowId, now: u64) {
-        for _ in 0..LAST_PACKETS / SLOTS {
+    /// `rounds` of packets are left for all that ends at once: a client with many flows does not stop the interface. On a wire with a
+    /// rate, last packets wait for nobody else's slice, and are dropped where others have something to send.
+    fn finish(&mut self, id: FlowId, rounds: &mut usize, now: u64) {
+        let others = self.core.ready > usize::from(self.core.flows.get(id).is_some_and(|flow| flow.is_active));
+        while *rounds > 0 && !(self.core.wire.is_paced() && others) {
+            *rounds -= 1;
             self.core.send_last(id, now);
             if self.core.outbox.has_room() {
                 break;
@@ -250,8 +255,9 @@ impl Interface {
     /// A client is gone: its flows end.
     pub(crate) fn leave(&mut self, client: u64, now: u64) {
         let channels = self.core.clients.get(&client).map(|client| client.channels.clone()).unwrap_or_default();
+        let mut rounds = LAST_PACKETS / SLOTS;
         for id in channels.into_iter().flatten() {
-            self.finish(id, now);
+            self.finish(id, &mut rounds, now);
         }
         self.core.clients.remove(&client);
     }

@@ -68,8 +68,13 @@ pub(crate) struct Due {
 impl Neighbours {
     /// Looks a neighbour up for a packet of the flow with this number. Calls `ask` where the interface is to send a question.
     pub(crate) fn find(&mut self, address: Ipv4Addr, flow: u64, now: u64, ask: &mut dyn FnMut()) -> Known {
-        if !self.entries.contains_key(&address) && self.entries.len() >= NEIGHBOURS && !self.forget_oldest() {
-            return Known::Silent;
+        if !self.entries.contains_key(&address) {
+            // Flows that send to silent addresses fill no more than half of the table: neighbours that answer keep the rest.
+            let unanswered = self.entries.len() >= NEIGHBOURS / 2
+                && self.entries.values().filter(|entry| entry.mac.is_none()).count() >= NEIGHBOURS / 2;
+            if (unanswered || self.entries.len() >= NEIGHBOURS) && !self.forget_oldest() {
+                return Known::Silent;
+            }
         }
         let entry = self.entries.entry(address).or_insert(Entry {
             mac: None,
@@ -98,10 +103,11 @@ impl Neighbours {
         }
     }
 
-    /// Makes room by forgetting the neighbour that is silent for the longest time and that no flow waits for.
+    /// Makes room by forgetting a neighbour that no flow waits for: the one that is silent for the longest time, before those that
+    /// answered.
     fn forget_oldest(&mut self) -> bool {
         let idle = self.entries.iter().filter(|(_, entry)| entry.waiting.is_empty());
-        let oldest = idle.min_by_key(|(_, entry)| entry.said).map(|(address, _)| *address);
+        let oldest = idle.min_by_key(|(_, entry)| (entry.mac.is_some(), entry.said)).map(|(address, _)| *address);
         oldest.is_some_and(|oldest| self.entries.remove(&oldest).is_some())
     }
 

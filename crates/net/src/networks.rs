@@ -258,7 +258,8 @@ impl Client {
             return Err(NetError::new(NetErrorKind::Request, text));
         }
         self.interface = current;
-        let place = self.networks.users.take(self.user)?;
+        let (into, out) = open.geometry().bytes();
+        let place = self.networks.users.take(self.user, into + out)?;
         let system = |error| NetError::system("make a channel", error);
         let (driver, segments) = Driver::create(open.geometry()).map_err(system)?;
         let mut fds = Vec::from(segments);

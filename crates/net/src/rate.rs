@@ -79,6 +79,21 @@ impl Limit {
         Limit { interval: SECOND / a_second, burst, full: 0 }
     }
 
+    /// A limit of time: of each second, `1 / part`, and `burst` ns of it in a row.
+    pub(crate) fn of_time(part: u64, burst: u64) -> Limit {
+        Limit { interval: part, burst, full: 0 }
+    }
+
+    /// Takes `ns` of time, if there is so much. A limit [of time](Self::of_time) only.
+    pub(crate) fn take_time(&mut self, ns: u64, now: u64) -> bool {
+        let full = self.full.max(now).saturating_add(ns.saturating_mul(self.interval));
+        let allowed = full - now <= self.burst.saturating_mul(self.interval);
+        if allowed {
+            self.full = full;
+        }
+        allowed
+    }
+
     /// Takes one, if there is one.
     pub(crate) fn take(&mut self, now: u64) -> bool {
         let full = self.full.max(now) + self.interval;

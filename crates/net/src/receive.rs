@@ -128,6 +128,12 @@ impl Core {
         if learnt { End::ArpLearnt } else { End::ArpIgnored }
     }
 
+    /// May the interface answer a stranger with a frame of so many bytes now?
+    fn may_answer(&mut self, bytes: usize, now: u64) -> bool {
+        let time = self.wire.time_of(bytes);
+        !self.wire.is_paced() || self.answer_time.take_time(time, now)
+    }
+
     /// Asks who has this address.
     pub(crate) fn ask(&mut self, address: Ipv4Addr) {
         let own = self.routes.source(Some(address)).0;
@@ -258,7 +264,9 @@ impl Core {
             Message::Other => End::IcmpOther,
             Message::StrayError => End::IcmpStray,
             // To all: a reply from each would be a flood (RFC 1122 3.2.2.6).
-            Message::EchoRequest if packet.is_broadcast || !self.echo_limit.take(now) => End::EchoLimited,
+            Message::EchoRequest if packet.is_broadcast || !self.may_answer(packet.frame.len(), now) || !self.echo_limit.take(now) => {
+                End::EchoLimited
+            }
             Message::EchoRequest => match icmp::echo_reply(packet.frame, message, packet.target) {
                 Some(reply) => {
                     self.answer(reply);

@@ -64,19 +64,29 @@ pub(crate) fn line() -> io::Result<(Line, Desk)> {
     Ok((Line { commands: sender, wake: Arc::clone(&wake) }, Desk { commands, wake }))
 }
 
+/// Commands between two turns: a client that asks on and on does not keep packets from moving.
+const COMMANDS: usize = 4;
+
 /// Runs an interface until it is told to go down.
 pub(crate) fn run(mut interface: Interface, desk: &Desk) {
     let begun = Instant::now();
     // Not 0: limits look back from here.
     let clock = || SECOND + u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX / 2);
     loop {
-        while let Ok(command) = desk.commands.try_recv() {
+        let mut left = COMMANDS;
+        while left > 0
+            && let Ok(command) = desk.commands.try_recv()
+        {
+            left -= 1;
             if !obey(&mut interface, command, clock()) {
                 interface.core.close_all(Errno::NETDOWN);
                 return;
             }
         }
-        if let Next::Sleep(until) = interface.turn(clock()) {
+        // With none left, the queue may hold more, whose wake-ups a sleep would swallow.
+        if let Next::Sleep(until) = interface.turn(clock())
+            && left > 0
+        {
             sleep(&mut interface, desk, until, clock());
         }
     }

@@ -15,6 +15,9 @@ use qos::{Choice, How};
 use rustix::io::Errno;
 use std::time::Instant;
 
+/// Bytes of a short packet, which a turn without one costs.
+const SHORT: usize = 64;
+
 /// How a flow's turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turned {
@@ -72,6 +75,11 @@ impl Core {
         let before = self.wire.used();
         let turned = self.send_from(id, 1, now);
         let mut time = self.wire.used() - before;
+        let was_fresh = self.flows.get_mut(id).is_some_and(|flow| std::mem::take(&mut flow.is_fresh));
+        if time == 0 && turned == Turned::Out && was_fresh {
+            // It rang for nothing, perhaps on purpose: a turn costs at least a short packet.
+            time = self.wire.time_of(SHORT);
+        }
         if time == 0 && turned == Turned::More {
             // A packet that was dropped or stayed in this host cost the driver work: it is paid for as one on the wire, so that no flow
             // keeps the others from their turns with packets that go nowhere.

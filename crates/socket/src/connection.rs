@@ -50,6 +50,11 @@ impl Connection {
         }
     }
 
+    /// Closes a flow by its channel. A daemon that has gone has closed it.
+    pub(crate) fn close(&self, channel: u32) {
+        let _ = self.client.flows(Question::Close(channel));
+    }
+
     /// Readable once the daemon has closed the connection.
     pub fn line(&self) -> BorrowedFd<'_> {
         self.line.as_fd()

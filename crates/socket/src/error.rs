@@ -35,6 +35,9 @@ pub enum SocketError {
 }
 
 impl SocketError {
+    /// The daemon has gone, and its flows with it (ENETDOWN).
+    pub const GONE: SocketError = SocketError::Closed(100);
+
     /// An error in the text of a stack.
     pub(crate) fn stack(error: stack::StackError, text: &str) -> SocketError {
         let at = text.get(error.span.start..error.span.end).unwrap_or_default();

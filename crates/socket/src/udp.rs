@@ -14,9 +14,6 @@ use std::time::{Duration, Instant};
 /// IP protocol number of UDP.
 const UDP: u8 = 17;
 
-/// Errno of a flow whose daemon has gone.
-const ENETDOWN: i32 = 100;
-
 /// Which flow a socket wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UdpOptions {
@@ -144,14 +141,23 @@ impl UdpSocket {
             mtu: u16::try_from(granted.mtu).unwrap_or(u16::MAX),
             checksum: if granted.unfinished_checksums { ChecksumRule::Auto } else { ChecksumRule::Strict },
         };
+        let channel = granted.channel;
         let text = options.stack.clone().unwrap_or_else(|| format!("udp {}", granted.local.port()));
         let wrong = |error| SocketError::stack(error, &text);
-        let description = match stated {
-            Some(stated) => stated.description,
-            None => Description::parse(&text).map_err(wrong)?,
+        let mut build = || {
+            let description = match stated {
+                Some(stated) => stated.description,
+                None => Description::parse(&text)?,
+            };
+            let description = description.complete(&facts)?;
+            let stack = description.build(&facts, env)?;
+            Ok((description, stack))
         };
-        let description = description.complete(&facts).map_err(wrong)?;
-        let stack = description.build(&facts, env).map_err(wrong)?;
+        let (description, stack) = build().map_err(|error| {
+            // Nobody uses the flow.
+            connection.close(channel);
+            wrong(error)
+        })?;
         let scratch = vec![0; open.buffer_bytes as usize];
         Ok(UdpSocket {
             connection,
@@ -274,7 +280,13 @@ impl UdpSocket {
         let _ = rustix::event::poll(&mut fds, timeout.as_ref());
         let has_gone = !fds[1].revents().is_empty();
         self.flow.awake();
-        if has_gone { Err(SocketError::Closed(ENETDOWN)) } else { Ok(()) }
+        if has_gone { Err(SocketError::GONE) } else { Ok(()) }
+    }
+
+    /// Has the daemon gone? A daemon that was killed closes no flow.
+    pub fn has_gone(&self) -> bool {
+        let mut fds = [PollFd::from_borrowed_fd(self.connection.line(), PollFlags::IN)];
+        matches!(rustix::event::poll(&mut fds, Some(&Timespec::default())), Ok(1..))
     }
 
     /// To sleep on together with others: [`fall_asleep`](Self::fall_asleep) first, [`awake`](Self::awake) after.
@@ -310,6 +322,12 @@ impl UdpSocket {
             not_received: dropped(true).chain(self.stack.discards()).filter(some).collect(),
             not_sent: dropped(false).filter(some).collect(),
         }
+    }
+}
+
+impl Drop for UdpSocket {
+    fn drop(&mut self) {
+        self.connection.close(self.flow.granted.channel);
     }
 }
 

@@ -1,5 +1,8 @@
-//! One doorbell for all channels of an application, in each direction: an eventfd, a word that says who sleeps, and a bit for
-//! each channel with news.
+//! One doorbell for all channels of an application, in each direction: a pipe, a word that says who sleeps, and a bit for each
+//! channel with news.
+//!
+//! A pipe, not an eventfd: each side has an end of its own. Both sides of an eventfd share one file description, so that an
+//! application could take `O_NONBLOCK` from it, and the driver would block in it.
 //!
 //! Both sides write the page. It holds hints only: what lies in a channel decides, so that a side that writes nonsense here
 //! keeps news from itself and wakes the other in vain, which costs the other a system call a ring at most.
@@ -10,7 +13,7 @@
 use crate::shared::segment::{Access, Mapping, Pages, Refused, Segment};
 use crate::shared::words::{Shared, Words};
 use base::atomic::{AtomicU64, Ordering};
-use rustix::event::EventfdFlags;
+use rustix::pipe::PipeFlags;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -42,7 +45,7 @@ struct BellWords {
 // SAFETY: `repr(C)`, atomics only; zero is a value.
 unsafe impl Words for BellWords {}
 
-/// What an application is handed: the page, the eventfd that wakes the driver, the eventfd that wakes the application.
+/// What an application is handed: the page, the end to ring the driver by, the end to be rung by.
 pub type Handles = [OwnedFd; 3];
 
 /// One side's doorbells: its own, which the other side rings, and the other's.
@@ -53,6 +56,8 @@ pub struct Bells {
     /// Readable after the other side rang while this one slept.
     mine: OwnedFd,
     theirs: OwnedFd,
+    /// Of the driver: the ends that the application has, so that none of the driver's ends says that the other one was closed.
+    _held: Option<[OwnedFd; 2]>,
 }
 
 impl Bells {
@@ -60,17 +65,18 @@ impl Bells {
     pub fn create() -> io::Result<(Bells, Handles)> {
         let segment = Segment::create("streamline-bells", size_of::<BellWords>(), Pages::Normal)?;
         segment.seal_for_writer()?;
-        let eventfd = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let (driver, application) = (eventfd()?, eventfd()?);
-        let handles = [segment.fd().try_clone_to_owned()?, driver.try_clone()?, application.try_clone()?];
-        Ok((Bells { words: Bells::words(&segment)?, is_driver: true, mine: driver, theirs: application }, handles))
+        let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
+        let ((mine, to_driver), (from_driver, theirs)) = (pipe()?, pipe()?);
+        let handles = [segment.fd().try_clone_to_owned()?, to_driver.try_clone()?, from_driver.try_clone()?];
+        let held = Some([to_driver, from_driver]);
+        Ok((Bells { words: Bells::words(&segment)?, is_driver: true, mine, theirs, _held: held }, handles))
     }
 
     /// The application's side.
-    pub fn attach([page, driver, application]: Handles) -> Result<Bells, Refused> {
+    pub fn attach([page, theirs, mine]: Handles) -> Result<Bells, Refused> {
         let segment = Segment::receive(page, size_of::<BellWords>(), Access::Write)?;
         let words = Bells::words(&segment).map_err(Refused::Io)?;
-        Ok(Bells { words, is_driver: false, mine: application, theirs: driver })
+        Ok(Bells { words, is_driver: false, mine, theirs, _held: None })
     }
 
     fn words(segment: &Segment) -> io::Result<Shared<BellWords>> {
@@ -92,7 +98,7 @@ impl Bells {
         word.fetch_or(1 << (channel % 64), Ordering::SeqCst);
         if theirs.asleep.load(Ordering::SeqCst) != 0 {
             // Full is as good as rung.
-            let _ = rustix::io::write(&self.theirs, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(&self.theirs, &[1]);
         }
     }
 
@@ -122,11 +128,11 @@ impl Bells {
         quiet
     }
 
-    /// Says that this side is awake, and empties its eventfd.
+    /// Says that this side is awake, and empties its pipe, as far as one read does.
     pub fn awake(&self) {
         let (mine, _) = self.sides();
         mine.asleep.store(0, Ordering::Relaxed);
-        let _ = rustix::io::read(&self.mine, &mut [0u8; 8]);
+        let _ = rustix::io::read(&self.mine, &mut [0u8; 4096]);
     }
 
     /// To sleep on, by `poll`: readable once the other side rang.

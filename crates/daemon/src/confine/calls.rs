@@ -41,6 +41,7 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
     libc::SYS_eventfd2,
+    libc::SYS_pipe2,
     // What holds of this process.
     libc::SYS_getuid,
     libc::SYS_geteuid,

@@ -112,6 +112,7 @@ impl Source for Receiver {
             Ok(0) if self.stopped => Ok(Pull::End),
             // News that came meanwhile: there is no sleep.
             Ok(0) if !self.socket.fall_asleep() => Ok(Pull::Ready),
+            Ok(0) if self.socket.has_gone() => Err(failure(&SocketError::GONE)),
             Ok(0) => Ok(Pull::Idle(Duration::MAX)),
             Ok(_) => Ok(Pull::Ready),
             Err(SocketError::Reported(_)) => {

@@ -158,7 +158,7 @@ impl Bed {
         }
         self.numbers += 1;
         let user = client as u32;
-        let place = self.users.take(user).expect("there is room");
+        let place = self.users.take(user, 0).expect("there is room");
         let opening =
             Opening { open: open.clone(), client, process: 1, user, number: self.numbers, driver, bells, place };
         let granted = self.interface.core.open(opening, self.now).expect("nothing is in its way");

@@ -29,6 +29,9 @@ pub(crate) struct Args {
     wait: f64,
 }
 
+/// In the end the driver sends what lies in the channel; it is given up after so long.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 const AFTER_HELP: &str = "\
 Examples:
   streamline net cat udp 4000                            listens, and answers who speaks
@@ -67,7 +70,12 @@ pub(crate) fn run(args: &Args) -> Outcome {
             Err(error) => return Err(failed(error)),
         }
         let left = ended.map(|ended: Instant| wait.saturating_sub(ended.elapsed()));
-        if left == Some(Duration::ZERO) && socket.outstanding() == 0 {
+        let waited = ended.map(|ended: Instant| ended.elapsed());
+        let outstanding = socket.outstanding();
+        if left == Some(Duration::ZERO) && (outstanding == 0 || waited > Some(wait + PATIENCE)) {
+            if outstanding > 0 {
+                tell!("note: {outstanding} datagrams were not sent: the interface does not take them");
+            }
             break;
         }
         // Without a peer the input waits.
