@@ -1,6 +1,7 @@
 //! The flows of an interface, and which of them a packet is for: exactly its five facts first, then a bound address and port.
 
 use crate::error::{NetError, NetErrorKind};
+use crate::overload::Account;
 use crate::ports::Ports;
 use crate::template::{Header, Template};
 use crate::users::Place;
@@ -66,6 +67,8 @@ pub(crate) struct Flow {
     pub(crate) sent: u64,
     pub(crate) sent_bytes: u64,
     pub(crate) receive_ns: u64,
+    /// Its receive work in this window.
+    pub(crate) account: Account,
     /// Its place among the flows of its user.
     pub(crate) _place: Place,
 }

@@ -11,9 +11,10 @@ use crate::limits::{
 use crate::neighbours::Neighbours;
 use crate::open::Opened;
 use crate::outbox::Outbox;
+use crate::overload::Overload;
 use crate::rate::{Limit, Wire};
 use crate::routes::Routes;
-use crate::work::Work;
+use crate::work::{Origin, Work};
 use buffer::flow::Bells;
 use driver::{Frame, Receive, Transmit, Turn};
 use qos::Scheduler;
@@ -50,6 +51,7 @@ pub(crate) struct Core {
     pub(crate) fragments: Fragments,
     pub(crate) counters: Counters,
     pub(crate) work: Work,
+    pub(crate) overload: Overload,
     pub(crate) wire: Wire,
     pub(crate) arp_limit: Limit,
     pub(crate) echo_limit: Limit,
@@ -113,6 +115,7 @@ impl Interface {
             fragments: Fragments::default(),
             counters: Counters::default(),
             work: Work::default(),
+            overload: Overload::default(),
             wire: Wire::new(open.rate, open.count_gaps),
             arp_limit: Limit::new(ARP_ANSWERS),
             echo_limit: Limit::new(ECHO_ANSWERS),
@@ -136,15 +139,22 @@ impl Interface {
     /// One turn: receive some, send some, do what is due. Bounded, whatever the applications and the neighbours do.
     pub(crate) fn turn(&mut self, now: u64) -> Next {
         self.core.counters.event(Event::Turns);
+        self.core.overload.turn(now);
         let mut busy = false;
         if !self.core.is_gone {
             busy |= self.receive(now);
             self.core.tick(now);
             self.core.collect_news(now);
+            let begun = Instant::now();
             busy |= self.transmit(now);
+            self.core.overload.sent_for(self.core.work.since(begun));
         }
         self.core.ring();
-        if busy { Next::Again } else { Next::Sleep(self.core.due(now)) }
+        if busy {
+            return Next::Again;
+        }
+        self.core.overload.rest();
+        Next::Sleep(self.core.due(now))
     }
 
     /// Takes some batches from the device; says whether there may be more.
@@ -160,7 +170,7 @@ impl Interface {
                 for frame in batch.frames {
                     core.take(frame, now);
                 }
-                core.settle(begun);
+                core.settle(begun, Origin::Device);
                 core.ring();
             });
             match turn {
@@ -234,9 +244,12 @@ impl Core {
     }
 
     /// Splits the time since `begun` among the frames that were charged since.
-    pub(crate) fn settle(&mut self, begun: Instant) {
-        let ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        self.counters.unclaimed_ns += self.work.settle(ns, &mut self.flows);
+    pub(crate) fn settle(&mut self, begun: Instant, origin: Origin) {
+        let overload = match origin {
+            Origin::Device => Some(&mut self.overload),
+            Origin::Own => None,
+        };
+        self.counters.unclaimed_ns += self.work.settle(begun, &mut self.flows, overload);
     }
 
     fn is_down(&mut self) {

@@ -9,6 +9,7 @@
 //!
 //! - [`Networks`], [`Client`] — everything that others call. Start reading here, then `interface.rs`: one turn of work.
 //! - `receive.rs` — what becomes of a frame; `flows.rs` — whose it is; `fragments.rs`, `icmp.rs`, `neighbours.rs`, `routes.rs`.
+//! - `overload.rs` — drops packets of a flow that takes more than its share of receive work while others wait.
 //! - `transmit.rs` — the round of the flows; `template.rs` — what headers must look like; `outbox.rs`, `rate.rs`.
 //! - `manager.rs` — opens and closes flows; `ports.rs`, `users.rs` — limits of users and their ports.
 //! - `thread.rs` — turns, sleep, commands; `open.rs` — the devices; `counters.rs`, `work.rs`, `limits.rs`.
@@ -30,6 +31,7 @@ mod neighbours;
 mod networks;
 mod open;
 mod outbox;
+mod overload;
 mod ports;
 mod rate;
 mod receive;

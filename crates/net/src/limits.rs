@@ -100,6 +100,12 @@ pub(crate) const DEVICE_LOOK: u64 = SECOND / 2;
 /// How far a shaped interface may catch up after the thread slept too long.
 pub(crate) const CATCH_UP: u64 = SECOND / 500;
 
+/// Receive work is shared out over a window of so long: shorter than a person or a protocol's timer notices, longer than many turns.
+pub(crate) const OVERLOAD_WINDOW: u64 = SECOND / 100;
+
+/// The limit of receive work keeps room for a flow that uses little of its share: so many times its use.
+pub(crate) const OVERLOAD_ROOM: u64 = 4;
+
 /// Answers are at most this, whatever the device takes.
 pub(crate) const ANSWER_BYTES: usize = 2048;
 

@@ -5,6 +5,7 @@ use crate::error::{NetError, NetErrorKind};
 use crate::flows::{Flow, FlowId, Name};
 use crate::interface::{Client, Core, Device, Interface};
 use crate::limits::{CLIENT_FLOWS, DEVICE_LOOK, LAST_PACKETS, SLOTS};
+use crate::overload::Account;
 use crate::share;
 use crate::template::{Template, UDP};
 use crate::users::Place;
@@ -81,6 +82,7 @@ impl Core {
             sent: 0,
             sent_bytes: 0,
             receive_ns: 0,
+            account: Account::default(),
             _place: place,
         });
         if let Err(refusal) = self.scheduler.admit(id.key(), class, now) {

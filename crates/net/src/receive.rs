@@ -9,7 +9,8 @@ use crate::limits::ANSWERS;
 use crate::neighbours::Woken;
 use crate::routes::is_host;
 use crate::template::UDP;
-use buffer::flow::Delivered;
+use crate::work::Origin;
+use buffer::flow::{Delivered, Drop};
 use driver::Frame;
 use packet::checksum::Sum;
 use packet::{arp, ethernet, ipv4, udp};
@@ -40,6 +41,7 @@ struct Whole<'a> {
     is_broadcast: bool,
     /// When the device received it.
     time: u64,
+    origin: Origin,
 }
 
 impl Core {
@@ -79,7 +81,7 @@ impl Core {
             _ if frame.tag().is_some() => End::Vlan,
             ethernet::VLAN | ethernet::SERVICE_VLAN | ethernet::OLD_VLAN => End::Vlan,
             ethernet::ARP => self.arp(bytes, source, now),
-            ethernet::IPV4 => self.ipv4(bytes, frame.time, to_all, false, now),
+            ethernet::IPV4 => self.ipv4(bytes, frame.time, to_all, Origin::Device, now),
             _ => End::OtherProtocol,
         }
     }
@@ -88,7 +90,7 @@ impl Core {
     pub(crate) fn sort_own(&mut self, bytes: &[u8], now: u64) {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
         let charged = self.work_charged();
-        let end = self.ipv4(bytes, time, false, true, now);
+        let end = self.ipv4(bytes, time, false, Origin::Own, now);
         if self.work_charged() == charged {
             self.work.charge(None, bytes.len());
         }
@@ -153,7 +155,7 @@ impl Core {
     }
 
     /// IPv4 (RFC 791, RFC 1122 3.2.1).
-    fn ipv4(&mut self, bytes: &[u8], time: u64, to_all: bool, is_own: bool, now: u64) -> End {
+    fn ipv4(&mut self, bytes: &[u8], time: u64, to_all: bool, origin: Origin, now: u64) -> End {
         let Ok(packet) = ipv4::Packet::new_checked(&bytes[ETHERNET..]) else { return End::Malformed };
         let (header, total) = (usize::from(packet.header_len()), usize::from(packet.total_len()));
         if total < header || total > bytes.len() - ETHERNET {
@@ -166,7 +168,7 @@ impl Core {
         if !is_host(source) || self.routes.is_broadcast(source) || self.routes.is_network(source) {
             return End::BadSource;
         }
-        if !is_own && self.routes.is_own(source) {
+        if origin == Origin::Device && self.routes.is_own(source) {
             return End::Land;
         }
         let is_broadcast = self.routes.is_broadcast(target);
@@ -178,7 +180,7 @@ impl Core {
         }
         let frame = &bytes[..ETHERNET + total];
         let protocol = packet.protocol();
-        let whole = Whole { frame, header: ETHERNET + header, protocol, source, target, is_broadcast, time };
+        let whole = Whole { frame, header: ETHERNET + header, protocol, source, target, is_broadcast, time, origin };
         if !packet.more_fragments() && packet.fragment_offset() == 0 {
             return self.transport(whole, now);
         }
@@ -220,7 +222,7 @@ impl Core {
                 .find_map(|(own, _)| self.flows.find(UDP, SocketAddrV4::new(*own, datagram.target_port()), remote)),
         };
         match found {
-            Some(id) => self.deliver(id, packet.frame, packet.time),
+            Some(id) => self.deliver(id, packet),
             None if packet.is_broadcast || !self.error_limit.take(now) => End::ClosedSilent,
             None => match icmp::port_unreachable(packet.frame, packet.target) {
                 Some(error) => {
@@ -232,18 +234,27 @@ impl Core {
         }
     }
 
-    /// Copies a packet into a flow's channel.
-    fn deliver(&mut self, id: FlowId, frame: &[u8], time: u64) -> End {
-        // The cost of the copy is known from here on: a limit of a flow's share belongs here.
-        self.work.charge(Some(id), frame.len());
+    /// Copies a packet into a flow's channel, unless the flow has had its share of receive work.
+    fn deliver(&mut self, id: FlowId, packet: Whole<'_>) -> End {
         let Some(flow) = self.flows.get_mut(id) else { return End::FlowDropped };
-        match flow.driver.deliver(&[frame], time) {
+        let bytes = packet.frame.len();
+        if packet.origin == Origin::Device && self.overload.is_over(&flow.account) {
+            flow.driver.drop_one(Drop::Overload);
+            // To find the flow was work, too.
+            self.work.charge(Some(id), 0);
+            return End::FlowDropped;
+        }
+        match flow.driver.deliver(&[packet.frame], packet.time) {
             Ok(Delivered::Yes) => {
-                flow.received_bytes += frame.len() as u64;
+                flow.received_bytes += bytes as u64;
+                self.work.charge(Some(id), bytes);
                 self.ring_later(id);
                 End::Delivered
             }
-            Ok(Delivered::Dropped(_)) => End::FlowDropped,
+            Ok(Delivered::Dropped(_)) => {
+                self.work.charge(Some(id), 0);
+                End::FlowDropped
+            }
             Err(_) => {
                 self.fault(id);
                 End::Faulted

@@ -10,6 +10,7 @@ use crate::neighbours::Known;
 use crate::receive::BROADCAST;
 use crate::routes::Hop;
 use crate::template::{self, HEADER, Header};
+use crate::work::Origin;
 use buffer::flow::{Drop, Outgoing};
 use qos::{Choice, How};
 use rustix::io::Errno;
@@ -43,7 +44,7 @@ impl Core {
             if answer[..6] == self.mac {
                 let begun = Instant::now();
                 self.sort_own(&answer, now);
-                self.settle(begun);
+                self.settle(begun, Origin::Own);
             } else if let Some(slot) = self.outbox.slot(answer.len()) {
                 slot.copy_from_slice(&answer);
                 self.wire.charge(answer.len(), now);
@@ -72,6 +73,9 @@ impl Core {
             // It went, and the scheduler was not told: it is not asked about it again.
             return self.scheduler.remove(key);
         };
+        if let Some(flow) = self.flows.get_mut(id) {
+            self.overload.touch(&mut flow.account);
+        }
         let before = self.wire.used();
         let turned = self.send_from(id, 1, now);
         let mut time = self.wire.used() - before;
@@ -230,7 +234,7 @@ impl Core {
             // Both sides pay: the receiver where it is found, the sender here.
             self.work.charge(Some(id), 0);
             self.sort_own(&frame, now);
-            self.settle(begun);
+            self.settle(begun, Origin::Own);
             self.own_frame = frame;
         }
     }

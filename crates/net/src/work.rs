@@ -1,25 +1,43 @@
 //! Receive work: how long the thread worked for each flow. A batch is timed as a whole, and its time is split among its frames.
 
 use crate::flows::{FlowId, Flows};
+use crate::overload::Overload;
 use base::limits::BATCH_BLOCKS;
+use std::time::Instant;
 
 /// The fixed cost of a frame, in bytes that could be copied instead.
 const FRAME: u64 = 512;
+
+/// Where a frame came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The device received it.
+    Device,
+    /// This host sent it to itself.
+    Own,
+}
 
 /// The work of one batch.
 #[derive(Debug)]
 pub(crate) struct Work {
     shares: Vec<(Option<FlowId>, u64)>,
+    /// A test's own time: ns for each byte of cost, and the sum so far; none: the time that passes.
+    #[cfg(test)]
+    pub(crate) simulated: Option<(u64, u64)>,
 }
 
 impl Default for Work {
     fn default() -> Work {
-        Work { shares: Vec::with_capacity(BATCH_BLOCKS) }
+        Work {
+            shares: Vec::with_capacity(BATCH_BLOCKS),
+            #[cfg(test)]
+            simulated: None,
+        }
     }
 }
 
 impl Work {
-    /// A frame of `bytes` bytes is for this flow; none: for no flow.
+    /// A frame is for this flow (none: for no flow), and `bytes` bytes of it were looked at or copied.
     pub(crate) fn charge(&mut self, flow: Option<FlowId>, bytes: usize) {
         self.shares.push((flow, FRAME + bytes as u64));
     }
@@ -29,9 +47,28 @@ impl Work {
         self.shares.len()
     }
 
-    /// Splits the time of the batch. Gives back what belongs to no flow, ns.
-    pub(crate) fn settle(&mut self, ns: u64, flows: &mut Flows) -> u64 {
-        let total: u64 = self.shares.iter().map(|(_, weight)| weight).sum();
+    /// Time since `begun`, ns.
+    pub(crate) fn since(&self, begun: Instant) -> u64 {
+        #[cfg(test)]
+        if let Some((ns, _)) = self.simulated {
+            return ns * self.weight();
+        }
+        u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The cost of all frames that were charged so far, in bytes.
+    fn weight(&self) -> u64 {
+        self.shares.iter().map(|(_, weight)| weight).sum()
+    }
+
+    /// Splits the time since `begun` among the frames, and tells the limit of shares. None: the frames are outside of this limit.
+    /// Gives back the time of frames for no flow, ns.
+    pub(crate) fn settle(&mut self, begun: Instant, flows: &mut Flows, mut overload: Option<&mut Overload>) -> u64 {
+        let (total, ns) = (self.weight(), self.since(begun));
+        #[cfg(test)]
+        if let Some((_, sum)) = &mut self.simulated {
+            *sum += ns;
+        }
         let (mut before, mut given, mut unclaimed) = (0, 0, 0);
         for (flow, weight) in self.shares.drain(..) {
             // By running sums: what rounding takes from one frame the next one gets.
@@ -40,7 +77,12 @@ impl Work {
             let share = until - given;
             given = until;
             match flow.and_then(|id| flows.get_mut(id)) {
-                Some(flow) => flow.receive_ns += share,
+                Some(flow) => {
+                    flow.receive_ns += share;
+                    if let Some(overload) = &mut overload {
+                        overload.charge(&mut flow.account, share);
+                    }
+                }
                 None => unclaimed += share,
             }
         }

@@ -3,6 +3,7 @@
 mod bed;
 mod forged;
 mod hostile;
+mod overload;
 mod protocols;
 mod threads;
 mod veth;
