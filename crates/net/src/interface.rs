@@ -6,7 +6,8 @@ use crate::counters::{Counters, Event};
 use crate::flows::{FlowId, Flows};
 use crate::fragments::Fragments;
 use crate::limits::{
-    ANSWER_BURST, ANSWER_PART, ANSWERS, ARP_ANSWERS, DOWN_LOOK, ECHO_ANSWERS, ICMP_ERRORS, NO_ROOM, RECEIVE_BATCHES, SECOND, TRANSMIT_BATCHES,
+    ANSWER_BURST, ANSWER_PART, ANSWERS, ARP_ANSWERS, DOWN_LOOK, ECHO_ANSWERS, ICMP_ERRORS, NO_ROOM, RECEIVE_BATCHES,
+    SECOND, TRANSMIT_BATCHES,
 };
 use crate::neighbours::Neighbours;
 use crate::open::Opened;

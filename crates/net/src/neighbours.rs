@@ -72,7 +72,7 @@ impl Neighbours {
             // Flows that send to silent addresses fill no more than half of the table: neighbours that answer keep the rest.
             let unanswered = self.entries.len() >= NEIGHBOURS / 2
                 && self.entries.values().filter(|entry| entry.mac.is_none()).count() >= NEIGHBOURS / 2;
-            if (unanswered || self.entries.len() >= NEIGHBOURS) && !self.forget_oldest() {
+            if (unanswered || self.entries.len() >= NEIGHBOURS) && !self.forget_oldest(unanswered) {
                 return Known::Silent;
             }
         }
@@ -104,9 +104,10 @@ impl Neighbours {
     }
 
     /// Makes room by forgetting a neighbour that no flow waits for: the one that is silent for the longest time, before those that
-    /// answered.
-    fn forget_oldest(&mut self) -> bool {
-        let idle = self.entries.iter().filter(|(_, entry)| entry.waiting.is_empty());
+    /// answered. `silent`: only one that did not answer.
+    fn forget_oldest(&mut self, silent: bool) -> bool {
+        let idle =
+            self.entries.iter().filter(|(_, entry)| entry.waiting.is_empty() && (!silent || entry.mac.is_none()));
         let oldest = idle.min_by_key(|(_, entry)| (entry.mac.is_some(), entry.said)).map(|(address, _)| *address);
         oldest.is_some_and(|oldest| self.entries.remove(&oldest).is_some())
     }
@@ -232,10 +233,12 @@ mod tests {
         for last in 0..2 * NEIGHBOURS as u32 {
             neighbours.find(address(last), 1, 0, &mut || ());
         }
-        assert_eq!(neighbours.state(0).len(), NEIGHBOURS);
+        assert_eq!(neighbours.state(0).len(), NEIGHBOURS / 2, "neighbours that did not answer");
         assert_eq!(neighbours.find(address(1 << 20), 1, 0, &mut || ()), Known::Silent);
         neighbours.learn(address(5), MAC, 0, &mut Woken::default());
         assert_eq!(neighbours.find(address(1 << 20), 1, 0, &mut || ()), Known::Asked);
-        assert_eq!(neighbours.state(0).len(), NEIGHBOURS);
+        assert_eq!(neighbours.find(address(1 << 21), 1, 0, &mut || ()), Known::Silent);
+        assert_eq!(neighbours.find(address(5), 1, 0, &mut || ()), Known::Mac(MAC), "it answered, and stays");
+        assert_eq!(neighbours.state(0).len(), NEIGHBOURS / 2 + 1);
     }
 }

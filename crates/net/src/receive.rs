@@ -275,7 +275,9 @@ impl Core {
             Message::Other => End::IcmpOther,
             Message::StrayError => End::IcmpStray,
             // To all: a reply from each would be a flood (RFC 1122 3.2.2.6).
-            Message::EchoRequest if packet.is_broadcast || !self.may_answer(packet.frame.len(), now) || !self.echo_limit.take(now) => {
+            Message::EchoRequest
+                if packet.is_broadcast || !self.may_answer(packet.frame.len(), now) || !self.echo_limit.take(now) =>
+            {
                 End::EchoLimited
             }
             Message::EchoRequest => match icmp::echo_reply(packet.frame, message, packet.target) {

@@ -144,7 +144,7 @@ impl UdpSocket {
         let channel = granted.channel;
         let text = options.stack.clone().unwrap_or_else(|| format!("udp {}", granted.local.port()));
         let wrong = |error| SocketError::stack(error, &text);
-        let mut build = || {
+        let build = || {
             let description = match stated {
                 Some(stated) => stated.description,
                 None => Description::parse(&text)?,

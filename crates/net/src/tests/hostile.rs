@@ -138,7 +138,7 @@ fn hostile(bed: &mut Bed, client: u64, open: &OpenFlow) -> Hostile {
     let copy = segments[0].try_clone().expect("a file descriptor");
     let mut fds = Vec::from(segments);
     fds.extend(handles);
-    let place = bed.users.take(client as u32).expect("there is room");
+    let place = bed.users.take(client as u32, 0).expect("there is room");
     let (user, number, bells) = (client as u32, 1000 + client, Some(bells));
     let opening =
         crate::manager::Opening { open: open.clone(), client, process: 1, user, number, driver, bells, place };
