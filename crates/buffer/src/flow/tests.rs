@@ -93,6 +93,25 @@ fn a_side_that_sleeps_is_woken_and_one_that_has_news_does_not_sleep() {
     assert!(readable(&application));
 }
 
+/// Its ends of the pipes are the application's to change; the driver's ends stay as they are.
+#[test]
+fn an_application_cannot_make_the_driver_block_in_the_doorbell() {
+    let (driver, handles) = Bells::create().unwrap();
+    for end in &handles[1..] {
+        rustix::fs::fcntl_setfl(end, rustix::fs::OFlags::empty()).unwrap();
+    }
+    let application = Bells::attach(handles).unwrap();
+    assert!(application.fall_asleep());
+    let (done, waiting) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        driver.awake();
+        // More than a pipe holds.
+        (0..100_000).for_each(|_| driver.ring(0));
+        done.send(()).unwrap();
+    });
+    waiting.recv_timeout(std::time::Duration::from_secs(20)).expect("the driver goes on");
+}
+
 /// An application that writes anything into its half gets faults, and the driver goes on.
 #[test]
 fn nonsense_is_a_fault() {
