@@ -153,12 +153,15 @@ fn slices_divide_the_wire_and_change_while_flows_send() {
     };
     let (small, large, rest) = (send("10ms/100ms"), send("40ms/100ms"), send("fair"));
     until("all send", || sent(&net).len() == 3 && sent(&net).values().all(|(_, bytes)| *bytes > 0));
+    let flows = sent(&net);
+    let numbered = |slice: &str| *flows.iter().find(|(_, (has, _))| has == slice).unwrap().0;
+    let numbers = ["10ms/100ms", "40ms/100ms", "fair"].map(numbered);
     let shares = || {
         let (began, before) = (Instant::now(), sent(&net));
         std::thread::sleep(Duration::from_secs(3));
         let (took, after) = (began.elapsed().as_millis() as u64, sent(&net));
         // Of 1,000 bytes a millisecond, in percent.
-        after.iter().map(|(flow, (_, bytes))| (bytes - before[flow].1) / 10 / took).collect::<Vec<_>>()
+        numbers.map(|flow| (after[&flow].1 - before[&flow].1) / 10 / took)
     };
     let first = shares();
     // The third one takes what is left, as far as this machine lets it send.
