@@ -2,8 +2,8 @@
 //!
 //! | segment | writer | parts, each at a multiple of a page |
 //! |---|---|---|
-//! | application | application | [`ApplicationWords`], send records, empty receive buffers, bytes to send |
-//! | driver | driver | [`DriverWords`], received packets, receive buffers |
+//! | application | application | `ApplicationWords`, send records, empty receive buffers, bytes to send |
+//! | driver | driver | `DriverWords`, received packets, receive buffers |
 
 use crate::shared::words::Words;
 use base::atomic::AtomicU64;
