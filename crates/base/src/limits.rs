@@ -226,6 +226,13 @@ pub const STACK_TURNS: usize = 4;
 /// ARP requests that wait in a stack for their answer; further ones go unanswered, and their senders ask again.
 pub const STACK_ARP_ANSWERS: usize = 16;
 
+/// Bytes of a `tcp` block's send or receive buffer, at most; and the fewest, below which windows have no sense.
+pub const STACK_TCP_BUFFER_BYTES: (u32, u32) = (4 << 10, 16 << 20);
+
+/// Bytes of received segments that wait for a turn of a `tcp` block: a usual receive window with its headers, twice.
+/// What comes beyond them is counted as discarded, and the other side sends it again.
+pub const STACK_TCP_QUEUE_BYTES: usize = 512 << 10;
+
 const _: () = assert!(BATCH_BLOCKS == u64::BITS as usize);
 const _: () = assert!(WATCHES <= u64::BITS as usize);
 const _: () = assert!(WATCHED_BLOCK_BYTES as u64 <= WATCH_RING.0 / 8, "a long block leaves room for others");

@@ -4,7 +4,7 @@
 //! - A frame: [`frame`] is where to start; below it [`link`], [`encapsulation`], [`ethernet`], above it [`tcp`],
 //!   [`udp`], [`icmp`], beside it [`arp`]. [`flow`] names the conversation, [`malformed`] says why a frame was refused.
 //! - Capture files: [`sniff`] tells them apart, [`capture`] reads either kind, [`pcap_file`] and [`pcapng`] are the two.
-//! - Messages: [`dns`], [`tls`]. Beside all of them: [`checksum`].
+//! - Messages: [`dns`], [`tls`]. Beside all of them: [`checksum`], [`pseudo`].
 //! - [`time`] writes timestamps.
 //!
 //! View types (`Packet<'a>`) check lengths once in `new_checked`; their accessors cannot fail. Any input gives a result
@@ -32,6 +32,7 @@ pub mod link;
 pub mod malformed;
 pub mod pcap_file;
 pub mod pcapng;
+pub mod pseudo;
 pub mod sniff;
 pub mod tcp;
 pub mod time;

@@ -4,6 +4,7 @@
 
 use crate::outcome::{Discard, ImportError, SendError, Unsupported};
 use crate::packets::{Incoming, Meta, Outgoing};
+use crate::stream::Stream;
 
 /// What becomes of a packet behind a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +37,14 @@ pub trait Block: Send {
     }
 
     /// The block's turn, at its time or later. It may send packets and deliver bytes that no packet caused. A block that
-    /// did what it wanted moves its [`Block::next`] on.
+    /// did what it wanted moves its [`Block::next`] on. A block that found no room for a packet leaves its time as it is:
+    /// the caller waits for room.
     fn tend(&mut self, _now: u64, _out: &mut dyn Out) {}
+
+    /// The byte stream that the block carries; `None` where it carries packets.
+    fn stream(&mut self) -> Option<&mut dyn Stream> {
+        None
+    }
 
     /// What a block of the same name needs to go on with this flow, in a form of its own.
     fn export(&self) -> Result<Vec<u8>, Unsupported> {
@@ -52,10 +59,36 @@ pub trait Block: Send {
 
 /// The way out for a block in its turn: down through the blocks below it, up through those above it.
 pub trait Out {
+    /// Is there room for one more packet? A packet that is sent without room may be lost.
+    fn has_room(&self) -> bool;
+
     /// Sends a packet through the blocks below: this block's own header, which is copied into the room for headers and
     /// has at most [`Block::header_bytes`], and a payload, which is not copied.
     fn emit(&mut self, meta: Meta, header: &[u8], payload: &[u8]) -> Result<(), SendError>;
 
     /// Delivers bytes through the blocks above. A discard by one of them is counted by the stack.
     fn deliver(&mut self, meta: Meta, bytes: &[u8]) -> Result<(), Discard>;
+
+    /// Counts a packet that the block took, and discards in its turn.
+    fn discard(&mut self, why: Discard);
+}
+
+/// The way out of a stack in its turn: the driver's end.
+pub trait Line {
+    /// Is there room for one more packet of the longest kind?
+    fn has_room(&self) -> bool;
+
+    /// Takes one packet: its headers, and the payload behind them.
+    fn emit(&mut self, header: &[u8], payload: &[u8]);
+}
+
+/// A function is a line that always has room.
+impl<F: FnMut(&[u8], &[u8])> Line for F {
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    fn emit(&mut self, header: &[u8], payload: &[u8]) {
+        self(header, payload);
+    }
 }

@@ -18,5 +18,6 @@ blocks! {
     icmp,
     ipv4,
     tap,
+    tcp,
     udp,
 }

@@ -31,6 +31,21 @@ pub struct Facts {
     pub mtu: u16,
     /// Which received checksums are right.
     pub checksum: ChecksumRule,
+    /// What a `tcp` block needs beside; other blocks do not look at it.
+    pub tcp: TcpFacts,
+}
+
+/// What a `tcp` block must know of its connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpFacts {
+    /// The initial sequence number of this side: of the Flow Manager (RFC 6528), or the cookie of an accepted connection.
+    pub isn: u32,
+    /// The driver answered the SYN already: the first packets are that SYN and the acknowledgement of the other side.
+    pub is_accepted: bool,
+    /// Bytes of the receive buffer; 0 means the block's usual size.
+    pub receive_bytes: u32,
+    /// Bytes of the send buffer; 0 means the block's usual size.
+    pub send_bytes: u32,
 }
 
 impl Facts {
@@ -100,8 +115,15 @@ mod tests {
         ];
         for (prefix, expected) in rows {
             let address = Ipv4Addr::new(10, 1, 2, 4);
-            let facts =
-                Facts { device: String::new(), mac: [0; 6], address, prefix, mtu: 0, checksum: ChecksumRule::Strict };
+            let facts = Facts {
+                device: String::new(),
+                mac: [0; 6],
+                address,
+                prefix,
+                mtu: 0,
+                checksum: ChecksumRule::Strict,
+                tcp: TcpFacts::default(),
+            };
             assert_eq!(facts.broadcast().map(|address| address.octets()), expected, "{prefix}");
         }
     }

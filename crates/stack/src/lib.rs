@@ -19,7 +19,10 @@
 //!   with a [`Discard`], which the stack counts. The application gets a slice of the frame itself.
 //! - *On its own.* A block may send and deliver without a packet that caused it: it says by [`Block::next`] when it
 //!   wants a turn, and [`Stack::tend`] gives it one. [`Block::tend`] may send through the blocks below it and deliver
-//!   through those above it. An `arp` block answers this way; retransmission and delayed acknowledgements fit the same way.
+//!   through those above it. An `arp` block answers this way; retransmission and delayed acknowledgements of
+//!   a `tcp` block are the same.
+//! - *As a stream.* [`Stack::stream`] reads and writes the bytes of a `tcp` block. Packets come up by [`Stack::receive`],
+//!   and go out by [`Stack::tend`] alone.
 //!
 //! The driver does the rest: it finds the flow of a received frame, reassembles fragments, and writes the
 //! link address of the next hop, which `ethernet` leaves at zero. A stack is no boundary of trust: it lives in the
@@ -29,7 +32,7 @@
 //! completion, errors and the moving of state follow from the kind. [`Stack::of_blocks`] takes blocks from elsewhere.
 //!
 //! ```
-//! use stack::{ChecksumRule, Description, Facts, NoEnv};
+//! use stack::{ChecksumRule, Description, Facts, NoEnv, TcpFacts};
 //! let facts = Facts {
 //!     device: "eth0".into(),
 //!     mac: [2, 0, 0, 0, 0, 1],
@@ -37,6 +40,7 @@
 //!     prefix: 24,
 //!     mtu: 1500,
 //!     checksum: ChecksumRule::Strict,
+//!     tcp: TcpFacts::default(),
 //! };
 //! let description = Description::parse("udp 4000")?.complete(&facts)?;
 //! assert_eq!(description.canonical(), "udp 4000 | ipv4 | ethernet eth0");
@@ -66,12 +70,15 @@ mod problem;
 mod pseudo;
 mod stack;
 mod state;
+mod stream;
 
-pub use block::{Block, Out, Step};
+pub use block::{Block, Line, Out, Step};
+pub use blocks::tcp::{TCP_WINDOW, TCP_WINDOW_SHIFT};
 pub use description::{Description, StackError};
-pub use facts::{ChecksumRule, Env, Facts, NoEnv, TapFile, TapSink};
+pub use facts::{ChecksumRule, Env, Facts, NoEnv, TapFile, TapSink, TcpFacts};
 pub use kind::{Build, Complete, Form, Given, Kind, Layer, Param, Site, Value};
 pub use outcome::{Discard, ImportError, SendError, Unsupported};
 pub use packets::{Incoming, Meta, Outgoing};
 pub use problem::{Problem, ProblemKind};
 pub use stack::{Delivery, Stack};
+pub use stream::{End, Stream, StreamState};

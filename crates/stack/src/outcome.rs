@@ -70,6 +70,18 @@ discards! {
     OtherPort = "for another port",
     /// The flow has a peer, and the datagram is from elsewhere.
     OtherPeer = "not from the peer",
+    /// Fewer bytes than the TCP header needs, or than it says it has.
+    TcpTruncated = "truncated tcp header",
+    /// The checksum does not add up.
+    TcpChecksum = "wrong tcp checksum",
+    /// Two of SYN, FIN and RST at once.
+    TcpFlags = "impossible tcp flags",
+    /// An option that is longer than the header, or has a length that its kind never has.
+    TcpOptions = "malformed tcp options",
+    /// Data beyond the window that this side announced.
+    TcpWindow = "beyond the tcp window",
+    /// More segments came between two turns of the block than it keeps.
+    TcpQueueFull = "tcp queue full",
     /// Fewer bytes than the ICMP message needs.
     IcmpTruncated = "truncated icmp message",
     /// The checksum does not add up.
@@ -105,6 +117,8 @@ pub enum SendError {
     Full,
     /// A block put more header in front than it announced. The block is wrong, not the caller.
     HeaderRoom,
+    /// The stack carries a byte stream, which is written through [`crate::Stack::stream`].
+    IsStream,
     /// A block discarded the packet, which is counted.
     Discarded(Discard),
 }
@@ -117,6 +131,7 @@ impl fmt::Display for SendError {
             Self::OtherPeer => out.write_str("the flow has another peer"),
             Self::Full => out.write_str("no room now"),
             Self::HeaderRoom => out.write_str("a block put more header in front than it announced"),
+            Self::IsStream => out.write_str("the stack carries a stream"),
             Self::Discarded(discard) => write!(out, "discarded: {discard}"),
         }
     }

@@ -1,48 +1,11 @@
-//! The pseudo header that UDP's checksum covers beside the datagram (RFC 768), and the rule for a checksum that a peer
-//! on the same machine left unfinished.
-
-use std::net::Ipv4Addr;
+//! Checksums of received packets by the flow's [`ChecksumRule`].
 
 use packet::checksum::Sum;
+pub(crate) use packet::pseudo::sum;
 
 use crate::facts::ChecksumRule;
 
-/// The sum of the pseudo header: two addresses, the protocol, and the length of the datagram in bytes.
-pub(crate) fn sum(source: Ipv4Addr, target: Ipv4Addr, protocol: u8, length: u16) -> Sum {
-    let addresses = Sum::number(source.to_bits()).and(Sum::number(target.to_bits()));
-    addresses.and(Sum::number(protocol.into())).and(Sum::number(length.into()))
-}
-
-/// Is the checksum `field` of `datagram`, in which it stands, right? `pseudo` is the sum of the pseudo header.
-///
-/// A sender that leaves the checksum to its device writes the folded pseudo header there, and a veth pair has no device
-/// that would finish it. [`ChecksumRule::Auto`] takes such a field as right.
+/// Is the checksum `field` of `datagram`, in which it stands, right by this rule? `pseudo` is the sum of the pseudo header.
 pub(crate) fn holds(pseudo: Sum, field: u16, datagram: &[u8], rule: ChecksumRule) -> bool {
-    let is_unfinished = rule == ChecksumRule::Auto && field == pseudo.folded();
-    is_unfinished || pseudo.and(Sum::of(datagram)).checksum() == 0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_unfinished_field_is_right_only_where_the_rule_says_so() {
-        let pseudo = sum(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2), 17, 9);
-        // 0a00 + 0001 + 0a00 + 0002 + 0011 + 0009
-        assert_eq!(pseudo.folded(), 0x141d);
-        let datagram = |field: u16| [0, 1, 0, 2, 0, 9, (field >> 8) as u8, field as u8, 0x80];
-        // The words of the datagram without its field: 0001 + 0002 + 0009 + 8000, and the pseudo header.
-        let right = !(0x800c + 0x141d);
-        let rows = [
-            (right, ChecksumRule::Strict, true),
-            (right, ChecksumRule::Auto, true),
-            (0x141d, ChecksumRule::Strict, false),
-            (0x141d, ChecksumRule::Auto, true),
-            (0x141e, ChecksumRule::Auto, false),
-        ];
-        for (field, rule, expected) in rows {
-            assert_eq!(holds(pseudo, field, &datagram(field), rule), expected, "{field:#x} {rule:?}");
-        }
-    }
+    packet::pseudo::holds(pseudo, field, datagram, rule == ChecksumRule::Auto)
 }

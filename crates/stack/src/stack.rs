@@ -5,13 +5,14 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use base::limits::STACK_TURNS;
 
-use crate::block::{Block, Out, Step};
+use crate::block::{Block, Line, Out, Step};
 use crate::blocks::KINDS;
 use crate::kind::Layer;
 use crate::outcome::{Discard, ImportError, SendError, Unsupported};
 use crate::packets::{Incoming, Meta, Outgoing};
 use crate::problem::Problem;
 use crate::state;
+use crate::stream::Stream;
 
 /// Bytes that a stack delivers to its application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +83,7 @@ impl Stack {
 
     /// Gives every block that wants it a turn, in which it may send and deliver what no packet caused. A block that never
     /// stops wanting has a few turns, and waits for the next call.
-    pub fn tend(&mut self, now: u64, emit: &mut dyn FnMut(&[u8], &[u8]), deliver: &mut dyn FnMut(Delivery<'_>)) {
+    pub fn tend(&mut self, now: u64, line: &mut dyn Line, deliver: &mut dyn FnMut(Delivery<'_>)) {
         for _ in 0..STACK_TURNS {
             let mut had_turn = false;
             // From the driver's end: what a lower block delivers, an upper one may answer in the same round.
@@ -92,13 +93,18 @@ impl Stack {
                 if block.next().is_some_and(|time| time <= now) {
                     had_turn = true;
                     let (room, counts) = (&mut self.room, &mut self.counts);
-                    block.tend(now, &mut Around { above, below, room, counts, now, emit, deliver });
+                    block.tend(now, &mut Around { above, below, room, counts, now, line, deliver });
                 }
             }
             if !had_turn {
                 return;
             }
         }
+    }
+
+    /// The byte stream of the top block; `None` where that block carries packets. Look at [`Stack::next`] after each use.
+    pub fn stream(&mut self) -> Option<&mut dyn Stream> {
+        self.blocks.first_mut()?.stream()
     }
 
     /// The last report about a packet of this flow, once.
@@ -238,18 +244,27 @@ struct Around<'a> {
     room: &'a mut [u8],
     counts: &'a mut Counts,
     now: u64,
-    emit: &'a mut dyn FnMut(&[u8], &[u8]),
+    line: &'a mut dyn Line,
     deliver: &'a mut dyn FnMut(Delivery<'_>),
 }
 
 impl Out for Around<'_> {
+    fn has_room(&self) -> bool {
+        self.line.has_room()
+    }
+
     fn emit(&mut self, meta: Meta, header: &[u8], payload: &[u8]) -> Result<(), SendError> {
         let mut packet = Outgoing::new(self.room, payload, meta);
         packet.push_bytes(header)?;
-        go_down(self.below, self.now, packet, self.counts, self.emit)
+        let line = &mut *self.line;
+        go_down(self.below, self.now, packet, self.counts, &mut |header, payload| line.emit(header, payload))
     }
 
     fn deliver(&mut self, meta: Meta, bytes: &[u8]) -> Result<(), Discard> {
         go_up(self.above, self.now, Incoming::new(bytes, meta), self.counts, self.deliver)
+    }
+
+    fn discard(&mut self, why: Discard) {
+        self.counts.discard(why);
     }
 }

@@ -8,16 +8,20 @@
 //! - [`library`] — the library that unmodified libpcap programs are run with.
 //! - [`process`] — what the kernel counts of a process.
 //! - [`network`] — namespaces with a pair of devices between them, which go with the test.
+//! - [`link`] — a link between two devices that delays and loses frames.
+//! - [`script`] — scripted TCP exchanges, for any TCP.
 
 #![forbid(unsafe_code)]
 
 pub mod chain;
 pub mod frames;
 pub mod library;
+pub mod link;
 pub mod network;
 pub mod packets;
 pub mod process;
 pub mod random;
+pub mod script;
 pub mod space;
 
 pub use chain::{Chain, Outcome};

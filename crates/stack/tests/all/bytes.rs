@@ -308,7 +308,9 @@ fn arp_packets() {
     assert_eq!(received(&mut answers, &frame), Ok(vec![]));
     assert_eq!(answers.next(), Some(0));
     let mut frames = Vec::new();
-    answers.tend(0, &mut |header, payload| frames.push([header, payload].concat()), &mut |_| panic!("no delivery"));
+    answers.tend(0, &mut |header: &[u8], payload: &[u8]| frames.push([header, payload].concat()), &mut |_| {
+        panic!("no delivery")
+    });
     assert_eq!((frames.len(), answers.next()), (1, None));
     assert_eq!(frames[0][..14], [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 6]);
     assert_eq!(frames[0][14..], reply);
@@ -338,6 +340,6 @@ fn questions_are_answered_up_to_a_number_at_once() {
         received(&mut answers, &frame).unwrap();
     }
     let mut frame_count = 0;
-    answers.tend(0, &mut |_, _| frame_count += 1, &mut |_| {});
+    answers.tend(0, &mut |_: &[u8], _: &[u8]| frame_count += 1, &mut |_| {});
     assert_eq!(frame_count, 16);
 }

@@ -46,7 +46,7 @@ fn take(stack: &mut Stack, frame: &[u8]) -> bool {
         assert!(delivery.payload.len() <= frame.len());
     });
     let kept = stack.take_problem().is_some() || stack.next().is_some();
-    stack.tend(0, &mut |_, _| {}, &mut |_| {});
+    stack.tend(0, &mut |_: &[u8], _: &[u8]| {}, &mut |_| {});
     let discarded = stack.discards().map(|(_, count)| count).sum::<u64>() - before;
     match outcome {
         Ok(()) => assert!(discarded == 0 && (delivered == 1) != kept, "{frame:02x?}"),

@@ -5,5 +5,6 @@ mod hostile;
 mod moving;
 mod pairs;
 mod support;
+mod tcp;
 mod text;
 mod turns;

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use stack::{ChecksumRule, Delivery, Description, Discard, Facts, NoEnv, SendError, Stack};
+use stack::{ChecksumRule, Delivery, Description, Discard, Facts, NoEnv, SendError, Stack, TcpFacts};
 
 pub const MACS: [[u8; 6]; 2] = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]];
 
@@ -15,6 +15,7 @@ pub fn facts(host: usize) -> Facts {
         prefix: 24,
         mtu: 1500,
         checksum: ChecksumRule::Strict,
+        tcp: TcpFacts::default(),
     }
 }
 

@@ -88,7 +88,7 @@ fn turn(stack: &mut Stack, now: u64, to: usize) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) 
     let (mut frames, mut deliveries) = (Vec::new(), Vec::new());
     stack.tend(
         now,
-        &mut |header, payload| frames.push(to_station([header, payload].concat(), MACS[to])),
+        &mut |header: &[u8], payload: &[u8]| frames.push(to_station([header, payload].concat(), MACS[to])),
         &mut |delivery: Delivery<'_>| deliveries.push(delivery.payload.to_vec()),
     );
     (frames, deliveries)

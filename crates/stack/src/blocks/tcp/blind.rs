@@ -1,0 +1,141 @@
+//! Segments that an attacker may have sent who does not see the connection (RFC 5961). smoltcp takes a reset anywhere in
+//! the window, answers no bare SYN, and drops the data of a segment whose acknowledgement is old. This module judges
+//! segments of an open connection before smoltcp gets them.
+//!
+//! A challenge ACK comes from smoltcp, which limits how often: the block gives it a probe that it must answer.
+
+use packet::ipv4;
+use packet::tcp::{Flags, Packet};
+
+const IP_BYTES: usize = ipv4::Packet::HEADER_BYTES;
+
+/// Where a connection stands, in the terms of RFC 9293, section 3.3.1.
+pub(super) struct Numbers {
+    /// RCV.NXT.
+    pub(super) receive_next: u32,
+    /// RCV.WND, in bytes.
+    pub(super) receive_window: u32,
+    /// SND.UNA.
+    pub(super) acknowledged: u32,
+    /// How much may be unacknowledged at most, in bytes. It stands for MAX.SND.WND.
+    pub(super) send_window: u32,
+}
+
+/// What becomes of a segment.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// smoltcp takes it as it is.
+    Take,
+    /// smoltcp takes it with this acknowledgement.
+    Acknowledges(u32),
+    /// It gets a challenge ACK, and nothing of it counts.
+    Challenge,
+}
+
+/// Judges a segment of a connection whose handshake is over.
+pub(super) fn judge(read: &Packet<'_>, numbers: &Numbers) -> Verdict {
+    let flags = read.flags();
+    let ahead = read.sequence_number().wrapping_sub(numbers.receive_next);
+    if flags.rst() {
+        // Section 3.2: only the exact number resets. smoltcp drops resets outside the window.
+        return match (1..numbers.receive_window).contains(&ahead) {
+            true => Verdict::Challenge,
+            false => Verdict::Take,
+        };
+    }
+    // Section 4.2.
+    if flags.syn() {
+        return Verdict::Challenge;
+    }
+    // Section 5.2. An old acknowledgement within the window is ignored, and its data counts (RFC 9293, section 3.10.7.4).
+    let age = numbers.acknowledged.wrapping_sub(read.acknowledgment_number());
+    match age {
+        _ if !flags.ack() || age == 0 || age > i32::MAX as u32 => Verdict::Take,
+        _ if age > numbers.send_window => Verdict::Challenge,
+        _ if read.payload().is_empty() && !flags.fin() => Verdict::Take,
+        _ => Verdict::Acknowledges(numbers.acknowledged),
+    }
+}
+
+/// Changes the acknowledgement number of the segment in a packet. smoltcp does not look at checksums.
+pub(super) fn acknowledge(packet: &mut [u8], number: u32) {
+    if let Some(field) = packet.get_mut(IP_BYTES + 8..IP_BYTES + 12) {
+        field.copy_from_slice(&number.to_be_bytes());
+    }
+}
+
+/// Bytes that the window of a connection loses at most where smoltcp announces it as a multiple of its scale (RFC 7323, section 2.2).
+const ROUNDED: u32 = 1 << 14;
+
+/// Does a segment say something although the window is shut? smoltcp announces windows rounded down, so the other side may have
+/// sent a few bytes beyond the window of the last announcement, and its acknowledgements have the number behind them. smoltcp takes
+/// none of them. Their acknowledgement counts (RFC 9293, section 3.10.7.4); else two sides with full buffers would wait for ever.
+pub(super) fn is_beyond_shut_window(read: &Packet<'_>, receive_next: u32) -> bool {
+    let flags = read.flags();
+    let ahead = read.sequence_number().wrapping_sub(receive_next);
+    let is_bare = read.payload().is_empty() && !flags.fin();
+    flags.ack() && !flags.rst() && !flags.syn() && ahead < ROUNDED && (ahead > 0 || !is_bare)
+}
+
+/// An empty packet from the sender of `packet` with these numbers, and the window of `packet`.
+pub(super) fn bare(packet: &[u8], sequence: u32, acknowledged: u32) -> [u8; IP_BYTES + Packet::HEADER_BYTES] {
+    let mut bare = [0; IP_BYTES + Packet::HEADER_BYTES];
+    let len = packet.len().min(bare.len());
+    bare[..len].copy_from_slice(&packet[..len]);
+    bare[2..4].copy_from_slice(&(IP_BYTES as u16 + Packet::HEADER_BYTES as u16).to_be_bytes());
+    let segment = &mut bare[IP_BYTES..];
+    segment[4..8].copy_from_slice(&sequence.to_be_bytes());
+    segment[8..12].copy_from_slice(&acknowledged.to_be_bytes());
+    segment[12..14].copy_from_slice(&[5 << 4, Flags::ACK.0]);
+    bare
+}
+
+/// A packet from the sender of `packet` that smoltcp answers with an acknowledgement: empty, and from before the window.
+pub(super) fn probe(packet: &[u8], receive_next: u32, acknowledged: u32) -> [u8; IP_BYTES + Packet::HEADER_BYTES] {
+    bare(packet, receive_next.wrapping_sub(1), acknowledged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resets_syns_and_old_acknowledgements_are_judged_by_their_numbers() {
+        let numbers =
+            Numbers { receive_next: 5, receive_window: 1_000, acknowledged: 0xffff_fff0, send_window: 10_000 };
+        let old = |age: u32| 0xffff_fff0_u32.wrapping_sub(age);
+        let check = |flags: u8, sequence: u32, acknowledged: u32, data: &[u8], expected: Verdict| {
+            let mut segment = [0, 1, 0, 2].to_vec();
+            segment.extend(sequence.to_be_bytes());
+            segment.extend(acknowledged.to_be_bytes());
+            segment.extend([5 << 4, flags, 0, 9, 0, 0, 0, 0]);
+            segment.extend(data);
+            let read = Packet::new_checked(&segment, segment.len() as u32).unwrap();
+            assert_eq!(judge(&read, &numbers), expected, "{flags:#x} {sequence} {acknowledged}");
+        };
+        check(0x04, 5, 0, b"", Verdict::Take);
+        check(0x14, 6, 0, b"", Verdict::Challenge);
+        check(0x04, 1_004, 0, b"", Verdict::Challenge);
+        check(0x04, 1_005, 0, b"", Verdict::Take);
+        check(0x04, 4, 0, b"", Verdict::Take);
+        check(0x02, 5, 0, b"", Verdict::Challenge);
+        check(0x12, 70_000, old(0), b"", Verdict::Challenge);
+        check(0x10, 5, old(0), b"data", Verdict::Take);
+        check(0x10, 5, old(10_001), b"data", Verdict::Challenge);
+        check(0x10, 5, old(10_001), b"", Verdict::Challenge);
+        check(0x10, 5, old(10_000), b"", Verdict::Take);
+        check(0x10, 5, old(10_000), b"data", Verdict::Acknowledges(old(0)));
+        check(0x11, 5, old(1), b"", Verdict::Acknowledges(old(0)));
+        // Of what was not sent: smoltcp challenges it.
+        check(0x10, 5, 3, b"data", Verdict::Take);
+    }
+
+    #[test]
+    fn short_packets_do_no_harm() {
+        for len in 0..60 {
+            let mut packet = vec![7; len];
+            acknowledge(&mut packet, 1);
+            assert_eq!(probe(&packet, 1, 2)[24..32], [0, 0, 0, 0, 0, 0, 0, 2]);
+        }
+    }
+}

@@ -1,0 +1,624 @@
+//! The life of a connection: what goes into smoltcp and comes out of it, and what smoltcp leaves to its user: how long to
+//! wait, why a connection ended, what ICMP errors mean.
+
+use std::net::SocketAddrV4;
+use std::time::Duration;
+
+use base::limits::STACK_TCP_BUFFER_BYTES;
+use packet::tcp::{Flags, Packet};
+use smoltcp::iface::{Config, Interface, PollIngressSingleResult, PollResult, SocketHandle, SocketSet};
+use smoltcp::socket::tcp::{CongestionControl, Socket, SocketBuffer, State};
+use smoltcp::wire::{HardwareAddress, IpAddress, IpCidr};
+
+use super::blind::{self, Numbers, Verdict};
+use super::clock::{Clock, delay};
+use super::device::{Sender, Way};
+use super::queue::Queue;
+use super::{USUAL_BYTES, report, sequence};
+use crate::block::Out;
+use crate::facts::TcpFacts;
+use crate::outcome::Discard;
+use crate::stream::{End, Stream, StreamState, errno};
+
+/// How long a handshake may take where the application does not say.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How long written bytes may stay unacknowledged: about what Linux's 15 retransmissions come to (`tcp_retries2`; RFC
+/// 1122, section 4.2.3.5, asks for 100 s at least). A window of 0 that the other side repeats counts as an answer.
+const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(15 * 60);
+
+/// Intervals of probes without an answer that end a connection: one until the first probe, and Linux's nine probes.
+const KEEP_ALIVE_INTERVALS: u32 = 10;
+
+/// How long an acknowledgement may wait for data to go with it. Linux waits 40 ms, but not at the beginning of a
+/// connection; RFC 9293, section 3.8.6.3, permits up to 500 ms.
+const ACKNOWLEDGEMENT_DELAY: Duration = Duration::from_millis(10);
+
+/// What an accepted connection takes for the time of its handshake, in µs of the fast clock. The driver had the handshake,
+/// so there is no measurement; this one makes the first retransmission timeout, which is three times as long, a second
+/// of real time (RFC 6298, section 2.1).
+const ASSUMED_HANDSHAKE_US: u64 = 1_667_000;
+
+/// How long the block rests where smoltcp would repeat an acknowledgement that nobody asked for, in ns.
+const REST_NS: u64 = 200_000_000;
+
+/// The end of a connection on this side.
+pub(super) struct Connection {
+    /// Segments for the next turn.
+    pub(super) queue: Queue,
+    interface: Interface,
+    sockets: SocketSet<'static>,
+    handle: SocketHandle,
+    sender: Sender,
+    clock: Clock,
+    isn: u32,
+    /// When smoltcp wants a turn, in ns.
+    wake: Option<u64>,
+    /// smoltcp's state when it was last looked at.
+    before: State,
+    /// The handshake was over at some time.
+    was_open: bool,
+    /// The other side's FIN was received.
+    was_finished: bool,
+    /// To finish as soon as the handshake is over.
+    finishes: bool,
+    /// Why the connection ended.
+    end: Option<End>,
+    /// An error that may be why the connection times out (RFC 1122, section 4.2.3.9).
+    soft: Option<i32>,
+    /// When the handshake began.
+    began: Option<u64>,
+    connect_timeout: Duration,
+    /// When the last SYN went out.
+    syn_time: u64,
+    /// When the last segment came; `None`: as of the next turn.
+    heard: Option<u64>,
+    keep_alive: Option<Duration>,
+    /// A keep-alive is due that the application did not ask for.
+    is_nudged: bool,
+    /// Bytes written so far.
+    written: u64,
+    /// The other side's first sequence number behind its SYN.
+    first: u32,
+    /// Bytes that smoltcp gave so far, to the application or to `kept`.
+    given: u32,
+    /// What the other side has not acknowledged: bytes, and a FIN.
+    outstanding: usize,
+    /// When some of it was acknowledged, or it began to be outstanding.
+    progress: u64,
+    /// No turn of smoltcp before.
+    rest: Option<u64>,
+    /// Received bytes that smoltcp would forget at the end of TIME-WAIT.
+    kept: Vec<u8>,
+    kept_read: usize,
+}
+
+fn interface(sender: &mut Sender, isn: u32) -> Interface {
+    let mut config = Config::new(HardwareAddress::Ip);
+    config.random_seed = sequence::seed(isn);
+    let address = IpCidr::new(IpAddress::Ipv4(sender.address), 32);
+    let mut way = Way { sender, packet: None, out: None };
+    let mut interface = Interface::new(config, &mut way, smoltcp::time::Instant::ZERO);
+    interface.update_ip_addrs(|addresses| {
+        // A list with room for two takes one.
+        _ = addresses.push(address);
+    });
+    interface
+}
+
+fn buffer(bytes: u32) -> SocketBuffer<'static> {
+    let bytes = if bytes == 0 { USUAL_BYTES } else { bytes };
+    SocketBuffer::new(vec![0; bytes.clamp(STACK_TCP_BUFFER_BYTES.0, STACK_TCP_BUFFER_BYTES.1) as usize])
+}
+
+fn add(time: u64, timeout: Duration) -> u64 {
+    time.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
+}
+
+impl Connection {
+    /// A connection that begins with its first turn. `None` where smoltcp refuses the addresses.
+    pub(super) fn new(local: SocketAddrV4, peer: SocketAddrV4, mtu: u16, facts: TcpFacts) -> Option<Connection> {
+        let mut sender = Sender::new(*local.ip(), peer, mtu, facts.isn);
+        let mut interface = interface(&mut sender, facts.isn);
+        let mut socket = Socket::new(buffer(facts.receive_bytes), buffer(facts.send_bytes));
+        socket.set_congestion_control(CongestionControl::Cubic);
+        socket.set_ack_delay(Some(delay(ACKNOWLEDGEMENT_DELAY)));
+        let address = IpAddress::Ipv4(*local.ip());
+        if facts.is_accepted {
+            // The driver sent it.
+            sender.swallow = Some(Flags(Flags::SYN.0 | Flags::ACK.0));
+            socket.listen((address, local.port())).ok()?;
+        } else {
+            let to = (IpAddress::Ipv4(*peer.ip()), peer.port());
+            socket.connect(interface.context(), to, (address, local.port())).ok()?;
+        }
+        let before = socket.state();
+        let mut sockets = SocketSet::new(Vec::with_capacity(1));
+        let handle = sockets.add(socket);
+        Some(Connection {
+            queue: Queue::default(),
+            interface,
+            sockets,
+            handle,
+            sender,
+            clock: Clock::default(),
+            isn: facts.isn,
+            wake: Some(0),
+            before,
+            was_open: false,
+            was_finished: false,
+            finishes: false,
+            end: None,
+            soft: None,
+            began: None,
+            connect_timeout: CONNECT_TIMEOUT,
+            syn_time: 0,
+            heard: None,
+            keep_alive: None,
+            is_nudged: false,
+            written: 0,
+            first: 0,
+            given: 0,
+            outstanding: 0,
+            progress: 0,
+            rest: None,
+            kept: Vec::new(),
+            kept_read: 0,
+        })
+    }
+
+    fn socket(&self) -> &Socket<'static> {
+        self.sockets.get(self.handle)
+    }
+
+    fn socket_mut(&mut self) -> &mut Socket<'static> {
+        self.sockets.get_mut(self.handle)
+    }
+
+    /// When the connection wants a turn, in ns.
+    pub(super) fn next(&self) -> Option<u64> {
+        match self.queue.is_empty() {
+            true => [self.wake, self.deadline()].into_iter().flatten().min(),
+            false => Some(0),
+        }
+    }
+
+    /// The connection's turn: segments out, and segments in as long as there is room for what they may cause.
+    pub(super) fn tend(&mut self, now: u64, out: &mut dyn Out) {
+        let now = self.clock.real_now(now);
+        self.began.get_or_insert(now);
+        self.heard.get_or_insert(now);
+        if self.deadline().is_some_and(|deadline| deadline <= now) {
+            let end = self.soft.map_or(End::TimedOut, End::Reported);
+            self.give_up(now, end);
+        }
+        let mut queue = std::mem::take(&mut self.queue);
+        loop {
+            self.send(now, out);
+            if !out.has_room() {
+                break;
+            }
+            let Some(packet) = queue.first() else { break };
+            self.receive(now, packet, out);
+            queue.pop();
+        }
+        self.queue = queue;
+        self.settle(now);
+    }
+
+    /// Lets smoltcp send what it wants to, until there is no room.
+    ///
+    /// smoltcp loses a fast retransmission that finds no room, so it is asked only while there is some.
+    fn send(&mut self, now: u64, out: &mut dyn Out) {
+        if self.rest.is_some_and(|rest| rest > now) {
+            return;
+        }
+        self.rest = None;
+        (self.sender.repeats, self.sender.is_own) = (false, true);
+        while out.has_room() {
+            let at = self.clock.now(now);
+            let is_syn = matches!(self.before, State::SynSent | State::SynReceived);
+            let mut way = Way { sender: &mut self.sender, packet: None, out: Some(&mut *out) };
+            let sent = self.interface.poll_egress(at, &mut way, &mut self.sockets);
+            self.look(now, false);
+            if sent == PollResult::None {
+                return;
+            }
+            if is_syn {
+                self.syn_time = now;
+            }
+            if std::mem::take(&mut self.is_nudged) {
+                let interval = self.keep_alive.map(delay);
+                self.socket_mut().set_keep_alive(interval);
+            }
+            if self.sender.repeats {
+                // Behind an acknowledged FIN smoltcp goes on probing a window of 0, and does not set the time of the next
+                // probe: it would never stop.
+                self.rest = Some(now.saturating_add(REST_NS));
+                return;
+            }
+        }
+    }
+
+    /// Gives smoltcp one packet, for whose answer there is room.
+    fn receive(&mut self, now: u64, packet: &[u8], out: &mut dyn Out) {
+        let Some(segment) = packet.get(20..) else { return };
+        let Ok(read) = Packet::new_checked(segment, segment.len() as u32) else { return };
+        let (flags, state) = (read.flags(), self.before);
+        // smoltcp scales the window of its SYN, which does not scale: it would take bytes that its buffer cannot hold.
+        let end = read.sequence_number().wrapping_add(read.payload().len() as u32);
+        if let Some(window_end) = self.sender.syn_window_end
+            && !read.payload().is_empty()
+            && end.wrapping_sub(window_end).wrapping_sub(1) < i32::MAX as u32
+        {
+            out.discard(Discard::TcpWindow);
+            return;
+        }
+        let mut amended = Vec::new();
+        let packet = match self.judge(&read) {
+            Verdict::Take => packet,
+            Verdict::Acknowledges(number) => {
+                amended.extend_from_slice(packet);
+                blind::acknowledge(&mut amended, number);
+                &amended
+            }
+            Verdict::Challenge => {
+                let probe = blind::probe(packet, self.receive_next(), self.acknowledged());
+                return self.say(now, &probe, out);
+            }
+        };
+        let next = self.receive_next();
+        if self.was_open && self.sender.announced_window() == 0 && blind::is_beyond_shut_window(&read, next) {
+            let window = read.window();
+            let bare = blind::bare(packet, next, read.acknowledgment_number());
+            self.sender.is_shut = window == 0;
+            self.heard = Some(now);
+            self.say(now, &bare, out);
+            if read.payload().is_empty() && !flags.fin() {
+                return;
+            }
+        }
+        let answers_syn = flags.ack() && read.acknowledgment_number() == self.isn.wrapping_add(1);
+        match state {
+            State::SynSent if answers_syn && flags.syn() => self.clock.quicken(self.syn_time, 0),
+            State::SynReceived if answers_syn && self.sender.syn_window_end.is_some() => {
+                self.clock.quicken(now, ASSUMED_HANDSHAKE_US);
+            }
+            _ => {}
+        }
+        self.heard = Some(now);
+        self.rest = None;
+        self.sender.is_own = false;
+        self.sender.is_shut = flags.ack() && read.window() == 0;
+        if self.sender.is_shut {
+            self.progress = now;
+        }
+        let at = self.clock.now(now);
+        let mut way = Way { sender: &mut self.sender, packet: Some(packet), out: Some(out) };
+        let received = self.interface.poll_ingress_single(at, &mut way, &mut self.sockets);
+        debug_assert_ne!(received, PollIngressSingleResult::None, "it was given a packet");
+        if flags.syn() && matches!(state, State::Listen | State::SynSent) {
+            self.first = read.sequence_number().wrapping_add(1);
+        }
+        self.look(now, flags.rst());
+    }
+
+    /// Is a segment what it seems to be? Before the handshake is over smoltcp judges alone.
+    fn judge(&self, read: &Packet<'_>) -> Verdict {
+        match self.before {
+            State::Closed | State::Listen | State::SynSent | State::SynReceived => Verdict::Take,
+            _ => blind::judge(
+                read,
+                &Numbers {
+                    receive_next: self.receive_next(),
+                    receive_window: (self.socket().recv_capacity() - self.socket().recv_queue()) as u32,
+                    acknowledged: self.acknowledged(),
+                    send_window: self.socket().send_capacity() as u32,
+                },
+            ),
+        }
+    }
+
+    /// Gives smoltcp a packet that the block made. It answers a probe as often as it answers what it cannot accept.
+    fn say(&mut self, now: u64, made: &[u8], out: &mut dyn Out) {
+        self.sender.is_own = false;
+        let at = self.clock.now(now);
+        let mut way = Way { sender: &mut self.sender, packet: Some(made), out: Some(out) };
+        self.interface.poll_ingress_single(at, &mut way, &mut self.sockets);
+        self.look(now, false);
+    }
+
+    /// The next sequence number of the other side: RCV.NXT of RFC 9293.
+    fn receive_next(&self) -> u32 {
+        let received = self.given.wrapping_add(self.socket().recv_queue() as u32);
+        self.first.wrapping_add(received).wrapping_add(self.was_finished.into())
+    }
+
+    /// The first sequence number that the other side has not acknowledged: SND.UNA of RFC 9293.
+    fn acknowledged(&self) -> u32 {
+        if !self.was_open {
+            return self.isn;
+        }
+        let fin = matches!(self.before, State::FinWait2 | State::TimeWait);
+        let count = (self.written - self.unacknowledged() as u64) as u32;
+        self.isn.wrapping_add(1).wrapping_add(count).wrapping_add(fin.into())
+    }
+
+    /// Looks what became of the connection. `was_reset`: the last segment had the bit RST.
+    fn look(&mut self, now: u64, was_reset: bool) {
+        let (state, before) = (self.socket().state(), self.before);
+        self.before = state;
+        let is_connecting = matches!(state, State::Listen | State::SynSent | State::SynReceived);
+        if !is_connecting && state != State::Closed && !self.was_open {
+            self.was_open = true;
+            self.clock.quicken(now, 0);
+            self.progress = now;
+            if self.finishes {
+                self.socket_mut().close();
+                self.before = self.socket().state();
+            }
+        }
+        match state {
+            State::CloseWait | State::LastAck | State::Closing => self.was_finished = true,
+            State::TimeWait => {
+                self.was_finished = true;
+                self.keep_unread();
+            }
+            // smoltcp listens again; here, this was the only connection.
+            State::Listen if before == State::SynReceived => {
+                self.end.get_or_insert(End::Reported(errno::ECONNREFUSED));
+                self.socket_mut().abort();
+                self.before = State::Closed;
+            }
+            State::Closed if self.end.is_none() => {
+                self.end = match before {
+                    State::TimeWait => Some(End::Finished),
+                    _ if was_reset && self.was_open => Some(End::Reset),
+                    _ if was_reset => Some(End::Reported(errno::ECONNREFUSED)),
+                    State::LastAck => Some(End::Finished),
+                    _ => None,
+                };
+            }
+            _ => {}
+        }
+        let outstanding = self.outstanding_now();
+        if outstanding < self.outstanding || self.outstanding == 0 {
+            self.progress = now;
+            self.soft = self.soft.filter(|_| outstanding >= self.outstanding);
+        }
+        self.outstanding = outstanding;
+    }
+
+    /// Takes the unread bytes over: smoltcp forgets them at the end of TIME-WAIT. Nothing comes behind them.
+    fn keep_unread(&mut self) {
+        let len = self.socket().recv_queue();
+        if len > 0 {
+            let mut kept = vec![0; len];
+            let taken = self.socket_mut().recv_slice(&mut kept).unwrap_or(0);
+            kept.truncate(taken);
+            self.given = self.given.wrapping_add(taken as u32);
+            self.kept = kept;
+        }
+    }
+
+    /// Bytes, and a FIN, that the other side has not acknowledged.
+    fn outstanding_now(&self) -> usize {
+        let fin = matches!(self.before, State::FinWait1 | State::Closing | State::LastAck);
+        self.unacknowledged() + usize::from(fin)
+    }
+
+    /// When patience ends, in ns.
+    fn deadline(&self) -> Option<u64> {
+        match self.before {
+            State::Closed | State::TimeWait => None,
+            _ if !self.was_open => self.began.map(|began| add(began, self.connect_timeout)),
+            _ => {
+                let unacknowledged = (self.outstanding > 0).then(|| add(self.progress, UNACKNOWLEDGED_TIMEOUT));
+                let keep_alive = self.keep_alive.zip(self.heard);
+                let keep_alive =
+                    keep_alive.map(|(interval, heard)| add(heard, interval.saturating_mul(KEEP_ALIVE_INTERVALS)));
+                [unacknowledged, keep_alive].into_iter().flatten().min()
+            }
+        }
+    }
+
+    /// Ends the connection from this side.
+    fn give_up(&mut self, now: u64, end: End) {
+        if self.before == State::Closed {
+            return;
+        }
+        if self.before == State::SynSent {
+            // There is nothing to reset (RFC 9293, section 3.10.5).
+            self.sender.swallow = Some(Flags(Flags::RST.0 | Flags::ACK.0));
+        }
+        self.end = Some(end);
+        self.socket_mut().abort();
+        self.look(now, false);
+        self.settle(now);
+    }
+
+    /// Asks smoltcp for its next time, after whatever may have moved it.
+    ///
+    /// Three duplicate acknowledgements of everything but the FIN stop smoltcp's retransmission timer, and nothing starts
+    /// it again. A keep-alive that is due does: it becomes the FIN.
+    fn settle(&mut self, now: u64) {
+        let at = self.clock.now(now);
+        if self.was_open && self.outstanding > 0 && self.interface.poll_at(at, &self.sockets).is_none() {
+            let interval = self.keep_alive.unwrap_or(CONNECT_TIMEOUT);
+            self.socket_mut().set_keep_alive(Some(delay(interval)));
+            self.is_nudged = true;
+        }
+        let wake = self.interface.poll_at(at, &self.sockets).map(|instant| self.clock.real(instant));
+        self.wake = wake.map(|wake| wake.max(self.rest.unwrap_or(0)));
+    }
+
+    /// The application wrote so many bytes.
+    fn wrote(&mut self, now: u64, taken: usize) -> usize {
+        if taken > 0 {
+            self.written += taken as u64;
+            self.look(now, false);
+            self.settle(now);
+        }
+        taken
+    }
+
+    /// The application read so many bytes.
+    fn took(&mut self, now: u64, taken: usize) -> usize {
+        if taken > 0 {
+            self.given = self.given.wrapping_add(taken as u32);
+            // There may be a larger window to announce.
+            self.settle(now);
+        }
+        taken
+    }
+
+    /// The application read so many of the bytes that were taken over from smoltcp.
+    fn took_kept(&mut self, taken: usize) {
+        self.kept_read += taken;
+        if self.kept_read == self.kept.len() {
+            self.kept = Vec::new();
+            self.kept_read = 0;
+        }
+    }
+
+    /// Is this the sequence number of a segment that the other side has not acknowledged?
+    pub(super) fn is_in_flight(&self, sequence: u32) -> bool {
+        let acknowledged = self.acknowledged();
+        sequence.wrapping_sub(acknowledged) < self.sender.next.wrapping_sub(acknowledged)
+    }
+}
+
+impl Stream for Connection {
+    fn state(&self) -> StreamState {
+        match self.before {
+            State::Closed => StreamState::Closed(self.end),
+            State::Listen | State::SynSent | State::SynReceived => StreamState::Connecting,
+            State::Established | State::CloseWait => StreamState::Open,
+            State::FinWait1 | State::FinWait2 | State::Closing | State::LastAck => StreamState::Ending,
+            State::TimeWait => StreamState::TimeWait,
+        }
+    }
+
+    fn write(&mut self, now: u64, bytes: &[u8]) -> usize {
+        let taken = self.socket_mut().send_slice(bytes).unwrap_or(0);
+        self.wrote(now, taken)
+    }
+
+    fn write_with(&mut self, now: u64, fill: &mut dyn FnMut(&mut [u8]) -> usize) -> usize {
+        let fill = |room: &mut [u8]| match room.len() {
+            0 => (0, 0),
+            len => {
+                let taken = fill(room).min(len);
+                (taken, taken)
+            }
+        };
+        let taken = self.socket_mut().send(fill).unwrap_or(0);
+        self.wrote(now, taken)
+    }
+
+    fn read(&mut self, now: u64, to: &mut [u8]) -> usize {
+        if self.kept_read < self.kept.len() {
+            let taken = self.peek(to);
+            self.took_kept(taken);
+            return taken;
+        }
+        let taken = self.socket_mut().recv_slice(to).unwrap_or(0);
+        self.took(now, taken)
+    }
+
+    fn read_with(&mut self, now: u64, take: &mut dyn FnMut(&[u8]) -> usize) -> usize {
+        if let Some(kept) = self.kept.get(self.kept_read..).filter(|kept| !kept.is_empty()) {
+            let taken = take(kept).min(kept.len());
+            self.took_kept(taken);
+            return taken;
+        }
+        let take = |bytes: &mut [u8]| match bytes.len() {
+            0 => (0, 0),
+            len => {
+                let taken = take(bytes).min(len);
+                (taken, taken)
+            }
+        };
+        let taken = self.socket_mut().recv(take).unwrap_or(0);
+        self.took(now, taken)
+    }
+
+    fn peek(&mut self, to: &mut [u8]) -> usize {
+        if let Some(kept) = self.kept.get(self.kept_read..).filter(|kept| !kept.is_empty()) {
+            let len = kept.len().min(to.len());
+            to[..len].copy_from_slice(&kept[..len]);
+            return len;
+        }
+        self.socket_mut().peek_slice(to).unwrap_or(0)
+    }
+
+    fn readable(&self) -> usize {
+        self.kept.len() - self.kept_read + self.socket().recv_queue()
+    }
+
+    fn writable(&self) -> usize {
+        let socket = self.socket();
+        if socket.may_send() { socket.send_capacity() - socket.send_queue() } else { 0 }
+    }
+
+    fn unacknowledged(&self) -> usize {
+        self.socket().send_queue()
+    }
+
+    fn is_at_end(&self) -> bool {
+        self.was_finished && self.readable() == 0
+    }
+
+    fn finish(&mut self, now: u64) {
+        if self.was_open {
+            self.socket_mut().close();
+            self.look(now, false);
+            self.settle(now);
+        } else {
+            self.finishes = true;
+        }
+    }
+
+    fn abort(&mut self, now: u64) {
+        // In TIME-WAIT both sides have everything.
+        if self.before == State::TimeWait {
+            return;
+        }
+        self.give_up(now, End::Aborted);
+    }
+
+    /// While connecting, any error ends the connection, as in Linux (`tcp_v4_err`) and as RFC 5461, section 4.1,
+    /// describes. Of an open connection an error is only remembered (RFC 1122, section 4.2.3.9).
+    fn report(&mut self, now: u64, errno: i32, mtu: u16) {
+        if errno == errno::EMSGSIZE {
+            let Some(smaller) = report::smaller_mtu(self.sender.mtu, mtu) else { return };
+            self.sender.mtu = smaller;
+            // The MTU of an interface is for ever. What moves between two of them is in the socket; the number that the
+            // second one has yet to draw is the same.
+            self.interface = interface(&mut self.sender, self.isn);
+            self.settle(now);
+        } else if self.was_open {
+            self.soft = Some(errno);
+        } else {
+            self.give_up(now, End::Reported(errno));
+        }
+    }
+
+    fn set_no_delay(&mut self, on: bool) {
+        self.socket_mut().set_nagle_enabled(!on);
+        self.wake = Some(0);
+    }
+
+    fn set_keep_alive(&mut self, interval: Option<Duration>) {
+        // An interval of 0 would be one probe after the other.
+        let interval = interval.map(|interval| interval.max(Duration::from_secs(1)));
+        // Silence before probes says nothing.
+        (self.keep_alive, self.heard) = (interval, None);
+        self.socket_mut().set_keep_alive(interval.map(delay));
+        self.wake = Some(0);
+    }
+
+    fn set_connect_timeout(&mut self, timeout: Option<Duration>) {
+        self.connect_timeout = timeout.unwrap_or(CONNECT_TIMEOUT);
+    }
+}

@@ -1,0 +1,184 @@
+//! smoltcp's device: one received packet, and the way down through the stack.
+//!
+//! smoltcp makes whole IPv4 packets. The block below makes the real header, so this one takes smoltcp's off, puts the
+//! options of a SYN in order and writes the checksum.
+
+use std::net::Ipv4Addr;
+use std::net::SocketAddrV4;
+
+use packet::checksum::Sum;
+use packet::frame::protocol;
+use packet::ipv4;
+use packet::tcp::{Flags, Packet};
+use smoltcp::phy::{Checksum, ChecksumCapabilities, Device, DeviceCapabilities, Medium, RxToken, TxToken};
+use smoltcp::time::Instant;
+
+use super::options;
+use crate::block::Out;
+use crate::packets::Meta;
+use crate::pseudo;
+
+const IP_BYTES: usize = ipv4::Packet::HEADER_BYTES;
+
+/// What is known of the segments that were sent, and room for the next one.
+#[derive(Debug)]
+pub(super) struct Sender {
+    pub(super) address: Ipv4Addr,
+    pub(super) peer: SocketAddrV4,
+    /// Of the path, in bytes.
+    pub(super) mtu: u16,
+    /// The next segment with exactly these flags is not sent.
+    pub(super) swallow: Option<Flags>,
+    /// One behind the last sequence number that was sent: SND.NXT of RFC 9293, without probes of a window of 0.
+    pub(super) next: u32,
+    /// The other side's window is 0.
+    pub(super) is_shut: bool,
+    /// smoltcp sends of its own accord, and answers no segment.
+    pub(super) is_own: bool,
+    /// Behind a SYN that acknowledges: the end of the window that it announced. `None` behind any other segment.
+    pub(super) syn_window_end: Option<u32>,
+    /// The last segment acknowledged exactly what the one before did, announced the same window and carried nothing.
+    pub(super) repeats: bool,
+    /// Sequence number, acknowledgement number, offset, flags and window of the last segment.
+    last: [u8; 12],
+    scratch: Vec<u8>,
+}
+
+impl Sender {
+    pub(super) fn new(address: Ipv4Addr, peer: SocketAddrV4, mtu: u16, next: u32) -> Sender {
+        Sender {
+            address,
+            peer,
+            mtu,
+            swallow: None,
+            next,
+            is_shut: false,
+            is_own: false,
+            syn_window_end: None,
+            repeats: false,
+            last: [0; 12],
+            scratch: vec![0; mtu.into()],
+        }
+    }
+
+    /// The window of the last segment, as it is on the wire.
+    pub(super) fn announced_window(&self) -> u16 {
+        u16::from_be_bytes([self.last[10], self.last[11]])
+    }
+
+    /// Sends the first `len` bytes of the scratch room, an IPv4 packet without checksums.
+    fn send(&mut self, len: usize, out: &mut dyn Out) {
+        let Some(segment) = self.scratch.get_mut(IP_BYTES..len) else { return };
+        let Ok(wire_len) = u16::try_from(segment.len()) else { return };
+        let Ok(read) = Packet::new_checked(segment, wire_len.into()) else { return };
+        let (header_len, flags) = (read.header_len() as usize, read.flags());
+        let (first, acknowledged, window) = (read.sequence_number(), read.acknowledgment_number(), read.window());
+        let data_len = segment.len().saturating_sub(header_len) as u32;
+        let end = first.wrapping_add(data_len + u32::from(flags.syn()) + u32::from(flags.fin()));
+        // smoltcp goes back to the first unacknowledged byte when it retransmits, and gives its acknowledgements that
+        // number, too. The other side takes no acknowledgement from below its window, so two sides that both retransmit
+        // would never hear each other. RFC 9293, section 3.10.7.4: an acknowledgement has SND.NXT. The same for the reset
+        // of an abort; other resets have a number that their receiver chose.
+        let is_behind = |number: u32| (1..=i32::MAX as u32).contains(&self.next.wrapping_sub(number));
+        let is_bare = data_len == 0 && (flags == Flags::ACK || flags.rst() && flags.ack() && self.is_own);
+        if is_bare && is_behind(first) {
+            let next = self.next.to_be_bytes();
+            if let Some(number) = segment.get_mut(4..8) {
+                number.copy_from_slice(&next);
+            }
+        } else if !flags.rst() && !self.is_shut && !is_behind(end) {
+            self.next = end;
+        }
+        let is_syn_ack = flags.syn() && flags.ack();
+        self.syn_window_end = is_syn_ack.then(|| acknowledged.wrapping_add(window.into()));
+        let said = segment.get(4..16).and_then(|said| said.first_chunk()).copied().unwrap_or_default();
+        self.repeats = flags == Flags::ACK && data_len == 0 && said == self.last;
+        self.last = said;
+        if self.swallow == Some(flags) {
+            self.swallow = None;
+            return;
+        }
+        if flags.syn()
+            && let Some(options) = segment.get_mut(Packet::HEADER_BYTES..header_len)
+        {
+            options::order_as_linux(options);
+        }
+        if let Some(field) = segment.get_mut(16..18) {
+            field.fill(0);
+        }
+        let pseudo = pseudo::sum(self.address, *self.peer.ip(), protocol::TCP, wire_len);
+        let checksum = pseudo.and(Sum::of(segment)).checksum().to_be_bytes();
+        if let Some(field) = segment.get_mut(16..18) {
+            field.copy_from_slice(&checksum);
+        }
+        let (header, payload) = segment.split_at_checked(header_len).unwrap_or((segment, &[]));
+        let meta = Meta { remote: Some(self.peer), protocol: protocol::TCP, ..Meta::default() };
+        // A segment that a block below does not let out is lost like one on the wire, and is sent again.
+        _ = out.emit(meta, header, payload);
+    }
+}
+
+/// The device for one call into smoltcp. Without a way out it says only what it can do.
+pub(super) struct Way<'a> {
+    pub(super) sender: &'a mut Sender,
+    /// The packet that was received.
+    pub(super) packet: Option<&'a [u8]>,
+    pub(super) out: Option<&'a mut dyn Out>,
+}
+
+impl Device for Way<'_> {
+    type RxToken<'t>
+        = Received<'t>
+    where
+        Self: 't;
+    type TxToken<'t>
+        = Room<'t>
+    where
+        Self: 't;
+
+    fn receive(&mut self, _now: Instant) -> Option<(Received<'_>, Room<'_>)> {
+        let packet = self.packet.take()?;
+        let out = self.out.as_deref_mut()?;
+        Some((Received(packet), Room { sender: self.sender, out }))
+    }
+
+    fn transmit(&mut self, _now: Instant) -> Option<Room<'_>> {
+        let out = self.out.as_deref_mut().filter(|out| out.has_room())?;
+        Some(Room { sender: self.sender, out })
+    }
+
+    /// Checksums are the block's own work: a peer on this machine may leave them out, which smoltcp does not know.
+    fn capabilities(&self) -> DeviceCapabilities {
+        let mut checksum = ChecksumCapabilities::default();
+        (checksum.ipv4, checksum.tcp) = (Checksum::None, Checksum::None);
+        let mut able = DeviceCapabilities::default();
+        (able.medium, able.max_transmission_unit, able.checksum) = (Medium::Ip, self.sender.mtu.into(), checksum);
+        able
+    }
+}
+
+/// A packet for smoltcp.
+pub(super) struct Received<'a>(&'a [u8]);
+
+impl RxToken for Received<'_> {
+    fn consume<R, F: FnOnce(&[u8]) -> R>(self, read: F) -> R {
+        read(self.0)
+    }
+}
+
+/// Room for a packet of smoltcp.
+pub(super) struct Room<'a> {
+    sender: &'a mut Sender,
+    out: &'a mut dyn Out,
+}
+
+impl TxToken for Room<'_> {
+    fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, len: usize, write: F) -> R {
+        if self.sender.scratch.len() < len {
+            self.sender.scratch.resize(len, 0);
+        }
+        let result = write(&mut self.sender.scratch[..len]);
+        self.sender.send(len, self.out);
+        result
+    }
+}

@@ -1,0 +1,207 @@
+//! TCP (RFC 9293): one connection, of which smoltcp is the protocol machine.
+//!
+//! - *Up.* The block checks ports, peer, checksum and options of a segment, with a name for every discard, and queues it.
+//!   smoltcp gets it in the block's turn.
+//! - *Down.* An application writes through [`crate::Stack::stream`]; segments leave in the block's turn, and only
+//!   while the line has room. Packets do not go down through this block.
+//! - *Reports.* ICMP errors come as packets or by [`Stream::report`]. They end a handshake; of an open connection they
+//!   lower the MTU, or tell why it timed out.
+//!
+//! What is not here: a listener, which the driver has; timestamps, and the sender's half of SACK, which smoltcp lacks. The
+//! state cannot move to another stack.
+//!
+//! Read next: `connection.rs` for the connection's life, `clock.rs` for why time runs fast, `device.rs` for how segments
+//! leave, `sequence.rs` for the first sequence number, `blind.rs` for segments of an attacker.
+
+mod blind;
+mod clock;
+mod connection;
+mod device;
+mod options;
+mod queue;
+mod report;
+mod sequence;
+
+use std::net::SocketAddrV4;
+
+use packet::frame::protocol;
+use packet::tcp::Packet;
+use request::Diagnostic;
+use smoltcp::wire::TcpOption;
+
+use crate::block::{Block, Out, Step};
+use crate::facts::ChecksumRule;
+use crate::kind::{Form, Given, Kind, Layer, Param, Site};
+use crate::outcome::{Discard, SendError};
+use crate::packets::{Incoming, Outgoing};
+use crate::problem::{self, Problem};
+use crate::pseudo;
+use crate::stream::Stream;
+use connection::Connection;
+
+/// The kind of this block.
+pub static KIND: Kind = Kind {
+    name: "tcp",
+    help: "the byte stream of one connection (RFC 9293)",
+    layer: Layer::Transport,
+    is_top: true,
+    below: Some("ipv4"),
+    link: None,
+    params: &[
+        Param {
+            key: "port",
+            is_main: true,
+            is_needed: true,
+            form: Form::Number(1, 65_535, None),
+            help: "port of the application",
+        },
+        Param {
+            key: "to",
+            is_main: false,
+            is_needed: true,
+            form: Form::Endpoint,
+            help: "address and port of the other side",
+        },
+    ],
+    complete: None,
+    build,
+};
+
+/// The window field of a SYN with receive buffers of the usual size.
+pub const TCP_WINDOW: u16 = u16::MAX;
+
+/// The window scale of a SYN with receive buffers of the usual size (RFC 7323): smoltcp's, which has one bit more than
+/// the buffer needs.
+pub const TCP_WINDOW_SHIFT: u8 = (USUAL_BYTES.ilog2() + 1 - u16::BITS) as u8;
+
+/// Bytes of each buffer where the facts name none.
+const USUAL_BYTES: u32 = 256 << 10;
+
+/// Bytes that every link carries in one packet (RFC 791, section 3.2).
+const LEAST_LINK_MTU: u16 = 68;
+
+/// Bytes of the longest header: 15 words.
+const HEADER_BYTES: usize = 60;
+
+fn build(given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnostic> {
+    let wrong = |message: String, key: &str| Err(Diagnostic::new(message, given.span_of(key)));
+    let facts = site.facts;
+    let Some(peer) = given.endpoint("to") else {
+        return wrong("`tcp` needs the other side".into(), "to");
+    };
+    // RFC 1122, section 4.2.3.10.
+    let is_for_many = |address: &std::net::Ipv4Addr| address.is_multicast() || address.is_broadcast();
+    if is_for_many(peer.ip()) || facts.broadcast() == Some(*peer.ip()) {
+        return wrong(format!("{} is no single station", peer.ip()), "to");
+    }
+    if is_for_many(&facts.address) || facts.address.is_unspecified() {
+        return wrong(format!("no connection can be from {}", facts.address), "port");
+    }
+    if facts.mtu < LEAST_LINK_MTU {
+        return wrong(
+            format!("`tcp` needs an MTU of {LEAST_LINK_MTU} bytes, and {} has {}", facts.device, facts.mtu),
+            "port",
+        );
+    }
+    // The form of the parameter has no larger number.
+    let local = SocketAddrV4::new(facts.address, given.number("port") as u16);
+    let connection = Connection::new(local, peer, facts.mtu, facts.tcp);
+    let Some(connection) = connection else { return wrong(format!("no connection from {local} to {peer}"), "to") };
+    Ok(Box::new(Tcp { local, peer, rule: facts.checksum, connection }))
+}
+
+/// One end of a connection.
+struct Tcp {
+    local: SocketAddrV4,
+    peer: SocketAddrV4,
+    rule: ChecksumRule,
+    connection: Connection,
+}
+
+impl Tcp {
+    /// Is this an ICMP error about a segment on its way?
+    fn read_problem(&mut self, now: u64, packet: &mut Incoming<'_>) -> Result<Step, Discard> {
+        let report = problem::read(packet.bytes(), *self.local.ip(), protocol::TCP)?;
+        let [high, low, to_high, to_low, sequence @ ..] = *report.transport;
+        let to = SocketAddrV4::new(report.target, u16::from_be_bytes([to_high, to_low]));
+        let is_ours = u16::from_be_bytes([high, low]) == self.local.port() && to == self.peer;
+        // RFC 5927, section 4.1: whoever only guesses ports does not know the sequence numbers.
+        if !is_ours || !self.connection.is_in_flight(u32::from_be_bytes(sequence)) {
+            return Err(Discard::OtherFlow);
+        }
+        packet.meta.problem = Some(Problem { kind: report.kind, to, reporter: packet.remote_address() });
+        let (errno, mtu) = report::errno_of(report.kind);
+        self.connection.report(now, errno, mtu);
+        Ok(Step::Keep)
+    }
+}
+
+/// Would smoltcp take these options? It drops a segment without a word where it would not.
+fn are_read(mut options: &[u8]) -> bool {
+    while !options.is_empty() {
+        match TcpOption::parse(options) {
+            Ok((_, TcpOption::EndOfList)) => break,
+            Ok((rest, _)) => options = rest,
+            Err(_) => return false,
+        }
+    }
+    true
+}
+
+impl Block for Tcp {
+    fn name(&self) -> &'static str {
+        KIND.name
+    }
+
+    fn header_bytes(&self) -> usize {
+        HEADER_BYTES
+    }
+
+    fn down(&mut self, _now: u64, _packet: &mut Outgoing<'_>) -> Result<Step, SendError> {
+        Err(SendError::IsStream)
+    }
+
+    fn up(&mut self, now: u64, packet: &mut Incoming<'_>) -> Result<Step, Discard> {
+        match packet.meta.protocol {
+            protocol::TCP => {}
+            protocol::ICMP => return self.read_problem(now, packet),
+            _ => return Err(Discard::OtherProtocol),
+        }
+        let segment = packet.bytes();
+        let wire_len = u16::try_from(segment.len()).map_err(|_| Discard::TcpTruncated)?;
+        let read = Packet::new_checked(segment, wire_len.into()).map_err(|_| Discard::TcpTruncated)?;
+        let options = segment.get(Packet::HEADER_BYTES..read.header_len() as usize).ok_or(Discard::TcpTruncated)?;
+        if read.target_port() != self.local.port() {
+            return Err(Discard::OtherPort);
+        }
+        if SocketAddrV4::new(packet.remote_address(), read.source_port()) != self.peer {
+            return Err(Discard::OtherPeer);
+        }
+        let pseudo = pseudo::sum(*self.peer.ip(), *self.local.ip(), protocol::TCP, wire_len);
+        let field = segment.get(16..18).and_then(|field| field.first_chunk()).ok_or(Discard::TcpTruncated)?;
+        if !pseudo::holds(pseudo, u16::from_be_bytes(*field), segment, self.rule) {
+            return Err(Discard::TcpChecksum);
+        }
+        let flags = read.flags();
+        if u8::from(flags.syn()) + u8::from(flags.fin()) + u8::from(flags.rst()) > 1 {
+            return Err(Discard::TcpFlags);
+        }
+        if !are_read(options) {
+            return Err(Discard::TcpOptions);
+        }
+        self.connection.queue.push(segment, self.peer, *self.local.ip())?;
+        Ok(Step::Keep)
+    }
+
+    fn next(&self) -> Option<u64> {
+        self.connection.next()
+    }
+
+    fn tend(&mut self, now: u64, out: &mut dyn Out) {
+        self.connection.tend(now, out);
+    }
+
+    fn stream(&mut self) -> Option<&mut dyn Stream> {
+        Some(&mut self.connection)
+    }
+}

@@ -1,0 +1,67 @@
+//! What ICMP errors mean to a connection: errors of Linux's numbers, and the next smaller MTU.
+
+use crate::problem::ProblemKind;
+use crate::stream::errno;
+
+/// The least MTU that an ICMP error brings about, in bytes: Linux's `min_pmtu`. An attacker could name any other, down to
+/// 68, and so make a connection all headers (RFC 5927, section 7.2).
+pub(super) const LEAST_MTU: u16 = 552;
+
+/// The plateaus of RFC 1191, section 7.1, for routers that do not say what the next link carries.
+const PLATEAUS: [u16; 9] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, 508, 296];
+
+/// The error of Linux's table (`icmp_err_convert` in net/ipv4/icmp.c), and the MTU where it is EMSGSIZE.
+pub(super) fn errno_of(kind: ProblemKind) -> (i32, u16) {
+    match kind {
+        ProblemKind::TooBig(mtu) => (errno::EMSGSIZE, mtu),
+        ProblemKind::Unreachable(code) => (errno_of_code(code), 0),
+        ProblemKind::TimeExceeded => (errno::EHOSTUNREACH, 0),
+        ProblemKind::Parameter => (errno::EPROTO, 0),
+    }
+}
+
+/// The error for a code of "destination unreachable" (RFC 792; RFC 1122, section 3.2.2.1; RFC 1812, section 5.2.7.1).
+fn errno_of_code(code: u8) -> i32 {
+    match code {
+        0 | 6 | 9 | 11 => errno::ENETUNREACH,
+        2 => errno::ENOPROTOOPT,
+        3 => errno::ECONNREFUSED,
+        5 => errno::EOPNOTSUPP,
+        7 => errno::EHOSTDOWN,
+        8 => errno::ENONET,
+        _ => errno::EHOSTUNREACH,
+    }
+}
+
+/// The MTU of the path after a report, where it is smaller than `mtu`. A report never makes it larger.
+pub(super) fn smaller_mtu(mtu: u16, reported: u16) -> Option<u16> {
+    let reported = match reported {
+        0 => PLATEAUS.into_iter().find(|plateau| *plateau < mtu).unwrap_or(LEAST_MTU),
+        reported => reported,
+    };
+    Some(reported.max(LEAST_MTU)).filter(|smaller| *smaller < mtu)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_makes_the_mtu_smaller_and_not_too_small() {
+        let rows = [
+            (1_500, 1_400, Some(1_400)),
+            (1_500, 1_500, None),
+            (1_500, 9_000, None),
+            (1_500, 68, Some(552)),
+            (1_500, 0, Some(1_492)),
+            (1_492, 0, Some(1_006)),
+            (1_006, 0, Some(552)),
+            (552, 0, None),
+            (300, 68, None),
+            (65_535, 0, Some(32_000)),
+        ];
+        for (mtu, reported, expected) in rows {
+            assert_eq!(smaller_mtu(mtu, reported), expected, "{mtu} {reported}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Makes smoltcp begin with the initial sequence number that the Flow Manager gave.
+//!
+//! smoltcp draws that number from a generator of its own, sPCG32, which only its seed can lead: `Config::random_seed`. Each
+//! draw is one step of a linear congruential generator, which can be undone, and some bits of the state. This module goes
+//! back from the wanted number to the seed. A smoltcp that draws otherwise fails the test of the numbers on the wire.
+
+/// The step of smoltcp's generator: `state * FACTOR + SUMMAND`.
+const FACTOR: u64 = 0xbb2e_fcec_3c39_611d;
+const SUMMAND: u64 = 0x7590_ef39;
+/// `FACTOR * INVERSE` is 1 in 64 bits.
+const INVERSE: u64 = inverse(FACTOR);
+
+/// The inverse of an odd number in 64 bits, by Newton's method: each round doubles the right bits, of which an odd number
+/// has three as its own inverse.
+const fn inverse(odd: u64) -> u64 {
+    let mut found = odd;
+    let mut round = 0;
+    while round < 5 {
+        found = found.wrapping_mul(2_u64.wrapping_sub(odd.wrapping_mul(found)));
+        round += 1;
+    }
+    found
+}
+
+const _: () = assert!(FACTOR.wrapping_mul(INVERSE) == 1);
+
+/// The state before a step.
+const fn before(state: u64) -> u64 {
+    state.wrapping_sub(SUMMAND).wrapping_mul(INVERSE)
+}
+
+/// What one draw gives: the state shifted by 29 less its top three bits.
+const fn drawn(state: u64) -> u32 {
+    (state >> (29 - (state >> 61))) as u32
+}
+
+/// The seed whose second draw is `number`. The first draw is the identification of IPv4 packets, which smoltcp's
+/// `Interface::new` draws again where it is 0.
+pub(super) fn seed(number: u32) -> u64 {
+    // The top three bits are 0, so that the draw shifts by 29; the lower 29 bits are free.
+    let states = (0_u64..1 << 29).map(|free| u64::from(number) << 29 | free);
+    let good = |second: &u64| {
+        let first = drawn(before(*second));
+        (first ^ first >> 16) as u16 != 0
+    };
+    let second = states.into_iter().find(good).unwrap_or(0);
+    before(before(second))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_draw_is_the_number_and_the_first_one_is_not_drawn_again() {
+        let step = |state: u64| state.wrapping_mul(FACTOR).wrapping_add(SUMMAND);
+        for at in 0..100_000_u32 {
+            let number = at.wrapping_mul(0x9e37_79b9);
+            let first = step(seed(number));
+            assert_ne!((drawn(first) ^ drawn(first) >> 16) as u16, 0);
+            assert_eq!(drawn(step(first)), number);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Bytes over good and bad links, windows, and time that passes without work.
+
+use stack::{End, StreamState};
+use std::time::Duration;
+
+use super::wire::*;
+
+/// Byte `at` of what `host` writes.
+fn byte(host: usize, at: usize) -> u8 {
+    (at ^ at >> 8 ^ at >> 16) as u8 ^ host as u8
+}
+
+/// Both hosts write so many bytes, read those of the other, and finish. Returns the ns that it took.
+fn exchange(link: Link, seed: u64, bytes: usize) -> u64 {
+    let mut pair = Pair::open(link, seed);
+    let began = pair.now;
+    let (mut written, mut read) = ([0; 2], [0; 2]);
+    let mut room = vec![0; 40_000];
+    pair.run(4_000 * S, |pair| {
+        pair.sent.clear();
+        for host in [0, 1] {
+            let now = pair.now;
+            let end = stream(&mut pair.hosts[host]);
+            if written[host] < bytes && end.writable() > 0 {
+                let piece: Vec<u8> =
+                    (written[host]..bytes.min(written[host] + end.writable())).map(|at| byte(host, at)).collect();
+                written[host] += end.write(now, &piece);
+                if written[host] == bytes {
+                    end.finish(now);
+                }
+            }
+            let len = end.read(now, &mut room);
+            let expected = (read[host]..read[host] + len).map(|at| byte(1 - host, at));
+            assert!(room[..len].iter().copied().eq(expected), "from byte {} of {host}", read[host]);
+            read[host] += len;
+        }
+        read == [bytes; 2] && (0..2).all(|host| stream(&mut pair.hosts[host]).is_at_end())
+    });
+    // The last acknowledgement may be lost, and TIME-WAIT over when the other side asks again: it is reset then.
+    let is_closed = |state: &StreamState| matches!(state, StreamState::Closed(Some(End::Finished | End::Reset)));
+    pair.run(100 * S, |pair| pair.states().iter().all(is_closed));
+    assert!(pair.states().contains(&StreamState::Closed(Some(End::Finished))));
+    pair.now - began
+}
+
+#[test]
+fn four_mebibytes_go_both_ways_byte_by_byte_whatever_the_link_does() {
+    for (lost, doubled, delayed) in [(0, 0, 0), (0, 10, 10), (10, 0, 0), (10, 10, 10), (30, 0, 0), (30, 20, 30)] {
+        let link = Link { lost, doubled, delayed, delay: MS };
+        let time = exchange(link, 3 + lost, 4 << 20);
+        println!("{lost} {doubled} {delayed}: {} ms", time / MS);
+    }
+}
+
+#[test]
+fn short_exchanges_end_on_any_bad_link() {
+    for seed in 1..150 {
+        exchange(Link { lost: 150, doubled: 200, delayed: 200, delay: MS }, seed * 977, 5_000);
+    }
+}
+
+#[test]
+fn a_lost_segment_is_sent_again_after_200_ms() {
+    let mut pair = Pair::open(Link::default(), 1);
+    let mut lost = 0;
+    pair.lose = Box::new(move |from, frame| {
+        let is_first = from == 0 && !read(frame).5.is_empty() && lost == 0;
+        lost += usize::from(is_first);
+        is_first
+    });
+    stream(&mut pair.hosts[0]).write(pair.now, b"tail");
+    let began = pair.now;
+    pair.run(S, |pair| stream(&mut pair.hosts[1]).readable() == 4);
+    assert!((200 * MS..230 * MS).contains(&(pair.now - began)), "{}", pair.now - began);
+}
+
+#[test]
+fn a_long_path_does_not_look_like_a_loss() {
+    let mut pair = Pair::open(Link { delay: 150 * MS, ..Link::default() }, 1);
+    stream(&mut pair.hosts[0]).write(pair.now, b"x");
+    stream(&mut pair.hosts[1]).write(pair.now, b"y");
+    pair.pass(2 * S);
+    let data = pair.sent.iter().filter(|(_, frame)| !read(frame).5.is_empty()).count();
+    assert_eq!(data, 2, "each once");
+}
+
+#[test]
+fn small_writes_wait_for_each_other_unless_told_not_to() {
+    for (no_delay, expected) in [(false, 2), (true, 5)] {
+        let mut pair = Pair::open(Link::default(), 1);
+        stream(&mut pair.hosts[0]).set_no_delay(no_delay);
+        for _ in 0..5 {
+            stream(&mut pair.hosts[0]).write(pair.now, b"x");
+            pair.pass(1_000);
+        }
+        pair.pass(S);
+        assert_eq!(pair.sent.iter().filter(|(from, frame)| *from == 0 && !read(frame).5.is_empty()).count(), expected);
+    }
+}
+
+#[test]
+fn a_window_of_zero_is_probed_and_reading_opens_it() {
+    let mut pair = Pair::open(Link::default(), 1);
+    let mut written = 0;
+    pair.run(100 * S, |pair| {
+        written += stream(&mut pair.hosts[0]).write(pair.now, &[7; 9_000]);
+        stream(&mut pair.hosts[0]).writable() == 0 && stream(&mut pair.hosts[1]).readable() > 250 << 10
+    });
+    pair.pass(20 * S);
+    // The last bytes are less than what a scaled window can say.
+    assert!(((512 << 10) - 8..=512 << 10).contains(&written), "{written}");
+    let window = |pair: &Pair| pair.sent.iter().rev().find(|(from, _)| *from == 1).map(|(_, frame)| read(frame).3);
+    assert_eq!(window(&pair), Some(0));
+    // An hour: probes, each answered, and no timeout.
+    (pair.sent, pair.turn_count) = (Vec::new(), 0);
+    pair.pass(3_600 * S);
+    let probes = pair.sent.iter().filter(|(from, _)| *from == 0).count();
+    assert!((280..400).contains(&probes), "{probes}");
+    // To probe, to answer, and to hear the answer.
+    assert!(pair.turn_count <= 3 * probes, "{}", pair.turn_count);
+    assert_eq!(pair.states(), [StreamState::Open; 2]);
+    // The update is lost; a probe finds the window open.
+    let mut lost = 0;
+    pair.lose = Box::new(move |from, _| {
+        lost += usize::from(from == 1);
+        from == 1 && lost == 1
+    });
+    let mut room = vec![0; 1 << 20];
+    let mut count = stream(&mut pair.hosts[1]).read(pair.now, &mut room);
+    assert!(pair.hosts[1].next().is_some_and(|next| next <= pair.now), "the update is due");
+    pair.run(60 * S, |pair| {
+        count += stream(&mut pair.hosts[1]).read(pair.now, &mut room);
+        count == written
+    });
+}
+
+#[test]
+fn peeking_leaves_the_bytes() {
+    let mut pair = Pair::open(Link::default(), 1);
+    stream(&mut pair.hosts[0]).write(pair.now, b"abcdef");
+    pair.pass(S);
+    let end = stream(&mut pair.hosts[1]);
+    let mut to = [0; 4];
+    assert_eq!((end.peek(&mut to), &to), (4, b"abcd"));
+    assert_eq!((end.read(pair.now, &mut to), end.readable(), &to), (4, 2, b"abcd"));
+    assert_eq!((end.peek(&mut to), &to[..2]), (2, &b"ef"[..]));
+}
+
+#[test]
+fn an_idle_connection_takes_no_turns_and_does_not_end() {
+    let mut pair = Pair::open(Link::default(), 1);
+    pair.pass(S);
+    (pair.sent, pair.turn_count) = (Vec::new(), 0);
+    assert_eq!(pair.hosts.each_ref().map(stack::Stack::next), [None; 2]);
+    pair.pass(10_000 * S);
+    assert_eq!((pair.turn_count, pair.sent.len()), (0, 0));
+    assert_eq!(pair.states(), [StreamState::Open; 2]);
+    stream(&mut pair.hosts[0]).set_keep_alive(Some(Duration::from_secs(60)));
+    pair.pass(1_000 * S);
+    let probes = pair.sent.iter().filter(|(from, _)| *from == 0).count();
+    assert!((16..=18).contains(&probes), "{probes}");
+    assert!(pair.turn_count < 6 * probes, "{}", pair.turn_count);
+    pair.lose = Box::new(|_, _| true);
+    let began = pair.now;
+    pair.run(2_000 * S, |pair| pair.states()[0] == StreamState::Closed(Some(stack::End::TimedOut)));
+    assert!((540 * S..=600 * S).contains(&(pair.now - began)), "{}", (pair.now - began) / S);
+}
