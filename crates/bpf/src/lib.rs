@@ -49,8 +49,12 @@ pub struct Instruction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum MapKind {
+    /// Values by keys of any bytes, as many as it was made for.
+    Hash = 1,
     /// One value for all processors.
     Array = 2,
+    /// As `Hash`; where it is full, a new key takes the place of one that was not used for long.
+    LruHash = 9,
     /// Devices that frames are redirected to.
     Devices = 14,
     /// AF_XDP sockets, by queue.
@@ -129,8 +133,19 @@ fn name_of(name: &str) -> [u8; 16] {
     bytes
 }
 
-/// Makes a map.
+/// Makes a map whose keys are numbers, or which has none.
 pub fn create_map(kind: MapKind, name: &str, value_bytes: u32, entries: u32, flags: u32) -> io::Result<OwnedFd> {
+    let key_bytes = if kind == MapKind::RingBuffer { 0 } else { 4 };
+    create(kind, name, [key_bytes, value_bytes], entries, flags)
+}
+
+fn create(
+    kind: MapKind,
+    name: &str,
+    [key_size, value_size]: [u32; 2],
+    entries: u32,
+    flags: u32,
+) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attr {
         map_type: u32,
@@ -142,11 +157,10 @@ pub fn create_map(kind: MapKind, name: &str, value_bytes: u32, entries: u32, fla
         numa_node: u32,
         map_name: [u8; 16],
     }
-    let key_size = if kind == MapKind::RingBuffer { 0 } else { 4 };
     let mut attr = Attr {
         map_type: kind as u32,
         key_size,
-        value_size: value_bytes,
+        value_size,
         max_entries: entries,
         map_flags: flags,
         inner_map_fd: 0,
@@ -166,13 +180,51 @@ struct Element {
 
 /// Sets a value of an array, of a map of devices (their indices) or of sockets (their descriptors).
 pub fn update(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
-    let (key, value) = (std::ptr::from_ref(&key) as u64, value.as_ptr() as u64);
-    call(MAP_UPDATE_ELEM, &mut Element { map_fd: raw(map).into(), key, value, flags: 0 }).map(drop)
+    set(map, &key.to_ne_bytes(), value)
 }
 
 /// Takes a value out of a map; one that is not there is an error of kind `NotFound`.
 pub fn delete(map: BorrowedFd<'_>, key: u32) -> io::Result<()> {
-    let key = std::ptr::from_ref(&key) as u64;
+    unset(map, &key.to_ne_bytes())
+}
+
+/// A map from keys to values, both of a fixed number of bytes.
+#[derive(Debug)]
+pub struct HashMap<const KEY: usize, const VALUE: usize>(OwnedFd);
+
+impl<const KEY: usize, const VALUE: usize> HashMap<KEY, VALUE> {
+    /// Makes an empty map for so many entries; `oldest_goes`: a full one forgets, else it refuses.
+    pub fn create(name: &str, entries: u32, oldest_goes: bool) -> io::Result<HashMap<KEY, VALUE>> {
+        let kind = if oldest_goes { MapKind::LruHash } else { MapKind::Hash };
+        create(kind, name, [KEY as u32, VALUE as u32], entries, 0).map(HashMap)
+    }
+
+    /// Sets the value of a key.
+    pub fn insert(&self, key: &[u8; KEY], value: &[u8; VALUE]) -> io::Result<()> {
+        set(self.0.as_fd(), key, value)
+    }
+
+    /// Takes a key out; one that is not there is an error of kind `NotFound`.
+    pub fn remove(&self, key: &[u8; KEY]) -> io::Result<()> {
+        unset(self.0.as_fd(), key)
+    }
+}
+
+impl<const KEY: usize, const VALUE: usize> AsFd for HashMap<KEY, VALUE> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// `key` and `value` have as many bytes as those of the map.
+fn set(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
+    let (key, value) = (key.as_ptr() as u64, value.as_ptr() as u64);
+    call(MAP_UPDATE_ELEM, &mut Element { map_fd: raw(map).into(), key, value, flags: 0 }).map(drop)
+}
+
+/// `key` has as many bytes as those of the map.
+fn unset(map: BorrowedFd<'_>, key: &[u8]) -> io::Result<()> {
+    let key = key.as_ptr() as u64;
     call(MAP_DELETE_ELEM, &mut Element { map_fd: raw(map).into(), key, value: 0, flags: 0 }).map(drop)
 }
 

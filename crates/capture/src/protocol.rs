@@ -12,7 +12,7 @@ use buffer::{wire_enum, wire_struct};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 7;
+pub const PROTOCOL: u32 = 8;
 
 /// Where a daemon listens if nothing else is said.
 pub const SOCKET: &str = "/run/streamline/control";
@@ -113,7 +113,8 @@ pub enum Answer {
     Done,
     /// What is going on.
     State(DaemonState),
-    /// About interfaces and flows (an opened flow: 2 or 5 fds, see [`flow::Granted`]).
+    /// About interfaces and flows (an opened flow: 2 or 5 fds, see [`flow::Granted`]; a listener: 0 or 3, see
+    /// [`flow::Listening`]; accepted connections: 2 each).
     Flows(flow::Answer),
     /// Not done, and why.
     Refused(CaptureErrorKind, String),

@@ -1,6 +1,6 @@
-//! The application's side: its flows, and the doorbell that they share.
+//! The application's side: its flows and listeners, and the doorbell that they share.
 
-use crate::message::Granted;
+use crate::message::{Granted, Listening};
 use buffer::flow::{Application, Bells, Full, Geometry, Received};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -22,6 +22,18 @@ pub struct Flow {
     bells: Arc<Bells>,
 }
 
+/// A listener: connections wait at it until the application accepts them (`Question::Accept`).
+#[derive(Debug)]
+pub struct Listener {
+    /// What the daemon opened: address, device, channel.
+    pub listening: Listening,
+    bells: Arc<Bells>,
+}
+
+fn invalid(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
 impl Host {
     /// Takes a flow that the daemon granted, with the file descriptors that came beside the answer. `geometry` is the one that was
     /// asked for.
@@ -30,21 +42,54 @@ impl Host {
     ///
     /// `InvalidData`: the daemon gave something else than it says.
     pub fn adopt(&mut self, granted: Granted, geometry: Geometry, mut fds: Vec<OwnedFd>) -> io::Result<Flow> {
-        let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
-        let expected = if granted.has_bells { 5 } else { 2 };
-        if fds.len() != expected {
-            return Err(invalid(format!("a flow came with {} file descriptors, not {expected}", fds.len())));
-        }
-        if let Ok(handles) = <[OwnedFd; 3]>::try_from(fds.split_off(2)) {
-            self.bells = Some(Arc::new(Bells::attach(handles).map_err(|error| invalid(error.to_string()))?));
-        }
-        let bells = self.bells.clone().ok_or_else(|| invalid("the first flow came without doorbells".into()))?;
+        let bells = self.bells_beside(granted.has_bells, 2, &mut fds)?;
         let segments = <[OwnedFd; 2]>::try_from(fds).map_err(|_| invalid("a flow has two segments".into()))?;
         let channel = Application::attach(geometry, segments).map_err(|error| invalid(error.to_string()))?;
         Ok(Flow { granted, channel, bells })
     }
 
-    /// The doorbells; none before the first flow.
+    /// Takes a listener that the daemon opened, with the file descriptors that came beside the answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`adopt`](Self::adopt).
+    pub fn adopt_listener(&mut self, listening: Listening, mut fds: Vec<OwnedFd>) -> io::Result<Listener> {
+        let bells = self.bells_beside(listening.has_bells, 0, &mut fds)?;
+        Ok(Listener { listening, bells })
+    }
+
+    /// Takes connections that a listener accepted, with the file descriptors that came beside the answer. `geometry` is the one
+    /// that was asked for the listener.
+    ///
+    /// # Errors
+    ///
+    /// As [`adopt`](Self::adopt).
+    pub fn adopt_accepted(
+        &mut self,
+        granted: Vec<Granted>,
+        geometry: Geometry,
+        fds: Vec<OwnedFd>,
+    ) -> io::Result<Vec<Flow>> {
+        if fds.len() != 2 * granted.len() {
+            return Err(invalid(format!("{} connections came with {} file descriptors", granted.len(), fds.len())));
+        }
+        let mut fds = fds.into_iter();
+        granted.into_iter().map(|granted| self.adopt(granted, geometry, fds.by_ref().take(2).collect())).collect()
+    }
+
+    /// The doorbells, which are the last three of `fds` if `has_bells`; `others` file descriptors remain.
+    fn bells_beside(&mut self, has_bells: bool, others: usize, fds: &mut Vec<OwnedFd>) -> io::Result<Arc<Bells>> {
+        let expected = others + if has_bells { 3 } else { 0 };
+        if fds.len() != expected {
+            return Err(invalid(format!("an answer came with {} file descriptors, not {expected}", fds.len())));
+        }
+        if let Ok(handles) = <[OwnedFd; 3]>::try_from(fds.split_off(others)) {
+            self.bells = Some(Arc::new(Bells::attach(handles).map_err(|error| invalid(error.to_string()))?));
+        }
+        self.bells.clone().ok_or_else(|| invalid("the first flow or listener came without doorbells".into()))
+    }
+
+    /// The doorbells; none before the first flow or listener.
     pub fn bells(&self) -> Option<&Arc<Bells>> {
         self.bells.as_ref()
     }
@@ -71,21 +116,33 @@ impl Flow {
     pub fn receive(&mut self, most: usize, take: &mut dyn FnMut(&Received<'_>)) -> usize {
         self.channel.receive(most, take)
     }
-
-    /// Readable once the driver rang while this side was [asleep](Self::fall_asleep): for `poll`. All flows of a host share it.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.bells.fd()
-    }
-
-    /// Says that the application is about to sleep on [`fd`](Self::fd). `false`: the driver rang since the application was last
-    /// [awake](Self::awake), do not sleep. One thread sleeps for all flows of a host.
-    pub fn fall_asleep(&self) -> bool {
-        self.bells.fall_asleep()
-    }
-
-    /// Says that the application is awake, and forgets what the driver rang for so far: look for packets and room after this.
-    pub fn awake(&self) {
-        self.bells.awake();
-        self.bells.news(|_| {});
-    }
 }
+
+/// Sleep, for flows and listeners alike.
+macro_rules! sleeps {
+    ($type:ty) => {
+        impl $type {
+            /// Readable once the driver rang while this side was [asleep](Self::fall_asleep): for `poll`. All flows and listeners of a
+            /// host share it.
+            pub fn fd(&self) -> BorrowedFd<'_> {
+                self.bells.fd()
+            }
+
+            /// Says that the application is about to sleep on [`fd`](Self::fd). `false`: the driver rang since the application was last
+            /// [awake](Self::awake), do not sleep. One thread sleeps for all flows and listeners of a host.
+            pub fn fall_asleep(&self) -> bool {
+                self.bells.fall_asleep()
+            }
+
+            /// Says that the application is awake, and forgets what the driver rang for so far: look for packets, room and connections
+            /// after this.
+            pub fn awake(&self) {
+                self.bells.awake();
+                self.bells.news(|_| {});
+            }
+        }
+    };
+}
+
+sleeps!(Flow);
+sleeps!(Listener);

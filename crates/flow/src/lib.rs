@@ -9,7 +9,7 @@
 //! ```
 //!
 //! - [`message`] — questions and answers about interfaces and flows. Start reading here.
-//! - [`host`] — the application's side: its flows and their doorbell.
+//! - [`host`] — the application's side: its flows and listeners, and their doorbell.
 //!
 //! Nothing here knows a protocol: packets are bytes. The daemon's policy decides about flows.
 
@@ -17,8 +17,11 @@
 
 pub mod host;
 pub mod message;
+mod trace;
 
-pub use host::{Flow, Host};
+pub use host::{Flow, Host, Listener};
 pub use message::{
-    Answer, FlowState, Granted, InterfaceState, NeighbourState, OpenFlow, OpenInterface, Question, RouteState,
+    ACCEPTED, Answer, BACKLOG, FlowState, Granted, InterfaceState, ListenerState, Listening, NeighbourState, OpenFlow,
+    OpenInterface, OpenListener, Question, RouteState,
 };
+pub use trace::{Direction, TRACE_GEOMETRY, TraceHead};

@@ -13,13 +13,28 @@ pub enum Question {
     Down(String),
     /// A flow for this client.
     Open(OpenFlow),
-    /// This client needs this channel no more; its number is that of [`Granted::channel`].
+    /// This client needs this channel no more; its number is that of [`Granted::channel`] or [`Listening::channel`]. The daemon
+    /// resets a TCP connection that is not finished, and connections that wait at a listener.
     Close(u32),
     /// List the interfaces with their flows.
     State,
     /// Another share of the wire for the flow of this number, of the client's user; see [`OpenFlow::share`].
     Share(u64, String),
+    /// A listener for this client: it takes TCP connections.
+    Listen(OpenListener),
+    /// The connections that wait at the listener of this channel, at most this many, and at most [`ACCEPTED`].
+    Accept(u32, u32),
+    /// The frames of the flow of this number, of the client's user, with so many bytes of each at most. The answer is a
+    /// [`Granted`] with a channel of [`TRACE_GEOMETRY`](crate::TRACE_GEOMETRY) and doorbells of its own. The trace ends with the
+    /// client.
+    Trace(u64, u32),
 }
+
+/// Connections of one [`Answer::Accepted`] at most: two file descriptors of each fit beside one packet.
+pub const ACCEPTED: usize = buffer::control::packets::FDS / 2;
+
+/// Connections that wait at one listener at most.
+pub const BACKLOG: u32 = 1024;
 
 /// What a daemon answers; a refusal is an answer of the socket's own protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +45,10 @@ pub enum Answer {
     Granted(Granted),
     /// Interfaces there are.
     State(Vec<InterfaceState>),
+    /// A listener.
+    Listening(Listening),
+    /// Connections that waited, the oldest first; none: no connection waits. Beside it go two segments for each, in this order.
+    Accepted(Vec<Granted>),
 }
 
 /// A device for Streamline to own.
@@ -47,6 +66,8 @@ pub struct OpenInterface {
     pub rate: Option<u64>,
     /// Does a frame take its preamble, checksum and gap (24 bytes) of that rate, too?
     pub count_gaps: bool,
+    /// Does the device stay the host's? Its addresses, routes and neighbours are the host's then, and `addresses` and `gateway` empty.
+    pub share: bool,
 }
 
 /// A flow to open.
@@ -54,7 +75,7 @@ pub struct OpenInterface {
 pub struct OpenFlow {
     /// The interface; none: the one that routes to `remote`, or the only one there is.
     pub device: Option<String>,
-    /// Protocol number: 17 for UDP.
+    /// Protocol number: 17 for UDP, 6 for TCP. A flow of TCP connects: it needs `remote`.
     pub protocol: u8,
     /// Address and port of this side. Address 0.0.0.0: the interface's. Port 0: any that is free.
     pub local: SocketAddrV4,
@@ -87,8 +108,57 @@ impl OpenFlow {
     }
 }
 
-/// A flow that was opened. Beside it go the channel's two segments (`buffer::flow::Application::attach`); with the first flow of
-/// a client also the three handles of its doorbells (`buffer::flow::Bells::attach`).
+/// A listener to open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenListener {
+    /// The interface; none: the one with the address of `local`, or the only one there is.
+    pub device: Option<String>,
+    /// Address and port of this side. Address 0.0.0.0: the interface's. Port 0: any that is free.
+    pub local: SocketAddrV4,
+    /// Connections that may wait to be accepted, 1 to [`BACKLOG`]; other numbers count as the nearest of these.
+    pub backlog: u32,
+    /// The window that the driver announces for the application when it answers a SYN, bytes.
+    pub window: u16,
+    /// The shift of later windows (RFC 7323 2.2), 0 to 14.
+    pub window_shift: u8,
+    /// The share of the wire of each accepted connection, as [`OpenFlow::share`].
+    pub share: Option<String>,
+    /// Of each accepted connection's channel, as [`OpenFlow::send_records`].
+    pub send_records: u32,
+    /// As [`OpenFlow::send_bytes`].
+    pub send_bytes: u32,
+    /// As [`OpenFlow::receive_buffers`].
+    pub receive_buffers: u32,
+    /// As [`OpenFlow::buffer_bytes`].
+    pub buffer_bytes: u32,
+}
+
+impl OpenListener {
+    /// The size of the channel of each accepted connection.
+    pub fn geometry(&self) -> Geometry {
+        let OpenListener { send_records, send_bytes, receive_buffers, buffer_bytes, .. } = *self;
+        Geometry { send_records, send_bytes, receive_buffers, buffer_bytes }
+    }
+}
+
+/// A listener that was opened. With the first flow or listener of a client the three handles of its doorbells go beside it. The
+/// doorbell of its channel rings when a connection waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listening {
+    /// Number of the listener, for people; flows have others.
+    pub listener: u64,
+    /// Number of its channel among those of this client: its bit in the doorbells.
+    pub channel: u32,
+    /// The interface.
+    pub device: String,
+    /// Address and port, as chosen.
+    pub local: SocketAddrV4,
+    /// Are the doorbells' handles beside this?
+    pub has_bells: bool,
+}
+
+/// A flow that was opened. Beside it go the channel's two segments (`buffer::flow::Application::attach`); with the first flow or
+/// listener of a client also the three handles of its doorbells (`buffer::flow::Bells::attach`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
     /// Number of the flow, for people.
@@ -111,6 +181,9 @@ pub struct Granted {
     pub unfinished_checksums: bool,
     /// Are the doorbells' handles beside this?
     pub has_bells: bool,
+    /// Of TCP: the initial sequence number of this side. Where the flow connects, the Flow Manager chose it (RFC 6528). Where it was
+    /// accepted, the driver sent it in the answer to the SYN. 0 for UDP.
+    pub isn: u32,
 }
 
 /// An interface, as others see it.
@@ -128,19 +201,45 @@ pub struct InterfaceState {
     pub addresses: Vec<(Ipv4Addr, u8)>,
     /// Bits a second of the wire; none: as fast as the device takes frames.
     pub rate: Option<u64>,
+    /// Does the device stay the host's? Then the host says what it routes to, and `routes` is empty.
+    pub is_shared: bool,
     /// Why it carries nothing now; none: it does.
     pub trouble: Option<String>,
     /// Everything that is counted, by name: frames received and sent, and each reason for a drop.
     pub counters: Vec<(String, u64)>,
     /// Flows of this client's user; a manager of the daemon gets those of all users.
     pub flows: Vec<FlowState>,
+    /// Listeners, of the same users.
+    pub listeners: Vec<ListenerState>,
     /// Next hops known or asked for.
     pub neighbours: Vec<NeighbourState>,
     /// Routes, the most specific first.
     pub routes: Vec<RouteState>,
 }
 
-/// A flow, as others see it. `received + the drops of received packets` is how many packets the device had for it.
+/// A listener, as others see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerState {
+    /// Its number.
+    pub listener: u64,
+    /// Address and port.
+    pub local: SocketAddrV4,
+    /// Process that opened it.
+    pub process: i32,
+    /// Its user.
+    pub user: u32,
+    /// Connections that may wait.
+    pub backlog: u32,
+    /// Connections that wait.
+    pub waiting: u32,
+    /// Connections that its application accepted.
+    pub accepted: u64,
+    /// Segments dropped and connections reset, by reason; reasons without any are left out.
+    pub drops: Vec<(String, u64)>,
+}
+
+/// A flow, as others see it. `received + the drops of received packets` is how many packets the device had for it, and one more
+/// where it was accepted: the driver makes the SYN anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowState {
     /// Its number.
@@ -195,7 +294,7 @@ pub struct RouteState {
     pub via: Option<Ipv4Addr>,
 }
 
-wire_struct!(OpenInterface { device, how, addresses, gateway, rate, count_gaps }
+wire_struct!(OpenInterface { device, how, addresses, gateway, rate, count_gaps, share }
     if |open| open.addresses.iter().all(|(_, bits)| *bits <= 32));
 wire_struct!(OpenFlow { device, protocol, local, remote, share, send_records, send_bytes, receive_buffers, buffer_bytes }
     if |open| open.geometry().check().is_ok());
@@ -210,8 +309,37 @@ wire_struct!(Granted {
     remote,
     unfinished_checksums,
     has_bells,
+    isn,
 } if |granted| granted.prefix <= 32);
-wire_struct!(InterfaceState { device, how, mac, mtu, addresses, rate, trouble, counters, flows, neighbours, routes });
+wire_struct!(OpenListener {
+    device,
+    local,
+    backlog,
+    window,
+    window_shift,
+    share,
+    send_records,
+    send_bytes,
+    receive_buffers,
+    buffer_bytes,
+} if |open| open.window_shift <= 14 && open.geometry().check().is_ok());
+wire_struct!(Listening { listener, channel, device, local, has_bells });
+wire_struct!(ListenerState { listener, local, process, user, backlog, waiting, accepted, drops });
+wire_struct!(InterfaceState {
+    device,
+    how,
+    mac,
+    mtu,
+    addresses,
+    rate,
+    is_shared,
+    trouble,
+    counters,
+    flows,
+    listeners,
+    neighbours,
+    routes,
+});
 wire_struct!(FlowState {
     flow,
     protocol,
@@ -237,11 +365,16 @@ wire_enum!(Question {
     4 = Close(channel),
     5 = State,
     6 = Share(flow, share),
+    7 = Listen(open),
+    8 = Accept(channel, most),
+    9 = Trace(flow, snap),
 });
 wire_enum!(Answer {
     1 = Done,
     2 = Granted(granted),
     3 = State(interfaces),
+    4 = Listening(listening),
+    5 = Accepted(granted),
 });
 
 #[cfg(test)]
@@ -260,6 +393,22 @@ mod tests {
         assert!((0..out.0.len()).all(|cut| read(&out.0[..cut]).is_none()));
     }
 
+    fn listener() -> OpenListener {
+        let Geometry { send_records, send_bytes, receive_buffers, buffer_bytes } = Geometry::default();
+        OpenListener {
+            device: None,
+            local: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 80),
+            backlog: 128,
+            window: 65535,
+            window_shift: 2,
+            share: Some("fair:2".into()),
+            send_records,
+            send_bytes,
+            receive_buffers,
+            buffer_bytes,
+        }
+    }
+
     #[test]
     fn everything_said_is_heard_and_what_is_cut_is_not() {
         let address = Ipv4Addr::new(10, 0, 0, 2);
@@ -272,6 +421,7 @@ mod tests {
             gateway: Some(address),
             rate: Some(100_000_000),
             count_gaps: true,
+            share: true,
         };
         for question in [
             Question::Up(interface),
@@ -280,6 +430,9 @@ mod tests {
             Question::Close(7),
             Question::State,
             Question::Share(7, "fair:3".into()),
+            Question::Listen(listener()),
+            Question::Accept(7, 16),
+            Question::Trace(7, 96),
         ] {
             check(&question);
         }
@@ -295,6 +448,18 @@ mod tests {
             remote,
             unfinished_checksums: true,
             has_bells: true,
+            isn: 0xffff_fff0,
+        };
+        let listening = Listening { listener: 9, channel: 3, device: "v1".into(), local, has_bells: true };
+        let listener = ListenerState {
+            listener: 9,
+            local,
+            process: 3,
+            user: 4,
+            backlog: 128,
+            waiting: 2,
+            accepted: 5,
+            drops: vec![("queue is full".into(), 1)],
         };
         let flow = FlowState {
             flow: 1,
@@ -319,14 +484,32 @@ mod tests {
             mtu: 1500,
             addresses: vec![(address, 24)],
             rate: None,
+            is_shared: true,
             trouble: Some("it is down".into()),
             counters: vec![("received".into(), 1)],
             flows: vec![flow],
+            listeners: vec![listener],
             neighbours: vec![NeighbourState { address, mac: Some(mac), state: "reachable".into(), age_ms: 5 }],
             routes: vec![RouteState { to: (address, 24), via: None }],
         };
-        for answer in [Answer::Done, Answer::Granted(granted), Answer::State(vec![state])] {
+        let accepted = Answer::Accepted(vec![granted.clone(); ACCEPTED]);
+        for answer in
+            [Answer::Done, Answer::Granted(granted), Answer::State(vec![state]), Answer::Listening(listening), accepted]
+        {
             check(&answer);
         }
+    }
+
+    #[test]
+    fn a_listener_that_no_daemon_can_open_is_not_heard() {
+        let heard = |open: &OpenListener| {
+            let mut out = Out::default();
+            open.put(&mut out);
+            OpenListener::get(&mut In(&out.0)).is_some()
+        };
+        let open = listener();
+        assert!(heard(&open));
+        assert!(!heard(&OpenListener { window_shift: 15, ..open.clone() }), "RFC 7323 2.3");
+        assert!(!heard(&OpenListener { receive_buffers: 3, ..open }));
     }
 }

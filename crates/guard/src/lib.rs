@@ -3,14 +3,14 @@
 //! - here — the user, capabilities, and what is said of a guard.
 //! - [`calls`] — system calls (seccomp): those that any program of ours makes, and how each adds its own.
 //! - [`files`] — files, ports and other processes (Landlock).
+//! - [`linger`] — a child that goes on with what an exit must not cut off, without the rest of the process.
 //!
 //! Which of them a process keeps stands with the process: `daemon/confine.rs`, `streamline/shared/confine.rs`,
 //! `cli/commands/pipe/confine.rs`. Where a kernel lacks one of these guards, a process runs without it, and says so.
 
-#![forbid(unsafe_code)]
-
 pub mod calls;
 pub mod files;
+pub mod linger;
 
 pub use rustix::thread::CapabilitySet;
 

@@ -1,11 +1,8 @@
 //! Admission: how much of the wire guarantees have taken. Shares are whole numbers of 2^-40 of the wire, rounded down, and a
 //! flow gives back exactly the share that it took. 10,000 roundings are less than a hundred-millionth of the wire.
 
-use crate::guarantee::{Class, Guarantee, GuaranteeError, Time};
+use crate::guarantee::{Class, Guarantee, GuaranteeError, Time, WHOLE};
 use std::fmt;
-
-/// The whole wire.
-const WHOLE: u64 = 1 << 40;
 
 /// The reason why a flow is not admitted or not changed. The scheduler is as it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,8 +46,7 @@ pub(crate) struct Admission {
 /// The share that a class takes: 0 unless it is guaranteed.
 fn share(class: &Class) -> u64 {
     match class {
-        // A slice is at most its period, and a share at most WHOLE.
-        Class::Guaranteed(one) => ((u128::from(one.slice_ns) << 40) / u128::from(one.period_ns.max(1))) as u64,
+        Class::Guaranteed(one) => one.share(),
         Class::Fair { .. } | Class::Background => 0,
     }
 }

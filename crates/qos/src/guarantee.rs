@@ -51,7 +51,16 @@ pub enum GuaranteeError {
     LongPeriod,
 }
 
+/// The whole wire, in the unit of [`Guarantee::share`].
+pub const WHOLE: u64 = 1 << 40;
+
 impl Guarantee {
+    /// The part of the wire that it takes, in parts of [`WHOLE`], rounded down.
+    pub fn share(&self) -> u64 {
+        // A slice is at most its period, and a share at most WHOLE.
+        ((u128::from(self.slice_ns) << 40) / u128::from(self.period_ns.max(1))) as u64
+    }
+
     /// Checks the numbers against each other.
     ///
     /// # Errors

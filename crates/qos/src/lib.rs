@@ -33,6 +33,6 @@ mod scheduler;
 mod wire;
 
 pub use admission::Refusal;
-pub use guarantee::{Class, Guarantee, GuaranteeError, LONGEST_PERIOD_NS};
+pub use guarantee::{Class, Guarantee, GuaranteeError, LONGEST_PERIOD_NS, WHOLE};
 pub use scheduler::{Choice, How, Options, Scheduler, Usage};
 pub use wire::Wire;

@@ -12,14 +12,15 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-/// Most file descriptors beside one packet.
-pub const FDS: usize = 8;
+/// Most file descriptors beside one packet: two for each of 16 connections that a listener hands out. Linux takes 253.
+pub const FDS: usize = 32;
 
 /// Sends one packet. A socket that does not block says [`io::ErrorKind::WouldBlock`] where there is no room.
 pub fn send(socket: impl AsFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+    // Alignment leaves room for a few more, which the other side need not have.
+    if fds.len() > FDS || !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "more file descriptors than one message takes"));
     }
     // A peer that is gone is an error, not a signal.
@@ -139,5 +140,14 @@ mod tests {
             }
         }
         assert!(all_taken(std::fs::File::open("/dev/null").unwrap()).is_err());
+    }
+
+    #[test]
+    fn as_many_files_as_there_may_be_arrive_and_one_more_is_refused() {
+        let (here, there) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        send(&here, b"word", &[there.as_fd(); FDS]).unwrap();
+        assert_eq!(receive(&there, &mut [0; 10]).unwrap().unwrap().fds.len(), FDS);
+        let error = send(&here, b"word", &[there.as_fd(); FDS + 1]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }
 }

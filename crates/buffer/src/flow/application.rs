@@ -1,6 +1,6 @@
 //! The application's half of a flow channel.
 
-use super::layout::{ApplicationWords, DriverWords, Drop, Empty, Geometry, Packet, Record, State};
+use super::layout::{ApplicationWords, CONTINUES, DriverWords, Drop, Empty, Geometry, Packet, Record, State};
 use crate::shared::payload::{Payload, Span};
 use crate::shared::segment::{Access, Refused, Segment};
 use crate::shared::words::{Shared, SharedArray};
@@ -12,13 +12,14 @@ use std::os::fd::OwnedFd;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// A received packet, in a buffer that the driver does not write until it is given back.
+/// A received packet, in buffers that the driver does not write until they are given back.
 #[derive(Debug)]
 pub struct Received<'a> {
     /// When the device received it, ns since 1970 UTC.
     pub time: u64,
     span: &'a Span,
-    offset: usize,
+    /// Where its pieces lie: offset and bytes of each.
+    pieces: &'a [(usize, usize)],
     len: usize,
 }
 
@@ -35,9 +36,13 @@ impl Received<'_> {
 
     /// Copies its first bytes into `to`, as many as both have; says how many.
     pub fn copy_to(&self, to: &mut [u8]) -> usize {
-        let len = self.len.min(to.len());
-        self.span.copy_out(self.offset, &mut to[..len]);
-        len
+        let mut copied = 0;
+        for &(offset, len) in self.pieces {
+            let part = len.min(to.len() - copied);
+            self.span.copy_out(offset, &mut to[copied..copied + part]);
+            copied += part;
+        }
+        copied
     }
 }
 
@@ -61,12 +66,15 @@ pub struct Application {
     /// Bytes that the driver is done with, and bytes written, by absolute position.
     free_from: u64,
     written: u64,
+    /// Entries of received packets taken.
     received: u64,
     given: u64,
+    /// Pieces of the packet that is being taken: offset and bytes of each.
+    pieces: Vec<(usize, usize)>,
 }
 
 impl Application {
-    /// Takes the two segments of a channel from the driver, and gives it all buffers.
+    /// Takes the two segments of a channel from the driver, which has all receive buffers at first.
     pub fn attach(geometry: Geometry, [ours, theirs]: [OwnedFd; 2]) -> Result<Application, Refused> {
         let invalid = |text: String| Refused::Io(io::Error::new(io::ErrorKind::InvalidData, text));
         geometry.check().map_err(|error| invalid(error.to_string()))?;
@@ -78,7 +86,7 @@ impl Application {
         let receive = theirs.map(geometry.receive_data(), geometry.receive_data_bytes(), Access::Read);
         let send = Payload::map(&ours, geometry.send_data(), geometry.send_bytes as usize, Access::Write);
         let misfit = || invalid("a flow channel's words do not fit".into());
-        let mut half = Application {
+        Ok(Application {
             geometry,
             words: Shared::in_mapping(&front, 0).ok_or_else(misfit)?,
             driver: Shared::in_mapping(&their_front, 0).ok_or_else(misfit)?,
@@ -97,12 +105,8 @@ impl Application {
             written: 0,
             received: 0,
             given: 0,
-        };
-        for buffer in 0..u64::from(geometry.receive_buffers) {
-            half.give(buffer);
-        }
-        half.words.empties.store(half.given, Ordering::Release);
-        Ok(half)
+            pieces: Vec::new(),
+        })
     }
 
     fn give(&mut self, buffer: u64) {
@@ -117,10 +121,8 @@ impl Application {
     /// [`Full`]: there is no room now; also for a packet that is longer than the channel.
     pub fn send(&mut self, pieces: &[&[u8]]) -> Result<(), Full> {
         let len: usize = pieces.iter().map(|piece| piece.len()).sum();
-        if self.outstanding() >= u64::from(self.geometry.send_records) {
-            return Err(Full);
-        }
-        if self.written + len as u64 - self.free_from > u64::from(self.geometry.send_bytes) {
+        self.outstanding();
+        if !self.has_room(len) {
             return Err(Full);
         }
         let start = self.written;
@@ -138,6 +140,16 @@ impl Application {
         Ok(())
     }
 
+    /// Is there room now for a packet of `len` bytes? Once there is, there is until the next [`send`](Self::send).
+    pub fn has_room(&self, len: usize) -> bool {
+        let done = self.driver.done.load(Ordering::Acquire).min(self.sent).max(self.done);
+        // The records that the driver finished since `outstanding` last looked.
+        let newly = (done - self.done) as usize;
+        let free_from = newly.checked_sub(1).and_then(|last| self.ends.get(last)).copied().unwrap_or(self.free_from);
+        self.sent - done < u64::from(self.geometry.send_records)
+            && self.written + len as u64 - free_from <= u64::from(self.geometry.send_bytes)
+    }
+
     /// Packets sent that the driver is not done with.
     pub fn outstanding(&mut self) -> u64 {
         let done = self.driver.done.load(Ordering::Acquire).min(self.sent);
@@ -152,22 +164,43 @@ impl Application {
     /// there were. A packet whose place makes no sense ends the turn: the driver is broken.
     pub fn receive(&mut self, most: usize, take: &mut dyn FnMut(&Received<'_>)) -> usize {
         let there = self.driver.received.load(Ordering::Acquire).wrapping_sub(self.received);
-        let count = there.min(u64::from(self.geometry.receive_buffers)).min(most as u64);
-        for at in 0..count {
-            let packet = self.packets.at(self.received);
-            let place = packet.place.load(Ordering::Relaxed);
-            let (buffer, len) = (place & 0xffff_ffff, (place >> 32) as usize);
-            if buffer >= u64::from(self.geometry.receive_buffers) || len > self.geometry.buffer_bytes as usize {
-                return at as usize;
+        let mut there = there.min(u64::from(self.geometry.receive_buffers));
+        let mut count = 0;
+        while count < most && there > 0 {
+            let Some((time, len)) = self.find(there) else { break };
+            take(&Received { time, span: &self.receive, pieces: &self.pieces, len });
+            for at in 0..self.pieces.len() {
+                self.give((self.pieces[at].0 / self.geometry.buffer_bytes as usize) as u64);
             }
-            let offset = buffer as usize * self.geometry.buffer_bytes as usize;
-            let time = packet.time.load(Ordering::Relaxed);
-            take(&Received { time, span: &self.receive, offset, len });
-            self.received += 1;
-            self.give(buffer);
+            self.received += self.pieces.len() as u64;
+            there -= self.pieces.len() as u64;
             self.words.empties.store(self.given, Ordering::Release);
+            count += 1;
         }
-        count as usize
+        count
+    }
+
+    /// Finds the pieces of the next packet, of `there` entries at most; gives its time and its bytes. None: its place makes no sense.
+    fn find(&mut self, there: u64) -> Option<(u64, usize)> {
+        self.pieces.clear();
+        let (mut time, mut total) = (0, 0);
+        for at in 0..there {
+            let packet = self.packets.at(self.received + at);
+            let place = packet.place.load(Ordering::Relaxed);
+            let (buffer, len) = (place & 0xffff_ffff, ((place & !CONTINUES) >> 32) as usize);
+            if buffer >= u64::from(self.geometry.receive_buffers) || len > self.geometry.buffer_bytes as usize {
+                return None;
+            }
+            self.pieces.push((buffer as usize * self.geometry.buffer_bytes as usize, len));
+            total += len;
+            if at == 0 {
+                time = packet.time.load(Ordering::Relaxed);
+            }
+            if place & CONTINUES == 0 {
+                return Some((time, total));
+            }
+        }
+        None
     }
 
     /// Are there packets to receive?
@@ -184,9 +217,11 @@ impl Application {
     }
 
     /// How many errors the driver has reported so far, and the errno of the last one: an ICMP error, a next hop that is silent.
-    pub fn errors(&self) -> (u64, i32) {
+    /// Third, where the errno is EMSGSIZE: bytes of the longest IP packet that the path takes; 0: unknown, or another errno.
+    pub fn errors(&self) -> (u64, i32, u32) {
         let count = self.driver.errors.load(Ordering::Acquire);
-        (count, self.driver.errno.load(Ordering::Relaxed) as i32)
+        let last = self.driver.errno.load(Ordering::Relaxed);
+        (count, last as i32, (last >> 32) as u32)
     }
 
     /// Packets of this flow that the driver dropped for this reason.

@@ -135,6 +135,11 @@ impl Bells {
         let _ = rustix::io::read(&self.mine, &mut [0u8; 4096]);
     }
 
+    /// Both ends of this side: what has to stay open.
+    pub fn ends(&self) -> [BorrowedFd<'_>; 2] {
+        [self.mine.as_fd(), self.theirs.as_fd()]
+    }
+
     /// To sleep on, by `poll`: readable once the other side rang.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.mine.as_fd()

@@ -1,6 +1,6 @@
 //! The driver's half of a flow channel.
 
-use super::layout::{ApplicationWords, DriverWords, Drop, Empty, Geometry, PIECES, Packet, Record};
+use super::layout::{ApplicationWords, CONTINUES, DriverWords, Drop, Empty, Geometry, PIECES, Packet, Record};
 use crate::shared::payload::{Payload, Span};
 use crate::shared::segment::{Access, Pages, Segment};
 use crate::shared::words::{Shared, SharedArray};
@@ -22,7 +22,7 @@ pub enum Fault {
 /// What became of a packet for an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivered {
-    /// It lies in a buffer; the caller rings the application.
+    /// It lies in buffers; the caller rings the application.
     Yes,
     /// It was dropped and counted.
     Dropped(Drop),
@@ -64,7 +64,10 @@ pub struct Driver {
     done: u64,
     /// Empty buffers taken from the FIFO.
     given: u64,
+    /// Entries of received packets written, one for each buffer.
     received: u64,
+    /// Packets in them.
+    delivered: u64,
     /// Buffers that the driver may fill.
     free: Vec<u32>,
     /// By buffer: is it the driver's?
@@ -100,8 +103,10 @@ impl Driver {
             done: 0,
             given: 0,
             received: 0,
-            free: Vec::with_capacity(buffers),
-            owned: vec![false; buffers],
+            delivered: 0,
+            // All of them: packets can come before the application has its half.
+            free: (0..geometry.receive_buffers).rev().collect(),
+            owned: vec![true; buffers],
         };
         let fds = [theirs.fd().try_clone_to_owned()?, ours.read_only_fd()?];
         Ok((half, fds))
@@ -182,29 +187,45 @@ impl Driver {
         Ok(())
     }
 
-    /// Copies a received packet that lies in `pieces` into an empty buffer and publishes it. `time`: when the device received it, ns
-    /// since 1970 UTC. A packet that is dropped is counted.
+    /// Copies a received packet that lies in `pieces` into as many empty buffers as it fills, and publishes it. `time`: when the
+    /// device received it, ns since 1970 UTC. Where there are too few buffers, the packet is dropped and counted, and takes none.
     pub fn deliver(&mut self, pieces: &[&[u8]], time: u64) -> Result<Delivered, Fault> {
         let len: usize = pieces.iter().map(|piece| piece.len()).sum();
-        if len > self.geometry.buffer_bytes as usize {
+        let buffer_bytes = self.geometry.buffer_bytes as usize;
+        let count = len.div_ceil(buffer_bytes).max(1);
+        if count > self.geometry.receive_buffers as usize {
             return Ok(Delivered::Dropped(self.drop_one(Drop::TooLong)));
         }
-        if self.free.is_empty() {
+        if self.free.len() < count {
             self.refill()?;
         }
-        let Some(buffer) = self.free.pop() else {
+        if self.free.len() < count {
             return Ok(Delivered::Dropped(self.drop_one(Drop::NoBuffer)));
-        };
-        let mut offset = buffer as usize * self.geometry.buffer_bytes as usize;
-        for piece in pieces {
-            self.receive.copy_in(offset, piece);
-            offset += piece.len();
         }
-        self.owned[buffer as usize] = false;
-        let packet = self.packets.at(self.received);
-        packet.place.store(u64::from(buffer) | (len as u64) << 32, Ordering::Relaxed);
-        packet.time.store(time, Ordering::Relaxed);
-        self.received += 1;
+        let (mut pieces, mut piece) = (pieces.iter(), &[][..]);
+        for (at, buffer) in self.free.drain(self.free.len() - count..).enumerate() {
+            let used = (len - at * buffer_bytes).min(buffer_bytes);
+            let begin = buffer as usize * buffer_bytes;
+            let mut filled = 0;
+            while filled < used {
+                if piece.is_empty() {
+                    let Some(next) = pieces.next() else { break };
+                    piece = next;
+                }
+                let (part, rest) = piece.split_at(piece.len().min(used - filled));
+                self.receive.copy_in(begin + filled, part);
+                filled += part.len();
+                piece = rest;
+            }
+            self.owned[buffer as usize] = false;
+            let continues = if at + 1 < count { CONTINUES } else { 0 };
+            let packet = self.packets.at(self.received);
+            packet.place.store(u64::from(buffer) | (used as u64) << 32 | continues, Ordering::Relaxed);
+            packet.time.store(time, Ordering::Relaxed);
+            self.received += 1;
+        }
+        self.delivered += 1;
+        // All entries of a packet at once: the application never finds a part of one.
         self.words.received.store(self.received, Ordering::Release);
         Ok(Delivered::Yes)
     }
@@ -223,7 +244,7 @@ impl Driver {
 
     /// Packets delivered.
     pub fn delivered(&self) -> u64 {
-        self.received
+        self.delivered
     }
 
     /// Packets taken from the application.
@@ -231,9 +252,10 @@ impl Driver {
         self.taken
     }
 
-    /// Reports an error to the application, as an errno: what an ICMP error says, or a next hop that is silent.
-    pub fn report(&mut self, errno: i32) {
-        self.words.errno.store(errno as u64, Ordering::Relaxed);
+    /// Reports an error to the application, as an errno: what an ICMP error says, or a next hop that is silent. `detail`: where
+    /// the errno is EMSGSIZE, bytes of the longest IP packet that the path takes; 0: unknown, or another errno.
+    pub fn report(&mut self, errno: i32, detail: u32) {
+        self.words.errno.store(u64::from(detail) << 32 | u64::from(errno as u32), Ordering::Relaxed);
         self.words.errors.store(self.words.errors.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 

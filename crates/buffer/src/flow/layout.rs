@@ -10,7 +10,7 @@ use base::atomic::AtomicU64;
 use std::fmt;
 
 /// Version of everything in this file.
-pub const ABI: u32 = 1;
+pub const ABI: u32 = 2;
 
 /// Bytes of a page.
 pub(super) const PAGE: usize = 4096;
@@ -27,7 +27,7 @@ pub struct Geometry {
     pub send_bytes: u32,
     /// Receive buffers; a power of two.
     pub receive_buffers: u32,
-    /// Bytes of a receive buffer: the longest packet that the application can receive. A power of two.
+    /// Bytes of a receive buffer; a power of two. A longer packet lies in several.
     pub buffer_bytes: u32,
 }
 
@@ -131,7 +131,7 @@ pub(super) struct DriverWords {
     pub(super) state: AtomicU64,
     /// Counts up with each error that the driver reports by `errno`.
     pub(super) errors: AtomicU64,
-    /// Errno of the last reported error.
+    /// Errno of the last reported error in the low 32 bits, its detail above.
     pub(super) errno: AtomicU64,
     pub(super) _state: [AtomicU64; 13],
     /// Packets dropped, by [`Drop`].
@@ -162,11 +162,11 @@ pub(super) struct Empty(pub(super) AtomicU64);
 // SAFETY: `repr(C)`, atomics only; zero is a value.
 unsafe impl Words for Empty {}
 
-/// A received packet.
+/// A received packet, or a part of one: the other parts are in the entries behind it.
 #[derive(Debug)]
 #[repr(C)]
 pub(super) struct Packet {
-    /// Number of its buffer in the low 32 bits, length in bytes above.
+    /// Number of its buffer in the low 32 bits, bytes in that buffer in the next 31, [`CONTINUES`].
     pub(super) place: AtomicU64,
     /// When the device received it, ns since 1970 UTC.
     pub(super) time: AtomicU64,
@@ -174,6 +174,9 @@ pub(super) struct Packet {
 
 // SAFETY: `repr(C)`, atomics only; zero is a value.
 unsafe impl Words for Packet {}
+
+/// The packet goes on in the buffer of the next entry.
+pub(super) const CONTINUES: u64 = 1 << 63;
 
 /// Whether a flow is alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,9 +190,9 @@ pub enum State {
 /// Why the driver dropped a packet of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drop {
-    /// Received: the application gave no empty buffer.
+    /// Received: the application gave too few empty buffers.
     NoBuffer,
-    /// Received: longer than a buffer.
+    /// Received: longer than all buffers together.
     TooLong,
     /// Received: the flow used more than its share of receive work while other flows waited.
     Overload,
@@ -217,7 +220,7 @@ impl Drop {
     pub const fn name(self) -> &'static str {
         match self {
             Drop::NoBuffer => "no empty buffer",
-            Drop::TooLong => "longer than a receive buffer",
+            Drop::TooLong => "longer than all receive buffers",
             Drop::Overload => "more than its share of receive work",
             Drop::Forged => "header is not the flow's",
             Drop::Length => "length does not suit the device",

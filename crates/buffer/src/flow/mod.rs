@@ -11,8 +11,10 @@
 //! names them, how many records it is done with, and what it counts. The application maps the second for reading only.
 //!
 //! *Sending is sender-managed*: the application chooses where a packet lies, and uses the place again once the driver is done
-//! with the record. *Receiving is receiver-managed*: the driver fills only buffers whose numbers the application gave it. A
-//! packet that finds no empty buffer is dropped and counted: that is the back-pressure of a slow application.
+//! with the record. *Receiving is receiver-managed*: the driver has all buffers at first, so that packets can come before the
+//! application; it fills each again only once the application gave its number back. A packet that is longer than a buffer takes
+//! several, and is published with all of them at once. A packet that finds too few empty buffers is dropped and counted: that is
+//! the back-pressure of a slow application.
 //!
 //! The two sides do not trust each other. Each keeps its own indices, loads a word of the other once, checks it and uses the
 //! copy. A word of the application that makes no sense is a [`Fault`]: the driver closes the flow, and no other notices.

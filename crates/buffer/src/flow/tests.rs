@@ -28,14 +28,7 @@ fn packets_travel_both_ways_and_places_are_used_again() {
         assert_eq!(application.outstanding(), 0);
 
         assert_eq!(driver.deliver(&[&[round; 10], &[7; 3]], u64::from(round)).unwrap(), Delivered::Yes);
-        let mut got = vec![];
-        let take = &mut |packet: &Received<'_>| {
-            let mut bytes = vec![0; packet.len()];
-            packet.copy_to(&mut bytes);
-            got.push((packet.time, bytes));
-        };
-        assert_eq!(application.receive(10, take), 1);
-        assert_eq!(got, [(u64::from(round), [&[round; 10][..], &[7; 3]].concat())]);
+        assert_eq!(taken(&mut application, 10), [(u64::from(round), [&[round; 10][..], &[7; 3]].concat())]);
     }
 }
 
@@ -45,26 +38,143 @@ fn a_full_channel_says_so_and_a_slow_application_loses_counted_packets() {
     for _ in 0..4 {
         application.send(&[&[1; 100]]).unwrap();
     }
+    assert!(!application.has_room(1));
     assert_eq!(application.send(&[&[1; 100]]), Err(Full));
     assert_eq!(driver.waiting(), 4);
-    let (_, mut application) = pair(small());
+    let (mut long, mut application) = pair(small());
     application.send(&[&[1; 4000]]).unwrap();
+    assert!(application.has_room(96) && !application.has_room(97));
     assert_eq!(application.send(&[&[1; 100]]), Err(Full));
+    // Asked for room, the application looks at what the driver did meanwhile, and so does the packet that follows.
+    long.take().unwrap().unwrap();
+    long.done(1);
+    assert!(application.has_room(4096) && !application.has_room(4097));
+    application.send(&[&[1; 4096]]).unwrap();
+    assert!(!application.has_room(1));
     for _ in 0..4 {
         assert_eq!(driver.deliver(&[&[1]], 0).unwrap(), Delivered::Yes);
     }
     assert_eq!(driver.deliver(&[&[1]], 0).unwrap(), Delivered::Dropped(Drop::NoBuffer));
-    assert_eq!(driver.deliver(&[&[1; 65]], 0).unwrap(), Delivered::Dropped(Drop::TooLong));
+    assert_eq!(driver.deliver(&[&[1; 4 * 64 + 1]], 0).unwrap(), Delivered::Dropped(Drop::TooLong));
     assert_eq!((driver.dropped(Drop::NoBuffer), driver.delivered()), (1, 4));
+}
+
+fn taken(application: &mut Application, most: usize) -> Vec<(u64, Vec<u8>)> {
+    let mut got = vec![];
+    let take = &mut |packet: &Received<'_>| {
+        let mut bytes = vec![0; packet.len() + 1];
+        assert_eq!(packet.copy_to(&mut bytes), packet.len());
+        bytes.truncate(packet.len());
+        got.push((packet.time, bytes));
+    };
+    application.receive(most, take);
+    got
+}
+
+/// Packets of every length up to all buffers, cut in every manner, one or two at a time.
+#[test]
+fn a_long_packet_lies_in_several_buffers() {
+    let (mut driver, mut application) = pair(small());
+    let bytes: Vec<u8> = (0..=255).collect();
+    for len in 0..=256 {
+        let (first, second) = bytes[..len].split_at(len * 2 / 3);
+        let pieces: &[&[u8]] = if len % 2 == 0 { &[first, &[], second] } else { &[&bytes[..len]] };
+        assert_eq!(driver.deliver(pieces, len as u64).unwrap(), Delivered::Yes);
+        let mut expected = vec![(len as u64, bytes[..len].to_vec())];
+        if len <= 192 {
+            assert_eq!(driver.deliver(&[&[9; 64]], 7).unwrap(), Delivered::Yes);
+            expected.push((7, vec![9; 64]));
+        }
+        assert!(application.has_received());
+        assert_eq!(taken(&mut application, 1), expected[..1]);
+        assert_eq!(taken(&mut application, 9), expected[1..]);
+        assert!(!application.has_received());
+    }
+    assert_eq!(driver.delivered(), 257 + 193);
+    // A prefix is copied across the pieces.
+    driver.deliver(&[&bytes], 0).unwrap();
+    application.receive(1, &mut |packet| {
+        let mut to = [0; 100];
+        assert_eq!((packet.copy_to(&mut to), &to[..]), (100, &bytes[..100]));
+    });
+}
+
+#[test]
+fn a_long_packet_that_finds_too_few_buffers_takes_none() {
+    let (mut driver, mut application) = pair(small());
+    for _ in 0..2 {
+        assert_eq!(driver.deliver(&[&[1; 64]], 0).unwrap(), Delivered::Yes);
+    }
+    assert_eq!(driver.deliver(&[&[2; 129]], 0).unwrap(), Delivered::Dropped(Drop::NoBuffer));
+    assert_eq!(driver.deliver(&[&[3; 128]], 0).unwrap(), Delivered::Yes);
+    assert_eq!(driver.deliver(&[&[4]], 0).unwrap(), Delivered::Dropped(Drop::NoBuffer));
+    assert_eq!(taken(&mut application, 9), [(0, vec![1; 64]), (0, vec![1; 64]), (0, vec![3; 128])]);
+    assert_eq!(driver.deliver(&[&[5; 256]], 0).unwrap(), Delivered::Yes);
+    assert_eq!(taken(&mut application, 9), [(0, vec![5; 256])]);
+}
+
+/// A driver that writes nonsense ends the application's turn: no packet of parts that are none, no endless one.
+#[test]
+fn an_application_reads_no_further_than_its_buffers() {
+    use crate::shared::segment::{Access, Pages, Segment};
+    use crate::shared::words::{Shared, SharedArray};
+    use base::atomic::Ordering;
+    use layout::{CONTINUES, DriverWords, Packet};
+    let geometry = small();
+    let hostile = |received: u64, places: [u64; 4]| {
+        let (ours_bytes, theirs_bytes) = geometry.bytes();
+        let ours = Segment::create("test-out", ours_bytes, Pages::Normal).unwrap();
+        ours.seal_for_writer().unwrap();
+        let theirs = Segment::create("test-in", theirs_bytes, Pages::Normal).unwrap();
+        let front = theirs.map(0, geometry.receive_data(), Access::Write).unwrap();
+        theirs.seal_for_readers().unwrap();
+        let words: Shared<DriverWords> = Shared::in_mapping(&front, 0).unwrap();
+        let packets: SharedArray<Packet> = SharedArray::in_mapping(&front, Geometry::packets(), 4).unwrap();
+        let fds = [ours.fd().try_clone_to_owned().unwrap(), theirs.read_only_fd().unwrap()];
+        let mut application = Application::attach(geometry, fds).unwrap();
+        words.received.store(received, Ordering::Release);
+        places.iter().zip(0..).for_each(|(place, at)| packets.at(at).place.store(*place, Ordering::Relaxed));
+        taken(&mut application, 100).into_iter().map(|(_, bytes)| bytes.len()).collect::<Vec<_>>()
+    };
+    let part = |buffer: u64, len: u64| buffer | len << 32 | CONTINUES;
+    assert_eq!(hostile(4, [part(0, 64), part(1, 64), part(2, 64), 3 | 9 << 32]), [201]);
+    for received in [4, 5, u64::MAX] {
+        assert_eq!(hostile(received, [part(0, 64), part(0, 64), part(0, 64), part(0, 64)]), [0; 0]);
+        assert_eq!(hostile(received, [1 << 32, part(0, 1), part(4, 1), 0]), [1]);
+        assert_eq!(hostile(received, [part(0, 65), 0, 0, 0]), [0; 0]);
+        assert_eq!(hostile(received, [u64::MAX; 4]), [0; 0]);
+    }
+    // The rest of the packet was not published.
+    assert_eq!(hostile(1, [part(0, 64), 1, 2, 3]), [0; 0]);
+}
+
+#[test]
+fn packets_that_came_before_the_application_are_there_and_their_buffers_are_used_again() {
+    let (mut driver, segments) = Driver::create(small()).unwrap();
+    let mut deliver = |byte: u8| driver.deliver(&[&[byte]], 0).unwrap();
+    assert_eq!([1, 2, 3].map(&mut deliver), [Delivered::Yes; 3]);
+    let mut application = Application::attach(small(), segments).unwrap();
+    let mut seen = vec![];
+    for round in 4..40 {
+        application.receive(10, &mut |packet| {
+            let mut byte = [0];
+            packet.copy_to(&mut byte);
+            seen.push(byte[0]);
+        });
+        assert_eq!(deliver(round), Delivered::Yes);
+    }
+    assert_eq!(seen, (1..39).collect::<Vec<_>>());
 }
 
 #[test]
 fn states_and_errors_reach_the_application() {
     let (mut driver, application) = pair(small());
-    assert_eq!((application.state(), application.errors()), (State::Open, (0, 0)));
-    driver.report(113);
+    assert_eq!((application.state(), application.errors()), (State::Open, (0, 0, 0)));
+    driver.report(90, 1400);
+    assert_eq!(application.errors(), (1, 90, 1400));
+    driver.report(113, 0);
     driver.close(103);
-    assert_eq!((application.state(), application.errors()), (State::Closed(103), (1, 113)));
+    assert_eq!((application.state(), application.errors()), (State::Closed(103), (2, 113, 0)));
 }
 
 #[test]
@@ -127,6 +237,10 @@ fn nonsense_is_a_fault() {
         let words: Shared<ApplicationWords> = Shared::in_mapping(&front, 0).unwrap();
         let record: Shared<Record> = Shared::in_mapping(&front, Geometry::records()).unwrap();
         spoil(&words, &record);
+        // The driver looks for buffers once those that it has at first are used up.
+        for _ in 0..geometry.receive_buffers {
+            assert_eq!(driver.deliver(&[&[1]], 0), Ok(Delivered::Yes));
+        }
         (driver.take().map(|taken| taken.map(|outgoing| outgoing.len())), driver.deliver(&[&[1]], 0))
     };
     for index in [5, u64::MAX, 1 << 63] {
