@@ -6,7 +6,7 @@
 //!   a pair of devices inside a process.
 //! - [`device`] — all devices with their facts; [`watch`] — what happens to them; [`counters`] — what the kernel counts.
 //! - [`link`], [`address`], [`ethtool`], [`features`], [`netlink`], [`change`] — how that is asked, and changed; [`namespace`] — where;
-//!   [`pair`] — virtual pairs for measurements and tests.
+//!   [`route`] — the host's next hops; [`port`] — ports of the host that are held; [`pair`] — virtual pairs for measurements and tests.
 //!
 //! Which of its devices a request means, who may use them and what becomes of their frames is decided above. This crate
 //! knows no filter and no expression; a filter program comes as instructions. It is one of the few that may use `unsafe`:
@@ -29,6 +29,8 @@ pub mod loopback;
 pub mod namespace;
 pub mod netlink;
 pub mod pair;
+pub mod port;
+pub mod route;
 mod sys;
 pub mod tuntap;
 pub mod watch;

@@ -1,5 +1,5 @@
-//! Netlink: messages with attributes, asking, dumping, listening. What is asked of `rtnetlink` stands in `link.rs` and
-//! `change.rs`.
+//! Netlink: messages with attributes, asking, dumping, listening. What is asked of `rtnetlink` stands in `link.rs`,
+//! `address.rs`, `route.rs` and `change.rs`.
 //!
 //! Everything here ends: a request that is not answered within ten seconds is an error. Messages come from the kernel, and
 //! their lengths are checked all the same.
@@ -158,6 +158,26 @@ impl Netlink {
             for (header, body) in messages(self.receive(ANSWER)?.ok_or_else(unanswered)?) {
                 if header.nlmsg_seq == sequence && i32::from(header.nlmsg_type) == NLMSG_ERROR {
                     return outcome(header, body);
+                }
+            }
+        }
+    }
+
+    /// Sends a request for one thing and gives what `read` makes of the answer, given its kind; none: it makes nothing of it.
+    pub(crate) fn get<T>(
+        &mut self,
+        message: &Message,
+        read: impl Fn(u16, &[u8]) -> Option<T>,
+    ) -> io::Result<Option<T>> {
+        self.send(message, 0)?;
+        let sequence = self.sequence;
+        loop {
+            for (header, body) in messages(self.receive(ANSWER)?.ok_or_else(unanswered)?) {
+                if header.nlmsg_seq == sequence {
+                    return match i32::from(header.nlmsg_type) {
+                        NLMSG_ERROR => outcome(header, body).map(|()| None),
+                        kind => Ok(read(kind as u16, body)),
+                    };
                 }
             }
         }

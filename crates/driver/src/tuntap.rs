@@ -16,7 +16,7 @@ use crate::netlink::Netlink;
 use crate::sys::{self, check, ioctl, name_bytes};
 use base::limits::BATCH_BLOCKS;
 use std::collections::VecDeque;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
@@ -94,8 +94,7 @@ impl TunTap {
         let mut name = options.name.clone();
         let mut queues = Vec::new();
         for _ in 0..options.queues {
-            let fd = attach(&mut name, options).map_err(Error::doing(doing()))?;
-            queues.push(fd);
+            queues.push(attach(door()?, &mut name, options).map_err(Error::doing(doing()))?);
         }
         if options.persistent {
             // SAFETY: takes no pointer.
@@ -116,9 +115,20 @@ impl TunTap {
     }
 }
 
+/// The file that makes devices. Its mode decides who may, and not every system lets all users (udev does).
+fn door() -> Result<File, Error> {
+    let opened = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(DOOR);
+    opened.map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => Error::NotPermitted {
+            doing: format!("open {DOOR}"),
+            help: "let this user read and write it: chmod 666 /dev/net/tun",
+        },
+        _ => Error::of(format!("open {DOOR}"), error),
+    })
+}
+
 /// One queue of the device; fills in the name that the kernel chose.
-fn attach(name: &mut String, options: &Options) -> io::Result<OwnedFd> {
-    let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(DOOR)?;
+fn attach(file: File, name: &mut String, options: &Options) -> io::Result<OwnedFd> {
     // SAFETY: integers; zeroes are a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     request.ifr_name = name_bytes(name).ok_or(io::ErrorKind::InvalidInput)?;

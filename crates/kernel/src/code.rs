@@ -94,6 +94,9 @@ pub enum Atomic {
 #[repr(i32)]
 #[allow(missing_docs)]
 pub enum Helper {
+    MapLookup = 1,
+    MapUpdate = 2,
+    MapDelete = 3,
     KtimeGetNs = 5,
     SmpProcessorId = 8,
     #[default]

@@ -17,6 +17,7 @@
 //! - [`socket_filter`] — a packet socket's filter of several expressions.
 //! - [`consume_program`] — the program that takes away from the host what any of several expressions wants, and leaves it the
 //!   rest.
+//! - [`share_program`] — the program that takes the packets of known flows, and leaves the host the rest.
 //! - [`capture_program`] — the program that decides who wants a packet and writes it into a live ring. Start reading here.
 //!
 //! Everything hangs off file descriptors: dropping a [`CaptureProgram`] takes it off its device, whatever happened before.
@@ -29,6 +30,7 @@ mod decide;
 pub mod flow;
 pub mod lower;
 mod probe;
+pub mod share_program;
 pub mod socket_filter;
 pub mod sys;
 mod trial;
@@ -40,4 +42,5 @@ pub use bpf::inventory;
 pub use capture_program::{CaptureProgram, Expression, Way};
 pub use consume_program::{ConsumeProgram, To, Wanted};
 pub use cost::cost;
+pub use share_program::{FlowKey, ShareProgram};
 pub use socket_filter::SocketFilter;

@@ -6,7 +6,7 @@ mod expressions;
 
 use expressions::Expressions;
 use kernel::capture_program::ProgramError;
-use kernel::{ConsumeProgram, Expression, SocketFilter, Wanted};
+use kernel::{ConsumeProgram, Expression, ShareProgram, SocketFilter, Wanted};
 use program::{Compile, CompileErrorKind, Program, from_cbpf};
 use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -86,7 +86,8 @@ fn look() {
     let filter = socket_filter.program(&asked.collect::<Vec<_>>()).unwrap();
     let wanted: Vec<&Program> = programs.iter().map(|program| &**program).collect();
     let consume_program = ConsumeProgram::new(1, Wanted::Any(&wanted)).unwrap();
-    for program in [filter.as_fd(), consume_program.program()] {
+    let share_program = ShareProgram::new([2, 0, 0, 0, 0, 1], 1).unwrap();
+    for program in [filter.as_fd(), consume_program.program(), share_program.program()] {
         let (all, waits) = waits(program);
         assert!(all > 200 && waits == 0, "{waits} of {all} wait");
     }

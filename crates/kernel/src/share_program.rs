@@ -1,0 +1,491 @@
+//! The program on a device's receiving side (XDP) that takes the packets of known flows to AF_XDP sockets, and leaves the host
+//! everything else: ARP, its own connections, what has a tag or options, and each frame that the program is not sure of.
+//!
+//! Flows lie in two hash maps: by protocol, both addresses and both ports; and by protocol, local address and port. To open or
+//! close a flow changes one entry; the program stays. A first fragment of a flow puts its datagram into a third map, by which
+//! later fragments are found; a later fragment that comes before its first goes to the host. ICMP errors are found by the
+//! header that they quote, in the first map only.
+//!
+//! Not the sockets, nor the device: crate `driver` has those, and attaches the program.
+
+use crate::capture_program::ProgramError;
+use crate::code::{Alu, Code, Compare, Helper, Instruction, Label, Register, Width};
+use crate::sys::{self, MMAPABLE, MapKind};
+use crate::wire::{PerCpu, add_constant};
+use Register::{R0, R1, R2, R3, R4, R6, R7, R8, R9};
+use base::atomic::{AtomicU64, Ordering};
+use bpf::HashMap;
+use buffer::shared::segment::{Access, Mapping, PAGE_BYTES};
+use buffer::shared::words::{Shared, Words};
+use std::io;
+use std::net::SocketAddrV4;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Flows of each of the two maps.
+pub const FLOWS: u32 = 16 << 10;
+
+/// Datagrams in fragments that are remembered.
+const DATAGRAMS: u32 = 4 << 10;
+
+/// A fragment that comes later than this after the first goes to the host (as long as Linux collects fragments), ns.
+const FRAGMENT_TIME: u64 = 30_000_000_000;
+
+// `linux/bpf.h`: on to the host; it goes where a map says.
+const PASS: i32 = 2;
+const REDIRECT: i32 = 4;
+/// Offset in `struct xdp_md`.
+const QUEUE: i16 = 16;
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const ICMP: u8 = 1;
+
+/// Bytes of an Ethernet header, and of it with an IPv4 header without options.
+const ETHERNET: i32 = 14;
+const HEADERS: i32 = ETHERNET + 20;
+
+/// Why a frame went where it went, in the order of [`REASONS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+enum Reason {
+    Exact,
+    Bound,
+    Fragment,
+    Error,
+    Short,
+    OtherMac,
+    NotIpv4,
+    Header,
+    Truncated,
+    OtherProtocol,
+    NoFlow,
+    StrayFragment,
+    StrayError,
+    NoSocket,
+}
+
+/// Names of what is counted: frames that were taken first, then those that stayed the host's.
+pub const REASONS: [&str; 14] = [
+    "taken.flow",
+    "taken.local_port",
+    "taken.fragment",
+    "taken.icmp_error",
+    "left.short",
+    "left.other_hardware_address",
+    "left.not_ipv4",
+    "left.ipv4_header",
+    "left.truncated",
+    "left.other_protocol",
+    "left.no_flow",
+    "left.fragment_of_no_flow",
+    "left.icmp",
+    "left.no_socket",
+];
+
+/// What one processor counts, by [`Reason`].
+#[repr(C, align(128))]
+struct CpuCounts {
+    by_reason: [AtomicU64; 16],
+}
+
+// SAFETY: repr(C), atomics only, and all bytes zero is a value.
+unsafe impl Words for CpuCounts {}
+
+/// Where one processor puts a frame's beginning and the keys that it makes of it.
+mod place {
+    pub const KEY: i16 = 80;
+    pub const BOUND: i16 = 96;
+    pub const FRAGMENT: i16 = 112;
+    pub const TIME: i16 = 128;
+    pub const REASON: i16 = 136;
+    pub const BYTES: u32 = 256;
+}
+
+/// What names a flow to the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowKey {
+    /// 6 (TCP) or 17 (UDP).
+    pub protocol: u8,
+    /// Address and port of this side.
+    pub local: SocketAddrV4,
+    /// Address and port of the other side; none: packets from all.
+    pub remote: Option<SocketAddrV4>,
+}
+
+fn exact_key(protocol: u8, local: SocketAddrV4, remote: SocketAddrV4) -> [u8; 16] {
+    let mut key = [0; 16];
+    key[0] = protocol;
+    key[4..8].copy_from_slice(&local.ip().octets());
+    key[8..12].copy_from_slice(&remote.ip().octets());
+    key[12..14].copy_from_slice(&local.port().to_be_bytes());
+    key[14..].copy_from_slice(&remote.port().to_be_bytes());
+    key
+}
+
+fn bound_key(protocol: u8, local: SocketAddrV4) -> [u8; 12] {
+    let mut key = [0; 12];
+    key[0] = protocol;
+    key[4..8].copy_from_slice(&local.ip().octets());
+    key[8..10].copy_from_slice(&local.port().to_be_bytes());
+    key
+}
+
+/// A program, loaded and attached to nothing, with no flow and no socket.
+pub struct ShareProgram {
+    program: OwnedFd,
+    sockets: OwnedFd,
+    exact: HashMap<16, 4>,
+    bound: HashMap<12, 4>,
+    cpus: Vec<Shared<CpuCounts>>,
+}
+
+impl std::fmt::Debug for ShareProgram {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ShareProgram").field("program", &self.program).finish_non_exhaustive()
+    }
+}
+
+impl ShareProgram {
+    /// A program for a device with this hardware address and so many queues.
+    ///
+    /// # Errors
+    ///
+    /// A map or the program was refused: it takes CAP_BPF and CAP_NET_ADMIN.
+    pub fn new(mac: [u8; 6], queues: u32) -> Result<ShareProgram, ProgramError> {
+        let system = |what| move |error| ProgramError::System(what, error);
+        let no_map = || system("the kernel gave no map");
+        if sys::is_realtime() {
+            let why = io::Error::new(io::ErrorKind::Unsupported, "this is a real-time kernel (PREEMPT_RT)");
+            return Err(ProgramError::System("programs could interrupt each other", why));
+        }
+        let cpus = sys::possible_cpus();
+        let count_bytes = (cpus as usize * size_of::<CpuCounts>()).next_multiple_of(PAGE_BYTES);
+        let counts = sys::create_map(MapKind::Array, "sl_shared", count_bytes as u32, 1, MMAPABLE).map_err(no_map())?;
+        let mapping = Mapping::of(counts.as_fd(), count_bytes, Access::Read);
+        let mapping = mapping.map_err(system("the counters were not mapped"))?;
+        let page = |cpu: u32| Shared::in_mapping(&mapping, cpu as usize * size_of::<CpuCounts>());
+        let heads = sys::create_map(MapKind::Array, "sl_head", place::BYTES * cpus, 1, 0).map_err(no_map())?;
+        let sockets = sys::create_map(MapKind::Sockets, "sl_sockets", 4, queues.max(1), 0).map_err(no_map())?;
+        let exact = HashMap::create("sl_flows", FLOWS, false).map_err(no_map())?;
+        let bound = HashMap::create("sl_ports", FLOWS, false).map_err(no_map())?;
+        let fragments: HashMap<12, 8> = HashMap::create("sl_fragments", DATAGRAMS, true).map_err(no_map())?;
+        let maker = Maker {
+            mac,
+            counts: PerCpu { map: counts.as_fd(), at: 0, bytes: size_of::<CpuCounts>() as u32, cpus },
+            heads: PerCpu { map: heads.as_fd(), at: 0, bytes: place::BYTES, cpus },
+            sockets: sockets.as_fd(),
+            exact: exact.as_fd(),
+            bound: bound.as_fd(),
+            fragments: fragments.as_fd(),
+        };
+        let program = sys::load_xdp("streamline_xdp", &maker.code()?).map_err(ProgramError::Load)?;
+        // The kernel keeps the maps that the program uses.
+        let cpus = (0..cpus).filter_map(page).collect();
+        Ok(ShareProgram { program, sockets, exact, bound, cpus })
+    }
+
+    /// The program.
+    pub fn program(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
+    }
+
+    /// The map of sockets: a key for each queue.
+    pub fn sockets(&self) -> BorrowedFd<'_> {
+        self.sockets.as_fd()
+    }
+
+    /// The packets of this flow are taken from now on.
+    ///
+    /// # Errors
+    ///
+    /// The map is full, or the kernel has no memory.
+    pub fn insert(&self, flow: &FlowKey) -> io::Result<()> {
+        match flow.remote {
+            Some(remote) => self.exact.insert(&exact_key(flow.protocol, flow.local, remote), &[0; 4]),
+            None => self.bound.insert(&bound_key(flow.protocol, flow.local), &[0; 4]),
+        }
+    }
+
+    /// They stay the host's from now on. A flow that is not there is no error.
+    ///
+    /// # Errors
+    ///
+    /// The kernel failed.
+    pub fn remove(&self, flow: &FlowKey) -> io::Result<()> {
+        let removed = match flow.remote {
+            Some(remote) => self.exact.remove(&exact_key(flow.protocol, flow.local, remote)),
+            None => self.bound.remove(&bound_key(flow.protocol, flow.local)),
+        };
+        removed.or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
+    }
+
+    /// Frames up to now, by the names of [`REASONS`]: each frame of the device in one of them.
+    pub fn counted(&self) -> [u64; REASONS.len()] {
+        std::array::from_fn(|at| {
+            self.cpus.iter().fold(0, |sum: u64, cpu| sum.wrapping_add(cpu.by_reason[at].load(Ordering::Relaxed)))
+        })
+    }
+
+    /// Runs the program on a frame, and counts it. Without a socket no frame is taken: what would be is `left.no_socket`.
+    ///
+    /// # Errors
+    ///
+    /// The kernel runs none on such a frame: one without a link header.
+    pub fn test_run(&self, frame: &[u8]) -> io::Result<i32> {
+        sys::test_run(self.program(), frame, 1).map(|run| run.result)
+    }
+}
+
+/// Makes the code.
+struct Maker<'a> {
+    mac: [u8; 6],
+    counts: PerCpu<'a>,
+    heads: PerCpu<'a>,
+    sockets: BorrowedFd<'a>,
+    exact: BorrowedFd<'a>,
+    bound: BorrowedFd<'a>,
+    fragments: BorrowedFd<'a>,
+}
+
+/// Where a frame's way ends.
+#[derive(Clone, Copy)]
+struct Ends {
+    take: Label,
+    leave: Label,
+    /// Without being counted: what the verifier asks for, and never happens.
+    pass: Label,
+}
+
+impl Maker<'_> {
+    /// `R6`: the context. `R7`: the processor's place. `R8`: bytes of the frame, later its IPv4 total length.
+    fn code(&self) -> Result<Vec<Instruction>, ProgramError> {
+        let mut code = Code::fetching_by(Helper::XdpLoadBytes);
+        let ends = Ends { take: code.label(), leave: code.label(), pass: code.label() };
+        let (later, icmp, counted) = (code.label(), code.label(), code.label());
+        code.copy(R6, R1);
+        code.call(Helper::XdpBufferLength);
+        code.copy(R8, R0);
+        self.heads.this(&mut code, R7, ends.pass);
+        self.head(&mut code, ends);
+        // The fragment's offset, and whether more follow.
+        code.load(Width::Two, R1, R7, 20);
+        code.big_endian(R1, 16);
+        code.jump_if(Compare::AnyBit, R1, 0x1fff, later);
+        code.load(Width::One, R2, R7, 23);
+        code.jump_if(Compare::Equal, R2, ICMP.into(), icmp);
+        self.transport(&mut code, ends);
+        code.place(later);
+        self.later_fragment(&mut code, ends);
+        code.place(icmp);
+        self.icmp(&mut code, ends);
+        code.place(ends.take);
+        code.load(Width::Four, R2, R6, QUEUE);
+        code.set_map(R1, self.sockets);
+        code.set(R3, PASS);
+        code.call(Helper::RedirectMap);
+        code.copy(R8, R0);
+        code.jump_if(Compare::Equal, R8, REDIRECT, counted);
+        self.because(&mut code, Reason::NoSocket);
+        code.jump(counted);
+        code.place(ends.leave);
+        code.set(R8, PASS);
+        code.place(counted);
+        self.counts.this(&mut code, R1, ends.pass);
+        code.load(Width::Eight, R9, R7, place::REASON);
+        // The verifier wants a bound.
+        code.jump_if(Compare::Greater, R9, REASONS.len() as i32 - 1, ends.pass);
+        code.alu(Alu::ShiftLeft, R9, 3);
+        code.alu_register(Alu::Add, R1, R9);
+        add_constant(&mut code, R1, 0, 1);
+        code.copy(R0, R8);
+        code.exit();
+        code.place(ends.pass);
+        code.set(R0, PASS);
+        code.exit();
+        code.finish().map_err(ProgramError::Code)
+    }
+
+    fn because(&self, code: &mut Code, reason: Reason) {
+        // In memory: a register's value would differ by the way here, which the verifier does not permit without CAP_PERFMON.
+        code.store_constant(Width::Eight, R7, place::REASON, reason as i32);
+    }
+
+    /// Bytes of the frame to the same place of the processor's.
+    fn fetch(&self, code: &mut Code, from: i32, len: i32, ends: Ends) {
+        code.copy(R1, R6);
+        code.set(R2, from);
+        code.copy(R3, R7);
+        code.alu(Alu::Add, R3, from);
+        code.set(R4, len);
+        code.load_bytes();
+        code.jump_if(Compare::NotEqual, R0, 0, ends.leave);
+    }
+
+    /// A whole IPv4 header without options, to this host's hardware address; `R8` becomes the packet's length.
+    fn head(&self, code: &mut Code, ends: Ends) {
+        self.because(code, Reason::Short);
+        code.jump_if(Compare::Less, R8, HEADERS, ends.leave);
+        self.fetch(code, 0, HEADERS, ends);
+        self.because(code, Reason::OtherMac);
+        let [a, b, c, d, e, f] = self.mac;
+        code.load(Width::Four, R1, R7, 0);
+        let first = code.label();
+        code.jump_if_32(Compare::Equal, R1, u32::from_ne_bytes([a, b, c, d]), first);
+        code.jump(ends.leave);
+        code.place(first);
+        code.load(Width::Two, R1, R7, 4);
+        code.jump_if(Compare::NotEqual, R1, u16::from_ne_bytes([e, f]).into(), ends.leave);
+        self.because(code, Reason::NotIpv4);
+        code.load(Width::Two, R1, R7, 12);
+        code.big_endian(R1, 16);
+        code.jump_if(Compare::NotEqual, R1, 0x0800, ends.leave);
+        self.because(code, Reason::Header);
+        code.load(Width::One, R1, R7, 14);
+        code.jump_if(Compare::NotEqual, R1, 0x45, ends.leave);
+        self.because(code, Reason::Truncated);
+        code.alu(Alu::Subtract, R8, ETHERNET);
+        code.load(Width::Two, R1, R7, 16);
+        code.big_endian(R1, 16);
+        code.jump_if_register(Compare::Greater, R1, R8, ends.leave);
+        code.copy(R8, R1);
+    }
+
+    /// The key of the datagram that a fragment is of.
+    fn fragment_key(&self, code: &mut Code) {
+        code.load(Width::One, R1, R7, 23);
+        code.store(Width::Two, R7, place::FRAGMENT, R1);
+        for (width, from, to) in [(Width::Two, 18, 2), (Width::Four, 26, 4), (Width::Four, 30, 8)] {
+            code.load(width, R1, R7, from);
+            code.store(width, R7, place::FRAGMENT + to, R1);
+        }
+    }
+
+    /// What a key stands for, to `R0`; 0: nothing.
+    fn look_up(&self, code: &mut Code, map: BorrowedFd<'_>, key: i16) {
+        code.set_map(R1, map);
+        code.copy(R2, R7);
+        code.alu(Alu::Add, R2, key.into());
+        code.call(Helper::MapLookup);
+    }
+
+    /// A packet in one piece, or a first fragment. `R2` is its protocol.
+    fn transport(&self, code: &mut Code, ends: Ends) {
+        let (udp, found) = (code.label(), code.label());
+        self.because(code, Reason::Truncated);
+        code.jump_if(Compare::Equal, R2, UDP.into(), udp);
+        self.because(code, Reason::OtherProtocol);
+        code.jump_if(Compare::NotEqual, R2, TCP.into(), ends.leave);
+        self.because(code, Reason::Truncated);
+        code.jump_if(Compare::Less, R8, 40, ends.leave);
+        code.place(udp);
+        code.jump_if(Compare::Less, R8, 28, ends.leave);
+        self.fetch(code, HEADERS, 4, ends);
+        code.load(Width::One, R1, R7, 23);
+        code.store(Width::Four, R7, place::KEY, R1);
+        code.store(Width::Four, R7, place::BOUND, R1);
+        code.load(Width::Four, R1, R7, 30);
+        code.store(Width::Four, R7, place::KEY + 4, R1);
+        code.store(Width::Four, R7, place::BOUND + 4, R1);
+        code.load(Width::Four, R1, R7, 26);
+        code.store(Width::Four, R7, place::KEY + 8, R1);
+        code.load(Width::Two, R1, R7, 36);
+        code.store(Width::Two, R7, place::KEY + 12, R1);
+        code.store(Width::Four, R7, place::BOUND + 8, R1);
+        code.load(Width::Two, R1, R7, 34);
+        code.store(Width::Two, R7, place::KEY + 14, R1);
+        self.because(code, Reason::Exact);
+        self.look_up(code, self.exact, place::KEY);
+        code.jump_if(Compare::NotEqual, R0, 0, found);
+        self.because(code, Reason::Bound);
+        self.look_up(code, self.bound, place::BOUND);
+        code.jump_if(Compare::NotEqual, R0, 0, found);
+        self.because(code, Reason::NoFlow);
+        self.more_follow(code, ends.leave);
+        // The number may have been another datagram's before, one of a flow.
+        self.fragment_key(code);
+        code.set_map(R1, self.fragments);
+        code.copy(R2, R7);
+        code.alu(Alu::Add, R2, place::FRAGMENT.into());
+        code.call(Helper::MapDelete);
+        code.jump(ends.leave);
+        code.place(found);
+        self.more_follow(code, ends.take);
+        self.fragment_key(code);
+        code.call(Helper::KtimeGetNs);
+        code.store(Width::Eight, R7, place::TIME, R0);
+        code.set_map(R1, self.fragments);
+        code.copy(R2, R7);
+        code.alu(Alu::Add, R2, place::FRAGMENT.into());
+        code.copy(R3, R7);
+        code.alu(Alu::Add, R3, place::TIME.into());
+        code.set(R4, 0);
+        code.call(Helper::MapUpdate);
+        code.jump(ends.take);
+    }
+
+    /// Goes on where more fragments follow; else to `end`.
+    fn more_follow(&self, code: &mut Code, end: Label) {
+        let more = code.label();
+        code.load(Width::One, R1, R7, 20);
+        code.jump_if(Compare::AnyBit, R1, 0x20, more);
+        code.jump(end);
+        code.place(more);
+    }
+
+    fn later_fragment(&self, code: &mut Code, ends: Ends) {
+        self.because(code, Reason::StrayFragment);
+        self.fragment_key(code);
+        code.call(Helper::KtimeGetNs);
+        code.store(Width::Eight, R7, place::TIME, R0);
+        self.look_up(code, self.fragments, place::FRAGMENT);
+        code.jump_if(Compare::Equal, R0, 0, ends.leave);
+        code.load(Width::Eight, R1, R0, 0);
+        code.load(Width::Eight, R2, R7, place::TIME);
+        code.alu_register(Alu::Subtract, R2, R1);
+        code.set_64(R3, FRAGMENT_TIME);
+        code.jump_if_register(Compare::Greater, R2, R3, ends.leave);
+        self.because(code, Reason::Fragment);
+        code.jump(ends.take);
+    }
+
+    /// An ICMP error in one piece that quotes a packet of a flow (RFC 792): unreachable, time exceeded, parameter problem.
+    fn icmp(&self, code: &mut Code, ends: Ends) {
+        let (quotes, known) = (code.label(), code.label());
+        self.because(code, Reason::StrayError);
+        code.jump_if(Compare::AnyBit, R1, 0x2000, ends.leave);
+        code.jump_if(Compare::Less, R8, 56, ends.leave);
+        self.fetch(code, HEADERS, 36, ends);
+        code.load(Width::One, R1, R7, 34);
+        for kind in [3, 11, 12] {
+            code.jump_if(Compare::Equal, R1, kind, quotes);
+        }
+        code.jump(ends.leave);
+        code.place(quotes);
+        code.load(Width::One, R1, R7, 42);
+        code.jump_if(Compare::NotEqual, R1, 0x45, ends.leave);
+        code.load(Width::Two, R1, R7, 48);
+        code.big_endian(R1, 16);
+        code.jump_if(Compare::AnyBit, R1, 0x1fff, ends.leave);
+        code.load(Width::One, R1, R7, 51);
+        code.jump_if(Compare::Equal, R1, UDP.into(), known);
+        code.jump_if(Compare::NotEqual, R1, TCP.into(), ends.leave);
+        code.place(known);
+        code.store(Width::Four, R7, place::KEY, R1);
+        // The error came to the address that the quoted packet was from.
+        code.load(Width::Four, R1, R7, 54);
+        code.load(Width::Four, R2, R7, 30);
+        code.jump_if_register(Compare::NotEqual, R1, R2, ends.leave);
+        code.store(Width::Four, R7, place::KEY + 4, R1);
+        code.load(Width::Four, R1, R7, 58);
+        code.store(Width::Four, R7, place::KEY + 8, R1);
+        code.load(Width::Four, R1, R7, 62);
+        code.store(Width::Four, R7, place::KEY + 12, R1);
+        self.look_up(code, self.exact, place::KEY);
+        code.jump_if(Compare::Equal, R0, 0, ends.leave);
+        self.because(code, Reason::Error);
+        code.jump(ends.take);
+    }
+}
+
+#[cfg(test)]
+mod tests;
