@@ -77,6 +77,7 @@ pub fn capabilities() -> Vec<(&'static str, bool)> {
         ("CAP_NET_RAW", CapabilitySet::NET_RAW),
         ("CAP_NET_ADMIN", CapabilitySet::NET_ADMIN),
         ("CAP_BPF", CapabilitySet::BPF),
+        ("CAP_NET_BIND_SERVICE", CapabilitySet::NET_BIND_SERVICE),
         ("CAP_SYS_ADMIN", CapabilitySet::SYS_ADMIN),
     ]
     .map(|(name, capability)| (name, have.contains(capability)))

@@ -5,12 +5,15 @@ use crate::policy::{Peer, Policy};
 use buffer::control::Message;
 use capture::protocol::Answer;
 use capture::{CaptureError, CaptureErrorKind};
-use net::{NetError, NetErrorKind, Networks};
+use net::{NetError, NetErrorKind, Networks, ShareLimits};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// The counter of an interface that says how many of its flows one answer has no room for.
 pub const FLOWS_NOT_LISTED: &str = "flows not listed";
+
+/// The same of its listeners.
+pub const LISTENERS_NOT_LISTED: &str = "listeners not listed";
 
 /// The same of its neighbours.
 pub const NEIGHBOURS_NOT_LISTED: &str = "neighbours not listed";
@@ -42,6 +45,17 @@ fn refused(error: NetError) -> CaptureError {
     CaptureError::new(kind, error.text)
 }
 
+/// What a peer may have of the wire of an interface, on which it asks for a flow; `asked`: the device that it named.
+fn permit(policy: &Policy, peer: &Peer, asked: Option<&str>, device: &str) -> Result<ShareLimits, NetError> {
+    policy.allows_flows(peer, Some(device)).map_err(|text| {
+        let text = match asked {
+            Some(_) => text,
+            None => format!("{text}; the flow named no device, and this is the one it would take"),
+        };
+        NetError::new(NetErrorKind::Denied, text)
+    })
+}
+
 impl Flows {
     /// Answers this peer, whose flows these are.
     ///
@@ -66,13 +80,28 @@ impl Flows {
             flow::Question::Up(open) => done(networks.up(open)),
             flow::Question::Down(device) => done(networks.down(device)),
             flow::Question::Open(open) => self.open(networks, policy, peer, open),
+            flow::Question::Listen(open) => self.listen(networks, policy, peer, open),
+            flow::Question::Accept(channel, most) => match &mut self.client {
+                Some(client) => {
+                    let (granted, fds) = client.accept(*channel, *most).map_err(refused)?;
+                    Ok((flow::Answer::Accepted(granted), fds))
+                }
+                None => Err(CaptureError::new(CaptureErrorKind::Absent, "this client has no listener")),
+            },
             flow::Question::Close(channel) => match &mut self.client {
                 Some(client) => done(client.close(*channel)),
                 None => Err(CaptureError::new(CaptureErrorKind::Absent, "this client has no flow")),
             },
             flow::Question::Share(flow, share) => {
                 let user = if policy.may_manage(peer) { None } else { Some(peer.user) };
-                done(networks.share(user, *flow, share))
+                let permit = |device: &str| policy.allows_flows(peer, Some(device)).ok();
+                done(networks.share(user, *flow, share, &permit))
+            }
+            flow::Question::Trace(flow, snap) => {
+                let user = if policy.may_manage(peer) { None } else { Some(peer.user) };
+                let client = self.client.get_or_insert_with(|| networks.client(peer.process, peer.user));
+                let (granted, fds) = client.trace(user, *flow, *snap).map_err(refused)?;
+                Ok((flow::Answer::Granted(granted), fds))
             }
             flow::Question::State => {
                 let user = if policy.may_manage(peer) { None } else { Some(peer.user) };
@@ -85,30 +114,48 @@ impl Flows {
         // Before anything is made or said about interfaces.
         policy.allows_flows(peer, open.device.as_deref()).map_err(denied)?;
         let client = self.client.get_or_insert_with(|| networks.client(peer.process, peer.user));
-        let (granted, fds) = client.open(open).map_err(refused)?;
-        if open.device.is_none()
-            && let Err(text) = policy.allows_flows(peer, Some(&granted.device))
-        {
-            self.take_back(&granted);
-            return Err(denied(format!("{text}; the flow named no device, and this is the one it would take")));
-        }
+        let permit = |device: &str| permit(policy, peer, open.device.as_deref(), device);
+        let (granted, fds) = client.open(open, &permit).map_err(refused)?;
         Ok((flow::Answer::Granted(granted), fds))
     }
 
-    /// Closes a flow that its client did not get.
-    pub(crate) fn take_back(&mut self, granted: &flow::Granted) {
-        if granted.has_bells {
+    fn listen(
+        &mut self,
+        networks: &Arc<Networks>,
+        policy: &Policy,
+        peer: &Peer,
+        open: &flow::OpenListener,
+    ) -> Answered {
+        policy.allows_flows(peer, open.device.as_deref()).map_err(denied)?;
+        let client = self.client.get_or_insert_with(|| networks.client(peer.process, peer.user));
+        let permit = |device: &str| permit(policy, peer, open.device.as_deref(), device);
+        let (listening, fds) = client.listen(open, &permit).map_err(refused)?;
+        Ok((flow::Answer::Listening(listening), fds))
+    }
+
+    /// Closes the flows or the listener of an answer that its client did not get. Says whether there were any.
+    pub(crate) fn take_back(&mut self, answer: &flow::Answer) -> bool {
+        let (has_bells, channels) = match answer {
+            flow::Answer::Granted(granted) => (granted.has_bells, vec![granted.channel]),
+            flow::Answer::Listening(listening) => (listening.has_bells, vec![listening.channel]),
+            flow::Answer::Accepted(granted) => (false, granted.iter().map(|granted| granted.channel).collect()),
+            flow::Answer::Done | flow::Answer::State(_) => return false,
+        };
+        if has_bells {
             // The doorbells went with it: there is no other flow, and the next one has to bring them again.
             self.client = None;
         } else if let Some(client) = &mut self.client {
-            // If it has gone by itself there is nothing left to close.
-            let _ = client.close(granted.channel);
+            for channel in channels {
+                // If it has gone by itself there is nothing left to close.
+                let _ = client.close(channel);
+            }
         }
+        true
     }
 }
 
-/// The state as far as one packet holds it: where there is too much, each interface shows an equal number of its flows and of its
-/// neighbours, and counts those that it leaves out.
+/// The state as far as one packet holds it: where there is too much, each interface shows an equal number of its flows, listeners
+/// and neighbours, and counts those that it leaves out.
 fn fitting(mut interfaces: Vec<flow::InterfaceState>) -> flow::Answer {
     let is_short = |interfaces: &[flow::InterfaceState]| {
         // It is copied to be measured: states are asked for by people, now and then.
@@ -117,7 +164,10 @@ fn fitting(mut interfaces: Vec<flow::InterfaceState>) -> flow::Answer {
     if is_short(&interfaces) {
         return flow::Answer::State(interfaces);
     }
-    let longest = interfaces.iter().map(|interface| interface.flows.len().max(interface.neighbours.len())).max();
+    let longest = interfaces
+        .iter()
+        .map(|interface| interface.flows.len().max(interface.listeners.len()).max(interface.neighbours.len()))
+        .max();
     let whole = interfaces;
     let mut most = longest.unwrap_or(0);
     loop {
@@ -140,9 +190,11 @@ fn fitting(mut interfaces: Vec<flow::InterfaceState>) -> flow::Answer {
 fn shortened(interface: &flow::InterfaceState, most: usize) -> flow::InterfaceState {
     let mut shortened = interface.clone();
     shortened.flows.truncate(most);
+    shortened.listeners.truncate(most);
     shortened.neighbours.truncate(most);
     for (name, all, shown) in [
         (FLOWS_NOT_LISTED, interface.flows.len(), shortened.flows.len()),
+        (LISTENERS_NOT_LISTED, interface.listeners.len(), shortened.listeners.len()),
         (NEIGHBOURS_NOT_LISTED, interface.neighbours.len(), shortened.neighbours.len()),
     ] {
         if shown < all {
@@ -155,7 +207,7 @@ fn shortened(interface: &flow::InterfaceState, most: usize) -> flow::InterfaceSt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flow::{FlowState, InterfaceState, NeighbourState, OpenFlow, OpenInterface, Question};
+    use flow::{FlowState, InterfaceState, NeighbourState, OpenFlow, OpenInterface, OpenListener, Question};
     use std::net::{Ipv4Addr, SocketAddrV4};
 
     const NOWHERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
@@ -168,9 +220,26 @@ mod tests {
         Question::Open(OpenFlow::new(device.map(String::from), 17, NOWHERE, None))
     }
 
+    fn listen(device: Option<&str>) -> Question {
+        let OpenFlow { send_records, send_bytes, receive_buffers, buffer_bytes, .. } =
+            OpenFlow::new(None, 6, NOWHERE, None);
+        Question::Listen(OpenListener {
+            device: device.map(String::from),
+            local: NOWHERE,
+            backlog: 1,
+            window: 65535,
+            window_shift: 0,
+            share: None,
+            send_records,
+            send_bytes,
+            receive_buffers,
+            buffer_bytes,
+        })
+    }
+
     fn up(device: &str, addresses: Vec<(Ipv4Addr, u8)>) -> Question {
         let (how, gateway, rate, count_gaps) = (None, None, None, false);
-        Question::Up(OpenInterface { device: device.into(), how, addresses, gateway, rate, count_gaps })
+        Question::Up(OpenInterface { device: device.into(), how, addresses, gateway, rate, count_gaps, share: false })
     }
 
     /// No interface is up.
@@ -185,10 +254,15 @@ mod tests {
             (&stranger, Question::Down("nosuch0".into()), Denied, "only root may"),
             (&stranger, open(Some("nosuch0")), Denied, "user 54321 may use no device here"),
             (&stranger, open(None), Denied, "user 54321 may use no device here"),
+            (&stranger, listen(Some("nosuch0")), Denied, "user 54321 may use no device here"),
+            (&stranger, listen(None), Denied, "user 54321 may use no device here"),
+            (&stranger, Question::Accept(0, 16), Absent, "no listener"),
             (&stranger, Question::Close(0), Absent, "no flow"),
             (&root, Question::Down("nosuch0".into()), Absent, "nosuch0"),
             (&root, open(Some("nosuch0")), Absent, "nosuch0"),
             (&root, open(None), Absent, ""),
+            (&root, listen(Some("nosuch0")), Absent, "nosuch0"),
+            (&root, listen(None), Absent, ""),
             (&root, Question::Close(0), Absent, ""),
         ];
         for (peer, question, kind, told) in rows {
@@ -243,9 +317,11 @@ mod tests {
             mtu: 1500,
             addresses: vec![],
             rate: None,
+            is_shared: false,
             trouble: None,
             counters: vec![],
             flows: vec![flow; flows],
+            listeners: vec![],
             neighbours: vec![neighbour; neighbours],
             routes: vec![],
         }

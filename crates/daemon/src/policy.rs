@@ -10,9 +10,13 @@
 //! groups = ["streamline"]
 //! devices = ["eth*", "wlan0"]
 //! modes = ["tap"]     # tap: read copies; consume: take packets away; flow: open flows, where the device is an interface
+//! slices = "20%"      # mode flow: guarantees of each user's flows together, of the wire of each of these interfaces
+//! weight = 10         # mode flow: the largest weight N of a share `fair:N`
 //! keep = "64M"        # the last so many bytes of each of these devices are there for readers that look back
 //! filter = "udp port 53"  # they see no other packets of these devices, whatever they ask for
 //! ```
+//!
+//! Without `slices` and `weight`, a user has 20 % of each wire and weights up to 10; root has all of it, and weights up to 1000.
 //!
 //! Root may do everything (but nobody may consume without a file), and looks back into the ring of the first entry that keeps
 //! all of a device. Readers that two different entries allow never share a ring: so what a filter rejects is in none that its
@@ -27,6 +31,7 @@
 pub use buffer::control::peer::Peer;
 use capture::budget::INSTRUCTIONS;
 use capture::{Mode, Only, Permission};
+use net::ShareLimits;
 use program::Compile;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -64,6 +69,8 @@ struct Entry {
     everybody: bool,
     devices: Vec<String>,
     modes: Vec<Allowed>,
+    /// What each of its users may take of a wire.
+    shares: ShareLimits,
     /// Bytes of a standing ring.
     keep: Option<u64>,
     /// What is seen of its devices.
@@ -106,6 +113,8 @@ struct Allow {
     everybody: bool,
     devices: Vec<String>,
     modes: Vec<Allowed>,
+    slices: Option<String>,
+    weight: Option<u32>,
     keep: Option<String>,
     filter: Option<String>,
 }
@@ -180,6 +189,19 @@ impl Policy {
             if keep.is_some() && !allow.modes.contains(&Allowed::Tap) {
                 return Err("keep: an entry that does not allow \"tap\" has no readers that look back".to_string());
             }
+            if (allow.slices.is_some() || allow.weight.is_some()) && !allow.modes.contains(&Allowed::Flow) {
+                return Err("slices, weight: they limit flows, and the entry does not allow \"flow\"".to_string());
+            }
+            let mut shares = ShareLimits::default();
+            if let Some(text) = &allow.slices {
+                let wrong = || format!("slices: `{text}` is no part of a wire; as \"20%\", at most 100%");
+                shares.slices_ppm = percent_ppm(text).ok_or_else(wrong)?;
+            }
+            if let Some(weight) = allow.weight {
+                let wrong = || format!("weight: {weight} is no weight; 1 to {}", ShareLimits::NONE.weight);
+                shares.weight =
+                    Some(weight).filter(|weight| (1..=ShareLimits::NONE.weight).contains(weight)).ok_or_else(wrong)?;
+            }
             if allow.filter.is_some() && allow.modes.contains(&Allowed::Flow) {
                 return Err("filter: a flow gets packets past it: \"flow\" needs an entry of its own".to_string());
             }
@@ -195,6 +217,7 @@ impl Policy {
                 everybody: allow.everybody,
                 devices: allow.devices,
                 modes: allow.modes,
+                shares,
                 keep,
             })
         };
@@ -225,17 +248,17 @@ impl Policy {
         self.fitting(peer, wanted, of_device, &what).map(|(at, entry)| entry.right(at))
     }
 
-    /// May this peer open flows on this device? None: on any device at all. Else why not.
-    pub fn allows_flows(&self, peer: &Peer, device: Option<&str>) -> Result<(), String> {
+    /// May this peer open flows on this device? None: on any device at all. Says what it may take of the wire; else why not.
+    pub fn allows_flows(&self, peer: &Peer, device: Option<&str>) -> Result<ShareLimits, String> {
         if peer.user == 0 {
-            return Ok(());
+            return Ok(ShareLimits::NONE);
         }
         let what = match device {
             Some(device) => format!("open flows on `{device}` (`modes = [\"flow\"]`)"),
             None => "open flows on any device (`modes = [\"flow\"]`)".to_string(),
         };
         let of_device = |pattern: &String| device.is_none_or(|device| matches(pattern, device));
-        self.fitting(peer, Allowed::Flow, of_device, &what).map(drop)
+        self.fitting(peer, Allowed::Flow, of_device, &what).map(|(_, entry)| entry.shares)
     }
 
     /// The first entry that allows this peer a mode on a device, and its number; else why not, where `what` says what the peer
@@ -321,6 +344,18 @@ fn size(text: &str) -> Option<u64> {
         _ => (text, 0),
     };
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// `20%`, or `0.5%`: millionths.
+fn percent_ppm(text: &str) -> Option<u32> {
+    let number = text.strip_suffix('%')?.trim_end();
+    let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(whole) || !is_number(part) || part.len() > 4 {
+        return None;
+    }
+    let ppm = whole.parse::<u32>().ok()?.checked_mul(10_000)? + format!("{part:0<4}").parse::<u32>().ok()?;
+    (ppm <= 1_000_000).then_some(ppm)
 }
 
 /// Names of users by their numbers, as `/etc/passwd` has them; of several names of one number the first.
@@ -413,6 +448,35 @@ mod tests {
         assert!(why(&anna, "wlan0", Mode::Tap).ends_with("does not let user 1000 tap `wlan0` (mode=tap)"));
         assert!(why(&anna, "eth0", Mode::Consume).ends_with("take packets of `eth0` away (mode=consume)"));
         assert!(why(&stranger, "eth0", Mode::Tap).contains("may use no device here"));
+    }
+
+    #[test]
+    fn an_entry_says_what_its_users_take_of_a_wire() {
+        let policy = parse(
+            "[[allow]]\nusers = [\"anna\"]\ndevices = [\"eth0\"]\nmodes = [\"flow\"]\nslices = \"62.5%\"\nweight = 100\n\
+             [[allow]]\neverybody = true\ndevices = [\"*\"]\nmodes = [\"tap\", \"flow\"]\n",
+        )
+        .unwrap();
+        let limits = |user, device| policy.allows_flows(&peer(user, &[]), Some(device)).unwrap();
+        assert_eq!(limits(1000, "eth0"), ShareLimits { slices_ppm: 625_000, weight: 100 });
+        assert_eq!(limits(1000, "eth1"), ShareLimits { slices_ppm: 200_000, weight: 10 });
+        assert_eq!((limits(7, "eth0"), limits(0, "eth0")), (ShareLimits::default(), ShareLimits::NONE));
+        let entry = |mode: &str, rest: &str| {
+            parse(&format!("[[allow]]\neverybody = true\ndevices = [\"*\"]\nmodes = [\"{mode}\"]\n{rest}\n"))
+        };
+        for (text, ppm) in [("0%", 0), ("100%", 1_000_000), ("0.0001%", 1), ("20 %", 200_000), ("7.05%", 70_500)] {
+            assert_eq!(percent_ppm(text), Some(ppm), "{text}");
+        }
+        for text in ["", "%", "20", "101%", "100.0001%", "-1%", "+1%", "1.%", ".5%", "1.00001%", "99999999999%", "1,5%"]
+        {
+            let error = entry("flow", &format!("slices = \"{text}\"")).unwrap_err();
+            assert!(error.contains("number 1: slices") && error.contains("20%"), "{text}: {error}");
+        }
+        for weight in ["0", "1001"] {
+            assert!(entry("flow", &format!("weight = {weight}")).unwrap_err().contains("1 to 1000"));
+        }
+        assert!(entry("tap", "weight = 5").unwrap_err().contains("does not allow \"flow\""));
+        assert!(entry("flow", "slices = \"5%\"").is_ok());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use capture::CaptureErrorKind;
 use capture::line::CloseReason;
 use capture::protocol::{Answer, ClientState, Code, DaemonState, Granted, PROTOCOL, Question, fds_of};
 use capture::{By, CaptureError, CaptureRegistry, CaptureRequest, Device, Mode, Permission};
-use net::Networks;
+use net::{Networks, PortKeeper};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::SocketFlags;
 use std::collections::BTreeMap;
@@ -32,6 +32,10 @@ const CLIENTS: usize = 1024;
 
 /// Clients of one user at a time.
 const CLIENTS_OF_USER: usize = 256;
+
+/// What the administrator is told when it ended.
+const KEEPER_WENT: &str = "the process that holds ports of the host ended: shared devices take no new flows, and the host may take \
+                           the ports of those that are open; start the daemon again";
 
 /// Whom the socket's mode lets in; what they may do then is for the policy to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +108,8 @@ pub struct Server {
 struct Shared {
     registry: CaptureRegistry,
     networks: Arc<Networks>,
+    /// Holds ports of the host for flows on shared devices; none: there are no such devices.
+    keeper: Option<Arc<PortKeeper>>,
     policy: Policy,
     confined: String,
     device: fn(&str) -> Result<capture::Device, CaptureError>,
@@ -138,17 +144,20 @@ impl Shared {
 }
 
 impl Server {
-    /// A daemon with these rings. `confined` says to people what holds of this process, `device` what is known of a device.
+    /// A daemon with these rings. `confined` says to people what holds of this process, `device` what is known of a device,
+    /// `keeper` holds ports of the host: without one, no device is shared with the host.
     pub fn new(
         registry: CaptureRegistry,
         policy: Policy,
         confined: String,
         device: fn(&str) -> Result<capture::Device, CaptureError>,
+        keeper: Option<Arc<PortKeeper>>,
     ) -> io::Result<Server> {
         let (stop, stopper) = UnixStream::pair()?;
         policy.instructions.inspect(|instructions| registry.limit(*instructions));
-        let (networks, clients) = (Arc::new(Networks::new()), Mutex::default());
-        let shared = Shared { registry, networks, policy, confined, device, clients, stop, stopper };
+        let networks = keeper.clone().map_or_else(Networks::new, Networks::with_ports);
+        let (networks, clients) = (Arc::new(networks), Mutex::default());
+        let shared = Shared { registry, networks, keeper, policy, confined, device, clients, stop, stopper };
         Ok(Server { shared: Arc::new(shared) })
     }
 
@@ -165,10 +174,13 @@ impl Server {
         if let Some(standing) = &mut standing {
             standing.see_to(policy, registry, &mut journal);
         }
+        let mut keeper = self.shared.keeper.as_deref();
         loop {
             let mut fds =
                 vec![PollFd::new(&listening.socket, PollFlags::IN), PollFd::new(&self.shared.stop, PollFlags::IN)];
             fds.extend(standing.as_ref().map(|standing| PollFd::new(standing, PollFlags::IN)));
+            // It says nothing without being asked, but hangs up when it ends.
+            fds.extend(keeper.map(|keeper| PollFd::new(keeper, PollFlags::empty())));
             let now = Instant::now();
             // A minute at most: it is one.
             let timeout = journal.catch_up(now).and_then(|due| Timespec::try_from(due - now).ok());
@@ -179,9 +191,15 @@ impl Server {
             if !fds[1].revents().is_empty() {
                 break;
             }
-            let (comes, changed) =
-                (!fds[0].revents().is_empty(), fds.get(2).is_some_and(|fd| !fd.revents().is_empty()));
+            let is_ready = |at: usize| fds.get(at).is_some_and(|fd: &PollFd<'_>| !fd.revents().is_empty());
+            let comes = is_ready(0);
+            let changed = standing.is_some() && is_ready(2);
+            let keeper_went = keeper.is_some() && is_ready(2 + usize::from(standing.is_some()));
             drop(fds);
+            if keeper_went {
+                keeper = None;
+                tell(KEEPER_WENT);
+            }
             if let Some(standing) = standing.as_mut().filter(|_| changed) {
                 standing.see_to(policy, registry, &mut journal);
             }
@@ -379,9 +397,11 @@ impl Session {
         let beside: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
         let answer = Answer::Flows(answer);
         control::send(socket, &answer, &beside).or_else(|error| {
-            let Answer::Flows(flow::Answer::Granted(granted)) = &answer else { return Err(error) };
+            let Answer::Flows(answer) = &answer else { return Err(error) };
+            if !self.flows.take_back(answer) {
+                return Err(error);
+            }
             // As with a reader: words can still be said.
-            self.flows.take_back(granted);
             send(CaptureError::system("what a flow needs cannot be handed out", &error))
         })
     }

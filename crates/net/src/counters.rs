@@ -64,6 +64,22 @@ counters! {
         UdpMalformed = "ended.udp_malformed",
         ClosedAnswered = "ended.udp_closed_port_answered",
         ClosedSilent = "ended.udp_closed_port",
+        TcpMalformed = "ended.tcp_malformed",
+        /// No flow has it, and its checksum is wrong. Those of flows are checked by their stacks.
+        TcpChecksum = "ended.tcp_checksum",
+        TcpSynAnswered = "ended.tcp_syn_answered",
+        TcpSynLimited = "ended.tcp_syn_not_answered",
+        /// It opened a connection, in whose channel it lies.
+        TcpOpened = "ended.tcp_connection_opened",
+        /// Its listener had no place for it; the listener counts why.
+        ListenerDropped = "ended.dropped_by_listener",
+        TcpClosedAnswered = "ended.tcp_closed_port_answered",
+        TcpClosedSilent = "ended.tcp_closed_port",
+        /// Of a connection that ended lately.
+        TcpEndedAnswered = "ended.tcp_after_end_answered",
+        TcpEndedSilent = "ended.tcp_after_end",
+        /// On a shared device: it came for no flow, and the host answers for what is its own.
+        NoFlow = "ended.no_flow",
         IcmpMalformed = "ended.icmp_malformed",
         EchoAnswered = "ended.icmp_echo_answered",
         EchoLimited = "ended.icmp_echo_not_answered",
@@ -83,13 +99,34 @@ counters! {
         FlowsOpened = "flows.opened",
         FlowsClosed = "flows.closed",
         FlowsRefused = "flows.refused",
+        ListenersOpened = "listeners.opened",
+        ListenersClosed = "listeners.closed",
+        ResetsSent = "sent.tcp_resets_of_flows",
+        ResetsDropped = "answers.tcp_resets_dropped",
+        Traces = "flows.traces_begun",
+        LastDropped = "flows.last_packets_dropped",
         ArpAsked = "sent.arp_requests",
+        ArpAnnounced = "sent.arp_announcements",
+        HostAsked = "host.asked_for_next_hops",
         NeighboursSilent = "neighbours.silent",
         Answers = "sent.answers",
         AnswersDropped = "answers.dropped",
         NoRoom = "device.no_room",
         Turns = "thread.turns",
         Sleeps = "thread.sleeps",
+    }
+}
+
+counters! {
+    /// Why a listener lost a segment that would have opened a connection, or a connection that waited.
+    ListenerDrop {
+        QueueFull = "queue is full",
+        Quota = "quota of its user is reached",
+        Overload = "more than its share of receive work",
+        InUse = "address in use",
+        NoShare = "no share of the wire left",
+        NoChannel = "no memory for a channel",
+        NotAccepted = "not accepted in time",
     }
 }
 
@@ -129,6 +166,11 @@ impl Counters {
     /// A frame ended so.
     pub(crate) fn end(&mut self, end: End) {
         self.ends[end as usize] += 1;
+    }
+
+    /// Something happened so many times.
+    pub(crate) fn events(&mut self, event: Event, count: u64) {
+        self.events[event as usize] += count;
     }
 
     /// Something happened.

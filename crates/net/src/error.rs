@@ -29,7 +29,8 @@ pub struct NetError {
 }
 
 impl NetError {
-    pub(crate) fn new(kind: NetErrorKind, text: impl Into<String>) -> NetError {
+    /// A refusal.
+    pub fn new(kind: NetErrorKind, text: impl Into<String>) -> NetError {
         NetError { kind, text: text.into() }
     }
 

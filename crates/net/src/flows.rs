@@ -1,14 +1,21 @@
 //! The flows of an interface, and which of them a packet is for: exactly its five facts first, then a bound address and port.
 
+use crate::answer::TCP;
+use crate::connection::Connection;
 use crate::error::{NetError, NetErrorKind};
+use crate::listeners::Listeners;
 use crate::overload::Account;
 use crate::ports::Ports;
+use crate::quarantine::Quarantine;
+use crate::sharing::keeper::Reservation;
 use crate::template::{Header, Template};
 use crate::users::Place;
-use buffer::flow::{Driver, Drop, Outgoing};
+use buffer::flow::{Driver, Drop, Fault, Geometry, Outgoing};
 use flow::FlowState;
+use packet::tcp;
 use std::collections::HashMap;
 use std::net::SocketAddrV4;
+use std::sync::Arc;
 
 /// Which flow: its place in the table, and its number, which no other flow ever has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +47,23 @@ pub(crate) struct Held {
     pub(crate) header: Header,
 }
 
+/// A flow to be, whose name was taken.
+#[derive(Debug)]
+pub(crate) struct NewFlow {
+    pub(crate) number: u64,
+    pub(crate) name: Name,
+    pub(crate) process: i32,
+    pub(crate) user: u32,
+    pub(crate) client: u64,
+    pub(crate) channel: u32,
+    pub(crate) driver: Driver,
+    pub(crate) geometry: Geometry,
+    pub(crate) connection: Option<Connection>,
+    pub(crate) place: Place,
+    /// On a shared device: the port.
+    pub(crate) reservation: Option<Arc<Reservation>>,
+}
+
 /// A flow.
 #[derive(Debug)]
 pub(crate) struct Flow {
@@ -52,11 +76,17 @@ pub(crate) struct Flow {
     pub(crate) channel: u32,
     pub(crate) driver: Driver,
     pub(crate) template: Template,
+    /// Of TCP.
+    pub(crate) connection: Option<Connection>,
     /// Is it in the queue of those that have something to send?
     pub(crate) is_active: bool,
     /// It had no turn since it rang.
     pub(crate) is_fresh: bool,
     pub(crate) held: Option<Held>,
+    /// Are its frames traced?
+    pub(crate) is_traced: bool,
+    /// Its application closed it: so many packets of its channel are still to be sent. None: it is open.
+    pub(crate) closing: Option<u64>,
     /// Is its application to be rung?
     pub(crate) ring: bool,
     /// Records and bytes that the driver is done with since it last said so.
@@ -69,11 +99,34 @@ pub(crate) struct Flow {
     pub(crate) receive_ns: u64,
     /// Its receive work in this window.
     pub(crate) account: Account,
+    /// On a shared device: its port, which the host does not take.
+    pub(crate) _reservation: Option<Arc<Reservation>>,
     /// Its place among the flows of its user.
     pub(crate) _place: Place,
 }
 
 impl Flow {
+    /// Notes what a packet of `len` bytes with this header says about the flow's connection.
+    pub(crate) fn note_sent(&mut self, header: &Header, len: usize) {
+        if let Some(connection) = &mut self.connection
+            && let Some(bytes) = header.tcp()
+            && let Some(segment_bytes) = len.checked_sub(header.len() - bytes.len())
+            && let Ok(segment) = tcp::Packet::new_checked(bytes, segment_bytes as u32)
+        {
+            connection.sent(&segment, segment.payload_wire_len());
+        }
+    }
+
+    /// The next packet to send. A flow that is being closed has those that its channel held then, and no more.
+    pub(crate) fn take(&mut self) -> Result<Option<Outgoing>, Fault> {
+        match &mut self.closing {
+            Some(0) => return Ok(None),
+            Some(left) => *left -= 1,
+            None => (),
+        }
+        self.driver.take()
+    }
+
     /// Without what the scheduler knows.
     pub(crate) fn state(&self) -> FlowState {
         let drops = Drop::ALL.iter().map(|&why| (why.name().to_string(), self.driver.dropped(why)));
@@ -107,12 +160,27 @@ pub(crate) struct Flows {
     bound: HashMap<(u8, SocketAddrV4), usize>,
     by_number: HashMap<u64, usize>,
     ports: Ports,
+    pub(crate) listeners: Listeners,
+    pub(crate) quarantine: Quarantine,
 }
 
 impl Flows {
     /// Takes a name for a flow of this user; a port 0 is chosen.
-    pub(crate) fn name(&mut self, mut name: Name, user: u32) -> Result<Name, NetError> {
-        name.local = self.ports.take(name.protocol, name.local, user)?;
+    pub(crate) fn name(&mut self, mut name: Name, user: u32, now: u64) -> Result<Name, NetError> {
+        let ended = |local| {
+            let remote = name.remote.filter(|_| name.protocol == TCP);
+            remote.and_then(|remote| self.quarantine.get([local, remote], now))
+        };
+        name.local = self.ports.take(name.protocol, name.local, user, |local| ended(local).is_none())?;
+        if ended(name.local).is_some_and(|ended| ended.user != user) {
+            self.ports.release(name.protocol, name.local);
+            let text = format!(
+                "address in use: a connection of another user with this address and port {} ended less than a minute ago; choose \
+                 another port",
+                name.local.port()
+            );
+            return Err(NetError::new(NetErrorKind::InUse, text));
+        }
         let taken = match name.remote {
             Some(remote) => self.exact.contains_key(&(name.protocol, name.local, remote)),
             None => self.bound.contains_key(&(name.protocol, name.local)),
@@ -126,7 +194,27 @@ impl Flows {
             };
             return Err(NetError::new(NetErrorKind::InUse, text));
         }
+        if let Some(remote) = name.remote.filter(|_| name.protocol == TCP) {
+            self.quarantine.take([name.local, remote]);
+        }
         Ok(name)
+    }
+
+    /// Takes an address and port for a listener of this user; a port 0 is chosen.
+    pub(crate) fn listener_name(&mut self, local: SocketAddrV4, user: u32) -> Result<SocketAddrV4, NetError> {
+        let local = self.ports.take(TCP, local, user, |_| true)?;
+        if self.listeners.contains(local) {
+            self.release(local);
+            let text =
+                format!("address in use: port {} of {} has a listener; choose another", local.port(), local.ip());
+            return Err(NetError::new(NetErrorKind::InUse, text));
+        }
+        Ok(local)
+    }
+
+    /// Gives the port of a listener back.
+    pub(crate) fn release(&mut self, local: SocketAddrV4) {
+        self.ports.release(TCP, local);
     }
 
     /// Puts a flow in whose name was taken.
@@ -145,15 +233,27 @@ impl Flows {
         FlowId { at, number }
     }
 
+    /// A flow receives no more: its user may give its name to another flow. Other users may not have its port yet, because its last
+    /// packets come from there.
+    pub(crate) fn unbind(&mut self, id: FlowId) {
+        let Some(name) = self.get(id).map(|flow| flow.name) else { return };
+        // The name may be another flow's already.
+        if let Some(remote) = name.remote {
+            let key = (name.protocol, name.local, remote);
+            if self.exact.get(&key) == Some(&id.at) {
+                self.exact.remove(&key);
+            }
+        } else if self.bound.get(&(name.protocol, name.local)) == Some(&id.at) {
+            self.bound.remove(&(name.protocol, name.local));
+        }
+    }
+
     /// Takes a flow out, and gives its name back.
     pub(crate) fn remove(&mut self, id: FlowId) -> Option<Flow> {
+        self.unbind(id);
         self.get(id)?;
         let flow = self.table.get_mut(id.at)?.take()?;
         let name = flow.name;
-        match name.remote {
-            Some(remote) => self.exact.remove(&(name.protocol, name.local, remote)),
-            None => self.bound.remove(&(name.protocol, name.local)),
-        };
         self.by_number.remove(&flow.number);
         self.ports.release(name.protocol, name.local);
         self.free.push(id.at);

@@ -1,5 +1,6 @@
 //! ICMP messages that an interface sends and reads (RFC 792): replies to echo requests, port unreachable, and errors about flows.
 
+use crate::answer;
 use crate::limits::{ANSWER_BYTES, ICMP_ERROR_BYTES};
 use packet::checksum::Sum;
 use packet::{icmp, ipv4};
@@ -16,7 +17,18 @@ const UNREACHABLE: u8 = 3;
 const TIME_EXCEEDED: u8 = 11;
 const PARAMETER: u8 = 12;
 
-const TIME_TO_LIVE: u8 = 64;
+/// An error about a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Report {
+    pub(crate) protocol: u8,
+    pub(crate) local: SocketAddrV4,
+    pub(crate) remote: SocketAddrV4,
+    pub(crate) errno: i32,
+    /// Bytes 4 to 7 behind the packet's IPv4 header: of TCP, the sequence number.
+    pub(crate) sequence: u32,
+    /// Where the packet was too long: the MTU of the next hop (RFC 1191 4), 0 from older routers. Else 0.
+    pub(crate) mtu: u32,
+}
 
 /// What an ICMP message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +36,7 @@ pub(crate) enum Message {
     /// A neighbour wants its bytes back.
     EchoRequest,
     /// An error about a packet of a flow of this side with that one.
-    Error { protocol: u8, local: SocketAddrV4, remote: SocketAddrV4, errno: i32 },
+    Error(Report),
     /// An error about something else.
     StrayError,
     /// Anything else.
@@ -64,33 +76,26 @@ fn error(bytes: &[u8], errno: Errno) -> Message {
     let read = || {
         let quoted = bytes.get(8..)?;
         let packet = ipv4::Packet::new_checked(quoted).ok()?;
-        let [a, b, c, d] = *quoted.get(usize::from(packet.header_len())..)?.first_chunk()?;
+        let [a, b, c, d, sequence @ ..] = *quoted.get(usize::from(packet.header_len())..)?.first_chunk::<8>()?;
+        let mtu = if errno == Errno::MSGSIZE { u16::from_be_bytes([bytes[6], bytes[7]]) } else { 0 };
         // Only a first piece has ports.
-        (packet.fragment_offset() == 0).then_some(Message::Error {
+        (packet.fragment_offset() == 0).then_some(Message::Error(Report {
             protocol: packet.protocol(),
             local: SocketAddrV4::new(packet.source(), u16::from_be_bytes([a, b])),
             remote: SocketAddrV4::new(packet.target(), u16::from_be_bytes([c, d])),
             errno: errno.raw_os_error(),
-        })
+            sequence: u32::from_be_bytes(sequence),
+            mtu: mtu.into(),
+        }))
     };
     read().unwrap_or(Message::StrayError)
 }
 
 /// Ethernet and IPv4 headers of an answer to `frame`, from `own`, with room for `len` bytes behind them.
 fn answer(frame: &[u8], own: Ipv4Addr, len: usize) -> Option<Vec<u8>> {
-    let total = u16::try_from(20 + len).ok().filter(|total| usize::from(*total) + ETHERNET <= ANSWER_BYTES)?;
-    let mut answer = vec![0; ETHERNET + usize::from(total)];
-    answer[..6].copy_from_slice(frame.get(6..12)?);
-    answer[12..15].copy_from_slice(&[8, 0, 0x45]);
-    answer[16..18].copy_from_slice(&total.to_be_bytes());
-    // It is not cut on its way: then its identification says nothing, and may be 0 (RFC 6864 4.1).
-    answer[20] = 0x40;
-    answer[22..24].copy_from_slice(&[TIME_TO_LIVE, ICMP]);
-    answer[26..30].copy_from_slice(&own.octets());
-    answer[30..34].copy_from_slice(frame.get(26..30)?);
-    let checksum = Sum::of(&answer[14..34]).checksum();
-    answer[24..26].copy_from_slice(&checksum.to_be_bytes());
-    Some(answer)
+    let len = u16::try_from(len).ok().filter(|len| usize::from(*len) + answer::HEADERS <= ANSWER_BYTES)?;
+    let to = Ipv4Addr::from(*frame.get(26..)?.first_chunk::<4>()?);
+    Some(answer::packet(*frame.get(6..)?.first_chunk()?, ICMP, own, to, len))
 }
 
 fn finish(mut answer: Vec<u8>) -> Vec<u8> {

@@ -2,12 +2,15 @@
 //!
 //! Time is passed in, ns since some beginning, so that a test can have any clock it likes.
 
+use crate::announce::Announcements;
+use crate::closing::Closing;
+use crate::cookies::Secret;
 use crate::counters::{Counters, Event};
 use crate::flows::{FlowId, Flows};
 use crate::fragments::Fragments;
 use crate::limits::{
-    ANSWER_BURST, ANSWER_PART, ANSWERS, ARP_ANSWERS, DOWN_LOOK, ECHO_ANSWERS, ICMP_ERRORS, NO_ROOM, RECEIVE_BATCHES,
-    SECOND, TRANSMIT_BATCHES,
+    ANSWER_BURST, ANSWER_PART, ANSWERS, ARP_ANSWERS, ARP_FRESH, DOWN_LOOK, ECHO_ANSWERS, ICMP_ERRORS, NO_ROOM,
+    RECEIVE_BATCHES, SECOND, SHARE_FRESH, TRANSMIT_BATCHES,
 };
 use crate::neighbours::Neighbours;
 use crate::open::Opened;
@@ -15,19 +18,30 @@ use crate::outbox::Outbox;
 use crate::overload::Overload;
 use crate::rate::{Limit, Wire};
 use crate::routes::Routes;
+use crate::sharing::Sharing;
+use crate::trace::Traces;
 use crate::work::{Origin, Work};
 use buffer::flow::Bells;
 use driver::{Frame, Receive, Transmit, Turn};
 use qos::Scheduler;
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddrV4;
 use std::time::{Duration, Instant};
 
-/// A client on this interface: its doorbells, and its flows by channel.
+/// What a channel number of a client stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    Flow(FlowId),
+    /// By its address and port.
+    Listener(SocketAddrV4),
+}
+
+/// A client on this interface: its doorbells, and its flows and listeners by channel.
 #[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) bells: Bells,
-    pub(crate) channels: Vec<Option<FlowId>>,
+    pub(crate) channels: Vec<Option<Holder>>,
 }
 
 /// The device.
@@ -46,9 +60,14 @@ pub(crate) struct Core {
     pub(crate) rate: Option<u64>,
     pub(crate) unfinished_checksums: bool,
     pub(crate) routes: Routes,
+    /// The device is the host's, too; none: it is Streamline's alone.
+    pub(crate) sharing: Option<Sharing>,
     pub(crate) flows: Flows,
+    pub(crate) closing: Closing,
+    pub(crate) traces: Traces,
     pub(crate) clients: HashMap<u64, Client>,
     pub(crate) neighbours: Neighbours,
+    pub(crate) announcements: Announcements,
     pub(crate) fragments: Fragments,
     pub(crate) counters: Counters,
     pub(crate) work: Work,
@@ -59,6 +78,8 @@ pub(crate) struct Core {
     pub(crate) error_limit: Limit,
     /// What answers to strangers may take of a wire with a rate.
     pub(crate) answer_time: Limit,
+    /// Of sequence numbers.
+    pub(crate) secret: Secret,
     /// Says which flow sends next. Its keys are the flows' places in the table.
     pub(crate) scheduler: Scheduler,
     /// Flows that have something to send.
@@ -100,8 +121,14 @@ pub(crate) enum Next {
 }
 
 impl Interface {
-    pub(crate) fn new(open: &flow::OpenInterface, routes: Routes, device: Opened) -> Interface {
-        let Opened { receive, transmit, mac, mtu, how, unfinished_checksums } = device;
+    pub(crate) fn new(
+        open: &flow::OpenInterface,
+        routes: Routes,
+        device: Opened,
+        sharing: Option<Sharing>,
+    ) -> Interface {
+        let Opened { receive, transmit, mac, mtu, how, unfinished_checksums, .. } = device;
+        let life = if sharing.is_some() { SHARE_FRESH } else { ARP_FRESH };
         let core = Core {
             name: open.device.clone(),
             how,
@@ -110,9 +137,13 @@ impl Interface {
             rate: open.rate,
             unfinished_checksums,
             routes,
+            sharing,
             flows: Flows::default(),
+            closing: Closing::default(),
+            traces: Traces::default(),
             clients: HashMap::new(),
-            neighbours: Neighbours::default(),
+            neighbours: Neighbours::believed_for(life),
+            announcements: if open.share { Announcements::default() } else { Announcements::new() },
             fragments: Fragments::default(),
             counters: Counters::default(),
             work: Work::default(),
@@ -122,6 +153,7 @@ impl Interface {
             echo_limit: Limit::new(ECHO_ANSWERS),
             error_limit: Limit::new(ICMP_ERRORS),
             answer_time: Limit::of_time(ANSWER_PART, ANSWER_BURST),
+            secret: Secret::default(),
             scheduler: Scheduler::new(qos::Options::default()),
             ready: 0,
             slices_from: None,
@@ -158,6 +190,15 @@ impl Interface {
         Next::Sleep(self.core.due(now))
     }
 
+    /// Ends all flows, and sends the resets of their connections as far as the device has room. Says when there is more to send; none:
+    /// that was all.
+    pub(crate) fn end(&mut self, now: u64) -> Option<u64> {
+        self.core.close_all(Errno::NETDOWN, now);
+        while self.transmit(now) {}
+        let is_all = self.core.answers.is_empty() && self.core.outbox.is_empty();
+        if is_all { None } else { self.core.due(now) }
+    }
+
     /// Takes some batches from the device; says whether there may be more.
     fn receive(&mut self, now: u64) -> bool {
         if self.core.retry_receive.is_some_and(|retry| retry > now) {
@@ -175,10 +216,10 @@ impl Interface {
                 core.ring();
             });
             match turn {
-                Ok(Turn::Frames(_)) => self.core.trouble = None,
+                Ok(Turn::Frames(_)) => self.core.is_up(),
                 Ok(Turn::Nothing) => {
                     if self.core.retry_transmit.is_none() {
-                        self.core.trouble = None;
+                        self.core.is_up();
                     }
                     return false;
                 }
@@ -188,7 +229,7 @@ impl Interface {
                     return false;
                 }
                 Err(error) => {
-                    self.core.failed(&error);
+                    self.core.failed(&error, now);
                     self.core.retry_receive = Some(now + SECOND);
                     return false;
                 }
@@ -225,7 +266,7 @@ impl Interface {
                     return false;
                 }
                 Err(error) => {
-                    core.failed(&error);
+                    core.failed(&error, now);
                     core.retry_transmit = Some(now + SECOND);
                     return false;
                 }
@@ -253,19 +294,25 @@ impl Core {
         self.counters.unclaimed_ns += self.work.settle(begun, &mut self.flows, overload);
     }
 
+    fn is_up(&mut self) {
+        if self.trouble.take().is_some() {
+            self.announcements.restart();
+        }
+    }
+
     fn is_down(&mut self) {
         if self.trouble.is_none() {
             self.trouble = Some(format!("`{}` is down; it goes on when the device is up again", self.name));
         }
     }
 
-    fn failed(&mut self, error: &driver::Error) {
+    fn failed(&mut self, error: &driver::Error, now: u64) {
         self.trouble = Some(error.to_string());
         if matches!(error, driver::Error::Removed(_)) {
             self.is_gone = true;
             self.outbox.clear();
             self.answers.clear();
-            self.close_all(Errno::NODEV);
+            self.close_all(Errno::NODEV, now);
         }
     }
 
@@ -292,7 +339,14 @@ impl Core {
             Some(retry) if next.is_some() || self.trouble.is_some() => Some(retry.max(next.unwrap_or(retry))),
             _ => next,
         };
-        [send, self.retry_receive, self.neighbours.next(), self.fragments.next()].into_iter().flatten().min()
+        let others = [
+            self.neighbours.next(),
+            self.announcements.next(),
+            self.fragments.next(),
+            self.closing.next(),
+            self.flows.listeners.next(),
+        ];
+        [send, self.retry_receive].into_iter().chain(others).flatten().min()
     }
 
     /// Is the device to be listened to now?
@@ -302,6 +356,8 @@ impl Core {
 
     /// Does what time brought.
     fn tick(&mut self, now: u64) {
+        self.announce(now);
+        self.end_closing(now);
         let due = self.neighbours.tick(now);
         for address in due.ask {
             self.ask(address);
@@ -311,6 +367,9 @@ impl Core {
         }
         for _ in 0..due.silent {
             self.counters.event(Event::NeighboursSilent);
+        }
+        for id in self.flows.listeners.tick(now) {
+            self.close(id, 0, now);
         }
         for _ in 0..self.fragments.tick(now) {
             self.counters.event(Event::FragmentsExpired);
@@ -332,10 +391,14 @@ impl Core {
 
     /// Rings the applications that have news, each channel once.
     pub(crate) fn ring(&mut self) {
+        self.traces.ring();
         for id in self.rings.drain(..) {
             let Some(flow) = self.flows.get_mut(id) else { continue };
             flow.ring = false;
-            if let Some(client) = self.clients.get(&flow.client) {
+            // The channel's number may be that of another flow already.
+            if flow.closing.is_none()
+                && let Some(client) = self.clients.get(&flow.client)
+            {
                 client.bells.ring(flow.channel as usize);
             }
         }
@@ -346,7 +409,7 @@ impl Core {
         let (flows, scheduler, ready) = (&mut self.flows, &mut self.scheduler, &mut self.ready);
         for client in self.clients.values() {
             client.bells.news(|channel| {
-                if let Some(Some(id)) = client.channels.get(channel)
+                if let Some(Some(Holder::Flow(id))) = client.channels.get(channel)
                     && let Some(flow) = flows.get_mut(*id)
                     && flow.held.is_none()
                     && !flow.is_active

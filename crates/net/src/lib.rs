@@ -8,10 +8,15 @@
 //! ```
 //!
 //! - [`Networks`], [`Client`] — everything that others call. Start reading here, then `interface.rs`: one turn of work.
-//! - `receive.rs` — what becomes of a frame; `flows.rs` — whose it is; `fragments.rs`, `icmp.rs`, `neighbours.rs`, `routes.rs`.
+//! - `receive.rs` — what becomes of a frame; `flows.rs` — whose it is; `fragments.rs`, `icmp.rs`, `neighbours.rs`, `routes.rs`;
+//!   `announce.rs` — announces the interface's addresses when it comes up.
+//! - `tcp.rs` — segments for listeners and for nobody; `listeners.rs`, `cookies.rs` — connections that other hosts open;
+//!   `connection.rs`, `quarantine.rs` — how connections end; `answer.rs` — headers of the interface's own packets.
 //! - `overload.rs` — drops packets of a flow that takes more than its share of receive work while others wait.
 //! - `transmit.rs` — the round of the flows; `template.rs` — what headers must look like; `outbox.rs`, `rate.rs`.
-//! - `manager.rs` — opens and closes flows; `ports.rs`, `users.rs` — limits of users and their ports.
+//! - `manager.rs`, `accept.rs` — open and close flows and listeners; `closing.rs` — the last packets of flows that were closed;
+//!   `trace.rs` — copies their frames; `ports.rs`, `users.rs` — limits of users and their ports.
+//! - `sharing/` — devices that stay the host's: an XDP program chooses the packets, the host has routes, neighbours and ports.
 //! - `thread.rs` — turns, sleep, commands; `open.rs` — the devices; `counters.rs`, `work.rs`, `limits.rs`.
 //!
 //! Neither applications nor neighbours are trusted. What an application writes harms its own flow alone: the driver reads each
@@ -19,6 +24,12 @@
 
 #![forbid(unsafe_code)]
 
+mod accept;
+mod announce;
+mod answer;
+mod closing;
+mod connection;
+mod cookies;
 mod counters;
 mod error;
 mod flows;
@@ -26,6 +37,7 @@ mod fragments;
 mod icmp;
 mod interface;
 mod limits;
+mod listeners;
 mod manager;
 mod neighbours;
 mod networks;
@@ -33,12 +45,16 @@ mod open;
 mod outbox;
 mod overload;
 mod ports;
+mod quarantine;
 mod rate;
 mod receive;
 mod routes;
 mod share;
+mod sharing;
+mod tcp;
 mod template;
 mod thread;
+mod trace;
 mod transmit;
 mod users;
 mod work;
@@ -46,6 +62,10 @@ mod work;
 pub use error::{NetError, NetErrorKind};
 pub use networks::{Client, Networks};
 pub use open::Opened;
+pub use share::ShareLimits;
+pub use sharing::SharedDevice;
+pub use sharing::keeper::{PortKeeper, serve as hold_ports};
+pub use template::check_ns as template_check_ns;
 
 #[cfg(test)]
 mod tests;

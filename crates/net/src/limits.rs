@@ -21,11 +21,11 @@ pub(crate) const TRANSMIT_BATCHES: usize = 4;
 /// Frames of one transmit batch.
 pub(crate) const SLOTS: usize = base::limits::BATCH_BLOCKS;
 
-/// Packets that one flow sends before the next flow has its turn.
-pub(crate) const FLOW_QUANTUM: usize = 16;
+/// Traces of one flow at a time: each costs the driver a copy of each frame.
+pub(crate) const FLOW_TRACES: usize = 4;
 
-/// Packets that a flow sends at most after its application closed it.
-pub(crate) const LAST_PACKETS: usize = 1024;
+/// A flow that its application closed has so long to send the packets in its channel.
+pub(crate) const CLOSE_TIME: u64 = SECOND;
 
 /// Answers (ARP, ICMP) that wait for room on the device; further ones are dropped and counted.
 pub(crate) const ANSWERS: usize = 256;
@@ -47,11 +47,24 @@ pub(crate) const ARP_INTERVAL: u64 = SECOND;
 /// An answer is believed for so long; then the next use of it asks again (RFC 1122 2.3.2.1).
 pub(crate) const ARP_FRESH: u64 = 30 * SECOND;
 
+/// Announcements of each address when the interface comes up, and the time between them (RFC 5227 1.1).
+pub(crate) const ANNOUNCEMENTS: u32 = 2;
+/// As above.
+pub(crate) const ANNOUNCE_INTERVAL: u64 = 2 * SECOND;
+
 /// A silent neighbour is asked again no earlier.
 pub(crate) const ARP_SILENCE: u64 = SECOND;
 
 /// A neighbour that just said its address does not change it: a forged answer that comes later is too late.
 pub(crate) const ARP_LOCKED: u64 = SECOND;
+
+/// As `ARP_FRESH` where the host knows the next hops: to ask it costs no packet.
+pub(crate) const SHARE_FRESH: u64 = SECOND;
+
+/// Questions to the host that wait, and destinations that it is resolving at a time.
+pub(crate) const SHARE_QUESTIONS: usize = NEIGHBOURS;
+/// As above.
+pub(crate) const SHARE_PENDING: usize = 128;
 
 /// Answers to ARP questions a second, and in a row.
 pub(crate) const ARP_ANSWERS: (u64, u64) = (200, 100);
@@ -114,3 +127,39 @@ pub(crate) const ANSWER_PART: u64 = 25;
 
 /// Time of the wire that answers may take in a row, ns: a few long ones on a slow wire.
 pub(crate) const ANSWER_BURST: u64 = SECOND / 200;
+
+/// A SYN cookie is good for this long at least, and twice this at most: longer than the other side takes to answer.
+pub(crate) const COOKIE_TIME: u64 = 60 * SECOND;
+
+/// A connection that its application has not accepted after this is reset.
+pub(crate) const ACCEPT_TIME: u64 = 60 * SECOND;
+
+/// Connections that wait at all listeners of one user. Each holds two file descriptors.
+pub(crate) const USER_WAITING: usize = 1024;
+
+/// Answers that wait when listeners answer no further SYN: the rest is for ARP, ICMP and resets.
+pub(crate) const SYN_ANSWERS: usize = ANSWERS / 2;
+
+/// Resets of own connections and answers that wait together; further resets are dropped and counted. The other side is reset when it
+/// sends data, then.
+pub(crate) const RESETS: usize = 16 << 10;
+
+/// The work of answering a SYN, in bytes that could be copied instead.
+pub(crate) const SYN_WORK: usize = 1 << 10;
+
+/// The work of making a channel for a connection, in the same unit: it takes some 20 system calls.
+pub(crate) const CHANNEL_WORK: usize = 128 << 10;
+
+/// The name of a TCP connection belongs to its user for this long after its end: Linux's TIME-WAIT (RFC 9293 asks for 2 MSL, 4 min).
+pub(crate) const QUARANTINE_TIME: u64 = 60 * SECOND;
+
+/// Ended connections that an interface remembers, and those of one user: fewer than there are ports that nobody chose.
+pub(crate) const QUARANTINE: usize = 16 << 10;
+/// As above.
+pub(crate) const QUARANTINE_USER: usize = 4 << 10;
+
+/// The thread sends resets for this long when its interface goes down.
+pub(crate) const LAST_RESETS: u64 = SECOND / 2;
+
+/// The least MTU of a path (RFC 1191 3, RFC 791 3.2).
+pub(crate) const PATH_MTU: u32 = 68;

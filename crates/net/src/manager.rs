@@ -1,18 +1,25 @@
-//! The Flow Manager of an interface: opens and closes flows, and says what there is. Called between two turns.
+//! The Flow Manager of an interface: opens and closes flows, and says what there is. Called between two turns. Listeners are in
+//! `accept.rs`.
 
+use crate::answer::TCP;
+use crate::connection::Connection;
 use crate::counters::Event;
 use crate::error::{NetError, NetErrorKind};
-use crate::flows::{Flow, FlowId, Name};
-use crate::interface::{Client, Core, Device, Interface};
-use crate::limits::{CLIENT_FLOWS, DEVICE_LOOK, LAST_PACKETS, SLOTS};
+use crate::flows::{Flow, FlowId, Name, NewFlow};
+use crate::interface::{Client, Core, Device, Holder, Interface};
+use crate::limits::{CLIENT_FLOWS, DEVICE_LOOK};
 use crate::overload::Account;
-use crate::share;
+use crate::share::{self, ShareLimits};
+use crate::sharing::keeper::Reservation;
+use crate::sharing::{Sharing, gate};
 use crate::template::{Template, UDP};
 use crate::users::Place;
 use buffer::flow::{Bells, Driver};
 use flow::{FlowState, Granted, InterfaceState, OpenFlow};
+use qos::Class;
 use rustix::io::Errno;
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
 
 /// A flow to open: everything that could be made outside the interface's thread.
 #[derive(Debug)]
@@ -21,11 +28,14 @@ pub(crate) struct Opening {
     pub(crate) client: u64,
     pub(crate) process: i32,
     pub(crate) user: u32,
+    pub(crate) limits: ShareLimits,
     pub(crate) number: u64,
     pub(crate) driver: Driver,
     /// With the first flow of a client.
     pub(crate) bells: Option<Bells>,
     pub(crate) place: Place,
+    /// On a shared device: the port.
+    pub(crate) reservation: Option<Arc<Reservation>>,
 }
 
 impl Core {
@@ -37,15 +47,44 @@ impl Core {
     }
 
     fn try_open(&mut self, opening: Opening, now: u64) -> Result<Granted, NetError> {
-        let Opening { open, client, process, user, number, driver, bells, place } = opening;
+        let Opening { open, client, process, user, limits, number, driver, bells, place, reservation } = opening;
+        let name = self.flow_name(open.protocol, open.local, open.remote)?;
+        if self.sharing.is_some() {
+            gate::holds(reservation.as_ref(), name.local)?;
+        }
+        let (channel, class) = self.channel_for(client, bells.as_ref(), open.share.as_deref())?;
+        self.permits(class, limits, user, None)?;
+        let has_bells = bells.is_some();
+        let name = self.flows.name(name, user, now)?;
+        let connection = (name.protocol == TCP).then(Connection::default);
+        let (channel, geometry) = (channel as u32, open.geometry());
+        let id = self.insert(
+            NewFlow { number, name, process, user, client, channel, driver, geometry, connection, place, reservation },
+            class,
+            now,
+        )?;
+        self.hold(client, channel, Holder::Flow(id), bells);
+        let isn = match name.remote {
+            Some(remote) if name.protocol == TCP => self.secret.number(name.local, remote, now),
+            _ => 0,
+        };
+        Ok(Granted { has_bells, ..self.granted(number, channel, name, isn) })
+    }
+
+    /// A channel number that is free, and the share of the wire that this text says, for a client with these doorbells or with earlier
+    /// ones.
+    pub(crate) fn channel_for(
+        &self,
+        client: u64,
+        bells: Option<&Bells>,
+        share: Option<&str>,
+    ) -> Result<(usize, Class), NetError> {
         if self.is_gone {
             let trouble = self.trouble.clone().unwrap_or_default();
             return Err(NetError::new(NetErrorKind::Absent, format!("{trouble}; it takes a new `up`")));
         }
-        let name = self.flow_name(&open)?;
-        let class = share::read(open.share.as_deref().unwrap_or("fair"), self.wire.is_paced())?;
-        let has_bells = bells.is_some();
-        let channels = match (&bells, self.clients.get(&client)) {
+        let class = share::read(share.unwrap_or("fair"), self.wire.is_paced())?;
+        let channels = match (bells, self.clients.get(&client)) {
             (_, Some(client)) => client.channels.as_slice(),
             (Some(_), None) => &[],
             (None, None) => return Err(NetError::new(NetErrorKind::System, "this client has no doorbells here")),
@@ -56,8 +95,43 @@ impl Core {
                 format!("this connection has {CLIENT_FLOWS} flows, the most it may have; close some or connect again");
             return Err(NetError::new(NetErrorKind::Full, text));
         }
-        let prefix = self.routes.prefix(*name.local.ip()).unwrap_or(32);
-        let name = self.flows.name(name, user)?;
+        Ok((channel, class))
+    }
+
+    /// A client holds something by this channel number from now on.
+    pub(crate) fn hold(&mut self, client: u64, channel: u32, holder: Holder, bells: Option<Bells>) {
+        if let Some(bells) = bells {
+            self.clients.entry(client).or_insert(Client { bells, channels: Vec::new() });
+        }
+        if let Some(client) = self.clients.get_mut(&client) {
+            match client.channels.get_mut(channel as usize) {
+                Some(free) => *free = Some(holder),
+                None => client.channels.push(Some(holder)),
+            }
+        }
+    }
+
+    /// What a client is told of its flow.
+    pub(crate) fn granted(&self, flow: u64, channel: u32, name: Name, isn: u32) -> Granted {
+        Granted {
+            flow,
+            channel,
+            device: self.name.clone(),
+            mac: self.mac,
+            prefix: self.routes.prefix(*name.local.ip()).unwrap_or(32),
+            mtu: self.mtu,
+            local: name.local,
+            remote: name.remote,
+            unfinished_checksums: self.unfinished_checksums,
+            has_bells: false,
+            isn,
+        }
+    }
+
+    /// Puts a flow in whose name was taken. Gives the name back if the wire has no such share left.
+    pub(crate) fn insert(&mut self, new: NewFlow, class: Class, now: u64) -> Result<FlowId, NetError> {
+        let NewFlow { number, name, process, user, client, channel, driver, geometry, connection, place, reservation } =
+            new;
         let longest = u64::from(self.mtu) + 14;
         let id = self.flows.insert(Flow {
             number,
@@ -65,66 +139,64 @@ impl Core {
             process,
             user,
             client,
-            channel: channel as u32,
+            channel,
             driver,
-            template: Template::udp(self.mac, name.local, name.remote),
+            template: Template::new(self.mac, name.protocol, name.local, name.remote),
+            connection,
             is_active: false,
             is_fresh: false,
             held: None,
+            is_traced: false,
+            closing: None,
             ring: false,
             done: (0, 0),
             ring_after: (
-                u64::from(open.send_records).div_ceil(4),
+                u64::from(geometry.send_records).div_ceil(4),
                 // A full channel has more outstanding than it lacks for the longest packet.
-                (u64::from(open.send_bytes) / 4).min(u64::from(open.send_bytes).saturating_sub(longest)).max(1),
+                (u64::from(geometry.send_bytes) / 4).min(u64::from(geometry.send_bytes).saturating_sub(longest)).max(1),
             ),
             received_bytes: 0,
             sent: 0,
             sent_bytes: 0,
             receive_ns: 0,
             account: Account::default(),
+            _reservation: reservation,
             _place: place,
         });
         if let Err(refusal) = self.scheduler.admit(id.key(), class, now) {
             self.flows.remove(id);
             return Err(NetError::new(NetErrorKind::Full, refusal.to_string()));
         }
-        if let Some(bells) = bells {
-            self.clients.entry(client).or_insert(Client { bells, channels: Vec::new() });
+        if let Some(Err(error)) = self.sharing.as_ref().map(|sharing| sharing.insert(&name)) {
+            self.scheduler.remove(id.key());
+            self.flows.remove(id);
+            return Err(error);
         }
-        if let Some(client) = self.clients.get_mut(&client) {
-            match client.channels.get_mut(channel) {
-                Some(free) => *free = Some(id),
-                None => client.channels.push(Some(id)),
-            }
-        }
-        Ok(Granted {
-            flow: number,
-            channel: channel as u32,
-            device: self.name.clone(),
-            mac: self.mac,
-            prefix,
-            mtu: self.mtu,
-            local: name.local,
-            remote: name.remote,
-            unfinished_checksums: self.unfinished_checksums,
-            has_bells,
-        })
+        Ok(id)
     }
 
     /// The name that a flow asks for, with an own address.
-    fn flow_name(&self, open: &OpenFlow) -> Result<Name, NetError> {
+    pub(crate) fn flow_name(
+        &self,
+        protocol: u8,
+        local: SocketAddrV4,
+        remote: Option<SocketAddrV4>,
+    ) -> Result<Name, NetError> {
+        use crate::routes::Hop;
         let refuse = |text: String| Err(NetError::new(NetErrorKind::Request, text));
-        if open.protocol != UDP {
-            return refuse(format!("protocol {}: flows are of UDP, protocol {UDP}", open.protocol));
+        match (protocol, remote) {
+            (TCP, None) => return refuse("a flow of TCP has another side; open a listener to wait for it".into()),
+            (UDP | TCP, _) => (),
+            _ => return refuse(format!("protocol {protocol}: flows are of UDP, protocol {UDP}, or TCP, {TCP}")),
         }
-        let to = open.remote.map(|remote| *remote.ip());
-        if let Some(remote) = open.remote {
-            use crate::routes::Hop;
+        if let Some(remote) = remote {
             match self.routes.hop(*remote.ip()) {
                 Hop::Refused => return refuse(format!("{} is no address that a flow sends to", remote.ip())),
                 Hop::None => {
                     return refuse(format!("no route of `{}` holds {}; give it a gateway", self.name, remote.ip()));
+                }
+                Hop::Broadcast if protocol == TCP => {
+                    return refuse(format!("{} is for all; TCP has one host on each side", remote.ip()));
                 }
                 Hop::Own | Hop::Broadcast | Hop::Neighbour(_) => (),
             }
@@ -132,39 +204,66 @@ impl Core {
                 return refuse(format!("{remote}: the other side's port is 1 to 65535"));
             }
         }
-        let local = match open.local.ip() {
-            ip if ip.is_unspecified() => self.routes.source(to).0,
-            ip if self.routes.is_own(*ip) => *ip,
-            ip => {
-                let own: Vec<_> = self.routes.addresses().iter().map(|(own, _)| own.to_string()).collect();
-                return refuse(format!("{ip} is no address of `{}`; it has {}", self.name, own.join(", ")));
-            }
-        };
-        let local = SocketAddrV4::new(local, open.local.port());
-        Ok(Name { protocol: open.protocol, local, remote: open.remote })
+        let local = SocketAddrV4::new(self.own_address(*local.ip(), remote.map(|remote| *remote.ip()))?, local.port());
+        Ok(Name { protocol, local, remote })
     }
 
-    /// Ends a flow. Its application finds the errno; 0: it asked for it.
-    pub(crate) fn close(&mut self, id: FlowId, errno: i32) {
-        self.rest(id);
-        let Some(mut flow) = self.flows.remove(id) else { return };
-        self.scheduler.remove(id.key());
-        flow.driver.close(errno);
-        self.counters.event(Event::FlowsClosed);
-        if let Some(client) = self.clients.get_mut(&flow.client) {
-            client.bells.ring(flow.channel as usize);
-            if let Some(channel) = client.channels.get_mut(flow.channel as usize) {
-                *channel = None;
-            }
+    /// The own address that 0.0.0.0 stands for towards `to`, or this one if it is an own one.
+    pub(crate) fn own_address(&self, ip: Ipv4Addr, to: Option<Ipv4Addr>) -> Result<Ipv4Addr, NetError> {
+        if ip.is_unspecified() {
+            Ok(self.routes.source(to).0)
+        } else if self.routes.is_own(ip) {
+            Ok(ip)
+        } else {
+            let own: Vec<_> = self.routes.addresses().iter().map(|(own, _)| own.to_string()).collect();
+            let text = format!("{ip} is no address of `{}`; it has {}", self.name, own.join(", "));
+            Err(NetError::new(NetErrorKind::Request, text))
         }
     }
 
-    /// Gives a flow of this user (none: of any) another share of the wire.
+    /// Ends a flow. Its application finds the errno; 0: it asked for it.
+    pub(crate) fn close(&mut self, id: FlowId, errno: i32, now: u64) {
+        self.rest(id);
+        let Some(flow) = self.flows.get_mut(id) else { return };
+        if flow.closing.is_none() {
+            flow.driver.close(errno);
+        }
+        if flow.is_traced {
+            self.traces.end(id.number);
+        }
+        self.unhook(id);
+        let Some(flow) = self.flows.remove(id) else { return };
+        self.scheduler.remove(id.key());
+        if flow.closing.is_none()
+            && let Some(sharing) = &self.sharing
+        {
+            sharing.remove(&flow.name);
+        }
+        self.counters.event(Event::FlowsClosed);
+        if let Some(connection) = &flow.connection {
+            self.end_connection(flow.name, flow.user, connection, now);
+        }
+    }
+
+    /// Tells the client that the state of a flow changed, and gives the number of its channel back.
+    pub(crate) fn unhook(&mut self, id: FlowId) {
+        let Some(flow) = self.flows.get(id) else { return };
+        if let Some(client) = self.clients.get_mut(&flow.client)
+            && let Some(channel) = client.channels.get_mut(flow.channel as usize)
+            && *channel == Some(Holder::Flow(id))
+        {
+            *channel = None;
+            client.bells.ring(flow.channel as usize);
+        }
+    }
+
+    /// Gives a flow of this user (none: of any) another share of the wire, within these limits.
     pub(crate) fn change_share(
         &mut self,
         user: Option<u32>,
         number: u64,
         text: &str,
+        limits: ShareLimits,
         now: u64,
     ) -> Result<(), NetError> {
         let id = self.flows.numbered(number).filter(|id| {
@@ -174,6 +273,8 @@ impl Core {
         let absent = || NetError::new(NetErrorKind::Absent, format!("there is no flow {number} of yours"));
         let id = id.ok_or_else(absent)?;
         let class = share::read(text, self.wire.is_paced())?;
+        let owner = self.flows.get(id).map_or(0, |flow| flow.user);
+        self.permits(class, limits, owner, Some(id))?;
         let changed = self.scheduler.change(id.key(), class, now);
         self.slices_from = None;
         changed.map_err(|refusal| NetError::new(NetErrorKind::Full, refusal.to_string()))
@@ -199,11 +300,20 @@ impl Core {
         state
     }
 
-    /// Ends all flows.
-    pub(crate) fn close_all(&mut self, errno: Errno) {
-        for id in self.flows.ids() {
-            self.close(id, errno.raw_os_error());
+    /// Ends all flows and listeners.
+    pub(crate) fn close_all(&mut self, errno: Errno, now: u64) {
+        for local in self.flows.listeners.locals() {
+            self.close_listener(local, now);
         }
+        for id in self.flows.ids() {
+            self.close(id, errno.raw_os_error(), now);
+        }
+    }
+
+    fn all_counters(&self) -> Vec<(String, u64)> {
+        let mut counters = self.counters.all();
+        counters.extend(self.sharing.iter().flat_map(Sharing::counters));
+        counters
     }
 
     /// The state of the interface. `user`: only flows of this user; none: all flows.
@@ -218,9 +328,11 @@ impl Core {
             mtu: self.mtu,
             addresses: self.routes.addresses().to_vec(),
             rate: self.rate,
+            is_shared: self.sharing.is_some(),
             trouble: self.trouble.clone(),
-            counters: self.counters.all(),
+            counters: self.all_counters(),
             flows,
+            listeners: self.flows.listeners.state(user),
             neighbours: self.neighbours.state(now),
             routes: self.routes.state(),
         }
@@ -228,40 +340,31 @@ impl Core {
 }
 
 impl Interface {
-    /// Closes a channel of a client; what lies in it and can go is sent before.
+    /// Closes a channel of a client; the packets in it are still sent.
     pub(crate) fn close_channel(&mut self, client: u64, channel: u32, now: u64) -> Result<(), NetError> {
         let channels = self.core.clients.get(&client).map(|client| client.channels.as_slice());
-        let id = channels.and_then(|channels| channels.get(channel as usize).copied().flatten());
-        let absent = || NetError::new(NetErrorKind::Absent, format!("this connection has no channel {channel}"));
-        self.finish(id.ok_or_else(absent)?, &mut (LAST_PACKETS / SLOTS), now);
-        Ok(())
-    }
-
-    /// Sends what a flow still has, as far as there is room, and closes it. A few packets wait on for their neighbour.
-    /// `rounds` of packets are left for all that ends at once: a client with many flows does not stop the interface. On a wire with a
-    /// rate, last packets wait for nobody else's slice, and are dropped where others have something to send.
-    fn finish(&mut self, id: FlowId, rounds: &mut usize, now: u64) {
-        let others = self.core.ready > usize::from(self.core.flows.get(id).is_some_and(|flow| flow.is_active));
-        while *rounds > 0 && !(self.core.wire.is_paced() && others) {
-            *rounds -= 1;
-            self.core.send_last(id, now);
-            if self.core.outbox.has_room() {
-                break;
+        match channels.and_then(|channels| channels.get(channel as usize).copied().flatten()) {
+            Some(Holder::Flow(id)) => self.core.finish(id, now),
+            Some(Holder::Listener(local)) => self.core.close_listener(local, now),
+            None => {
+                let text = format!("this connection has no channel {channel}");
+                return Err(NetError::new(NetErrorKind::Absent, text));
             }
-            self.transmit(now);
         }
-        self.core.park(id, now);
-        self.core.close(id, 0);
+        Ok(())
     }
 
     /// A client is gone: its flows end.
     pub(crate) fn leave(&mut self, client: u64, now: u64) {
         let channels = self.core.clients.get(&client).map(|client| client.channels.clone()).unwrap_or_default();
-        let mut rounds = LAST_PACKETS / SLOTS;
-        for id in channels.into_iter().flatten() {
-            self.finish(id, &mut rounds, now);
+        for holder in channels.into_iter().flatten() {
+            match holder {
+                Holder::Flow(id) => self.core.finish(id, now),
+                Holder::Listener(local) => self.core.close_listener(local, now),
+            }
         }
         self.core.clients.remove(&client);
+        self.core.end_traces(client);
     }
 
     /// State with the counters of the device itself.

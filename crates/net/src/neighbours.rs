@@ -40,6 +40,8 @@ struct Entry {
 /// All neighbours.
 #[derive(Debug, Default)]
 pub(crate) struct Neighbours {
+    /// How long an answer is believed; none: [`ARP_FRESH`].
+    life: Option<u64>,
     entries: HashMap<Ipv4Addr, Entry>,
     /// The earliest time at which something is due.
     due: Option<u64>,
@@ -66,6 +68,11 @@ pub(crate) struct Due {
 }
 
 impl Neighbours {
+    /// Neighbours whose answers are believed for so long, ns.
+    pub(crate) fn believed_for(life: u64) -> Neighbours {
+        Neighbours { life: Some(life), ..Neighbours::default() }
+    }
+
     /// Looks a neighbour up for a packet of the flow with this number. Calls `ask` where the interface is to send a question.
     pub(crate) fn find(&mut self, address: Ipv4Addr, flow: u64, now: u64, ask: &mut dyn FnMut()) -> Known {
         if !self.entries.contains_key(&address) {
@@ -85,7 +92,7 @@ impl Neighbours {
             waiting: Vec::new(),
             parked: Vec::new(),
         });
-        let stale = entry.mac.is_none() || now.saturating_sub(entry.said) >= ARP_FRESH;
+        let stale = entry.mac.is_none() || now.saturating_sub(entry.said) >= self.life.unwrap_or(ARP_FRESH);
         if stale && entry.due.is_none() && now >= entry.silent_until {
             (entry.tries, entry.due) = (1, Some(now + ARP_INTERVAL));
             self.due = Some(self.due.map_or(now + ARP_INTERVAL, |due| due.min(now + ARP_INTERVAL)));
@@ -118,6 +125,11 @@ impl Neighbours {
         entry.map(|entry| entry.parked.push(frame)).is_some()
     }
 
+    /// The hardware address of a neighbour, if it ever said it; asks nobody.
+    pub(crate) fn known(&self, address: Ipv4Addr) -> Option<[u8; 6]> {
+        self.entries.get(&address)?.mac
+    }
+
     /// A neighbour says who it is. Says whether it was asked for or known, and gives all that waited for it to `woken`.
     pub(crate) fn learn(&mut self, address: Ipv4Addr, mac: [u8; 6], now: u64, woken: &mut Woken) -> bool {
         let Some(entry) = self.entries.get_mut(&address) else { return false };
@@ -128,6 +140,18 @@ impl Neighbours {
         woken.flows.append(&mut entry.waiting);
         woken.frames.append(&mut entry.parked);
         true
+    }
+
+    /// The host says who a neighbour is, or (none) that it does not answer: to be believed, unlike a packet. All that waited for it
+    /// goes to `woken`.
+    pub(crate) fn decide(&mut self, address: Ipv4Addr, mac: Option<[u8; 6]>, now: u64, woken: &mut Woken) {
+        let Some(entry) = self.entries.get_mut(&address) else { return };
+        (entry.mac, entry.said, entry.tries, entry.due) = (mac, now, 0, None);
+        if mac.is_none() {
+            entry.silent_until = now + ARP_SILENCE;
+        }
+        woken.flows.append(&mut entry.waiting);
+        woken.frames.append(&mut entry.parked);
     }
 
     /// When something is due; none: nothing is.
@@ -214,6 +238,30 @@ mod tests {
         assert_eq!(find(&mut neighbours, 7, 5 * SECOND), (Known::Mac(MAC), 2));
         // An old answer serves while the neighbour is asked again.
         assert_eq!(find(&mut neighbours, 7, 40 * SECOND), (Known::Mac(MAC), 3));
+    }
+
+    #[test]
+    fn what_the_host_decides_is_believed_at_once_and_not_for_long() {
+        let mut neighbours = Neighbours::believed_for(SECOND);
+        let find = |neighbours: &mut Neighbours, now| {
+            let mut asked = false;
+            (neighbours.find(address(1), 7, now, &mut || asked = true), asked)
+        };
+        let decide = |neighbours: &mut Neighbours, mac, now| {
+            let mut woken = Woken::default();
+            neighbours.decide(address(1), mac, now, &mut woken);
+            woken.flows
+        };
+        assert_eq!(decide(&mut neighbours, Some(MAC), 0), []);
+        assert_eq!(neighbours.state(0), []);
+        assert_eq!(find(&mut neighbours, 0), (Known::Asked, true));
+        assert_eq!(decide(&mut neighbours, Some(MAC), 1), [7]);
+        assert_eq!(decide(&mut neighbours, Some([6; 6]), 2), []);
+        assert_eq!(find(&mut neighbours, 3), (Known::Mac([6; 6]), false));
+        assert_eq!(find(&mut neighbours, 2 + SECOND), (Known::Mac([6; 6]), true));
+        assert_eq!(decide(&mut neighbours, None, 3 + SECOND), []);
+        assert_eq!(find(&mut neighbours, 4 + SECOND), (Known::Silent, false));
+        assert_eq!(find(&mut neighbours, 3 + 2 * SECOND), (Known::Asked, true));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Opens a device for an interface: by an AF_XDP socket where that works, else by a packet socket; or a tap device.
 
 use crate::error::{NetError, NetErrorKind};
+use crate::routes::is_host;
+use crate::sharing::{self, SharedDevice};
 use driver::change::Change;
 use driver::ethtool::Offloads;
 use driver::link::Link;
@@ -8,8 +10,10 @@ use driver::namespace::Namespace;
 use driver::netlink::Netlink;
 use driver::{Receive, Transmit, af_packet, af_xdp, device, tuntap};
 use flow::OpenInterface;
+use kernel::ShareProgram;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 /// A device that is open, both ways.
@@ -26,6 +30,8 @@ pub struct Opened {
     pub how: String,
     /// May transport checksums of received packets be unfinished?
     pub unfinished_checksums: bool,
+    /// The device stays the host's; none: it is Streamline's alone.
+    pub share: Option<SharedDevice>,
 }
 
 impl fmt::Debug for Opened {
@@ -41,11 +47,16 @@ const FRAME_SLACK: u32 = 256 + 18;
 pub(crate) fn open(open: &OpenInterface) -> Result<Opened, NetError> {
     let namespace = Namespace::current().map_err(|error| NetError::system("find the network namespace", error))?;
     match open.how.as_deref() {
+        None | Some("af_xdp") if open.share => shared(&namespace, &open.device),
+        Some(how @ ("af_packet" | "tuntap")) if open.share => {
+            let text = format!("to share a device with the host takes XDP, and `{how}` has none; leave it out");
+            Err(NetError::new(NetErrorKind::Request, text))
+        }
         None => {
             let link = check(&namespace, &open.device)?;
-            by_xdp(&namespace, &link).or_else(|_| by_packet_socket(&namespace, &link))
+            by_xdp(&namespace, &link, None).or_else(|_| by_packet_socket(&namespace, &link))
         }
-        Some("af_xdp") => by_xdp(&namespace, &check(&namespace, &open.device)?),
+        Some("af_xdp") => by_xdp(&namespace, &check(&namespace, &open.device)?, None),
         Some("af_packet") => by_packet_socket(&namespace, &check(&namespace, &open.device)?),
         Some("tuntap") => by_tap(&namespace, &open.device),
         Some(how) => {
@@ -57,17 +68,13 @@ pub(crate) fn open(open: &OpenInterface) -> Result<Opened, NetError> {
 
 /// Checks that the device is for Streamline alone, and switches it on.
 fn check(namespace: &Namespace, name: &str) -> Result<Link, NetError> {
-    let link = device::find(namespace, name)?.link;
+    let link = ethernet(namespace, name)?;
     let refuse = |kind, text: String| Err(NetError::new(kind, text));
-    if link.is_loopback() || link.link_type() != Some(1) || link.address.0.len() != 6 {
-        return refuse(NetErrorKind::Request, format!("`{name}` is no Ethernet device; use one that is"));
-    }
-    let addresses = driver::address::ipv4(link.index);
-    let addresses = addresses.map_err(|error| NetError::system(&format!("list addresses of `{name}`"), error))?;
+    let addresses = addresses(&link)?;
     if let Some((address, bits)) = addresses.first() {
         let text = format!(
             "`{name}` has the address {address}/{bits} in the kernel, and both stacks would answer; use another device, \
-             or remove it: ip address del {address}/{bits} dev {name}"
+             share this one (--share), or remove it: ip address del {address}/{bits} dev {name}"
         );
         return refuse(NetErrorKind::InUse, text);
     }
@@ -75,6 +82,44 @@ fn check(namespace: &Namespace, name: &str) -> Result<Link, NetError> {
         switch_on(link.index).map_err(|error| NetError::system(&format!("switch `{name}` on"), error))?;
     }
     Ok(link)
+}
+
+fn ethernet(namespace: &Namespace, name: &str) -> Result<Link, NetError> {
+    let link = device::find(namespace, name)?.link;
+    if link.is_loopback() || link.link_type() != Some(1) || link.address.0.len() != 6 {
+        return Err(NetError::new(NetErrorKind::Request, format!("`{name}` is no Ethernet device; use one that is")));
+    }
+    Ok(link)
+}
+
+fn addresses(link: &Link) -> Result<Vec<(Ipv4Addr, u8)>, NetError> {
+    let addresses = driver::address::ipv4(link.index);
+    addresses.map_err(|error| NetError::system(&format!("list addresses of `{}`", link.name), error))
+}
+
+/// A device that stays the host's, with its addresses; nothing of it is changed.
+fn shared(namespace: &Namespace, name: &str) -> Result<Opened, NetError> {
+    let link = ethernet(namespace, name)?;
+    let refuse = |kind, text: String| Err(NetError::new(kind, text));
+    if !link.is_up() {
+        return refuse(NetErrorKind::Request, format!("`{name}` is down; switch it on: ip link set {name} up"));
+    }
+    let mut addresses = addresses(&link)?;
+    addresses.retain(|(address, _)| is_host(*address));
+    if addresses.is_empty() {
+        let text = format!("`{name}` has no IPv4 address of the host to share; give it one, or use --addr instead");
+        return refuse(NetErrorKind::Request, text);
+    }
+    let needs = |why: &dyn fmt::Display| format!("to share `{name}` with the host takes XDP: {why}");
+    let program = ShareProgram::new(mac(&link), link.receive_queues);
+    let program = program.map_err(|error| NetError::new(NetErrorKind::System, needs(&error)))?;
+    let [loaded, sockets] =
+        sharing::handles(&program).map_err(|error| NetError::system("have handles of a program", error))?;
+    let loaded = af_xdp::Program { program: loaded, sockets };
+    let opened = by_xdp(namespace, &link, Some(loaded));
+    let opened = opened.map_err(|error| NetError::new(error.kind, needs(&error)))?;
+    let how = format!("{}, shared with the host", opened.how);
+    Ok(Opened { how, share: Some(SharedDevice { program, index: link.index, addresses }), ..opened })
 }
 
 fn switch_on(index: u32) -> std::io::Result<()> {
@@ -90,16 +135,20 @@ fn leaves_checksums(link: &Link) -> bool {
     link.kind.is_some()
 }
 
-fn by_xdp(namespace: &Namespace, link: &Link) -> Result<Opened, NetError> {
+/// `program`: the one that chooses frames; none: it takes all.
+fn by_xdp(namespace: &Namespace, link: &Link, program: Option<af_xdp::Program>) -> Result<Opened, NetError> {
+    let is_whole = program.is_none();
     // 3 MiB: a user may lock 8 where nobody says otherwise.
     let chunk_bytes = if link.mtu + FRAME_SLACK <= 2048 { 2048 } else { 4096 };
-    let options = af_xdp::Options { receive_chunks: 1024, transmit_chunks: 512, chunk_bytes, ..Default::default() };
+    let options =
+        af_xdp::Options { receive_chunks: 1024, transmit_chunks: 512, chunk_bytes, program, ..Default::default() };
     let opened = af_xdp::Device::open(namespace, &link.name, options)?;
     let mode = opened.mode;
     let Ok([queue]) = <[af_xdp::Queue; 1]>::try_from(opened.queues) else {
         let text = format!(
-            "`{0}` receives by several queues, and one is read; set one: ethtool -L {0} combined 1, or use how=af_packet",
-            link.name
+            "`{0}` receives by several queues, and one is read; set one: ethtool -L {0} combined 1{1}",
+            link.name,
+            if is_whole { ", or use how=af_packet" } else { "" }
         );
         return Err(NetError::new(NetErrorKind::Request, text));
     };
@@ -110,6 +159,7 @@ fn by_xdp(namespace: &Namespace, link: &Link) -> Result<Opened, NetError> {
         mtu: link.mtu,
         how: format!("an AF_XDP socket ({mode:?})").to_lowercase().replacen("an af_xdp", "an AF_XDP", 1),
         unfinished_checksums: leaves_checksums(link),
+        share: None,
     })
 }
 
@@ -129,6 +179,7 @@ fn by_packet_socket(namespace: &Namespace, link: &Link) -> Result<Opened, NetErr
         mtu: link.mtu,
         how: "a packet socket".into(),
         unfinished_checksums: leaves_checksums(link),
+        share: None,
     })
 }
 
@@ -149,5 +200,6 @@ fn by_tap(namespace: &Namespace, name: &str) -> Result<Opened, NetError> {
         mtu: opened.device.mtu,
         how: "a tap device".into(),
         unfinished_checksums: true,
+        share: None,
     })
 }

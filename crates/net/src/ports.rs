@@ -11,6 +11,15 @@ const DYNAMIC: std::ops::RangeInclusive<u16> = 49152..=65535;
 /// Ports below this are for user 0.
 const FREE_FROM: u16 = 1024;
 
+/// May this user have this port? 0 stands for any that is free.
+pub(crate) fn check_user(port: u16, user: u32) -> Result<(), NetError> {
+    if port == 0 || port >= FREE_FROM || user == 0 {
+        return Ok(());
+    }
+    let text = format!("port {port} is for user 0; choose one from {FREE_FROM} on, or 0 for any");
+    Err(NetError::new(NetErrorKind::Denied, text))
+}
+
 #[derive(Debug)]
 struct Use {
     user: u32,
@@ -27,17 +36,20 @@ pub(crate) struct Ports {
 
 impl Ports {
     /// Takes `local` for a flow of this user; port 0 stands for any that is free. The caller checks that flows which share a port
-    /// have different remotes.
-    pub(crate) fn take(&mut self, protocol: u8, local: SocketAddrV4, user: u32) -> Result<SocketAddrV4, NetError> {
+    /// have different remotes. `may`: whether a free port may be chosen.
+    pub(crate) fn take(
+        &mut self,
+        protocol: u8,
+        local: SocketAddrV4,
+        user: u32,
+        may: impl Fn(SocketAddrV4) -> bool,
+    ) -> Result<SocketAddrV4, NetError> {
         let local = match local.port() {
-            0 => self.free(protocol, *local.ip())?,
+            0 => self.free(protocol, *local.ip(), may)?,
             _ => local,
         };
         let port = local.port();
-        if port < FREE_FROM && user != 0 {
-            let text = format!("port {port} is for user 0; choose one from {FREE_FROM} on, or 0 for any");
-            return Err(NetError::new(NetErrorKind::Denied, text));
-        }
+        check_user(port, user)?;
         let found = self.taken.entry((protocol, local)).or_insert(Use { user, flows: 0 });
         if found.user != user {
             let text = format!("address in use: port {port} of {} belongs to another user; choose another", local.ip());
@@ -58,14 +70,18 @@ impl Ports {
     }
 
     /// A free port from a random one on (RFC 6056 3.3.1).
-    fn free(&mut self, protocol: u8, address: Ipv4Addr) -> Result<SocketAddrV4, NetError> {
+    fn free(
+        &mut self,
+        protocol: u8,
+        address: Ipv4Addr,
+        may: impl Fn(SocketAddrV4) -> bool,
+    ) -> Result<SocketAddrV4, NetError> {
         // The system chose the hasher's keys at random. Without them an attacker cannot tell its next output from those before.
         self.draws += 1;
         let count = u64::from(DYNAMIC.end() - DYNAMIC.start()) + 1;
         let start = self.random.hash_one(self.draws) % count;
-        let port = |at: u64| DYNAMIC.start() + ((start + at) % count) as u16;
-        let free = |port: &u16| !self.taken.contains_key(&(protocol, SocketAddrV4::new(address, *port)));
-        let found = (0..count).map(port).find(free).map(|port| SocketAddrV4::new(address, port));
+        let port = |at: u64| SocketAddrV4::new(address, DYNAMIC.start() + ((start + at) % count) as u16);
+        let found = (0..count).map(port).find(|local| !self.taken.contains_key(&(protocol, *local)) && may(*local));
         found.ok_or_else(|| {
             let text = format!("all {count} dynamic ports of {address} are in use; close flows, or name a port");
             NetError::new(NetErrorKind::Full, text)
@@ -84,28 +100,28 @@ mod tests {
     #[test]
     fn a_port_belongs_to_a_user_until_its_last_flow_ends() {
         let mut ports = Ports::default();
-        assert_eq!(ports.take(17, at(4000), 5), Ok(at(4000)));
-        assert_eq!(ports.take(17, at(4000), 5), Ok(at(4000)));
-        let error = ports.take(17, at(4000), 6).expect_err("it is taken");
+        assert_eq!(ports.take(17, at(4000), 5, |_| true), Ok(at(4000)));
+        assert_eq!(ports.take(17, at(4000), 5, |_| true), Ok(at(4000)));
+        let error = ports.take(17, at(4000), 6, |_| true).expect_err("it is taken");
         assert_eq!(error.kind, NetErrorKind::InUse);
         assert!(error.text.contains("address in use: port 4000"), "{error}");
-        assert_eq!(ports.take(6, at(4000), 6), Ok(at(4000)));
+        assert_eq!(ports.take(6, at(4000), 6, |_| true), Ok(at(4000)));
         ports.release(17, at(4000));
-        assert!(ports.take(17, at(4000), 6).is_err());
+        assert!(ports.take(17, at(4000), 6, |_| true).is_err());
         ports.release(17, at(4000));
-        assert_eq!(ports.take(17, at(4000), 6), Ok(at(4000)));
-        assert_eq!(ports.take(17, at(1023), 6).expect_err("not root").kind, NetErrorKind::Denied);
-        assert_eq!(ports.take(17, at(1023), 0), Ok(at(1023)));
+        assert_eq!(ports.take(17, at(4000), 6, |_| true), Ok(at(4000)));
+        assert_eq!(ports.take(17, at(1023), 6, |_| true).expect_err("not root").kind, NetErrorKind::Denied);
+        assert_eq!(ports.take(17, at(1023), 0, |_| true), Ok(at(1023)));
     }
 
     #[test]
     fn free_ports_are_all_found_in_an_order_that_differs() {
         let mut ports = Ports::default();
         let mut drawn: Vec<u16> =
-            (0..16384).map(|_| ports.take(17, at(0), 1).expect("there are some").port()).collect();
+            (0..16384).map(|_| ports.take(17, at(0), 1, |_| true).expect("there are some").port()).collect();
         let rising = drawn.windows(2).filter(|two| two[1] == two[0].wrapping_add(1)).count();
         assert!(rising < drawn.len() * 9 / 10, "{rising} neighbours in a row");
-        assert_eq!(ports.take(17, at(0), 1).expect_err("all taken").kind, NetErrorKind::Full);
+        assert_eq!(ports.take(17, at(0), 1, |_| true).expect_err("all taken").kind, NetErrorKind::Full);
         drawn.sort_unstable();
         drawn.dedup();
         assert_eq!((drawn.len(), drawn[0], drawn[16383]), (16384, 49152, 65535));

@@ -1,17 +1,19 @@
 //! The receive side: what becomes of each frame. It ends in exactly one [`End`].
 
+use crate::answer::TCP;
 use crate::counters::{End, Event};
 use crate::flows::FlowId;
 use crate::fragments::Added;
-use crate::icmp::{self, ICMP, Message};
+use crate::icmp::{self, ICMP, Message, Report};
 use crate::interface::Core;
-use crate::limits::ANSWERS;
+use crate::limits::{ANSWERS, PATH_MTU};
 use crate::neighbours::Woken;
 use crate::routes::is_host;
 use crate::template::UDP;
 use crate::work::Origin;
 use buffer::flow::{Delivered, Drop};
 use driver::Frame;
+use flow::Direction;
 use packet::checksum::Sum;
 use packet::{arp, ethernet, ipv4, udp};
 use rustix::io::Errno;
@@ -30,18 +32,18 @@ fn is_group(mac: [u8; 6]) -> bool {
 
 /// A packet whose IPv4 header was checked, from its Ethernet header to its last byte.
 #[derive(Clone, Copy)]
-struct Whole<'a> {
-    frame: &'a [u8],
+pub(crate) struct Whole<'a> {
+    pub(crate) frame: &'a [u8],
     /// Bytes before the transport header.
-    header: usize,
+    pub(crate) header: usize,
     protocol: u8,
-    source: Ipv4Addr,
-    target: Ipv4Addr,
+    pub(crate) source: Ipv4Addr,
+    pub(crate) target: Ipv4Addr,
     /// Was it for all?
-    is_broadcast: bool,
+    pub(crate) is_broadcast: bool,
     /// When the device received it.
-    time: u64,
-    origin: Origin,
+    pub(crate) time: u64,
+    pub(crate) origin: Origin,
 }
 
 impl Core {
@@ -80,6 +82,8 @@ impl Core {
         match ethernet.ether_type() {
             _ if frame.tag().is_some() => End::Vlan,
             ethernet::VLAN | ethernet::SERVICE_VLAN | ethernet::OLD_VLAN => End::Vlan,
+            // The host's program lets nothing but IPv4 through; the host answers.
+            ethernet::ARP if self.sharing.is_some() => End::NoFlow,
             ethernet::ARP => self.arp(bytes, source, now),
             ethernet::IPV4 => self.ipv4(bytes, frame.time, to_all, Origin::Device, now),
             _ => End::OtherProtocol,
@@ -131,20 +135,32 @@ impl Core {
     }
 
     /// May the interface answer a stranger with a frame of so many bytes now?
-    fn may_answer(&mut self, bytes: usize, now: u64) -> bool {
+    pub(crate) fn may_answer(&mut self, bytes: usize, now: u64) -> bool {
         let time = self.wire.time_of(bytes);
         !self.wire.is_paced() || self.answer_time.take_time(time, now)
     }
 
     /// Asks who has this address.
     pub(crate) fn ask(&mut self, address: Ipv4Addr) {
+        if let Some(sharing) = &self.sharing {
+            self.counters.event(Event::HostAsked);
+            return sharing.ask(address);
+        }
         let own = self.routes.source(Some(address)).0;
         self.counters.event(Event::ArpAsked);
         self.answer(arp_frame(arp::REQUEST, self.mac, own, [0; 6], address, BROADCAST));
     }
 
-    /// Has a frame of the interface's own sent.
-    fn answer(&mut self, mut frame: Vec<u8>) {
+    /// Has a frame of the interface's own sent, which has none on a shared device: the host answers there.
+    pub(crate) fn answer(&mut self, frame: Vec<u8>) {
+        match self.sharing {
+            Some(_) => self.counters.event(Event::AnswersDropped),
+            None => self.queue(frame),
+        }
+    }
+
+    /// Has a frame sent before those of flows.
+    pub(crate) fn queue(&mut self, mut frame: Vec<u8>) {
         if self.answers.len() >= ANSWERS || frame.len() > self.mtu as usize + ETHERNET {
             self.counters.event(Event::AnswersDropped);
             return;
@@ -198,6 +214,7 @@ impl Core {
     fn transport(&mut self, packet: Whole<'_>, now: u64) -> End {
         match packet.protocol {
             UDP => self.udp(packet, now),
+            TCP => self.tcp(packet, now),
             ICMP => self.icmp(packet, now),
             _ => End::OtherTransport,
         }
@@ -222,7 +239,8 @@ impl Core {
                 .find_map(|(own, _)| self.flows.find(UDP, SocketAddrV4::new(*own, datagram.target_port()), remote)),
         };
         match found {
-            Some(id) => self.deliver(id, packet),
+            Some(id) => self.deliver(id, packet, now),
+            None if self.sharing.is_some() => End::NoFlow,
             None if packet.is_broadcast || !self.error_limit.take(now) => End::ClosedSilent,
             None => match icmp::port_unreachable(packet.frame, packet.target) {
                 Some(error) => {
@@ -235,9 +253,12 @@ impl Core {
     }
 
     /// Copies a packet into a flow's channel, unless the flow has had its share of receive work.
-    fn deliver(&mut self, id: FlowId, packet: Whole<'_>) -> End {
+    pub(crate) fn deliver(&mut self, id: FlowId, packet: Whole<'_>, now: u64) -> End {
         let Some(flow) = self.flows.get_mut(id) else { return End::FlowDropped };
         let bytes = packet.frame.len();
+        if flow.is_traced {
+            self.traces.record(id.number, Direction::Received, packet.frame, Some(packet.time));
+        }
         if packet.origin == Origin::Device && self.overload.is_over(&flow.account) {
             flow.driver.drop_one(Drop::Overload);
             // To find the flow was work, too.
@@ -256,16 +277,16 @@ impl Core {
                 End::FlowDropped
             }
             Err(_) => {
-                self.fault(id);
+                self.fault(id, now);
                 End::Faulted
             }
         }
     }
 
     /// A flow's application broke its channel: the flow ends, and no other notices.
-    pub(crate) fn fault(&mut self, id: FlowId) {
+    pub(crate) fn fault(&mut self, id: FlowId, now: u64) {
         self.counters.event(Event::FlowFaults);
-        self.close(id, Errno::PROTO.raw_os_error());
+        self.close(id, Errno::PROTO.raw_os_error(), now);
     }
 
     fn icmp(&mut self, packet: Whole<'_>, now: u64) -> End {
@@ -274,6 +295,7 @@ impl Core {
             Message::Malformed => End::IcmpMalformed,
             Message::Other => End::IcmpOther,
             Message::StrayError => End::IcmpStray,
+            Message::EchoRequest if self.sharing.is_some() => End::NoFlow,
             // To all: a reply from each would be a flood (RFC 1122 3.2.2.6).
             Message::EchoRequest
                 if packet.is_broadcast || !self.may_answer(packet.frame.len(), now) || !self.echo_limit.take(now) =>
@@ -287,23 +309,30 @@ impl Core {
                 }
                 None => End::EchoLimited,
             },
-            Message::Error { protocol, local, remote, errno } => {
-                // Only a flow that names its other side: anybody could say something about the others.
-                let found = self.flows.find_exact(protocol, local, remote).filter(|_| *local.ip() == packet.target);
-                let Some(id) = found else { return End::IcmpStray };
-                if let Some(flow) = self.flows.get_mut(id) {
-                    flow.driver.report(errno);
-                }
-                self.work.charge(Some(id), packet.frame.len());
-                self.ring_later(id);
-                End::IcmpReported
-            }
+            Message::Error(report) if report.local.ip() == &packet.target => self.report(&report, packet.frame.len()),
+            Message::Error(_) => End::IcmpStray,
         }
+    }
+
+    /// An ICMP error about a packet of a flow. Only a flow that names its other side hears of it: anybody could say something about the
+    /// others. Of TCP, the error must be about a segment that can be under way, and name an MTU that a path can have (RFC 5927 4.1).
+    fn report(&mut self, report: &Report, bytes: usize) -> End {
+        let Report { protocol, local, remote, errno, sequence, mtu } = *report;
+        let Some(id) = self.flows.find_exact(protocol, local, remote) else { return End::IcmpStray };
+        let Some(flow) = self.flows.get_mut(id) else { return End::IcmpStray };
+        let is_short = errno == Errno::MSGSIZE.raw_os_error() && mtu < PATH_MTU;
+        if flow.connection.is_some_and(|connection| is_short || !connection.is_under_way(sequence)) {
+            return End::IcmpStray;
+        }
+        flow.driver.report(errno, if is_short { 0 } else { mtu });
+        self.work.charge(Some(id), bytes);
+        self.ring_later(id);
+        End::IcmpReported
     }
 }
 
 /// An ARP packet in a frame to `to`.
-fn arp_frame(
+pub(crate) fn arp_frame(
     operation: u16,
     mac: [u8; 6],
     own: Ipv4Addr,

@@ -24,6 +24,8 @@ pub(crate) enum Hop {
 pub(crate) struct Routes {
     addresses: Vec<(Ipv4Addr, u8)>,
     gateway: Option<Ipv4Addr>,
+    /// The host has the routes: each address of another is its own next hop, until the host is asked.
+    is_hosts: bool,
 }
 
 fn mask(bits: u8) -> u32 {
@@ -52,7 +54,7 @@ impl Routes {
             if bits > 32 {
                 return refuse(format!("{address}/{bits}: a prefix has 0 to 32 bits"));
             }
-            let routes = Routes { addresses: vec![(address, bits)], gateway: None };
+            let routes = Routes { addresses: vec![(address, bits)], gateway: None, is_hosts: false };
             if !is_host(address) || routes.is_broadcast(address) || routes.is_network(address) {
                 return refuse(format!("{address}/{bits} is no address of a host; choose one inside its prefix"));
             }
@@ -60,13 +62,18 @@ impl Routes {
                 return refuse(format!("{address} is given twice"));
             }
         }
-        let routes = Routes { addresses: open.addresses.clone(), gateway: open.gateway };
+        let routes = Routes { addresses: open.addresses.clone(), gateway: open.gateway, is_hosts: false };
         match open.gateway {
             Some(gateway) if !is_host(gateway) || routes.hop_on_link(gateway) != Some(Hop::Neighbour(gateway)) => {
                 refuse(format!("the gateway {gateway} is no neighbour; it must lie inside a prefix of `{device}`"))
             }
             _ => Ok(routes),
         }
+    }
+
+    /// With the addresses of the host, which has the routes.
+    pub(crate) fn of_host(addresses: &[(Ipv4Addr, u8)]) -> Routes {
+        Routes { addresses: addresses.to_vec(), gateway: None, is_hosts: true }
     }
 
     /// Is it an own address?
@@ -106,13 +113,17 @@ impl Routes {
 
     /// Where a packet to this address goes next.
     pub(crate) fn hop(&self, to: Ipv4Addr) -> Hop {
-        self.hop_on_link(to).unwrap_or(self.gateway.map_or(Hop::None, Hop::Neighbour))
+        match self.hop_on_link(to) {
+            Some(hop) => hop,
+            None if self.is_hosts => Hop::Neighbour(to),
+            None => self.gateway.map_or(Hop::None, Hop::Neighbour),
+        }
     }
 
     /// Length of the prefix that routes to this address; none: no route holds it. The gateway's is 0.
     pub(crate) fn best(&self, to: Ipv4Addr) -> Option<u8> {
         let prefixes = self.addresses.iter().filter(|prefix| holds(**prefix, to)).map(|(_, bits)| *bits);
-        prefixes.max().or(self.gateway.map(|_| 0))
+        prefixes.max().or((self.is_hosts || self.gateway.is_some()).then_some(0))
     }
 
     /// The own address to send from to this one: that of the prefix that holds it or the gateway; else the first.
@@ -139,8 +150,11 @@ impl Routes {
         &self.addresses
     }
 
-    /// All routes, the most specific first.
+    /// All routes, the most specific first; none where the host has them.
     pub(crate) fn state(&self) -> Vec<RouteState> {
+        if self.is_hosts {
+            return Vec::new();
+        }
         let network = |&(own, bits): &(Ipv4Addr, u8)| (Ipv4Addr::from(u32::from(own) & mask(bits)), bits);
         let mut routes: Vec<_> =
             self.addresses.iter().map(|prefix| RouteState { to: network(prefix), via: None }).collect();
@@ -163,6 +177,7 @@ mod tests {
             gateway: gateway.map(Ipv4Addr::from),
             rate: None,
             count_gaps: false,
+            share: false,
         }
     }
 
@@ -189,6 +204,20 @@ mod tests {
         assert_eq!(routes.state().iter().map(|route| route.to.1).collect::<Vec<_>>(), [31, 25, 24, 0]);
         let alone = Routes::new(&interface(&[([10, 0, 0, 2], 24)], None)).expect("it is sound");
         assert_eq!(alone.hop(Ipv4Addr::new(8, 8, 8, 8)), Hop::None);
+    }
+
+    #[test]
+    fn on_a_shared_device_the_host_is_asked_about_others() {
+        let routes = Routes::of_host(&[(Ipv4Addr::new(10, 0, 0, 2), 24)]);
+        let check = |to: [u8; 4], hop: Hop| assert_eq!(routes.hop(to.into()), hop, "{to:?}");
+        check([10, 0, 0, 2], Hop::Own);
+        check([10, 0, 0, 255], Hop::Broadcast);
+        check([224, 0, 0, 1], Hop::Refused);
+        for to in [[10, 0, 0, 9], [8, 8, 8, 8]] {
+            check(to, Hop::Neighbour(to.into()));
+        }
+        assert_eq!([10, 8].map(|first| routes.best([first, 0, 0, 9].into())), [Some(24), Some(0)]);
+        assert_eq!(routes.state(), []);
     }
 
     #[test]

@@ -2,7 +2,85 @@
 //! time that no other flow wants.
 
 use crate::error::{NetError, NetErrorKind};
-use qos::{Class, Guarantee};
+use crate::flows::FlowId;
+use crate::interface::Core;
+use qos::{Class, Guarantee, WHOLE};
+
+/// What a user may take of the wire of one interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShareLimits {
+    /// The guarantees of all flows of the user together, in millionths of the wire.
+    pub slices_ppm: u32,
+    /// The largest weight of a fair flow.
+    pub weight: u32,
+}
+
+impl ShareLimits {
+    /// No limit but that of the interface itself: root's.
+    pub const NONE: ShareLimits = ShareLimits { slices_ppm: 1_000_000, weight: MOST_WEIGHT };
+}
+
+impl Default for ShareLimits {
+    /// Of an ordinary user, where the policy does not say: a fifth of the wire, and weights up to 10.
+    fn default() -> ShareLimits {
+        ShareLimits { slices_ppm: 200_000, weight: 10 }
+    }
+}
+
+/// The largest weight of all.
+const MOST_WEIGHT: u32 = 1000;
+
+impl Core {
+    /// May `user` have a flow of this class? Its guarantees count together, except that of the flow `except`, which is to change.
+    pub(crate) fn permits(
+        &self,
+        class: Class,
+        limits: ShareLimits,
+        user: u32,
+        except: Option<FlowId>,
+    ) -> Result<(), NetError> {
+        let guarantee = match class {
+            Class::Background => return Ok(()),
+            Class::Fair { weight } if weight <= limits.weight => return Ok(()),
+            Class::Fair { weight } => {
+                let text = format!(
+                    "`fair:{weight}`: user {user} may have weights up to {} on `{}`; {REMEDY} (`weight`)",
+                    limits.weight, self.name
+                );
+                return Err(NetError::new(NetErrorKind::Full, text));
+            }
+            Class::Guaranteed(guarantee) => guarantee,
+        };
+        if limits.slices_ppm >= ShareLimits::NONE.slices_ppm {
+            return Ok(());
+        }
+        let others = self.flows.all().filter(|flow| flow.user == user).filter_map(|flow| {
+            let id = self.flows.numbered(flow.number).filter(|id| Some(*id) != except)?;
+            match self.scheduler.class(id.key())? {
+                Class::Guaranteed(other) => Some(other.share()),
+                Class::Fair { .. } | Class::Background => None,
+            }
+        });
+        let taken: u64 = others.sum();
+        let limit = (u128::from(WHOLE) * u128::from(limits.slices_ppm) / 1_000_000) as u64;
+        if taken + guarantee.share() <= limit {
+            return Ok(());
+        }
+        let percent = |share: u64| (share as f64 / WHOLE as f64 * 1e6).round() / 1e4;
+        let text = format!(
+            "{guarantee} is {} % of the wire; user {user} may guarantee {} % of `{}` to its flows, and other flows of it have {} %; \
+             {REMEDY} (`slices`)",
+            percent(guarantee.share()),
+            f64::from(limits.slices_ppm) / 1e4,
+            self.name,
+            percent(taken)
+        );
+        Err(NetError::new(NetErrorKind::Full, text))
+    }
+}
+
+/// Who can change a limit.
+const REMEDY: &str = "root can change that in the daemon's policy";
 
 /// Reads `4ms/100ms`, `4ms/100ms+slack`, `fair`, `fair:3` or `background`. `is_paced`: the wire has a rate; slices are parts of one.
 ///
@@ -15,7 +93,7 @@ pub(crate) fn read(text: &str, is_paced: bool) -> Result<Class, NetError> {
         ("fair", None) => return Ok(Class::Fair { weight: 1 }),
         ("background", None) => return Ok(Class::Background),
         ("fair", Some(weight)) => {
-            let weight = weight.parse().ok().filter(|weight| (1..=1000).contains(weight));
+            let weight = weight.parse().ok().filter(|weight| (1..=MOST_WEIGHT).contains(weight));
             let weight = weight.ok_or_else(|| wrong(format!("`{text}`: a weight is 1 to 1000, as in fair:3")))?;
             return Ok(Class::Fair { weight });
         }

@@ -1,18 +1,21 @@
 //! The thread of an interface: turns while there is work, sleep when there is none, commands in between.
 
+use crate::accept::{Accepted, OpeningListener};
 use crate::counters::Event;
 use crate::error::NetError;
 use crate::interface::{Interface, Next};
-use crate::limits::SECOND;
+use crate::limits::{LAST_RESETS, NO_ROOM, SECOND};
 use crate::manager::Opening;
-use flow::{Granted, InterfaceState};
+use crate::share::ShareLimits;
+use crate::trace::Tracing;
+use flow::{Granted, InterfaceState, Listening};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
 use std::io;
+use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Where the answer to a command goes.
 pub(crate) type Reply<T> = SyncSender<T>;
@@ -20,10 +23,14 @@ pub(crate) type Reply<T> = SyncSender<T>;
 /// What an interface's thread is told.
 pub(crate) enum Command {
     Open(Box<Opening>, Reply<Result<Granted, NetError>>),
+    Listen(Box<OpeningListener>, Reply<Result<Listening, NetError>>),
+    Accept { client: u64, channel: u32, most: u32, reply: Reply<Result<Accepted, NetError>> },
     Close { client: u64, channel: u32, reply: Reply<Result<(), NetError>> },
     Leave { client: u64, reply: Reply<()> },
-    Share { user: Option<u32>, flow: u64, share: String, reply: Reply<Result<(), NetError>> },
+    Share { user: Option<u32>, flow: u64, share: String, limits: ShareLimits, reply: Reply<Result<(), NetError>> },
+    Trace(Box<Tracing>, Reply<Result<Granted, NetError>>),
     State { user: Option<u32>, reply: Reply<InterfaceState> },
+    NextHop { address: Ipv4Addr, mac: Option<[u8; 6]> },
     Down,
 }
 
@@ -79,7 +86,10 @@ pub(crate) fn run(mut interface: Interface, desk: &Desk) {
         {
             left -= 1;
             if !obey(&mut interface, command, clock()) {
-                interface.core.close_all(Errno::NETDOWN);
+                let last = clock() + LAST_RESETS;
+                while let Some(next) = interface.end(clock()).filter(|next| *next < last && clock() < last) {
+                    std::thread::sleep(Duration::from_nanos(next.saturating_sub(clock()).max(NO_ROOM)));
+                }
                 return;
             }
         }
@@ -96,6 +106,10 @@ pub(crate) fn run(mut interface: Interface, desk: &Desk) {
 fn obey(interface: &mut Interface, command: Command, now: u64) -> bool {
     match command {
         Command::Open(opening, reply) => drop(reply.send(interface.core.open(*opening, now))),
+        Command::Listen(opening, reply) => drop(reply.send(interface.core.listen_at(*opening))),
+        Command::Accept { client, channel, most, reply } => {
+            drop(reply.send(interface.core.accept(client, channel, most)));
+        }
         Command::Close { client, channel, reply } => {
             drop(reply.send(interface.close_channel(client, channel, now)));
         }
@@ -103,10 +117,12 @@ fn obey(interface: &mut Interface, command: Command, now: u64) -> bool {
             interface.leave(client, now);
             let _ = reply.send(());
         }
-        Command::Share { user, flow, share, reply } => {
-            drop(reply.send(interface.core.change_share(user, flow, &share, now)));
+        Command::Share { user, flow, share, limits, reply } => {
+            drop(reply.send(interface.core.change_share(user, flow, &share, limits, now)));
         }
+        Command::Trace(tracing, reply) => drop(reply.send(interface.core.trace(*tracing))),
         Command::State { user, reply } => drop(reply.send(interface.state(user, now))),
+        Command::NextHop { address, mac } => interface.core.next_hop(address, mac, now),
         Command::Down => return false,
     }
     true

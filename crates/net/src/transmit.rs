@@ -5,13 +5,14 @@
 
 use crate::flows::{FlowId, Held};
 use crate::interface::Core;
-use crate::limits::{FLOW_QUANTUM, LAST_PACKETS, PARKED, SLOTS};
+use crate::limits::SLOTS;
 use crate::neighbours::Known;
 use crate::receive::BROADCAST;
 use crate::routes::Hop;
-use crate::template::{self, HEADER, Header};
+use crate::template::{self, Header};
 use crate::work::Origin;
 use buffer::flow::{Drop, Outgoing};
+use flow::Direction;
 use qos::{Choice, How};
 use rustix::io::Errno;
 use std::time::Instant;
@@ -21,7 +22,7 @@ const SHORT: usize = 64;
 
 /// How a flow's turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turned {
+pub(crate) enum Turned {
     /// The flow has nothing to send now, waits for a neighbour, or ended.
     Out,
     /// The flow may have more.
@@ -77,7 +78,7 @@ impl Core {
             self.overload.touch(&mut flow.account);
         }
         let before = self.wire.used();
-        let turned = self.send_from(id, 1, now);
+        let turned = self.send_from(id, now);
         let mut time = self.wire.used() - before;
         let was_fresh = self.flows.get_mut(id).is_some_and(|flow| std::mem::take(&mut flow.is_fresh));
         if time == 0 && turned == Turned::Out && was_fresh {
@@ -93,6 +94,9 @@ impl Core {
         self.scheduler.charge(key, time, how, now);
         if turned == Turned::Out {
             self.rest(id);
+            if self.flows.get(id).is_some_and(|flow| flow.closing.is_some()) {
+                self.end(id, now);
+            }
         }
     }
 
@@ -106,66 +110,38 @@ impl Core {
         }
     }
 
-    /// Sends what a flow still has when its application closes it, as far as there is room and the neighbours are known.
-    pub(crate) fn send_last(&mut self, id: FlowId, now: u64) {
-        for _ in 0..LAST_PACKETS / FLOW_QUANTUM {
-            if !self.outbox.has_room() || self.send_from(id, FLOW_QUANTUM, now) == Turned::Out {
-                return;
-            }
+    /// Sends the next packet of a flow, or drops it.
+    pub(crate) fn send_from(&mut self, id: FlowId, now: u64) -> Turned {
+        if !self.outbox.has_room() || self.wire.departure(now).is_some() {
+            return Turned::More;
         }
-    }
-
-    /// Keeps the packets that wait for a neighbour when their flow is closed, a few of them.
-    pub(crate) fn park(&mut self, id: FlowId, now: u64) {
-        for _ in 0..PARKED {
-            let Some(flow) = self.flows.get_mut(id) else { return };
-            let Some(mut held) = flow.held.take() else { return };
-            let Hop::Neighbour(next_hop) = self.routes.hop(template::destination(&held.header)) else { return };
-            template::finish(&mut held.header, [0; 6]);
-            let mut frame = vec![0; held.outgoing.len()];
-            frame[..HEADER].copy_from_slice(&held.header);
-            flow.driver.copy_out(&held.outgoing, HEADER, &mut frame[HEADER..]);
-            flow.driver.done(1);
-            if !self.neighbours.park(next_hop, frame) {
-                return;
-            }
-            self.send_last(id, now);
-        }
-    }
-
-    fn send_from(&mut self, id: FlowId, quantum: usize, now: u64) -> Turned {
-        for _ in 0..quantum {
-            if !self.outbox.has_room() || self.wire.departure(now).is_some() {
-                return Turned::More;
-            }
-            let Some(flow) = self.flows.get_mut(id) else { return Turned::Out };
-            let held = match flow.held.take() {
-                Some(held) => held,
-                None => match flow.driver.take() {
-                    Ok(None) => return Turned::Out,
-                    Err(_) => {
-                        self.fault(id);
-                        return Turned::Out;
-                    }
-                    Ok(Some(outgoing)) => match self.check(id, outgoing) {
-                        Ok(header) => Held { outgoing, header },
-                        Err(why) => {
-                            self.drop_packet(id, &outgoing, why);
-                            continue;
-                        }
-                    },
-                },
-            };
-            match self.fate(&held.header, id.number, now) {
-                Fate::Send(mac) => self.send(id, held, mac, now),
-                Fate::Own => self.send_to_self(id, held, now),
-                Fate::Drop(why) => self.drop_packet(id, &held.outgoing, why),
-                Fate::Wait => {
-                    if let Some(flow) = self.flows.get_mut(id) {
-                        flow.held = Some(held);
-                    }
+        let Some(flow) = self.flows.get_mut(id) else { return Turned::Out };
+        let held = match flow.held.take() {
+            Some(held) => held,
+            None => match flow.take() {
+                Ok(None) => return Turned::Out,
+                Err(_) => {
+                    self.fault(id, now);
                     return Turned::Out;
                 }
+                Ok(Some(outgoing)) => match self.check(id, outgoing) {
+                    Ok(header) => Held { outgoing, header },
+                    Err(why) => {
+                        self.drop_packet(id, &outgoing, why);
+                        return Turned::More;
+                    }
+                },
+            },
+        };
+        match self.fate(&held.header, id.number, now) {
+            Fate::Send(mac) => self.send(id, held, mac, now),
+            Fate::Own => self.send_to_self(id, held, now),
+            Fate::Drop(why) => self.drop_packet(id, &held.outgoing, why),
+            Fate::Wait => {
+                if let Some(flow) = self.flows.get_mut(id) {
+                    flow.held = Some(held);
+                }
+                return Turned::Out;
             }
         }
         Turned::More
@@ -174,12 +150,12 @@ impl Core {
     /// Copies the header of a packet and checks it.
     fn check(&self, id: FlowId, outgoing: Outgoing) -> Result<Header, Drop> {
         let len = outgoing.len();
-        if len < HEADER || len > self.mtu as usize + 14 {
+        let flow = self.flows.get(id).ok_or(Drop::Refused)?;
+        let mut header = flow.template.header();
+        if len < header.len() || len > self.mtu as usize + 14 {
             return Err(Drop::Length);
         }
-        let flow = self.flows.get(id).ok_or(Drop::Refused)?;
-        let mut header = [0; HEADER];
-        flow.driver.copy_out(&outgoing, 0, &mut header);
+        flow.driver.copy_out(&outgoing, 0, header.bytes_mut());
         if flow.template.fits(&header, len) { Ok(header) } else { Err(Drop::Forged) }
     }
 
@@ -210,9 +186,13 @@ impl Core {
         template::finish(&mut held.header, next_hop);
         let flow = self.flows.get_mut(id)?;
         let slot = self.outbox.slot(len)?;
-        let (header, payload) = slot.split_at_mut(HEADER);
-        header.copy_from_slice(&held.header);
-        flow.driver.copy_out(&held.outgoing, HEADER, payload);
+        let (header, payload) = slot.split_at_mut(held.header.len());
+        header.copy_from_slice(held.header.bytes());
+        flow.driver.copy_out(&held.outgoing, header.len(), payload);
+        if flow.is_traced {
+            self.traces.record(id.number, Direction::Sent, slot, None);
+        }
+        flow.note_sent(&held.header, len);
         flow.sent += 1;
         flow.sent_bytes += len as u64;
         self.done(id, len);
@@ -243,7 +223,7 @@ impl Core {
         let Some(flow) = self.flows.get_mut(id) else { return };
         flow.driver.drop_one(why);
         if why == Drop::Unreachable {
-            flow.driver.report(Errno::HOSTUNREACH.raw_os_error());
+            flow.driver.report(Errno::HOSTUNREACH.raw_os_error(), 0);
             self.ring_later(id);
         }
         self.done(id, outgoing.len());

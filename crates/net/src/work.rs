@@ -3,6 +3,7 @@
 use crate::flows::{FlowId, Flows};
 use crate::overload::Overload;
 use base::limits::BATCH_BLOCKS;
+use std::net::SocketAddrV4;
 use std::time::Instant;
 
 /// The fixed cost of a frame, in bytes that could be copied instead.
@@ -17,10 +18,18 @@ pub(crate) enum Origin {
     Own,
 }
 
+/// What a frame is charged to.
+#[derive(Clone, Copy, Debug)]
+enum Payer {
+    Nobody,
+    Flow(FlowId),
+    Listener(SocketAddrV4),
+}
+
 /// The work of one batch.
 #[derive(Debug)]
 pub(crate) struct Work {
-    shares: Vec<(Option<FlowId>, u64)>,
+    shares: Vec<(Payer, u64)>,
     /// A test's own time: ns for each byte of cost, and the sum so far; none: the time that passes.
     #[cfg(test)]
     pub(crate) simulated: Option<(u64, u64)>,
@@ -39,7 +48,12 @@ impl Default for Work {
 impl Work {
     /// A frame is for this flow (none: for no flow), and `bytes` bytes of it were looked at or copied.
     pub(crate) fn charge(&mut self, flow: Option<FlowId>, bytes: usize) {
-        self.shares.push((flow, FRAME + bytes as u64));
+        self.shares.push((flow.map_or(Payer::Nobody, Payer::Flow), FRAME + bytes as u64));
+    }
+
+    /// A frame is for the listener of this address and port, and so is work for it that cost as much as to copy `bytes` bytes.
+    pub(crate) fn charge_listener(&mut self, local: SocketAddrV4, bytes: usize) {
+        self.shares.push((Payer::Listener(local), FRAME + bytes as u64));
     }
 
     /// Frames that were charged so far.
@@ -70,17 +84,25 @@ impl Work {
             *sum += ns;
         }
         let (mut before, mut given, mut unclaimed) = (0, 0, 0);
-        for (flow, weight) in self.shares.drain(..) {
+        for (payer, weight) in self.shares.drain(..) {
             // By running sums: what rounding takes from one frame the next one gets.
             before += weight;
             let until = (u128::from(ns) * u128::from(before) / u128::from(total.max(1))) as u64;
             let share = until - given;
             given = until;
-            match flow.and_then(|id| flows.get_mut(id)) {
-                Some(flow) => {
-                    flow.receive_ns += share;
+            let paid = match payer {
+                Payer::Nobody => None,
+                Payer::Flow(id) => flows.get_mut(id).map(|flow| (&mut flow.receive_ns, &mut flow.account)),
+                Payer::Listener(local) => {
+                    let listener = flows.listeners.get_mut(local);
+                    listener.map(|listener| (&mut listener.receive_ns, &mut listener.account))
+                }
+            };
+            match paid {
+                Some((receive_ns, account)) => {
+                    *receive_ns += share;
                     if let Some(overload) = &mut overload {
-                        overload.charge(&mut flow.account, share);
+                        overload.charge(account, share);
                     }
                 }
                 None => unclaimed += share,

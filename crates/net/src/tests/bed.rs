@@ -1,20 +1,27 @@
 //! Shared by the tests: frames made by hand, an interface with a clock of its own, two interfaces with threads.
 
+use crate::accept::OpeningListener;
+use crate::announce::Announcements;
+use crate::error::NetError;
 use crate::interface::{Interface, Next};
 use crate::limits::SECOND;
 use crate::manager::Opening;
 use crate::networks::{Client, Networks};
 use crate::open::Opened;
 use crate::routes::Routes;
+use crate::share::ShareLimits;
 use crate::users::Users;
-use buffer::flow::{Bells, Driver};
+use buffer::flow::{Bells, Driver, Geometry};
 use driver::loopback::{self, Capacity, End, Receiver};
 use driver::{Batch, Receive, Transmit, Turn};
-use flow::{Flow, Host, OpenFlow, OpenInterface};
+use flow::{Flow, Host, Listener, OpenFlow, OpenInterface, OpenListener};
 use packet::checksum::Sum;
+use packet::pseudo;
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Hardware addresses of the two sides.
@@ -22,7 +29,7 @@ pub(super) const NEAR: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub(super) const FAR: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
 /// 10.0.0.`last`:`port`.
-pub(super) fn at(last: u8, port: u16) -> SocketAddrV4 {
+pub(super) const fn at(last: u8, port: u16) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, last), port)
 }
 
@@ -35,6 +42,7 @@ pub(super) fn interface(device: &str, last: u8) -> OpenInterface {
         gateway: None,
         rate: None,
         count_gaps: false,
+        share: false,
     }
 }
 
@@ -52,6 +60,7 @@ pub(super) fn opened(end: End, mac: [u8; 6]) -> Opened {
         mtu: 1500,
         how: "a pair".into(),
         unfinished_checksums: false,
+        share: None,
     }
 }
 
@@ -78,6 +87,78 @@ pub(super) fn datagram(macs: [[u8; 6]; 2], from: SocketAddrV4, to: SocketAddrV4,
     let length = (8 + payload.len()) as u16;
     let words = [from.port(), to.port(), length, 0].map(u16::to_be_bytes).concat();
     ipv4(macs, *from.ip(), *to.ip(), 17, &[&words, payload].concat())
+}
+
+/// Flags of TCP.
+pub(super) const FIN: u8 = 1;
+pub(super) const SYN: u8 = 2;
+pub(super) const RST: u8 = 4;
+pub(super) const ACK: u8 = 16;
+
+/// A TCP segment: flags, sequence number and acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tcp(pub(super) u8, pub(super) u32, pub(super) u32);
+
+impl Tcp {
+    /// A frame with this segment, its window 1000, these options and this payload.
+    pub(super) fn frame(
+        self,
+        macs: [[u8; 6]; 2],
+        [from, to]: [SocketAddrV4; 2],
+        options: &[u8],
+        payload: &[u8],
+    ) -> Vec<u8> {
+        let mut segment = [from.port().to_be_bytes(), to.port().to_be_bytes()].concat();
+        segment.extend(self.1.to_be_bytes());
+        segment.extend(self.2.to_be_bytes());
+        segment.extend([(20 + options.len() as u8) << 2, self.0, 3, 232, 0, 0, 0, 0]);
+        segment.extend([options, payload].concat());
+        let mut frame = ipv4(macs, *from.ip(), *to.ip(), 6, &segment);
+        seal_tcp(&mut frame);
+        frame
+    }
+
+    /// That of a frame, whose checksum must be right.
+    pub(super) fn of(frame: &[u8]) -> Tcp {
+        assert_eq!((frame[12], frame[14], frame[23]), (8, 0x45, 6), "{frame:02x?}");
+        assert_eq!(tcp_sum(frame).folded(), 0xffff, "{frame:02x?}");
+        let word = |at: usize| u32::from_be_bytes(*frame[at..].first_chunk().expect("a header"));
+        Tcp(frame[47], word(38), word(42))
+    }
+}
+
+fn tcp_sum(frame: &[u8]) -> Sum {
+    let address = |at: usize| Ipv4Addr::from(*frame[at..].first_chunk::<4>().expect("a header"));
+    pseudo::sum(address(26), address(30), 6, (frame.len() - 34) as u16).and(Sum::of(&frame[34..]))
+}
+
+/// Writes the checksum of a TCP segment behind an IPv4 header without options.
+pub(super) fn seal_tcp(frame: &mut [u8]) {
+    frame[50..52].fill(0);
+    let checksum = tcp_sum(frame).checksum();
+    frame[50..52].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// A listener for this port of 10.0.0.1.
+pub(super) fn listener(port: u16, backlog: u32) -> OpenListener {
+    let Geometry { send_records, send_bytes, receive_buffers, buffer_bytes } = Geometry::default();
+    OpenListener {
+        device: None,
+        local: at(1, port),
+        backlog,
+        window: 50_000,
+        window_shift: 3,
+        share: None,
+        send_records,
+        send_bytes,
+        receive_buffers,
+        buffer_bytes,
+    }
+}
+
+/// A TCP flow that connects.
+pub(super) fn connecting(local: SocketAddrV4, remote: SocketAddrV4) -> OpenFlow {
+    OpenFlow::new(None, 6, local, Some(remote))
 }
 
 /// The frame that a flow of 10.0.0.1 sends; the driver fills in the rest.
@@ -132,7 +213,7 @@ pub(super) struct Bed {
     pub(super) now: u64,
     pub(super) users: Users,
     hosts: HashMap<u64, Host>,
-    numbers: u64,
+    numbers: Arc<AtomicU64>,
 }
 
 impl Bed {
@@ -143,26 +224,82 @@ impl Bed {
     pub(super) fn with(open: &OpenInterface, capacity: Capacity) -> Bed {
         let (near, far) = loopback::pair(capacity).expect("a few file descriptors");
         let routes = Routes::new(open).expect("it is sound");
-        let interface = Interface::new(open, routes, opened(near, NEAR));
-        Bed { interface, far, now: SECOND, users: Users::default(), hosts: HashMap::new(), numbers: 0 }
+        let mut interface = Interface::new(open, routes, opened(near, NEAR), None);
+        // Tests count frames: announcements have a test of their own.
+        interface.core.announcements = Announcements::default();
+        Bed { interface, far, now: SECOND, users: Users::default(), hosts: HashMap::new(), numbers: Arc::default() }
     }
 
     /// Opens a flow of this client, whose user has the same number.
     pub(super) fn open(&mut self, client: u64, open: &OpenFlow) -> Flow {
+        self.try_open(client, open).expect("nothing is in its way")
+    }
+
+    /// As [`open`](Self::open), where something may be in its way.
+    pub(super) fn try_open(&mut self, client: u64, open: &OpenFlow) -> Result<Flow, NetError> {
         let (driver, segments) = Driver::create(open.geometry()).expect("a little memory");
-        let (mut fds, mut bells) = (Vec::from(segments), None);
-        if !self.hosts.contains_key(&client) {
-            let (made, handles) = Bells::create().expect("as above");
-            fds.extend(handles);
-            bells = Some(made);
-        }
-        self.numbers += 1;
+        let (bells, handles) = self.bells(client);
+        let fds = segments.into_iter().chain(handles).collect();
         let user = client as u32;
         let place = self.users.take(user, 0).expect("there is room");
-        let opening =
-            Opening { open: open.clone(), client, process: 1, user, number: self.numbers, driver, bells, place };
-        let granted = self.interface.core.open(opening, self.now).expect("nothing is in its way");
-        self.hosts.entry(client).or_default().adopt(granted, open.geometry(), fds).expect("as above")
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed) + 1;
+        let opening = Opening {
+            open: open.clone(),
+            client,
+            process: 1,
+            user,
+            limits: ShareLimits::NONE,
+            number,
+            driver,
+            bells,
+            place,
+            reservation: None,
+        };
+        let granted = self.interface.core.open(opening, self.now)?;
+        Ok(self.hosts.entry(client).or_default().adopt(granted, open.geometry(), fds).expect("it is sound"))
+    }
+
+    fn bells(&self, client: u64) -> (Option<Bells>, Vec<OwnedFd>) {
+        if self.hosts.contains_key(&client) {
+            return (None, Vec::new());
+        }
+        let (bells, handles) = Bells::create().expect("a little memory");
+        (Some(bells), Vec::from(handles))
+    }
+
+    /// Opens a listener of this client, whose user has the same number.
+    pub(super) fn listen(&mut self, client: u64, open: &OpenListener) -> Result<Listener, NetError> {
+        let (bells, fds) = self.bells(client);
+        let opening = OpeningListener {
+            open: open.clone(),
+            client,
+            process: 1,
+            user: client as u32,
+            limits: ShareLimits::NONE,
+            number: self.numbers.fetch_add(1, Ordering::Relaxed) + 1,
+            bells,
+            place: self.users.take(client as u32, 0)?,
+            reservation: None,
+            users: self.users.clone(),
+            numbers: Arc::clone(&self.numbers),
+        };
+        let listening = self.interface.core.listen_at(opening)?;
+        Ok(self.hosts.entry(client).or_default().adopt_listener(listening, fds).expect("it is sound"))
+    }
+
+    /// A client is gone.
+    pub(super) fn leave(&mut self, client: u64) {
+        self.interface.leave(client, self.now);
+        self.hosts.remove(&client);
+    }
+
+    /// Accepts what waits at a listener of this client, with channels of the usual size.
+    pub(super) fn accept(&mut self, client: u64, channel: u32, most: u32) -> Vec<Flow> {
+        let accepted = self.interface.core.accept(client, channel, most).expect("it is there");
+        let (granted, segments): (_, Vec<_>) = accepted.into_iter().unzip();
+        let fds = segments.into_iter().flatten().collect();
+        let host = self.hosts.get_mut(&client).expect("it has a listener");
+        host.adopt_accepted(granted, Geometry::default(), fds).expect("it is sound")
     }
 
     /// Turns until there is nothing to do now; gives when there is.
@@ -215,6 +352,11 @@ impl Bed {
     }
 }
 
+/// Permits everything.
+pub(super) fn no_limits(_: &str) -> Result<ShareLimits, NetError> {
+    Ok(ShareLimits::NONE)
+}
+
 /// A client with its application's side.
 pub(super) struct Application {
     pub(super) client: Client,
@@ -227,7 +369,7 @@ impl Application {
     }
 
     pub(super) fn open(&mut self, open: &OpenFlow) -> Flow {
-        let (granted, fds) = self.client.open(open).expect("nothing is in its way");
+        let (granted, fds) = self.client.open(open, &no_limits).expect("nothing is in its way");
         self.host.adopt(granted, open.geometry(), fds).expect("as above")
     }
 }

@@ -1,9 +1,15 @@
 //! Tests of whole interfaces: on a pair of devices inside the process, with a clock of the test's own or with threads.
 
 mod bed;
+mod closing;
 mod forged;
+mod forged_run;
 mod hostile;
 mod overload;
 mod protocols;
+mod sharing;
+mod tcp;
+mod tcp_ends;
 mod threads;
+mod trace;
 mod veth;

@@ -1,6 +1,7 @@
 //! What an interface does by itself: ARP, ICMP, routes, fragments, own addresses, the rate of the wire.
 
 use super::bed::{Bed, FAR, NEAR, arp, at, datagram, frames, icmp, interface, ipv4, outgoing, received, seal, udp};
+use crate::announce::Announcements;
 use crate::limits::{ECHO_ANSWERS, FRAGMENT_TIME, SECOND};
 use buffer::flow::Drop;
 use driver::loopback::Capacity;
@@ -58,12 +59,12 @@ fn a_silent_neighbour_blocks_its_flow_alone_and_is_reported() {
         asked += question.iter().filter(|frame| frame[12..14] == [8, 6] && frame[38..42] == [10, 0, 0, 9]).count();
         free.send(&[&outgoing(at(1, 2000), at(2, 9), b"others go on")]).expect("there is room");
         assert_eq!(bed.sent().len(), 1, "second {second}");
-        assert_eq!(blocked.channel.errors(), (0, 0));
+        assert_eq!(blocked.channel.errors(), (0, 0, 0));
         bed.now += SECOND;
     }
     assert_eq!(asked, 3);
     assert!(bed.sent().is_empty());
-    assert_eq!(blocked.channel.errors(), (3, Errno::HOSTUNREACH.raw_os_error()));
+    assert_eq!(blocked.channel.errors(), (3, Errno::HOSTUNREACH.raw_os_error(), 0));
     assert_eq!((blocked.channel.dropped(Drop::Unreachable), blocked.channel.outstanding()), (3, 0));
     assert_eq!(bed.counter("neighbours.silent"), 1);
     // It is asked again later, and then answers.
@@ -111,7 +112,7 @@ fn a_closed_port_is_unreachable_and_its_sender_learns_it() {
     assert_eq!((error[23], &error[34..36], &error[42..62]), (1, &[3, 3][..], &frame[14..34]));
     error[..12].copy_from_slice(&[NEAR, FAR].concat());
     near.give(&error);
-    assert_eq!(client.channel.errors(), (1, Errno::CONNREFUSED.raw_os_error()));
+    assert_eq!(client.channel.errors(), (1, Errno::CONNREFUSED.raw_os_error(), 0));
     assert_eq!(near.counter("ended.icmp_error_reported"), 1);
     // Never about what was for all, nor about errors.
     far.give(&datagram([FAR, [0xff; 6]], at(1, 1), at(255, 4000), b"all"));
@@ -141,7 +142,7 @@ fn icmp_errors_reach_the_flow_they_are_about_and_no_other() {
     ] {
         let before = flow.channel.errors().0;
         bed.give(&about(kind, code, quote(at(1, 4001), at(2, 4000))));
-        assert_eq!(flow.channel.errors(), (before + 1, errno.raw_os_error()));
+        assert_eq!(flow.channel.errors(), (before + 1, errno.raw_os_error(), 0));
     }
     let seen = flow.channel.errors().0;
     bed.give(&about(3, 3, quote(at(1, 4001), at(2, 4009))));
@@ -187,7 +188,7 @@ fn a_flow_reaches_another_one_of_this_host_without_the_wire() {
     bed.interface.leave(6, bed.now);
     one.send(&[&outgoing(at(1, 4000), at(1, 4001), b"still there?")]).expect("there is room");
     assert!(bed.sent().is_empty());
-    assert_eq!(one.channel.errors(), (1, Errno::CONNREFUSED.raw_os_error()));
+    assert_eq!(one.channel.errors(), (1, Errno::CONNREFUSED.raw_os_error(), 0));
     assert_eq!((bed.counter("looped"), bed.counter("sent")), (3, 0));
     bed.ends();
 }
@@ -322,4 +323,28 @@ fn flows_take_turns_on_a_wire_that_is_full() {
     let sent: Vec<_> = bed.interface.core.state(None, bed.now).flows.iter().map(|flow| flow.sent).collect();
     let total: u64 = sent.iter().sum();
     assert!(total > 2000 && sent.iter().all(|sent| sent.abs_diff(total / 3) <= 20), "{sent:?}");
+}
+
+/// RFC 5227 2.3: two announcements of each address, two seconds apart; again when the device was down and is up.
+#[test]
+fn an_interface_announces_its_addresses_when_it_comes_up() {
+    let mut bed = Bed::new();
+    bed.interface.core.announcements = Announcements::new();
+    let mut announcement = arp(1, NEAR, 1, 1, [0xff; 6]);
+    announcement[32..38].fill(0);
+    let begun = bed.now;
+    assert_eq!(bed.sent(), [announcement.clone()]);
+    assert_eq!(bed.settle(), Some(begun + 2 * SECOND));
+    bed.now = begun + 2 * SECOND;
+    assert_eq!(bed.sent(), [announcement.clone()]);
+    assert_eq!((bed.settle(), bed.counter("sent.arp_announcements")), (None, 2));
+    bed.interface.core.trouble = Some("it was down".into());
+    assert_eq!(bed.sent(), [announcement]);
+    bed.give(&arp(2, FAR, 1, 1, NEAR));
+    assert_eq!(bed.counter("ended.arp_conflict"), 1);
+    // The addresses of the host are the host's to announce.
+    bed.interface.core.announcements = Announcements::default();
+    bed.interface.core.trouble = Some("it was down".into());
+    bed.now += 10 * SECOND;
+    assert!(bed.sent().is_empty());
 }

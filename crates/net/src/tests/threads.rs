@@ -1,7 +1,10 @@
 //! Interfaces with their threads, through what the daemon calls.
 
-use super::bed::{self, Application, FAR, NEAR, at, await_that, datagram, joined, received, udp};
-use crate::{NetError, NetErrorKind, Networks};
+use super::bed::{
+    self, ACK, Application, FAR, NEAR, RST, SYN, Tcp, at, await_that, connecting, datagram, joined, listener,
+    no_limits, received, udp,
+};
+use crate::{NetError, NetErrorKind, Networks, ShareLimits};
 use buffer::flow::State;
 use driver::loopback::{self, Capacity};
 use flow::OpenFlow;
@@ -85,10 +88,10 @@ fn flows_that_cannot_be_are_refused_with_a_reason() {
     let [near, _far] = joined();
     let mut client = near.client(1, 1000);
     let mut other = near.client(2, 1001);
-    client.open(&udp(at(1, 4000), None)).expect("it is free");
+    client.open(&udp(at(1, 4000), None), &no_limits).expect("it is free");
     let mut check = |user: u32, open: &OpenFlow, kind, text: &str| {
         let client = if user == 1000 { &mut client } else { &mut other };
-        let (found, says) = refusal(client.open(open));
+        let (found, says) = refusal(client.open(open, &no_limits));
         assert!(found == kind && says.contains(text), "{found:?}: {says}");
     };
     check(1000, &udp(at(1, 4000), None), NetErrorKind::InUse, "address in use: port 4000");
@@ -96,7 +99,8 @@ fn flows_that_cannot_be_are_refused_with_a_reason() {
     check(1000, &udp(at(1, 53), None), NetErrorKind::Denied, "port 53 is for user 0");
     check(1000, &udp(at(9, 4001), None), NetErrorKind::Absent, "no interface has the address 10.0.0.9");
     check(1000, &OpenFlow::new(Some("far".into()), 17, at(1, 1), None), NetErrorKind::Absent, "`far` is not up");
-    check(1000, &OpenFlow::new(None, 6, at(1, 4001), None), NetErrorKind::Request, "flows are of UDP");
+    check(1000, &OpenFlow::new(None, 132, at(1, 4001), None), NetErrorKind::Request, "flows are of UDP");
+    check(1000, &OpenFlow::new(None, 6, at(1, 4001), None), NetErrorKind::Request, "open a listener");
     let to = |text: &str| Some(text.parse().expect("an address"));
     check(1000, &udp(at(1, 0), to("8.8.8.8:53")), NetErrorKind::Absent, "no interface routes to 8.8.8.8");
     check(1000, &udp(at(1, 0), to("10.0.0.2:0")), NetErrorKind::Request, "the other side's port");
@@ -104,13 +108,13 @@ fn flows_that_cannot_be_are_refused_with_a_reason() {
     let multicast = OpenFlow::new(device, 17, at(1, 0), to("224.0.0.1:53"));
     check(1000, &multicast, NetErrorKind::Request, "224.0.0.1 is no address");
     // One user's flows share a port where their remotes differ.
-    client.open(&udp(at(1, 4000), Some(at(2, 1)))).expect("another remote");
-    client.open(&udp(at(1, 4000), Some(at(2, 2)))).expect("another remote");
-    let (kind, text) = refusal(client.open(&udp(at(1, 4000), Some(at(2, 2)))));
+    client.open(&udp(at(1, 4000), Some(at(2, 1))), &no_limits).expect("another remote");
+    client.open(&udp(at(1, 4000), Some(at(2, 2))), &no_limits).expect("another remote");
+    let (kind, text) = refusal(client.open(&udp(at(1, 4000), Some(at(2, 2))), &no_limits));
     assert!(kind == NetErrorKind::InUse && text.contains("choose another port"), "{text}");
     assert_eq!(client.close(99).expect_err("there is none").kind, NetErrorKind::Absent);
     client.close(0).expect("it is there");
-    client.open(&udp(at(1, 4000), None)).expect("it is free again");
+    client.open(&udp(at(1, 4000), None), &no_limits).expect("it is free again");
 }
 
 #[test]
@@ -127,7 +131,7 @@ fn interfaces_come_up_once_and_go_down_with_their_flows() {
     up("two", 2).expect("it is sound");
     let mut application = Application::new(&networks, 1000);
     let flow = application.open(&udp(at(1, 0), None));
-    let (kind, text) = refusal(application.client.open(&udp(at(2, 0), None)));
+    let (kind, text) = refusal(application.client.open(&udp(at(2, 0), None), &no_limits));
     assert!(kind == NetErrorKind::Request && text.contains("connect again for `two`"), "{text}");
     assert_eq!(networks.down("none").expect_err("there is none").kind, NetErrorKind::Absent);
     networks.down("one").expect("it is up");
@@ -148,7 +152,7 @@ fn a_device_that_is_removed_ends_its_flows_and_stays_listed() {
     await_that("the flow ends", || flow.channel.state() == State::Closed(Errno::NODEV.raw_os_error()));
     let state = networks.state(None).remove(0);
     assert!(state.trouble.is_some_and(|trouble| trouble.contains("removed")));
-    let (kind, text) = refusal(application.client.open(&udp(at(1, 0), None)));
+    let (kind, text) = refusal(application.client.open(&udp(at(1, 0), None), &no_limits));
     assert!(kind == NetErrorKind::Absent && text.contains("removed"), "{text}");
     networks.down("near").expect("it is listed");
     assert!(networks.state(None).is_empty());
@@ -202,12 +206,50 @@ fn a_client_has_a_quota_and_the_text_says_which() {
     let small =
         OpenFlow { send_records: 1, send_bytes: 4096, receive_buffers: 1, buffer_bytes: 64, ..udp(at(1, 0), None) };
     for _ in 0..1024 {
-        client.open(&small).expect("there is room");
+        client.open(&small, &no_limits).expect("there is room");
     }
-    let (kind, text) = refusal(client.open(&small));
+    let (kind, text) = refusal(client.open(&small, &no_limits));
     assert!(kind == NetErrorKind::Full && text.contains("1024 flows"), "{text}");
     client.close(500).expect("it is there");
-    assert_eq!(client.open(&small).expect("there is room again").0.channel, 500);
+    assert_eq!(client.open(&small, &no_limits).expect("there is room again").0.channel, 500);
+}
+
+#[test]
+fn each_user_has_limits_of_its_own_for_shares() {
+    let (near, _far) = loopback::pair(Capacity::default()).expect("a few file descriptors");
+    let networks = Arc::new(Networks::new());
+    let open = flow::OpenInterface { rate: Some(100_000_000), ..bed::interface("near", 1) };
+    networks.up_on(&open, bed::opened(near, NEAR)).expect("it is sound");
+    let limits = |device: &str| {
+        assert_eq!(device, "near");
+        Ok(ShareLimits::default())
+    };
+    let share = |share: &str| OpenFlow { share: Some(share.into()), ..udp(at(1, 0), None) };
+    let mut anna = networks.client(1, 1000);
+    let (first, _) = anna.open(&share("5ms/100ms"), &limits).expect("it is 5 %");
+    anna.open(&share("15ms/100ms"), &limits).expect("it is 20 % together");
+    let (kind, text) = refusal(anna.open(&share("1ms/100ms+slack"), &limits));
+    let expected = "1ms/100ms+slack is 1 % of the wire; user 1000 may guarantee 20 % of `near` to its flows, and other flows of it \
+                    have 20 %; root can change that in the daemon's policy (`slices`)";
+    assert_eq!((kind, text.as_str()), (NetErrorKind::Full, expected));
+    let (kind, text) = refusal(anna.open(&share("fair:11"), &limits));
+    assert!(kind == NetErrorKind::Full && text.contains("user 1000 may have weights up to 10"), "{text}");
+    anna.open(&share("fair:10"), &limits).expect("it is permitted");
+    // Another connection of the same user has the same limit, another user has one of its own.
+    let second = refusal(networks.client(2, 1000).open(&share("1ms/100ms"), &limits));
+    assert_eq!(second.0, NetErrorKind::Full);
+    let mut others = [(3, 1001), (4, 0)].map(|(process, user)| networks.client(process, user));
+    others[0].open(&share("20ms/100ms"), &limits).expect("its own 20 %");
+    others[1].open(&share("50ms/100ms"), &no_limits).expect("root has no limit");
+    // A change counts without what the flow had; root gives more.
+    let change = |user, share: &str, limits| networks.share(user, first.flow, share, &|_| limits);
+    let ordinary = Some(ShareLimits::default());
+    change(Some(1000), "4ms/100ms", ordinary).expect("it is less");
+    change(Some(1000), "5ms/100ms", ordinary).expect("as before");
+    let error = change(Some(1000), "6ms/100ms", ordinary).expect_err("too much");
+    assert!(error.kind == NetErrorKind::Full && error.text.contains("have 15 %"), "{error}");
+    assert_eq!(change(Some(1000), "1ms/100ms", None).expect_err("no flows there").kind, NetErrorKind::Absent);
+    change(None, "10ms/100ms", Some(ShareLimits::NONE)).expect("root may");
 }
 
 #[test]
@@ -255,4 +297,42 @@ fn an_application_that_waits_for_room_is_woken() {
             }
         }
     }
+}
+
+/// From listening to a reset at the end, between two threads.
+#[test]
+fn a_client_listens_accepts_and_is_reset_when_its_interface_goes_down() {
+    let [near, far] = joined();
+    let (mut server, mut client) = (Application::new(&near, 1000), Application::new(&far, 1000));
+    let (listening, fds) = server.client.listen(&listener(8080, 16), &no_limits).expect("nothing is in its way");
+    let held = server.host.adopt_listener(listening, fds).expect("it is sound");
+    let mut flow = client.open(&connecting(at(2, 4000), at(1, 8080)));
+    let names = [at(2, 4000), at(1, 8080)];
+    let isn = flow.granted.isn;
+    flow.send(&[&Tcp(SYN, isn, 0).frame([FAR, [0; 6]], names, &[], b"")]).expect("there is room");
+    let next = |flow: &mut flow::Flow| {
+        let mut frames = Vec::new();
+        await_that("a segment arrives", || {
+            frames.extend(received(flow));
+            !frames.is_empty()
+        });
+        frames
+    };
+    let Tcp(flags, cookie, _) = Tcp::of(&next(&mut flow)[0]);
+    assert_eq!(flags, SYN | ACK);
+    let ack = Tcp(ACK, isn.wrapping_add(1), cookie.wrapping_add(1)).frame([FAR, [0; 6]], names, &[], b"hello");
+    flow.send(&[&ack]).expect("there is room");
+    await_that("the bell rings", || !held.fall_asleep());
+    held.awake();
+    let geometry = buffer::flow::Geometry::default();
+    let (granted, fds) = server.client.accept(held.listening.channel, 16).expect("it is there");
+    let mut accepted = server.host.adopt_accepted(granted, geometry, fds).expect("it is sound");
+    assert_eq!((accepted.len(), accepted[0].granted.isn, accepted[0].granted.has_bells), (1, cookie, false));
+    assert_eq!(received(&mut accepted[0])[1][54..], *b"hello");
+    assert!(server.client.accept(held.listening.channel, 16).expect("it is there").0.is_empty());
+    assert_eq!(server.client.accept(99, 1).expect_err("there is none").kind, NetErrorKind::Absent);
+    near.down("near").expect("it is up");
+    assert_eq!(Tcp::of(&next(&mut flow)[0]), Tcp(RST | ACK, cookie.wrapping_add(1), isn.wrapping_add(1)));
+    assert_eq!(accepted[0].channel.state(), State::Closed(Errno::NETDOWN.raw_os_error()));
+    assert_eq!(server.client.accept(held.listening.channel, 1).expect_err("it is down").kind, NetErrorKind::Absent);
 }

@@ -2,9 +2,10 @@
 
 use super::bed::{Application, at, await_that, datagram, interface, received, udp};
 use crate::{NetErrorKind, Networks};
+use buffer::flow::Drop;
 use driver::change::Change;
 use driver::namespace::Namespace;
-use flow::OpenInterface;
+use flow::{OpenFlow, OpenInterface};
 use rustix::io::Errno;
 use std::net::UdpSocket;
 use std::process::Command;
@@ -12,14 +13,14 @@ use std::sync::Arc;
 use testkit::network::{End, Pair, may_make_networks};
 
 /// A pair whose far end is the kernel's, 10.0.0.2; none where `ip` is missing.
-fn kernel_at_the_far_end() -> Option<Pair> {
+pub(super) fn kernel_at_the_far_end() -> Option<Pair> {
     let pair = Pair::new();
     let done = give_address(&pair.far, "10.0.0.2/24");
     pair.far.change(&Change { arp: Some(true), ..Change::default() });
     done.then_some(pair)
 }
 
-fn give_address(end: &End, address: &str) -> bool {
+pub(super) fn give_address(end: &End, address: &str) -> bool {
     let run = || Command::new("ip").args(["address", "add", address, "dev", &end.name]).status();
     let done = end.namespace.enter(run).expect("its namespace is there").is_ok_and(|status| status.success());
     if !done {
@@ -28,7 +29,7 @@ fn give_address(end: &End, address: &str) -> bool {
     done
 }
 
-fn in_namespace<T: Send>(namespace: &Namespace, work: impl FnOnce() -> T + Send) -> T {
+pub(super) fn in_namespace<T: Send>(namespace: &Namespace, work: impl FnOnce() -> T + Send) -> T {
     namespace.enter(work).expect("its namespace is there")
 }
 
@@ -59,7 +60,7 @@ fn exchange(how: &str) {
     let mut closed = application.open(&udp(at(1, 5001), Some(at(2, 4444))));
     let frame = datagram([flow.granted.mac, [0; 6]], at(1, 5001), at(2, 4444), b"anybody?");
     closed.send(&[&frame]).expect("there is room");
-    let refused = (1, Errno::CONNREFUSED.raw_os_error());
+    let refused = (1, Errno::CONNREFUSED.raw_os_error(), 0);
     await_that("the kernel's ICMP error", || closed.channel.errors() == refused);
     // And learns that nobody listens here.
     let other = in_namespace(&pair.far.namespace, || UdpSocket::bind("10.0.0.2:0")).expect("the port is free");
@@ -94,6 +95,46 @@ fn the_kernel_and_an_application_talk_by_a_packet_socket() {
 fn the_kernel_and_an_application_talk_by_an_xdp_socket() {
     if may_make_networks() {
         exchange("af_xdp");
+    }
+}
+
+/// Datagrams of the kernel's socket that no receive buffer holds alone; one that finds too few is dropped and counted.
+fn receive_long_datagrams(how: &str) {
+    let Some(pair) = kernel_at_the_far_end() else { return };
+    let networks = Arc::new(Networks::new());
+    let open = OpenInterface { how: Some(how.into()), ..interface(&pair.near.name, 1) };
+    in_namespace(&pair.near.namespace, || networks.up(&open)).expect("root may open devices");
+    let socket = in_namespace(&pair.far.namespace, || UdpSocket::bind("10.0.0.2:4000")).expect("the port is free");
+    let mut application = Application::new(&networks, 1000);
+    let mut flow = application.open(&udp(at(1, 5000), None));
+    let few = OpenFlow { receive_buffers: 4, ..udp(at(1, 5001), None) };
+    let mut slow = application.open(&few);
+    for len in [9_000, 60_000, 65_507] {
+        let payload: Vec<u8> = (0..len).map(|at| (at / 7) as u8).collect();
+        socket.send_to(&payload, "10.0.0.1:5000").expect("the kernel cuts it");
+        let mut seen = Vec::new();
+        await_that("the datagram arrives", || {
+            seen.extend(received(&mut flow));
+            !seen.is_empty()
+        });
+        assert!(seen.len() == 1 && seen[0][42..] == payload, "{len} bytes: {:?}", seen.iter().map(Vec::len));
+    }
+    // Four buffers of 2,048 bytes: the second of 4,000 bytes fits, the third does not; 9,000 bytes never do.
+    for len in [4_000, 4_000, 4_000, 9_000] {
+        socket.send_to(&vec![1; len], "10.0.0.1:5001").expect("the kernel cuts it");
+    }
+    let dropped = |slow: &flow::Flow| (slow.channel.dropped(Drop::NoBuffer), slow.channel.dropped(Drop::TooLong));
+    await_that("the drops are counted", || dropped(&slow) == (1, 1));
+    assert_eq!(received(&mut slow).iter().map(Vec::len).collect::<Vec<_>>(), [4_042, 4_042]);
+    let state = networks.state(None).remove(0);
+    assert_eq!((state.flows[0].received, state.flows[1].received), (3, 2));
+}
+
+#[test]
+fn long_datagrams_arrive_whole() {
+    if may_make_networks() {
+        receive_long_datagrams("af_packet");
+        receive_long_datagrams("af_xdp");
     }
 }
 

@@ -1,0 +1,60 @@
+//! Announcements of an interface's addresses (RFC 5227 2.3): when it comes up, neighbours learn that its addresses are at its
+//! hardware address now. A neighbour that has one of them answers; the receive side counts that as a conflict.
+
+use crate::counters::Event;
+use crate::interface::Core;
+use crate::limits::{ANNOUNCE_INTERVAL, ANNOUNCEMENTS};
+use crate::receive::{BROADCAST, arp_frame};
+use packet::arp;
+
+/// The announcements that are still to be sent. The default announces nothing: for an interface whose addresses are the host's.
+#[derive(Debug, Default)]
+pub(crate) struct Announcements {
+    announces: bool,
+    left: u32,
+    /// When the next one is due, ns; none: none is left.
+    due: Option<u64>,
+}
+
+impl Announcements {
+    /// An interface that comes up: the first announcement is due at once.
+    pub(crate) fn new() -> Announcements {
+        Announcements { announces: true, left: ANNOUNCEMENTS, due: Some(0) }
+    }
+
+    /// The device is up again: all begins anew.
+    pub(crate) fn restart(&mut self) {
+        if self.announces {
+            *self = Announcements::new();
+        }
+    }
+
+    /// When the next one is due; none: none is left.
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.due
+    }
+
+    /// Is one due now?
+    fn tick(&mut self, now: u64) -> bool {
+        if self.due.is_none_or(|due| due > now) {
+            return false;
+        }
+        self.left = self.left.saturating_sub(1);
+        self.due = (self.left > 0).then_some(now + ANNOUNCE_INTERVAL);
+        true
+    }
+}
+
+impl Core {
+    /// Announces the interface's addresses where that is due.
+    pub(crate) fn announce(&mut self, now: u64) {
+        if !self.announcements.tick(now) {
+            return;
+        }
+        let own: Vec<_> = self.routes.addresses().iter().map(|(own, _)| *own).collect();
+        for own in own {
+            self.counters.event(Event::ArpAnnounced);
+            self.answer(arp_frame(arp::REQUEST, self.mac, own, [0; 6], own, BROADCAST));
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The end of a flow that its application closed. The packets in its channel take their turns as before, with the share of the wire
+//! that the flow has, for [`CLOSE_TIME`] at most. Meanwhile the flow receives nothing, counts for its user's quota, and keeps its
+//! port from other users.
+//!
+//! A flow whose next packet has to wait for its neighbour ends at once, and leaves a few packets behind for that neighbour.
+
+use crate::counters::Event;
+use crate::flows::FlowId;
+use crate::interface::Core;
+use crate::limits::{CLOSE_TIME, PARKED};
+use crate::routes::Hop;
+use crate::template;
+use std::collections::VecDeque;
+
+/// Flows that are being closed, and the time at which each ends at the latest, the earliest first.
+#[derive(Debug, Default)]
+pub(crate) struct Closing(VecDeque<(u64, FlowId)>);
+
+impl Closing {
+    /// When the next flow ends at the latest; none: there is none.
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.0.front().map(|(until, _)| *until)
+    }
+}
+
+impl Core {
+    /// The application closed this flow: its last packets leave, then it ends.
+    pub(crate) fn finish(&mut self, id: FlowId, now: u64) {
+        let Some(flow) = self.flows.get_mut(id) else { return };
+        let waiting = flow.driver.waiting();
+        flow.closing = Some(waiting);
+        flow.driver.close(0);
+        if let Some(sharing) = &self.sharing {
+            sharing.remove(&flow.name);
+        }
+        if flow.held.is_some() || waiting == 0 {
+            return self.end(id, now);
+        }
+        self.unhook(id);
+        self.flows.unbind(id);
+        self.closing.0.push_back((now + CLOSE_TIME, id));
+        self.activate_number(id.number, now);
+    }
+
+    /// Ends the flows whose time is over.
+    pub(crate) fn end_closing(&mut self, now: u64) {
+        while self.closing.next().is_some_and(|until| until <= now) {
+            if let Some((_, id)) = self.closing.0.pop_front() {
+                self.end(id, now);
+            }
+        }
+    }
+
+    /// Ends a flow that is being closed. A few of its packets wait on for their neighbour, the others are dropped and counted.
+    pub(crate) fn end(&mut self, id: FlowId, now: u64) {
+        for _ in 0..PARKED {
+            if !self.park(id) {
+                break;
+            }
+            // To find the neighbour of the next one.
+            self.send_from(id, now);
+        }
+        let Some(flow) = self.flows.get(id) else { return };
+        let dropped = flow.closing.unwrap_or(0) + u64::from(flow.held.is_some());
+        self.counters.events(Event::LastDropped, dropped);
+        self.close(id, 0, now);
+    }
+
+    /// Keeps a packet that waits for a neighbour; `false`: there is none, or no room.
+    fn park(&mut self, id: FlowId) -> bool {
+        let Some(flow) = self.flows.get_mut(id) else { return false };
+        let Some(held) = &flow.held else { return false };
+        let Hop::Neighbour(next_hop) = self.routes.hop(template::destination(&held.header)) else { return false };
+        let mut header = held.header;
+        template::finish(&mut header, [0; 6]);
+        let len = held.outgoing.len();
+        let mut frame = vec![0; len];
+        let (front, payload) = frame.split_at_mut(header.len());
+        front.copy_from_slice(header.bytes());
+        flow.driver.copy_out(&held.outgoing, header.len(), payload);
+        if !self.neighbours.park(next_hop, frame) {
+            return false;
+        }
+        flow.note_sent(&header, len);
+        flow.held = None;
+        flow.driver.done(1);
+        true
+    }
+}

@@ -1,0 +1,207 @@
+//! Sequence numbers that no stranger can tell: SYN cookies (RFC 4987 3.6), in which the driver keeps what a SYN said without keeping
+//! a state for it, and initial sequence numbers of connecting flows (RFC 6528).
+//!
+//! A cookie has 24 bits of a keyed hash, and 8 bits for the options of the SYN: 3 for its segment size, 1 for SACK, 4 for the
+//! window shift. The hash covers the 8 bits, too, and another one hides them.
+
+use crate::limits::COOKIE_TIME;
+use packet::tcp::{Options, TcpOption};
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddrV4;
+
+/// Segment sizes that a cookie can say. The first is the least that Linux believes; 536 is that of a SYN without the option (RFC 9293
+/// 3.7.1), 1460 that of Ethernet, 8960 that of its long frames, the others those of tunnels.
+const SEGMENTS: [u16; 8] = [88, 536, 1024, 1220, 1360, 1440, 1460, 8960];
+
+const NO_SEGMENT_OPTION: u16 = 536;
+
+/// The greatest shift (RFC 7323 2.3), and the number that stands for none.
+const LARGEST_SHIFT: u8 = 14;
+const NO_SHIFT: u8 = 15;
+
+/// What a SYN says about its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SynOptions {
+    /// The longest segment that it takes, bytes.
+    pub(crate) segment: u16,
+    /// Does it understand selective acknowledgements (RFC 2018)?
+    pub(crate) has_sack: bool,
+    /// The shift of its windows; none: it shifts none.
+    pub(crate) shift: Option<u8>,
+}
+
+impl SynOptions {
+    /// Of the options of a SYN.
+    pub(crate) fn read(options: Options<'_>) -> SynOptions {
+        let mut said = SynOptions { segment: NO_SEGMENT_OPTION, has_sack: false, shift: None };
+        for option in options {
+            match option {
+                TcpOption::MaximumSegmentSize(bytes) => said.segment = bytes,
+                TcpOption::SackPermitted => said.has_sack = true,
+                // A larger one counts as 14 (RFC 7323 2.3).
+                TcpOption::WindowScale(shift) => said.shift = Some(shift.min(LARGEST_SHIFT)),
+                _ => (),
+            }
+        }
+        said
+    }
+
+    fn byte(self) -> u8 {
+        // A segment that is shorter than all counts as the shortest.
+        let segment = SEGMENTS.iter().rposition(|bytes| *bytes <= self.segment).unwrap_or(0) as u8;
+        segment << 5 | u8::from(self.has_sack) << 4 | self.shift.unwrap_or(NO_SHIFT)
+    }
+
+    fn of_byte(byte: u8) -> SynOptions {
+        SynOptions {
+            segment: SEGMENTS[usize::from(byte >> 5)],
+            has_sack: byte & 0x10 != 0,
+            shift: Some(byte & 0x0f).filter(|shift| *shift != NO_SHIFT),
+        }
+    }
+
+    /// As options of a segment, in Linux's order: the segment size; SACK behind two bytes of padding; the shift behind one.
+    pub(crate) fn bytes(self) -> Vec<u8> {
+        let [high, low] = self.segment.to_be_bytes();
+        let mut bytes = vec![2, 4, high, low];
+        if self.has_sack {
+            bytes.extend([1, 1, 4, 2]);
+        }
+        if let Some(shift) = self.shift {
+            bytes.extend([1, 3, 3, shift]);
+        }
+        bytes
+    }
+}
+
+/// The uses of the key.
+#[derive(Hash)]
+enum Use {
+    Number,
+    Mask,
+    Cookie(u8),
+}
+
+/// The secret of an interface. The system chooses it at random.
+#[derive(Debug, Default)]
+pub(crate) struct Secret(RandomState);
+
+impl Secret {
+    /// The first number of a connecting flow (RFC 6528 3): a clock of 4 us, and a hash of the connection's name.
+    pub(crate) fn number(&self, local: SocketAddrV4, remote: SocketAddrV4, now: u64) -> u32 {
+        let hash = self.0.hash_one((Use::Number, local, remote)) as u32;
+        hash.wrapping_add((now / 4000) as u32)
+    }
+
+    /// The cookie that answers a SYN with this number and these options.
+    pub(crate) fn cookie(
+        &self,
+        [local, remote]: [SocketAddrV4; 2],
+        sequence: u32,
+        options: SynOptions,
+        now: u64,
+    ) -> u32 {
+        self.bake([local, remote], sequence, options.byte(), now / COOKIE_TIME)
+    }
+
+    fn bake(&self, names: [SocketAddrV4; 2], sequence: u32, byte: u8, time: u64) -> u32 {
+        let mask = self.0.hash_one((Use::Mask, names, sequence, time)) as u8;
+        let hash = self.0.hash_one((Use::Cookie(byte), names, sequence, time)) as u32;
+        hash & 0xffff_ff00 | u32::from(byte ^ mask)
+    }
+
+    /// What the SYN with this number said; none: the cookie is not of this or the last minute, or none at all.
+    pub(crate) fn open(&self, names: [SocketAddrV4; 2], sequence: u32, cookie: u32, now: u64) -> Option<SynOptions> {
+        let time = now / COOKIE_TIME;
+        [Some(time), time.checked_sub(1)].into_iter().flatten().find_map(|time| {
+            let mask = self.0.hash_one((Use::Mask, names, sequence, time)) as u8;
+            let byte = cookie as u8 ^ mask;
+            (self.bake(names, sequence, byte, time) == cookie).then(|| SynOptions::of_byte(byte))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::SECOND;
+    use std::collections::HashSet;
+    use std::net::Ipv4Addr;
+    use testkit::random::Random;
+
+    fn at(last: u8, port: u16) -> SocketAddrV4 {
+        SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, last), port)
+    }
+
+    const NOW: u64 = 1000 * COOKIE_TIME + COOKIE_TIME / 2;
+
+    #[test]
+    fn a_cookie_gives_back_what_the_syn_said_for_a_minute_at_least() {
+        let secret = Secret::default();
+        let names = [at(1, 80), at(2, 5000)];
+        for (segment, kept) in
+            [(0, 88), (88, 88), (535, 88), (536, 536), (1400, 1360), (1460, 1460), (9000, 8960), (u16::MAX, 8960)]
+        {
+            for has_sack in [false, true] {
+                for shift in [None, Some(0), Some(7), Some(14)] {
+                    let options = SynOptions { segment, has_sack, shift };
+                    let cookie = secret.cookie(names, 77, options, NOW);
+                    let expected = Some(SynOptions { segment: kept, ..options });
+                    assert_eq!(secret.open(names, 77, cookie, NOW), expected);
+                    assert_eq!(secret.open(names, 77, cookie, NOW + COOKIE_TIME), expected);
+                    assert_eq!(secret.open(names, 77, cookie, NOW + 2 * COOKIE_TIME), None);
+                    assert_eq!(secret.open(names, 77, cookie, NOW - COOKIE_TIME), None);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_cookie_of_something_else_is_none() {
+        let secret = Secret::default();
+        let (names, options) = ([at(1, 80), at(2, 5000)], SynOptions { segment: 1460, has_sack: true, shift: Some(7) });
+        let cookie = secret.cookie(names, 77, options, NOW);
+        let mut opened = 0;
+        for bit in 0..32 {
+            opened += usize::from(secret.open(names, 77, cookie ^ 1 << bit, NOW).is_some());
+        }
+        for (names, sequence) in [
+            ([at(1, 81), at(2, 5000)], 77),
+            ([at(1, 80), at(2, 5001)], 77),
+            ([at(1, 80), at(3, 5000)], 77),
+            ([at(9, 80), at(2, 5000)], 77),
+            (names, 78),
+        ] {
+            opened += usize::from(secret.open(names, sequence, cookie, NOW).is_some());
+        }
+        opened += usize::from(Secret::default().open(names, 77, cookie, NOW).is_some());
+        let mut random = Random(0xc00c);
+        opened += (0..100_000).filter(|_| secret.open(names, 77, random.number() as u32, NOW).is_some()).count();
+        // One guess of 2^23 is right.
+        assert!(opened <= 1, "{opened}");
+    }
+
+    #[test]
+    fn options_are_read_and_written_in_order() {
+        let read = |bytes: &[u8]| {
+            let len = (20 + bytes.len()) as u8;
+            let segment = [&[0; 12][..], &[(len / 4) << 4, 2, 0, 0, 0, 0, 0, 0], bytes].concat();
+            SynOptions::read(packet::tcp::Packet::new_checked(&segment, len.into()).expect("a header").options())
+        };
+        let linux = [2, 4, 5, 180, 1, 1, 4, 2, 1, 3, 3, 7];
+        let options = SynOptions { segment: 1460, has_sack: true, shift: Some(7) };
+        assert_eq!((read(&linux), options.bytes()), (options, linux.to_vec()));
+        assert_eq!(read(&[]), SynOptions { segment: 536, has_sack: false, shift: None });
+        assert_eq!(read(&[3, 3, 200, 0]).shift, Some(14));
+        assert_eq!(read(&[2, 4, 5, 180, 3, 3]), read(&[2, 4, 5, 180]));
+    }
+
+    #[test]
+    fn first_numbers_go_forward_with_time_and_differ_by_name() {
+        let secret = Secret::default();
+        let number = |port, now| secret.number(at(1, port), at(2, 80), now);
+        assert_eq!(number(5000, NOW + SECOND).wrapping_sub(number(5000, NOW)), 250_000);
+        let all: HashSet<_> = (1..1000).map(|port| number(port, NOW)).collect();
+        assert!(all.len() > 990);
+    }
+}

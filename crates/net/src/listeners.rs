@@ -1,0 +1,170 @@
+//! Listeners: they open connections for an application, which accepts them later.
+
+use crate::counters::ListenerDrop;
+use crate::flows::FlowId;
+use crate::limits::{ACCEPT_TIME, COOKIE_TIME, SECOND, USER_WAITING};
+use crate::overload::Account;
+use crate::share::ShareLimits;
+use crate::sharing::keeper::Reservation;
+use crate::users::{Place, Users};
+use buffer::flow::Geometry;
+use flow::ListenerState;
+use qos::Class;
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddrV4;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// A connection that waits to be accepted.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) id: FlowId,
+    /// When it is reset.
+    pub(crate) until: u64,
+    /// For its application.
+    pub(crate) segments: [OwnedFd; 2],
+}
+
+/// A listener.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) number: u64,
+    pub(crate) process: i32,
+    pub(crate) user: u32,
+    /// Its client, and the channel's number there.
+    pub(crate) client: u64,
+    pub(crate) channel: u32,
+    pub(crate) backlog: usize,
+    /// Announced in answers to SYNs.
+    pub(crate) window: u16,
+    pub(crate) shift: u8,
+    /// Of the connections.
+    pub(crate) geometry: Geometry,
+    pub(crate) class: Class,
+    /// What its connections may have of the wire.
+    pub(crate) limits: ShareLimits,
+    /// The oldest first.
+    pub(crate) waiting: VecDeque<Waiting>,
+    pub(crate) accepted: u64,
+    pub(crate) drops: [u64; ListenerDrop::ALL.len()],
+    /// Why it dropped a segment last, and until when the other side may go on in vain.
+    pub(crate) lost: Option<(ListenerDrop, u64)>,
+    /// Its receive work in this window.
+    pub(crate) account: Account,
+    pub(crate) receive_ns: u64,
+    /// Where connections take their places and numbers.
+    pub(crate) users: Users,
+    pub(crate) numbers: Arc<AtomicU64>,
+    /// Its own place among the flows of its user.
+    /// On a shared device: the port.
+    pub(crate) reservation: Option<Arc<Reservation>>,
+    pub(crate) _place: Place,
+}
+
+impl Listener {
+    /// Counts a segment or a connection as lost.
+    pub(crate) fn drop_one(&mut self, why: ListenerDrop, now: u64) {
+        self.drops[why as usize] += 1;
+        self.lost = Some((why, now + COOKIE_TIME));
+    }
+
+    /// Drops a segment of no connection, if it may belong to one whose beginning this listener dropped; says whether. The other side
+    /// believes that it is connected, and sends the beginning again. A reset would end what only has to wait.
+    pub(crate) fn drop_later(&mut self, now: u64) -> bool {
+        let Some((why, _)) = self.lost.filter(|(_, until)| now < *until) else { return false };
+        self.drops[why as usize] += 1;
+        true
+    }
+
+    fn state(&self, local: SocketAddrV4) -> ListenerState {
+        let drops = ListenerDrop::ALL.iter().map(|&why| (why.name().to_string(), self.drops[why as usize]));
+        ListenerState {
+            listener: self.number,
+            local,
+            process: self.process,
+            user: self.user,
+            backlog: self.backlog as u32,
+            waiting: self.waiting.len() as u32,
+            accepted: self.accepted,
+            drops: drops.filter(|(_, count)| *count > 0).collect(),
+        }
+    }
+}
+
+/// All listeners of an interface, by address and port.
+#[derive(Debug, Default)]
+pub(crate) struct Listeners {
+    all: HashMap<SocketAddrV4, Listener>,
+    /// Not before this does a connection wait for too long; none: no connection waits.
+    due: Option<u64>,
+}
+
+impl Listeners {
+    pub(crate) fn get_mut(&mut self, local: SocketAddrV4) -> Option<&mut Listener> {
+        self.all.get_mut(&local)
+    }
+
+    pub(crate) fn contains(&self, local: SocketAddrV4) -> bool {
+        self.all.contains_key(&local)
+    }
+
+    pub(crate) fn insert(&mut self, local: SocketAddrV4, listener: Listener) {
+        self.all.insert(local, listener);
+    }
+
+    pub(crate) fn remove(&mut self, local: SocketAddrV4) -> Option<Listener> {
+        self.all.remove(&local)
+    }
+
+    /// The addresses of all.
+    pub(crate) fn locals(&self) -> Vec<SocketAddrV4> {
+        self.all.keys().copied().collect()
+    }
+
+    /// May one more connection of this user wait?
+    pub(crate) fn may_wait(&self, user: u32) -> bool {
+        let of_user = self.all.values().filter(|listener| listener.user == user);
+        of_user.map(|listener| listener.waiting.len()).sum::<usize>() < USER_WAITING
+    }
+
+    /// A connection waits from now on.
+    pub(crate) fn wait(&mut self, local: SocketAddrV4, id: FlowId, segments: [OwnedFd; 2], now: u64) {
+        let until = now + ACCEPT_TIME;
+        if let Some(listener) = self.all.get_mut(&local) {
+            listener.waiting.push_back(Waiting { id, until, segments });
+            self.due.get_or_insert(until);
+        }
+    }
+
+    /// When connections may have waited for too long; none: none waits.
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.due
+    }
+
+    /// Takes out the connections that waited for too long.
+    pub(crate) fn tick(&mut self, now: u64) -> Vec<FlowId> {
+        let mut over = Vec::new();
+        if self.due.is_none_or(|due| due > now) {
+            return over;
+        }
+        for listener in self.all.values_mut() {
+            while let Some(waiting) = listener.waiting.pop_front_if(|waiting| waiting.until <= now) {
+                listener.drop_one(ListenerDrop::NotAccepted, now);
+                over.push(waiting.id);
+            }
+        }
+        let next = self.all.values().filter_map(|listener| listener.waiting.front()).map(|waiting| waiting.until).min();
+        // Many listeners are not looked through for each connection.
+        self.due = next.map(|next| next.max(now + SECOND));
+        over
+    }
+
+    /// The states of the listeners of this user; none: of all.
+    pub(crate) fn state(&self, user: Option<u32>) -> Vec<ListenerState> {
+        let mine = self.all.iter().filter(|(_, listener)| user.is_none_or(|user| listener.user == user));
+        let mut states: Vec<_> = mine.map(|(local, listener)| listener.state(*local)).collect();
+        states.sort_by_key(|state| state.listener);
+        states
+    }
+}

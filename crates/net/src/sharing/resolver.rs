@@ -1,0 +1,111 @@
+//! The thread that asks the host for next hops. The kernel may make an asker wait for a change of the network to end, and the
+//! interface's thread must not wait.
+
+use crate::limits::SHARE_PENDING;
+use crate::thread::{Command, Line};
+use driver::netlink::Netlink;
+use driver::route::Neighbour;
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// The first look at a neighbour that the host asked for comes after this; each further one after twice the time.
+const FIRST_LOOK: Duration = Duration::from_millis(1);
+
+/// The longest time between two looks.
+const LONGEST_LOOK: Duration = Duration::from_millis(200);
+
+/// The host's verdict comes after 3 s usually; the interface does not wait longer.
+const GIVE_UP: Duration = Duration::from_secs(5);
+
+/// What the host says of a destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// Frames to it go to this hardware address; none: it cannot be reached by this device.
+    Decided(Option<[u8; 6]>),
+    /// The host asks for the neighbour.
+    Asked,
+}
+
+/// A destination that is looked at again.
+struct Pending {
+    to: Ipv4Addr,
+    next: Instant,
+    wait: Duration,
+    until: Instant,
+}
+
+/// Asks the host about what `questions` names, and tells the interface at the end of `line`, until nobody asks any more.
+pub(super) fn run(mut netlink: Netlink, device: u32, questions: &Receiver<Ipv4Addr>, line: &Line) {
+    let mut pending: Vec<Pending> = Vec::new();
+    loop {
+        let now = Instant::now();
+        let next = pending.iter().map(|pending| pending.next).min();
+        let question = match next {
+            // Questions wait while there are so many.
+            Some(next) if pending.len() >= SHARE_PENDING => {
+                std::thread::sleep(next.saturating_duration_since(now));
+                Err(RecvTimeoutError::Timeout)
+            }
+            Some(next) => questions.recv_timeout(next.saturating_duration_since(now)),
+            None => questions.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        let now = Instant::now();
+        match question {
+            Ok(to) if pending.iter().any(|pending| pending.to == to) => {}
+            Ok(to) => match look(&mut netlink, device, to, true) {
+                Ok(Verdict::Decided(mac)) => tell(line, to, mac),
+                // An error of the kernel may pass.
+                Ok(Verdict::Asked) | Err(_) => {
+                    pending.push(Pending { to, next: now + FIRST_LOOK, wait: FIRST_LOOK, until: now + GIVE_UP });
+                }
+            },
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        pending.retain_mut(|pending| {
+            if pending.next > now {
+                return true;
+            }
+            match look(&mut netlink, device, pending.to, false) {
+                Ok(Verdict::Decided(mac)) => tell(line, pending.to, mac),
+                Ok(Verdict::Asked) | Err(_) if now < pending.until => {
+                    pending.wait = (2 * pending.wait).min(LONGEST_LOOK);
+                    pending.next = now + pending.wait;
+                    return true;
+                }
+                Ok(Verdict::Asked) | Err(_) => tell(line, pending.to, None),
+            }
+            false
+        });
+    }
+}
+
+fn tell(line: &Line, address: Ipv4Addr, mac: Option<[u8; 6]>) {
+    // An interface that went down needs no answer.
+    let _ = line.tell(Command::NextHop { address, mac });
+}
+
+/// `is_first`: the host's own failure may be an old one, so it is asked to try again.
+fn look(netlink: &mut Netlink, device: u32, to: Ipv4Addr, is_first: bool) -> io::Result<Verdict> {
+    let Some(route) = netlink.route_to(to)?.filter(|route| route.is_unicast && route.device == device) else {
+        return Ok(Verdict::Decided(None));
+    };
+    let hop = route.gateway.unwrap_or(to);
+    match netlink.neighbour(device, hop)? {
+        Neighbour::Known { mac, is_old } => {
+            if is_old {
+                // The host confirms it, as it would for a packet of its own.
+                netlink.use_neighbour(device, hop)?;
+            }
+            Ok(Verdict::Decided(Some(mac)))
+        }
+        Neighbour::Failed if !is_first => Ok(Verdict::Decided(None)),
+        Neighbour::Failed | Neighbour::Absent => {
+            netlink.use_neighbour(device, hop)?;
+            Ok(Verdict::Asked)
+        }
+        Neighbour::Asked => Ok(Verdict::Asked),
+    }
+}

@@ -1,0 +1,146 @@
+//! Traces: an application reads the frames of a flow, both directions, as the driver sees them. A frame received is traced when its
+//! flow is found, a frame to send as it goes to the device.
+//!
+//! The driver copies the frames into the receive half of a channel of their own (`flow::TraceHead`). The traced flow never waits: a
+//! frame that finds too few empty buffers in that channel is left out and counted there.
+
+use crate::counters::Event;
+use crate::error::{NetError, NetErrorKind};
+use crate::interface::Core;
+use crate::limits::FLOW_TRACES;
+use crate::users::Place;
+use buffer::flow::{Bells, Driver};
+use flow::{Direction, Granted, TraceHead};
+use rustix::io::Errno;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A trace to begin: everything that could be made outside the interface's thread.
+#[derive(Debug)]
+pub(crate) struct Tracing {
+    /// The flow's number, and its user; none: of any user.
+    pub(crate) flow: u64,
+    pub(crate) user: Option<u32>,
+    pub(crate) client: u64,
+    /// Bytes of each frame at most.
+    pub(crate) snap: usize,
+    pub(crate) driver: Driver,
+    pub(crate) bells: Bells,
+    pub(crate) place: Place,
+}
+
+#[derive(Debug)]
+struct Trace {
+    flow: u64,
+    client: u64,
+    snap: usize,
+    driver: Driver,
+    bells: Bells,
+    /// Is the application to be rung?
+    ring: bool,
+    /// It broke its channel.
+    is_broken: bool,
+    _place: Place,
+}
+
+impl Trace {
+    fn end(&mut self, errno: i32) {
+        self.driver.close(errno);
+        self.bells.ring(0);
+    }
+}
+
+/// All traces of an interface.
+#[derive(Debug, Default)]
+pub(crate) struct Traces(Vec<Trace>);
+
+impl Traces {
+    /// Copies a frame to all traces of its flow. `time`: ns since 1970 UTC; none: now.
+    pub(crate) fn record(&mut self, flow: u64, direction: Direction, frame: &[u8], time: Option<u64>) {
+        let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+        let time = time.unwrap_or_else(now);
+        // A frame has 64 KiB at most.
+        let head = TraceHead { direction, bytes: frame.len() as u32 }.to_bytes();
+        for trace in self.0.iter_mut().filter(|trace| trace.flow == flow && !trace.is_broken) {
+            let kept = &frame[..frame.len().min(trace.snap)];
+            // A frame that finds no room is counted in the channel.
+            trace.is_broken = trace.driver.deliver(&[&head, kept], time).is_err();
+            trace.ring = true;
+        }
+    }
+
+    /// Rings the applications that have news.
+    pub(crate) fn ring(&mut self) {
+        for trace in self.0.iter_mut().filter(|trace| trace.ring) {
+            trace.ring = false;
+            trace.bells.ring(0);
+        }
+        self.0.retain_mut(|trace| {
+            if trace.is_broken {
+                trace.end(Errno::PROTO.raw_os_error());
+            }
+            !trace.is_broken
+        });
+    }
+
+    /// A flow ended, and its traces with it.
+    pub(crate) fn end(&mut self, flow: u64) {
+        self.0.retain_mut(|trace| {
+            let ends = trace.flow == flow;
+            if ends {
+                trace.end(0);
+            }
+            !ends
+        });
+    }
+}
+
+impl Core {
+    /// Begins a trace.
+    pub(crate) fn trace(&mut self, tracing: Tracing) -> Result<Granted, NetError> {
+        let Tracing { flow: number, user, client, snap, driver, bells, place } = tracing;
+        let found = self.flows.numbered(number).and_then(|id| self.flows.get_mut(id));
+        let absent = || NetError::new(NetErrorKind::Absent, format!("there is no flow {number} of yours"));
+        let flow = found.filter(|flow| user.is_none_or(|user| flow.user == user)).ok_or_else(absent)?;
+        if self.traces.0.iter().filter(|trace| trace.flow == number).count() >= FLOW_TRACES {
+            let text = format!("flow {number} has {FLOW_TRACES} traces, the most it may have; end one of them");
+            return Err(NetError::new(NetErrorKind::Full, text));
+        }
+        flow.is_traced = true;
+        let (local, remote) = (flow.name.local, flow.name.remote);
+        self.traces.0.push(Trace {
+            flow: number,
+            client,
+            snap,
+            driver,
+            bells,
+            ring: false,
+            is_broken: false,
+            _place: place,
+        });
+        self.counters.event(Event::Traces);
+        Ok(Granted {
+            flow: number,
+            channel: 0,
+            device: self.name.clone(),
+            mac: self.mac,
+            prefix: self.routes.prefix(*local.ip()).unwrap_or(32),
+            mtu: self.mtu,
+            local,
+            isn: 0,
+            remote,
+            unfinished_checksums: self.unfinished_checksums,
+            has_bells: true,
+        })
+    }
+
+    /// A client is gone, and its traces with it.
+    pub(crate) fn end_traces(&mut self, client: u64) {
+        self.traces.0.retain(|trace| trace.client != client);
+        let numbers: Vec<u64> = self.traces.0.iter().map(|trace| trace.flow).collect();
+        for id in self.flows.ids() {
+            if let Some(flow) = self.flows.get_mut(id).filter(|flow| flow.is_traced) {
+                flow.is_traced = numbers.contains(&flow.number);
+            }
+        }
+    }
+}
