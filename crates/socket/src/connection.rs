@@ -1,13 +1,14 @@
 //! An application's connection to a daemon, for flows.
 
 use crate::error::SocketError;
+use buffer::flow::{Bells, Geometry};
 use capture::client::Client;
 use capture::{CaptureError, CaptureErrorKind};
-use flow::{Answer, Flow, Host, OpenFlow, Question};
+use flow::{Answer, Flow, Host, Listener, OpenFlow, OpenListener, Question};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Flows at one daemon. They end when it is dropped, and when the daemon ends.
 #[derive(Debug)]
@@ -16,6 +17,10 @@ pub struct Connection {
     host: Mutex<Host>,
     /// Readable once the daemon has closed the connection.
     line: OwnedFd,
+}
+
+fn unexpected() -> SocketError {
+    CaptureError::new(CaptureErrorKind::System, "the daemon answers something else than was asked").into()
 }
 
 impl Connection {
@@ -40,14 +45,40 @@ impl Connection {
     /// [`SocketError::Refused`]: the policy, a port that is taken, no such interface; [`SocketError::Daemon`]: it has gone.
     pub fn flow(&self, open: &OpenFlow) -> Result<Flow, SocketError> {
         // One flow after the other: the doorbells come with the first one.
-        let mut host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut host = self.lock();
         match self.client.flows(Question::Open(open.clone()))? {
             (Answer::Granted(granted), fds) => host.adopt(granted, open.geometry(), fds).map_err(SocketError::Daemon),
-            _ => {
-                Err(CaptureError::new(CaptureErrorKind::System, "the daemon answers something else than was asked")
-                    .into())
-            }
+            _ => Err(unexpected()),
         }
+    }
+
+    /// Opens a listener.
+    pub(crate) fn listen(&self, open: &OpenListener) -> Result<Listener, SocketError> {
+        let mut host = self.lock();
+        match self.client.flows(Question::Listen(open.clone()))? {
+            (Answer::Listening(listening), fds) => host.adopt_listener(listening, fds).map_err(SocketError::Daemon),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Takes at most `most` connections that wait at a listener, whose channels have this geometry. Does not wait for any.
+    pub(crate) fn accept(&self, channel: u32, most: u32, geometry: Geometry) -> Result<Vec<Flow>, SocketError> {
+        let mut host = self.lock();
+        match self.client.flows(Question::Accept(channel, most))? {
+            (Answer::Accepted(granted), fds) => {
+                host.adopt_accepted(granted, geometry, fds).map_err(SocketError::Daemon)
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// The doorbells of all flows; none before the first.
+    pub(crate) fn bells(&self) -> Option<Arc<Bells>> {
+        self.lock().bells().cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Host> {
+        self.host.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Closes a flow by its channel. A daemon that has gone has closed it.

@@ -4,6 +4,9 @@ use capture::{CaptureError, CaptureErrorKind};
 use std::fmt;
 use std::io;
 
+/// Linux's number for a network that is down: the flow has ended, and its interface or daemon with it.
+pub(crate) const ENETDOWN: i32 = 100;
+
 /// Why a socket does not do what it was asked for.
 #[derive(Debug)]
 pub enum SocketError {
@@ -36,7 +39,7 @@ pub enum SocketError {
 
 impl SocketError {
     /// The daemon has gone, and its flows with it (ENETDOWN).
-    pub const GONE: SocketError = SocketError::Closed(100);
+    pub const GONE: SocketError = SocketError::Closed(ENETDOWN);
 
     /// An error in the text of a stack.
     pub(crate) fn stack(error: stack::StackError, text: &str) -> SocketError {
@@ -87,9 +90,17 @@ impl From<SocketError> for io::Error {
             SocketError::Daemon(error) => error,
             SocketError::Full => io::ErrorKind::WouldBlock.into(),
             SocketError::Closed(number) | SocketError::Reported(number) => errno(number),
-            SocketError::Refused(CaptureErrorKind::Denied, text) => {
-                io::Error::new(io::ErrorKind::PermissionDenied, text)
-            }
+            SocketError::Refused(kind, text) => io::Error::new(
+                match kind {
+                    CaptureErrorKind::Denied => io::ErrorKind::PermissionDenied,
+                    CaptureErrorKind::Cannot => io::ErrorKind::AddrInUse,
+                    CaptureErrorKind::Absent => io::ErrorKind::AddrNotAvailable,
+                    CaptureErrorKind::Full => io::ErrorKind::QuotaExceeded,
+                    CaptureErrorKind::System => io::ErrorKind::Other,
+                    _ => io::ErrorKind::InvalidInput,
+                },
+                text,
+            ),
             other => io::Error::new(io::ErrorKind::InvalidInput, other.to_string()),
         }
     }

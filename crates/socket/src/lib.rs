@@ -3,6 +3,7 @@
 //!
 //! - [`Connection`] — flows at one daemon. They end with it.
 //! - [`UdpSocket`] — datagrams, in the manner of `std::net::UdpSocket`. Start reading here.
+//! - [`net`] — `TcpStream`, `TcpListener` and `UdpSocket` with the names, arguments and errors of `std::net`.
 //! - [`SocketError`] — why not.
 //!
 //! A call sends and receives without a system call while the other side is awake; `wait` sleeps on the doorbell.
@@ -11,8 +12,12 @@
 
 mod connection;
 mod error;
+pub mod net;
+mod runtime;
 mod udp;
 
 pub use connection::Connection;
 pub use error::SocketError;
+/// What [`UdpSocket::open`] asks for files; and nothing that opens none.
+pub use stack::{Env, NoEnv};
 pub use udp::{Counts, Datagram, UdpOptions, UdpSocket};

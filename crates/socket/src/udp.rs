@@ -5,7 +5,7 @@ use crate::error::SocketError;
 use buffer::flow::{Drop as DropReason, State};
 use flow::{Flow, OpenFlow};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use stack::{ChecksumRule, Description, Env, Facts, Stack};
+use stack::{ChecksumRule, Description, Env, Facts, Stack, TcpFacts};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -140,6 +140,7 @@ impl UdpSocket {
             prefix: granted.prefix,
             mtu: u16::try_from(granted.mtu).unwrap_or(u16::MAX),
             checksum: if granted.unfinished_checksums { ChecksumRule::Auto } else { ChecksumRule::Strict },
+            tcp: TcpFacts::default(),
         };
         let channel = granted.channel;
         let text = options.stack.clone().unwrap_or_else(|| format!("udp {}", granted.local.port()));
@@ -158,7 +159,8 @@ impl UdpSocket {
             connection.close(channel);
             wrong(error)
         })?;
-        let scratch = vec![0; open.buffer_bytes as usize];
+        // The longest IP packet with its Ethernet header. The kernel gives memory only to the pages that a packet touches.
+        let scratch = vec![0; (1 << 16) + 14];
         Ok(UdpSocket {
             connection,
             flow,
@@ -247,7 +249,7 @@ impl UdpSocket {
         if let State::Closed(errno) = self.flow.channel.state() {
             return Err(SocketError::Closed(errno));
         }
-        let (errors, errno) = self.flow.channel.errors();
+        let (errors, errno, _) = self.flow.channel.errors();
         if errors != self.told {
             self.told = errors;
             return Err(SocketError::Reported(errno));

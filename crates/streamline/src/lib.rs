@@ -13,7 +13,7 @@
 //! [`session`] is the way in, and [`stream`] for a program that wants the blocks; `app_space` is the space that runs filters in this process, `live` has the two that have
 //! programs of theirs run in the kernel and the daemon (`compiled` remembers what expressions are), [`parser`] the one that
 //! has filters run once for several requests, and the process that does; [`devices`] says how live devices are reached,
-//! [`isolate`] runs filters in processes of their own, [`frames`] says how a request's frames are had as a capture, [`running`] how others look at a request that runs, replace it and
+//! [`net`] has sockets over flows in the manner of `std::net`, [`isolate`] runs filters in processes of their own, [`frames`] says how a request's frames are had as a capture, [`running`] how others look at a request that runs, replace it and
 //! end it.
 
 #![forbid(unsafe_code)]
@@ -38,6 +38,7 @@ pub use engine::{End, Report, Worker};
 pub use filter::record::{FieldValue, Row};
 pub use filter::{Kind, Output, StreamFacts, Type, Types};
 pub use session::{Error, Finished, Job, Session, registry};
+pub use socket::net;
 pub use stream::{Block, OpenEnd, Push, Stream};
 
 /// The compiler of tcpdump's expressions: the system's libpcap, loaded when it is first asked.
@@ -64,4 +65,5 @@ pub mod language {
 /// Compiles and runs the guide's examples.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/embedding.md")]
+#[doc = include_str!("../../../docs/guide/net.md")]
 mod guide {}

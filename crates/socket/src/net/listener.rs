@@ -1,0 +1,148 @@
+//! Listeners in the manner of `std::net::TcpListener`.
+
+use super::{Options, TcpStream, address};
+use crate::runtime::hub::{Hub, Member};
+use crate::runtime::listening::Listening;
+use crate::runtime::{self};
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A listener of TCP. The daemon answers handshakes by SYN cookies (RFC 4987); a connection waits until [`accept`](Self::accept)
+/// takes it, a minute at most.
+pub struct TcpListener(Arc<Handle>);
+
+struct Handle {
+    hub: Arc<Hub>,
+    listening: Arc<Listening>,
+    is_nonblocking: AtomicBool,
+}
+
+impl TcpListener {
+    /// Listens at the first of these addresses that is possible. Port 0: any that is free.
+    ///
+    /// # Errors
+    ///
+    /// `AddrInUse`, `AddrNotAvailable`, `PermissionDenied` as in `std::net`; `Unsupported` for IPv6. `NotFound`: there is no daemon.
+    pub fn bind<A: ToSocketAddrs>(addr: A) -> io::Result<TcpListener> {
+        TcpListener::bind_with(&Options::default(), addr)
+    }
+
+    /// Listens with these options.
+    ///
+    /// # Errors
+    ///
+    /// As [`bind`](Self::bind). `InvalidInput`: the options make no sense.
+    pub fn bind_with<A: ToSocketAddrs>(options: &Options, addr: A) -> io::Result<TcpListener> {
+        address::try_each(addr, &mut |local| {
+            let (hub, listening) = runtime::listen(&options.daemon, &options.wanted(), local, options.backlog)?;
+            Ok(TcpListener(Arc::new(Handle { hub, listening, is_nonblocking: AtomicBool::new(false) })))
+        })
+    }
+
+    /// Waits for a connection, and gives it with the address of its other side.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock`: none is there, and the listener does not wait. Others: the daemon or its interface has gone.
+    pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        let Handle { hub, listening, is_nonblocking } = &*self.0;
+        let mut attempt = || listening.accept(hub);
+        let accepted = match is_nonblocking.load(Ordering::Relaxed) {
+            true => attempt(),
+            false => hub.wait(&listening.waiters, None, &mut attempt).ok(),
+        };
+        let tcp = accepted.unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()))?;
+        let peer = tcp.peer.into();
+        Ok((TcpStream::new(Arc::clone(hub), tcp), peer))
+    }
+
+    /// Connections without an end.
+    pub fn incoming(&self) -> Incoming<'_> {
+        Incoming(self)
+    }
+
+    /// Address and port.
+    ///
+    /// # Errors
+    ///
+    /// None; `std::net` has some.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.0.listening.local.into())
+    }
+
+    /// [`accept`](Self::accept) fails with `WouldBlock` instead of waiting.
+    ///
+    /// # Errors
+    ///
+    /// None; `std::net` has some.
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.0.is_nonblocking.store(nonblocking, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The same listener once more. It ends with the last clone.
+    ///
+    /// # Errors
+    ///
+    /// None; `std::net` has some.
+    pub fn try_clone(&self) -> io::Result<TcpListener> {
+        Ok(TcpListener(Arc::clone(&self.0)))
+    }
+
+    /// No error but that of calls: always none.
+    ///
+    /// # Errors
+    ///
+    /// None; `std::net` has some.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(None)
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if !self.hub.is_own() {
+            return;
+        }
+        self.hub.remove(&Member::Listening(Arc::clone(&self.listening)));
+        for tcp in self.listening.drain() {
+            let mut inner = tcp.lock();
+            inner.give_up(self.hub.now(), true);
+            let is_done = tcp.work(&self.hub, &mut inner, false);
+            drop(inner);
+            if is_done {
+                self.hub.remove(&Member::Tcp(tcp));
+            }
+        }
+    }
+}
+
+/// Connections of a listener, one after the other: as `std::net::Incoming`.
+#[derive(Debug)]
+pub struct Incoming<'a>(&'a TcpListener);
+
+impl Iterator for Incoming<'_> {
+    type Item = io::Result<TcpStream>;
+
+    fn next(&mut self) -> Option<io::Result<TcpStream>> {
+        Some(self.0.accept().map(|(stream, _)| stream))
+    }
+}
+
+impl AsFd for TcpListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        let fd = self.0.listening.readable.fd();
+        self.0.listening.tell();
+        fd.unwrap_or_else(|_| self.0.hub.always())
+    }
+}
+
+impl fmt::Debug for TcpListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TcpListener").field("addr", &self.0.listening.local).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,41 @@
+//! Sockets with the names, arguments and errors of `std::net`, over flows of a daemon and protocol stacks in this process.
+//!
+//! - [`TcpStream`], [`TcpListener`], [`UdpSocket`] — as in `std::net`.
+//! - [`Options`] — what `std::net` does not have: the daemon, the interface, the share of the wire, buffers.
+//!
+//! ```no_run
+//! use socket::net::TcpStream;
+//! use std::io::{Read, Write};
+//!
+//! let mut stream = TcpStream::connect("10.0.0.1:80")?;
+//! stream.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
+//! let mut answer = Vec::new();
+//! stream.read_to_end(&mut answer)?;
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! *Addresses* are those of IPv4; for one of IPv6 the error is `Unsupported`. *The daemon* is the one at
+//! [`capture::protocol::SOCKET`], or at the path in the environment variable [`DAEMON`].
+//!
+//! *Polling.* [`AsFd`](std::os::fd::AsFd) gives a file descriptor that is readable while a call to read or accept would not wait. It
+//! is not the connection: do not read it, and do not ask whether it can be written. [`TcpStream::writable_fd`] gives another one,
+//! which is readable while a call to write would not wait. Where the process has no file descriptor left, both are always readable.
+//!
+//! *Ends.* A stream that is dropped goes on until everything written is acknowledged and both sides have finished, a minute at most;
+//! unread bytes reset it (RFC 2525, section 2.17). When the process exits, a child of it does the same, without its other files, and the
+//! exit does not wait. When a signal kills the process, the daemon resets its connections. When the daemon or the
+//! interface goes, calls fail with ENETDOWN.
+//!
+//! *Processes.* A stream belongs to the process that made it. A child made by `fork` without `exec` must not use it.
+
+mod address;
+mod listener;
+mod options;
+mod stream;
+mod udp;
+
+pub use listener::{Incoming, TcpListener};
+pub use options::{DAEMON, Options};
+pub use std::net::{Shutdown, SocketAddr, SocketAddrV4, ToSocketAddrs};
+pub use stream::TcpStream;
+pub use udp::UdpSocket;

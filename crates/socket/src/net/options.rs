@@ -1,0 +1,68 @@
+//! What sockets have beyond `std::net`.
+
+use crate::runtime::Wanted;
+use crate::runtime::tcp::Shape;
+use std::ffi::OsString;
+use std::net::SocketAddrV4;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The environment variable that names the control socket of the daemon.
+pub const DAEMON: &str = "STREAMLINE_DAEMON";
+
+/// Connections that wait at a listener, as `std::net` asks for.
+const BACKLOG: u32 = 128;
+
+/// How a socket is opened, beside its addresses. `Options::default()` is what `connect` and `bind` take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The daemon's control socket.
+    pub daemon: PathBuf,
+    /// The interface; none: the one that routes to the peer, or the only one.
+    pub device: Option<String>,
+    /// Address and port of this side of a connection; address 0.0.0.0: the interface's; port 0: any that is free. A
+    /// listener does not look at it.
+    pub local: Option<SocketAddrV4>,
+    /// The share of the wire, for example `4ms/100ms`, as [`flow::OpenFlow::share`] has it; none: an equal part of the rest.
+    pub share: Option<String>,
+    /// The blocks of the stack below `tcp` or `udp`; none: `ipv4 | ethernet DEVICE`.
+    pub stack: Option<String>,
+    /// Connections that may wait at a listener, 1024 at most.
+    pub backlog: u32,
+    /// Bytes of the receive buffer of a connection; 0: 256 KiB.
+    pub receive_bytes: u32,
+    /// Bytes of the send buffer of a connection; 0: 256 KiB.
+    pub send_bytes: u32,
+    /// How long the handshake of a connection may take; none: a minute.
+    pub connect_timeout: Option<Duration>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let named = std::env::var_os(DAEMON).filter(|path| !path.is_empty());
+        Options {
+            daemon: named.unwrap_or_else(|| OsString::from(capture::protocol::SOCKET)).into(),
+            device: None,
+            local: None,
+            share: None,
+            stack: None,
+            backlog: BACKLOG,
+            receive_bytes: 0,
+            send_bytes: 0,
+            connect_timeout: None,
+        }
+    }
+}
+
+impl Options {
+    /// The same for the runtime.
+    pub(super) fn wanted(&self) -> Wanted {
+        let Options { receive_bytes, send_bytes, .. } = *self;
+        Wanted {
+            device: self.device.clone(),
+            share: self.share.clone(),
+            shape: Shape { receive_bytes, send_bytes, below: self.stack.clone() },
+            connect_timeout: self.connect_timeout,
+        }
+    }
+}

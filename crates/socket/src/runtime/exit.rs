@@ -1,0 +1,104 @@
+//! What becomes of unfinished connections when the process exits: a child goes on with them, for a minute at most, and the exit
+//! does not wait. So bytes that were written arrive, as with the kernel's sockets.
+//!
+//! An exit is `exit`, or that `main` returned. A signal that ends the process gives no chance to this: the daemon resets its
+//! connections.
+
+use super::hub::{Hub, Member, sleep_on};
+use super::hubs;
+use super::tcp::{Inner, LINGER, Tcp};
+use crate::error::ENETDOWN;
+use guard::linger::{self, Side};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Is the exit prepared? A child that `fork` made inherits that, too.
+static IS_PREPARED: Mutex<bool> = Mutex::new(false);
+
+/// How long the exit waits for calls of other threads to let go of a connection; it is reset then.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Prepares for the exit of this process, once.
+pub(super) fn prepare() -> io::Result<()> {
+    let mut is_prepared = IS_PREPARED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !*is_prepared {
+        linger::at_exit(at_exit)?;
+        *is_prepared = true;
+    }
+    Ok(())
+}
+
+fn at_exit() {
+    let hubs = hubs().clone().into_iter().map(|(_, hub)| hub);
+    let hubs: Vec<Arc<Hub>> = hubs.filter(|hub| hub.is_own() && !hub.is_gone()).collect();
+    let deadline = Instant::now() + PATIENCE;
+    for hub in &hubs {
+        // Where a leader does not leave in time, the locks below keep it out.
+        hub.close_seat(deadline.saturating_duration_since(Instant::now()));
+    }
+    let members: Vec<Vec<Member>> = hubs.iter().map(|hub| hub.all()).collect();
+    let mut held = Vec::new();
+    for (hub, members) in hubs.iter().zip(&members) {
+        for member in members {
+            match member {
+                Member::Tcp(tcp) => held.extend(hold(tcp, deadline).map(|inner| (&**hub, inner))),
+                Member::Listening(listening) => hub.connection.close(listening.channel),
+            }
+        }
+    }
+    for (hub, inner) in &mut held {
+        if inner.dropped_until.is_none() {
+            inner.give_up(hub.now(), false);
+        }
+        inner.turn(hub.now());
+    }
+    held.retain(|(_, inner)| !inner.is_over());
+    if held.is_empty() {
+        return;
+    }
+    let kept: Vec<_> = hubs.iter().flat_map(|hub| hub.fds()).collect();
+    match linger::fork(&kept) {
+        Ok(Side::Parent) => {
+            // The child has them now.
+            for (_, inner) in &mut held {
+                inner.down = Some(ENETDOWN);
+            }
+        }
+        Ok(Side::Child) => {
+            finish(&hubs, held);
+            linger::leave();
+        }
+        Err(_) => finish(&hubs, held),
+    }
+}
+
+/// Takes the lock of a connection, unless a call keeps it for too long.
+fn hold(tcp: &Tcp, deadline: Instant) -> Option<MutexGuard<'_, Inner>> {
+    loop {
+        match tcp.try_lock() {
+            None if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(1)),
+            inner => return inner,
+        }
+    }
+}
+
+/// Works for the connections until the last one is over, its minute is, or the daemon has gone. Takes no lock: that of each
+/// connection is held, and other locks may be taken for ever in a child.
+fn finish(hubs: &[Arc<Hub>], mut held: Vec<(&Hub, MutexGuard<'_, Inner>)>) {
+    let end = Instant::now() + LINGER + Duration::from_secs(1);
+    while !held.is_empty() && Instant::now() < end {
+        let mut due = end;
+        held.retain_mut(|(hub, inner)| {
+            let next = inner.turn(hub.now());
+            if let Some(next) = next.into_iter().chain(inner.dropped_until).min() {
+                due = due.min(Instant::now() + Duration::from_nanos(next.saturating_sub(hub.now())));
+            }
+            !inner.is_over()
+        });
+        if !held.is_empty() {
+            sleep_on(hubs, due);
+            held.retain(|(hub, _)| !hub.is_gone());
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! The flows of one connection to a daemon, and who works for them.
+//!
+//! All flows and listeners of a connection share its doorbells. The leader ([`seat`](super::seat)) sleeps on them, takes the bits
+//! that rang and the timers that are due, and works for these flows alone. Idle flows cost it nothing.
+//!
+//! Locks, in the order in which they are taken: the table of members, a flow, the timers. No call to the daemon and no sleep is under
+//! any of them.
+
+use super::listening::Listening;
+use super::seat::{Lead, Seat};
+use super::tcp::Tcp;
+use super::timers::Timers;
+use super::waiters::{Waiters, eventfd};
+use crate::connection::Connection;
+use crate::error::{ENETDOWN, SocketError};
+use buffer::flow::Bells;
+use buffer::flow::bells::CHANNELS;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Who gets the news of a channel.
+#[derive(Clone, Debug)]
+pub(crate) enum Member {
+    Tcp(Arc<Tcp>),
+    Listening(Arc<Listening>),
+}
+
+impl Member {
+    fn channel(&self) -> u32 {
+        match self {
+            Member::Tcp(tcp) => tcp.channel,
+            Member::Listening(listening) => listening.channel,
+        }
+    }
+
+    fn is(&self, other: &Member) -> bool {
+        match (self, other) {
+            (Member::Tcp(one), Member::Tcp(other)) => Arc::ptr_eq(one, other),
+            (Member::Listening(one), Member::Listening(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// By channel.
+    members: Vec<Option<Member>>,
+    has_keeper: bool,
+}
+
+/// Flows and listeners of one connection.
+#[derive(Debug)]
+pub(crate) struct Hub {
+    pub(crate) connection: Connection,
+    bells: OnceLock<Arc<Bells>>,
+    table: Mutex<Table>,
+    count: AtomicU32,
+    timers: Mutex<Timers>,
+    seat: Seat,
+    /// Wakes the leader.
+    nudge: OwnedFd,
+    /// Always readable: stands for a file descriptor that could not be made, so that a program which polls looks, instead of
+    /// sleeping for ever.
+    always: OwnedFd,
+    began: Instant,
+    is_gone: AtomicBool,
+    /// The process that connected. Another one, which `fork` made, has a copy of everything, and leaves it alone.
+    process: u32,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The time of a wait was over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TimedOut;
+
+impl Hub {
+    /// Connects to the daemon.
+    pub(crate) fn open(daemon: &Path, purpose: &str) -> Result<Arc<Hub>, SocketError> {
+        Ok(Arc::new(Hub {
+            connection: Connection::open(daemon, purpose)?,
+            bells: OnceLock::new(),
+            table: Mutex::default(),
+            count: AtomicU32::new(0),
+            timers: Mutex::default(),
+            seat: Seat::default(),
+            nudge: eventfd(false).map_err(SocketError::Daemon)?,
+            always: eventfd(true).map_err(SocketError::Daemon)?,
+            began: Instant::now(),
+            is_gone: AtomicBool::new(false),
+            process: std::process::id(),
+        }))
+    }
+
+    /// ns on the clock of stacks and timers.
+    pub(crate) fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Flows and listeners there are.
+    pub(crate) fn members(&self) -> u32 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Is there a listener?
+    pub(crate) fn listens(&self) -> bool {
+        lock(&self.table).members.iter().flatten().any(|member| matches!(member, Member::Listening(_)))
+    }
+
+    /// Has the daemon gone?
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Relaxed)
+    }
+
+    /// Are these the flows of this process?
+    pub(crate) fn is_own(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// Readable for ever.
+    pub(crate) fn always(&self) -> BorrowedFd<'_> {
+        self.always.as_fd()
+    }
+
+    /// Takes a new flow or listener in, and gives it its first turn: its channel may have rung before.
+    ///
+    /// # Errors
+    ///
+    /// The connection's thread cannot be started.
+    pub(crate) fn add(self: &Arc<Self>, member: Member) -> io::Result<()> {
+        let mut table = lock(&self.table);
+        if self.bells.get().is_none() {
+            let _ = self.bells.set(self.connection.bells().ok_or(io::ErrorKind::InvalidData)?);
+        }
+        if !table.has_keeper {
+            let hub = Arc::clone(self);
+            std::thread::Builder::new().name("streamline tcp".into()).spawn(move || hub.keep())?;
+            table.has_keeper = true;
+        }
+        let at = member.channel() as usize;
+        if at >= CHANNELS {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        if table.members.len() <= at {
+            table.members.resize(at + 1, None);
+        }
+        if table.members[at].replace(member.clone()).is_none() {
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+        drop(table);
+        self.give_turn(&member, false);
+        Ok(())
+    }
+
+    /// Forgets a flow or listener, and closes it at the daemon.
+    pub(crate) fn remove(&self, member: &Member) {
+        let channel = member.channel();
+        let mut table = lock(&self.table);
+        let found = table.members.get_mut(channel as usize);
+        // Another call may have removed it, and the channel be that of another flow.
+        let found = found.filter(|found| found.as_ref().is_some_and(|found| found.is(member))).and_then(Option::take);
+        drop(table);
+        if found.is_some() {
+            // Nothing has this channel any more: the daemon may give it to the next flow.
+            self.count.fetch_sub(1, Ordering::Relaxed);
+            if !self.is_gone() {
+                self.connection.close(channel);
+            }
+        }
+    }
+
+    fn member(&self, channel: u32) -> Option<Member> {
+        lock(&self.table).members.get(channel as usize).cloned().flatten()
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Member> {
+        lock(&self.table).members.iter().flatten().cloned().collect()
+    }
+
+    pub(crate) fn set_timer(&self, channel: u32, before: Option<u64>, time: u64) {
+        if lock(&self.timers).set(channel, before, time) {
+            self.wake();
+        }
+    }
+
+    pub(crate) fn clear_timer(&self, channel: u32, before: u64) {
+        lock(&self.timers).clear(channel, Some(before));
+    }
+
+    /// Wakes the leader, where one sleeps.
+    pub(crate) fn wake(&self) {
+        // Full is as good as woken.
+        let _ = rustix::io::write(&self.nudge, &1_u64.to_ne_bytes());
+    }
+
+    /// Waits until `ready` says something, at most until `deadline`. The call works for all flows meanwhile, if no other does.
+    /// Those who make something ready tell `waiters` then.
+    pub(crate) fn wait<T>(
+        &self,
+        waiters: &Waiters,
+        deadline: Option<Instant>,
+        ready: &mut dyn FnMut() -> Option<T>,
+    ) -> Result<T, TimedOut> {
+        let is_over = || deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        if let Some(done) = ready() {
+            return Ok(done);
+        }
+        let mut lead = self.seat.take();
+        let place = lead.is_none().then(|| waiters.add());
+        loop {
+            if let Some(lead) = lead.take() {
+                let led = self.lead(&lead, deadline, ready);
+                if led.is_some() || is_over() {
+                    return led.ok_or(TimedOut);
+                }
+            }
+            // Who led and has to go on: the seat was closed.
+            let own;
+            let place = match &place {
+                Some(place) => place,
+                None => {
+                    own = waiters.add();
+                    &own
+                }
+            };
+            let (joined, wakes_leader) = self.seat.follow(&place.waiter);
+            lead = match joined {
+                Ok(lead) => Some(lead),
+                Err(follower) => {
+                    // It joined, so that whatever comes now wakes it.
+                    if let Some(done) = ready() {
+                        drop(follower.leave());
+                        return Ok(done);
+                    }
+                    if is_over() {
+                        drop(follower.leave());
+                        return Err(TimedOut);
+                    }
+                    if wakes_leader {
+                        self.wake();
+                    }
+                    follower.sleep(deadline)
+                }
+            };
+        }
+    }
+
+    /// Works until `ready` says something, the time is over, or another thread closes the seat.
+    fn lead<T>(&self, _lead: &Lead<'_>, deadline: Option<Instant>, ready: &mut dyn FnMut() -> Option<T>) -> Option<T> {
+        loop {
+            self.work();
+            if let Some(done) = ready() {
+                return Some(done);
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) || self.seat.is_wanted() {
+                return None;
+            }
+            self.sleep(deadline);
+        }
+    }
+
+    /// The connection's own thread: leads while no call does.
+    fn keep(&self) {
+        while let Some(lead) = self.seat.keep() {
+            while !self.seat.is_wanted() {
+                self.work();
+                if self.is_gone() {
+                    return;
+                }
+                self.sleep(None);
+            }
+            drop(lead);
+        }
+    }
+
+    /// Works for the channels that rang and those whose time came.
+    fn work(&self) {
+        if let Some(bells) = self.bells.get() {
+            bells.news(|channel| {
+                if let Some(member) = self.member(channel as u32) {
+                    self.give_turn(&member, false);
+                }
+            });
+        }
+        let now = self.now();
+        loop {
+            let next = lock(&self.timers).pop(now);
+            let Some(channel) = next else { break };
+            if let Some(member) = self.member(channel) {
+                self.give_turn(&member, true);
+            }
+        }
+    }
+
+    fn give_turn(&self, member: &Member, timer_fired: bool) {
+        match member {
+            Member::Tcp(tcp) => {
+                let is_done = tcp.work(self, &mut tcp.lock(), timer_fired);
+                if is_done {
+                    self.remove(member);
+                }
+            }
+            Member::Listening(listening) => listening.rang(),
+        }
+    }
+
+    /// Sleeps until the driver rings, a timer is due, or another thread [wakes](Self::wake) the leader, at most until `deadline`.
+    fn sleep(&self, deadline: Option<Instant>) {
+        let due = lock(&self.timers).fall_asleep();
+        let due = due.map(|due| Duration::from_nanos(due.saturating_sub(self.now())));
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let timeout = [due, left].into_iter().flatten().min();
+        if timeout != Some(Duration::ZERO) {
+            self.poll(timeout);
+        }
+        lock(&self.timers).awake();
+    }
+
+    fn poll(&self, timeout: Option<Duration>) {
+        let Some(bells) = self.bells.get() else { return };
+        if !bells.fall_asleep() {
+            return;
+        }
+        // A question under way makes the line readable, and its end hangs up.
+        let mut fds = [
+            PollFd::from_borrowed_fd(bells.fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.nudge.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.connection.line(), PollFlags::RDHUP),
+        ];
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        // A signal is as good as news: the leader looks.
+        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+        let [_, nudged, hung_up] = fds.each_ref().map(|fd| !fd.revents().is_empty());
+        bells.awake();
+        if nudged {
+            let _ = rustix::io::read(&self.nudge, &mut [0_u8; 8]);
+        }
+        if hung_up {
+            self.go();
+        }
+    }
+
+    /// The daemon has gone, and everything of this connection with it.
+    fn go(&self) {
+        if self.is_gone.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.end_all(ENETDOWN);
+    }
+
+    /// Ends all flows and listeners for the application.
+    pub(crate) fn end_all(&self, errno: i32) {
+        for member in self.all() {
+            match member {
+                Member::Tcp(tcp) => tcp.end(&mut tcp.lock(), errno),
+                Member::Listening(listening) => listening.end(errno),
+            }
+        }
+    }
+
+    /// Closes the seat, and waits a while until its leader left it.
+    pub(crate) fn close_seat(&self, time: Duration) -> bool {
+        self.wake();
+        self.seat.close(time)
+    }
+
+    /// The file descriptors that work for flows takes.
+    pub(crate) fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        let bells = self.bells.get().into_iter().flat_map(|bells| bells.ends());
+        bells.chain([self.nudge.as_fd(), self.connection.line()]).collect()
+    }
+}
+
+/// Sleeps on the doorbells of several connections until `deadline`, without a lock. Notes which daemons have gone.
+pub(crate) fn sleep_on(hubs: &[Arc<Hub>], deadline: Instant) {
+    let there = || hubs.iter().filter(|hub| !hub.is_gone());
+    let bells: Vec<&Bells> = there().filter_map(|hub| hub.bells.get().map(|bells| &**bells)).collect();
+    // Each of them is told, not only the first ones.
+    let are_quiet = bells.iter().filter(|bells| bells.fall_asleep()).count() == bells.len();
+    if are_quiet {
+        let doors = bells.iter().map(|bells| PollFd::from_borrowed_fd(bells.fd(), PollFlags::IN));
+        let lines = there().map(|hub| PollFd::from_borrowed_fd(hub.connection.line(), PollFlags::RDHUP));
+        let mut fds: Vec<PollFd<'_>> = doors.chain(lines).collect();
+        let timeout = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok();
+        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+        for (hub, line) in there().zip(fds.iter().skip(bells.len())) {
+            if !line.revents().is_empty() {
+                hub.is_gone.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+    for bells in bells {
+        bells.awake();
+        bells.news(|_| {});
+    }
+}

@@ -1,0 +1,175 @@
+//! What all TCP connections and listeners of a process share: connections to daemons, and the threads that work for them.
+//!
+//! ```text
+//!  net::TcpStream ── Tcp ─┐                        ┌─ bells, line ── daemon
+//!  net::TcpStream ── Tcp ─┼─ Hub ── seat, timers ──┤
+//!  net::TcpListener ─ Listening ─┘                 └─ nudge
+//! ```
+//!
+//! - [`hub`] — the flows of one connection to a daemon, and the work for them. Start reading here.
+//! - [`seat`] — which thread works: a call that waits, or the connection's own thread.
+//! - [`timers`] — when flows want a turn without a packet.
+//! - [`tcp`], [`listening`] — one connection of TCP, one listener.
+//! - [`waiters`] — how calls, and programs that poll, learn of news.
+//! - [`exit`] — what becomes of unfinished connections when the process exits.
+
+pub(crate) mod exit;
+pub(crate) mod hub;
+pub(crate) mod listening;
+pub(crate) mod seat;
+pub(crate) mod tcp;
+pub(crate) mod timers;
+pub(crate) mod waiters;
+
+use crate::error::SocketError;
+use buffer::flow::Geometry;
+use buffer::flow::bells::CHANNELS;
+use capture::CaptureErrorKind;
+use flow::{OpenFlow, OpenListener};
+use hub::{Hub, Member};
+use listening::Listening;
+use stack::{TCP_WINDOW, TCP_WINDOW_SHIFT};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tcp::{Shape, Tcp};
+
+/// IP protocol number of TCP.
+const TCP: u8 = 6;
+
+/// What a flow or listener is to be, beside its addresses.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted {
+    pub(crate) device: Option<String>,
+    pub(crate) share: Option<String>,
+    pub(crate) shape: Shape,
+    pub(crate) connect_timeout: Option<Duration>,
+}
+
+/// Connections to daemons, by path of the daemon's socket.
+static HUBS: Mutex<Vec<(PathBuf, Arc<Hub>)>> = Mutex::new(Vec::new());
+
+fn hubs() -> MutexGuard<'static, Vec<(PathBuf, Arc<Hub>)>> {
+    HUBS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Opens something at a connection to this daemon that `suits` and has room for it: flows of one connection are on one interface, and
+/// at most 1,024. Connects again where none has.
+fn open<T>(
+    daemon: &Path,
+    suits: fn(&Hub) -> bool,
+    open: &mut dyn FnMut(&Arc<Hub>) -> Result<T, SocketError>,
+) -> Result<(Arc<Hub>, T), SocketError> {
+    let known: Vec<Arc<Hub>> = {
+        let mut hubs = hubs();
+        hubs.retain(|(_, hub)| !hub.is_gone());
+        hubs.iter().filter(|(path, hub)| path == daemon && hub.is_own()).map(|(_, hub)| Arc::clone(hub)).collect()
+    };
+    for hub in known.into_iter().filter(|hub| (hub.members() as usize) < CHANNELS && suits(hub)) {
+        match open(&hub) {
+            Ok(opened) => return Ok((hub, opened)),
+            // Another connection may be told something else: its flows may be on this interface, and it may have room.
+            Err(SocketError::Refused(CaptureErrorKind::Full | CaptureErrorKind::Request, _)) => {}
+            // It ends just now.
+            Err(SocketError::Refused(CaptureErrorKind::System, _)) if hub.is_gone() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let hub = Hub::open(daemon, "tcp")?;
+    let opened = open(&hub)?;
+    exit::prepare().map_err(SocketError::Daemon)?;
+    hubs().push((daemon.to_path_buf(), Arc::clone(&hub)));
+    Ok((hub, opened))
+}
+
+/// Opens a connection; its handshake begins.
+pub(crate) fn connect(
+    daemon: &Path,
+    wanted: &Wanted,
+    local: Option<SocketAddrV4>,
+    peer: SocketAddrV4,
+) -> Result<(Arc<Hub>, Arc<Tcp>), SocketError> {
+    tcp::check(wanted.shape.below.as_deref())?;
+    let local = local.unwrap_or(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+    let asked =
+        OpenFlow { share: wanted.share.clone(), ..OpenFlow::new(wanted.device.clone(), TCP, local, Some(peer)) };
+    // Not with a listener, which needs the room for what it accepts: connections that wait for that would take it.
+    open(daemon, |hub| !hub.listens(), &mut |hub| {
+        let flow = hub.connection.flow(&asked)?;
+        let channel = flow.granted.channel;
+        let add = || {
+            let tcp = Arc::new(Tcp::new(flow, &wanted.shape, false, wanted.connect_timeout)?);
+            hub.add(Member::Tcp(Arc::clone(&tcp))).map_err(SocketError::Daemon)?;
+            Ok(tcp)
+        };
+        add().inspect_err(|_: &SocketError| hub.connection.close(channel))
+    })
+}
+
+/// Opens a listener.
+pub(crate) fn listen(
+    daemon: &Path,
+    wanted: &Wanted,
+    local: SocketAddrV4,
+    backlog: u32,
+) -> Result<(Arc<Hub>, Arc<Listening>), SocketError> {
+    tcp::check(wanted.shape.below.as_deref())?;
+    let geometry = Geometry::default();
+    let Geometry { send_records, send_bytes, receive_buffers, buffer_bytes } = geometry;
+    let (window, window_shift) = window(wanted.shape.receive_bytes);
+    let (device, share) = (wanted.device.clone(), wanted.share.clone());
+    let asked = OpenListener {
+        device,
+        local,
+        backlog,
+        window,
+        window_shift,
+        share,
+        send_records,
+        send_bytes,
+        receive_buffers,
+        buffer_bytes,
+    };
+    open(daemon, |hub| hub.members() == 0, &mut |hub| {
+        let listener = hub.connection.listen(&asked)?;
+        let (channel, local) = (listener.listening.channel, listener.listening.local);
+        let listening = Arc::new(Listening::new(channel, local, geometry, wanted.shape.clone()));
+        match hub.add(Member::Listening(Arc::clone(&listening))) {
+            Ok(()) => Ok(listening),
+            Err(error) => {
+                hub.connection.close(channel);
+                Err(SocketError::Daemon(error))
+            }
+        }
+    })
+}
+
+/// What a SYN says of a receive buffer of so many bytes (0: the usual): the window, and its shift. The driver says so for
+/// the stack, which is not there yet.
+fn window(receive_bytes: u32) -> (u16, u8) {
+    if receive_bytes == 0 {
+        return (TCP_WINDOW, TCP_WINDOW_SHIFT);
+    }
+    let bits = u32::BITS - receive_bytes.leading_zeros();
+    (u16::try_from(receive_bytes).unwrap_or(u16::MAX), bits.saturating_sub(u16::BITS) as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_are_those_of_the_stack() {
+        let rows = [
+            (0, (TCP_WINDOW, TCP_WINDOW_SHIFT)),
+            (256 << 10, (TCP_WINDOW, TCP_WINDOW_SHIFT)),
+            (4096, (4096, 0)),
+            (65_535, (65_535, 0)),
+            (65_536, (65_535, 1)),
+        ];
+        for (bytes, expected) in rows {
+            assert_eq!(window(bytes), expected, "{bytes}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! A process that exits does not cut its connections off. The process is this test program once more, told by its environment what to
+//! do.
+
+use crate::wire::Wire;
+use crate::{listen, pattern};
+use socket::net::TcpStream;
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const CHILD: &str = "STREAMLINE_TEST_EXIT";
+const BYTES: usize = 4 << 20;
+
+/// What the process does; in the test itself, nothing.
+#[test]
+fn process_that_writes_and_exits() {
+    let Ok(told) = std::env::var(CHILD) else { return };
+    let (address, how) = told.split_once(' ').unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(&pattern(BYTES)).unwrap();
+    match how {
+        "dropped" => drop(stream),
+        // It is open when the process exits.
+        _ => std::mem::forget(stream),
+    }
+    std::process::exit(0);
+}
+
+fn check(how: &str) {
+    let wire = Wire::new();
+    let (listener, address) = listen(&wire, 0);
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "exits::process_that_writes_and_exits", "--nocapture"]);
+    command.env(CHILD, format!("{address} {how}")).env(socket::net::DAEMON, wire.socket());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (mut stream, _) = listener.accept().unwrap();
+    let mut got = vec![0; BYTES - (300 << 10)];
+    stream.read_exact(&mut got).unwrap();
+    // The rest is in buffers: the process exits, and its pipes are closed, before it is read.
+    let began = Instant::now();
+    let status = child.wait().unwrap();
+    child.stdout.take().unwrap().read_to_end(&mut Vec::new()).unwrap();
+    child.stderr.take().unwrap().read_to_end(&mut Vec::new()).unwrap();
+    assert!(status.success() && began.elapsed() < Duration::from_secs(20), "{status}");
+    std::thread::sleep(Duration::from_millis(300));
+    stream.read_to_end(&mut got).unwrap();
+    assert!(got == pattern(BYTES), "{} bytes", got.len());
+    drop(stream);
+    let began = Instant::now();
+    while wire.clients() > 1 {
+        assert!(began.elapsed() < Duration::from_secs(30), "the child that lingers ends with the last connection");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn bytes_of_a_dropped_stream_arrive_after_the_exit() {
+    check("dropped");
+}
+
+#[test]
+fn bytes_of_an_open_stream_arrive_after_the_exit() {
+    check("open");
+}

@@ -1,0 +1,36 @@
+//! Streams and listeners against each other, over a daemon of the tests (`wire`): no rights are needed. What the daemon proper and the
+//! kernel's TCP say to them is in the live tests of crate `cli`.
+
+mod ends;
+mod exits;
+mod streams;
+mod wire;
+
+use socket::net::{Options, TcpListener, TcpStream};
+use std::net::SocketAddr;
+use wire::Wire;
+
+fn options(wire: &Wire) -> Options {
+    Options { daemon: wire.socket(), ..Options::default() }
+}
+
+/// A listener at a port, and its address.
+fn listen(wire: &Wire, port: u16) -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind_with(&options(wire), ("0.0.0.0", port)).unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+/// Both ends of a connection.
+fn pair(wire: &Wire) -> (TcpStream, TcpStream) {
+    let (listener, address) = listen(wire, 0);
+    let near = TcpStream::connect_with(&options(wire), address).unwrap();
+    let (far, from) = listener.accept().unwrap();
+    assert_eq!((from, near.peer_addr().unwrap()), (near.local_addr().unwrap(), address));
+    (near, far)
+}
+
+/// Bytes that differ from place to place.
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+}
