@@ -95,9 +95,10 @@ fn build(root: &Path, debug: bool) -> Result<Built, Failure> {
     };
     let program = built("cli", "streamline")?;
     let pcap = built("pcap-shim", "libstreamline_pcap.so")?;
+    let sockets = built("socket-shim", "libstreamline_sockets.so")?;
     let shared = built("capi", "libstreamline.so")?;
     let request = built("capi-request", "libstreamline_request.so")?;
-    Ok(Built { program, pcap, archive: shared.with_extension("a"), shared, request })
+    Ok(Built { program, pcap, sockets, archive: shared.with_extension("a"), shared, request })
 }
 
 /// The file of this name in what `cargo build` prints: a JSON document for each thing built.

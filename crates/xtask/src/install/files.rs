@@ -8,6 +8,8 @@ pub(super) struct Built {
     pub program: PathBuf,
     /// libpcap's functions over live rings.
     pub pcap: PathBuf,
+    /// The C library's socket calls over flows.
+    pub sockets: PathBuf,
     /// Rings for programs in C.
     pub shared: PathBuf,
     pub archive: PathBuf,
@@ -52,8 +54,9 @@ pub(super) fn all(root: &Path, folder: &Path, built: &Built) -> Result<Vec<File>
     let program = |arguments: &[&str]| process::output(std::process::Command::new(&built.program).args(arguments));
     let mut files = vec![
         File { is_program: true, ..File::copy(&built.program, "bin/streamline") },
-        // Where `streamline pcap` looks for it, and no linker does.
+        // Where `streamline pcap` and `streamline net run` look for them, and no linker does.
         File::copy(&built.pcap, "lib/streamline/libstreamline_pcap.so"),
+        File::copy(&built.sockets, "lib/streamline/libstreamline_sockets.so"),
         File::copy(&built.shared, "lib/libstreamline.so"),
         File::copy(&built.archive, "lib/libstreamline.a"),
         File::copy(root.join("crates/capi/include/streamline.h"), "include/streamline.h"),

@@ -1,0 +1,255 @@
+//! What the socket calls of an unmodified program ask of the process that keeps its sockets.
+//!
+//! ```text
+//!  program                                        host (crate socket-host)
+//!  connect(fd) ─ libstreamline_sockets.so ─ Ask ─▶ opens a flow, makes a pair of unix sockets
+//!              ◀── Answer, one end of the pair ──  keeps the other end
+//!  read, write, epoll ... on that end ══ bytes ══▶ copied to and from the flow's stack
+//! ```
+//!
+//! One question is one connection to the host: the program may close, copy or inherit any file descriptor at any time, so the
+//! library keeps none. A socket is named by the inode of the program's end, which stays the same through `dup`, `fork` and
+//! `exec`. The library needs nothing but the C library, so this crate depends on nothing.
+
+#![forbid(unsafe_code)]
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// Environment variable with the host's name: an abstract unix address and a secret, in hexadecimal digits.
+pub const VARIABLE: &str = "STREAMLINE_SOCKETS";
+
+/// Bytes of the secret that every question begins with.
+pub const SECRET: usize = 16;
+
+/// Bytes of a question.
+pub const ASK: usize = SECRET + 48;
+
+/// Bytes of an answer.
+pub const ANSWER: usize = 32;
+
+/// Bytes of the message that brings an accepted connection to a listening socket: both addresses, the program's own first.
+pub const ACCEPTED: usize = 16;
+
+/// What is in front of each datagram of a socket without a peer, both ways: address and port of the other side.
+pub const ENVELOPE: usize = 8;
+
+/// `SO_PRIORITY` of the program's end says what it is: the kernel keeps it for us, whatever becomes of the process.
+pub mod mark {
+    /// Bytes of one connection.
+    pub const STREAM: i32 = 4;
+    /// A listening socket: one message of [`super::ACCEPTED`] bytes for each connection.
+    pub const LISTENER: i32 = 5;
+    /// Datagrams with an [`super::ENVELOPE`].
+    pub const ENVELOPES: i32 = 6;
+    /// Datagrams to and from one peer, bare. The lowest mark.
+    pub const DATAGRAMS: i32 = 3;
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Call {
+    /// Does an interface route to `address`? Is it an address of one, for a `number` of 1?
+    Routes = 1,
+    /// A TCP socket that connects to `address`. With an inode: the socket that was bound. `number` 1: do not wait.
+    Connect = 2,
+    /// A TCP socket that is bound to `address`.
+    Bind = 3,
+    /// The bound socket listens, with a backlog of `number`.
+    Listen = 4,
+    /// The own address of a socket.
+    Name = 5,
+    /// The other side's address of a socket.
+    Peer = 6,
+    /// The error of a socket, which is forgotten then (`SO_ERROR`).
+    Error = 7,
+    /// Sets the option `number` of a socket to `value`; see [`option`].
+    Set = 8,
+    /// A UDP socket that is bound to `address`; port 0: any. With a `number` of 1: one that is bound to nothing, for a datagram to
+    /// `address`.
+    Datagrams = 9,
+    /// The UDP socket of this inode, or a new one, gets the peer `address`: it is another end from now on.
+    Peered = 10,
+    /// The state of a TCP socket: see [`Answer::number`].
+    Info = 11,
+    /// Why a read of this socket gave no bytes: 0 for the end of the stream or a datagram without bytes, or the errno of what broke
+    /// it. EAGAIN: for an error that was asked for meanwhile, so read again.
+    Ended = 12,
+}
+
+impl Call {
+    const ALL: [Call; 12] = [
+        Call::Routes,
+        Call::Connect,
+        Call::Bind,
+        Call::Listen,
+        Call::Name,
+        Call::Peer,
+        Call::Error,
+        Call::Set,
+        Call::Datagrams,
+        Call::Peered,
+        Call::Info,
+        Call::Ended,
+    ];
+}
+
+/// Options that [`Call::Set`] sets.
+pub mod option {
+    /// Small segments are sent at once: 0 or 1.
+    pub const NO_DELAY: i64 = 1;
+    /// Time in ms that a closed socket has to send what is left; negative: off; 0: reset.
+    pub const LINGER: i64 = 2;
+    /// Seconds between keep-alive probes; 0: off.
+    pub const KEEP_ALIVE: i64 = 3;
+}
+
+/// A question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// From [`VARIABLE`].
+    pub secret: [u8; SECRET],
+    /// What is asked.
+    pub call: Call,
+    /// The socket; 0: none yet.
+    pub inode: u64,
+    /// As the call says.
+    pub address: SocketAddrV4,
+    /// As the call says.
+    pub number: i64,
+    /// As the call says.
+    pub value: i64,
+}
+
+/// What the host answers. Beside it goes a file descriptor where the call makes one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// 0, or why not.
+    pub errno: i32,
+    /// The state in the kernel's numbers, for [`Call::Info`].
+    pub number: i64,
+    /// An address, where one was asked for.
+    pub address: SocketAddrV4,
+}
+
+/// Address 0.0.0.0, port 0.
+pub const NOWHERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+
+impl Answer {
+    /// No, for this reason.
+    pub const fn no(errno: i32) -> Answer {
+        Answer { errno, number: 0, address: NOWHERE }
+    }
+
+    /// Yes.
+    pub const YES: Answer = Answer::no(0);
+
+    /// As it travels.
+    pub fn encode(&self) -> [u8; ANSWER] {
+        let mut bytes = [0; ANSWER];
+        bytes[0..4].copy_from_slice(&self.errno.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.number.to_le_bytes());
+        bytes[16..24].copy_from_slice(&address_bytes(self.address));
+        bytes
+    }
+
+    /// What [`encode`](Self::encode) made.
+    pub fn decode(bytes: &[u8; ANSWER]) -> Answer {
+        Answer {
+            errno: i32::from_le_bytes(part(bytes, 0)),
+            number: i64::from_le_bytes(part(bytes, 8)),
+            address: address(part(bytes, 16)),
+        }
+    }
+}
+
+impl Ask {
+    /// As it travels.
+    pub fn encode(&self) -> [u8; ASK] {
+        let mut bytes = [0; ASK];
+        bytes[..SECRET].copy_from_slice(&self.secret);
+        let rest = &mut bytes[SECRET..];
+        rest[0..4].copy_from_slice(&(self.call as u32).to_le_bytes());
+        rest[8..16].copy_from_slice(&self.inode.to_le_bytes());
+        rest[16..24].copy_from_slice(&address_bytes(self.address));
+        rest[24..32].copy_from_slice(&self.number.to_le_bytes());
+        rest[32..40].copy_from_slice(&self.value.to_le_bytes());
+        bytes
+    }
+
+    /// What [`encode`](Self::encode) made; `None` for a call that is none.
+    pub fn decode(bytes: &[u8; ASK]) -> Option<Ask> {
+        let number = u32::from_le_bytes(part(bytes, SECRET));
+        Some(Ask {
+            secret: part(bytes, 0),
+            call: Call::ALL.into_iter().find(|call| *call as u32 == number)?,
+            inode: u64::from_le_bytes(part(bytes, SECRET + 8)),
+            address: address(part(bytes, SECRET + 16)),
+            number: i64::from_le_bytes(part(bytes, SECRET + 24)),
+            value: i64::from_le_bytes(part(bytes, SECRET + 32)),
+        })
+    }
+}
+
+/// `N` bytes from `at` on; zeros beyond the end.
+fn part<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
+}
+
+/// An address in eight bytes: address, port, two zeros.
+pub fn address_bytes(address: SocketAddrV4) -> [u8; ENVELOPE] {
+    let ([a, b, c, d], [high, low]) = (address.ip().octets(), address.port().to_be_bytes());
+    [a, b, c, d, high, low, 0, 0]
+}
+
+/// What [`address_bytes`] made.
+pub fn address([a, b, c, d, high, low, ..]: [u8; ENVELOPE]) -> SocketAddrV4 {
+    SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), u16::from_be_bytes([high, low]))
+}
+
+/// The value of [`VARIABLE`] for a host with this abstract address (without the leading zero byte).
+pub fn variable(name: &str, secret: [u8; SECRET]) -> String {
+    let secret: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{name}:{secret}")
+}
+
+/// Name and secret of a value that [`variable`] made.
+pub fn read_variable(value: &[u8]) -> Option<(&[u8], [u8; SECRET])> {
+    let colon = value.iter().rposition(|byte| *byte == b':')?;
+    let (name, digits) = (value.get(..colon)?, value.get(colon + 1..)?);
+    let mut secret = [0; SECRET];
+    if name.is_empty() || name.len() > 100 || digits.len() != 2 * SECRET {
+        return None;
+    }
+    for (byte, pair) in secret.iter_mut().zip(digits.chunks_exact(2)) {
+        let digit = |at: usize| (*pair.get(at)? as char).to_digit(16);
+        *byte = (digit(0)? * 16 + digit(1)?) as u8;
+    }
+    Some((name, secret))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let address = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 7), 4711);
+        for call in Call::ALL {
+            let ask = Ask { secret: [7; SECRET], call, inode: 1 << 40, address, number: -5, value: i64::MIN };
+            assert_eq!(Ask::decode(&ask.encode()), Some(ask));
+        }
+        let mut none = [0; ASK];
+        assert_eq!(Ask::decode(&none), None);
+        none[SECRET] = 13;
+        assert_eq!(Ask::decode(&none), None);
+        let answer = Answer { errno: 111, number: 9, address };
+        assert_eq!(Answer::decode(&answer.encode()), answer);
+        let secret = std::array::from_fn(|at| at as u8 * 16 + 3);
+        let text = variable("streamline-12", secret);
+        assert_eq!(read_variable(text.as_bytes()), Some((&b"streamline-12"[..], secret)));
+        for wrong in ["", ":", "a:", "a:zz", &text[1..text.len() - 1], &text.replace('3', "g")] {
+            assert_eq!(read_variable(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,666 @@
+//! The host: answers questions, and gives each socket its turn.
+
+use crate::asks::{Asker, Desk, send};
+use crate::datagrams::{self, LONGEST, Packets};
+use crate::ends::{drain, fill, has_hung_up, pair};
+use crate::interfaces::Interfaces;
+use crate::place::Place;
+use crate::poll::Poll;
+use crate::proxy::{Proxy, Pumped};
+use crate::remains::Remains;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit};
+use socket::net::{Options, TcpListener, TcpStream};
+use socket_calls::{Answer, Ask, Call, NOWHERE, address_bytes, option};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::SocketAddrV4;
+use std::time::{Duration, Instant};
+
+/// Numbers of what is waited for; sockets and questions come after these.
+const DESK: u64 = 0;
+const PROGRAM: u64 = 1;
+const FIRST: u64 = 2;
+
+/// After its program ended, a host without sockets stays for so long: a daemon may be about to open some.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A listener that had no room for a connection is looked at again after this.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// A host without news looks for questions this often.
+const LONG: Duration = Duration::from_secs(5);
+
+/// Sockets at most.
+const SOCKETS: usize = 1 << 16;
+
+/// A socket of a program.
+#[derive(Debug)]
+struct Socket {
+    inode: u64,
+    local: SocketAddrV4,
+    role: Role,
+    no_delay: bool,
+    /// Bytes that keep its end from being writable.
+    filled: usize,
+    keep_alive: i64,
+    /// ms; negative: the usual.
+    linger: i64,
+}
+
+/// What a socket does.
+#[derive(Debug)]
+enum Role {
+    /// It has an address; and holds the port that it was given, where it asked for any.
+    Bound(OwnedFd, Option<TcpListener>),
+    /// Its handshake runs; the asker waits for it, with the program's end, or nobody does.
+    Connecting { stream: TcpStream, end: OwnedFd, waits: Option<(Asker, Option<OwnedFd>)> },
+    /// It carries bytes.
+    Open(Box<Proxy>),
+    /// It gives connections to the program.
+    Listening { listener: TcpListener, end: OwnedFd, held: Option<Accepted> },
+    /// It carries datagrams.
+    Datagrams(Box<Packets>),
+}
+
+/// An accepted connection on its way to the program.
+#[derive(Debug)]
+struct Accepted {
+    stream: TcpStream,
+    theirs: OwnedFd,
+    ours: OwnedFd,
+    inode: u64,
+}
+
+/// The host.
+#[derive(Debug)]
+pub struct Host {
+    desk: Desk,
+    poll: Poll,
+    interfaces: Interfaces,
+    options: Options,
+    sockets: HashMap<u64, Socket>,
+    by_inode: HashMap<u64, u64>,
+    /// Sockets that have more to do than one turn.
+    busy: VecDeque<u64>,
+    remains: Remains,
+    /// A datagram on its way.
+    space: Vec<u8>,
+    next: u64,
+    /// Listeners, or questions, are to be looked at again after a while.
+    again: bool,
+    /// Readable once the program ended.
+    _program: OwnedFd,
+    /// When its program ended.
+    ended: Option<Instant>,
+}
+
+impl Host {
+    /// A host at a place, for the process of this handle (pidfd).
+    ///
+    /// # Errors
+    ///
+    /// The kernel's, and those of the daemon.
+    pub fn new(place: &Place, listener: OwnedFd, program: OwnedFd, options: Options) -> io::Result<Host> {
+        // Each socket takes four file descriptors. Where more are refused, it does with those that it has.
+        let files = rustix::process::getrlimit(Resource::Nofile);
+        let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
+        let poll = Poll::new()?;
+        let desk = Desk::new(listener, place.secret);
+        poll.add(desk.fd(), DESK)?;
+        poll.add(program.as_fd(), PROGRAM)?;
+        Ok(Host {
+            desk,
+            poll,
+            interfaces: Interfaces::new(&options.daemon, options.device.clone()),
+            options,
+            sockets: HashMap::new(),
+            by_inode: HashMap::new(),
+            busy: VecDeque::new(),
+            remains: Remains::default(),
+            space: vec![0; LONGEST],
+            next: FIRST,
+            again: false,
+            _program: program,
+            ended: None,
+        })
+    }
+
+    /// Serves until the program has ended and has no socket left. What flows still have to send is the runtime's, which outlives this
+    /// process by a minute at most (`socket::net`).
+    ///
+    /// # Errors
+    ///
+    /// The kernel's.
+    pub fn run(&mut self) -> io::Result<()> {
+        let mut keys = Vec::new();
+        loop {
+            let timeout = match (self.busy.is_empty(), self.ended) {
+                (false, _) => Some(Duration::ZERO),
+                (true, Some(ended)) if self.sockets.is_empty() => {
+                    if ended.elapsed() >= GRACE {
+                        return Ok(());
+                    }
+                    Some(GRACE.saturating_sub(ended.elapsed()))
+                }
+                _ => None,
+            };
+            let timeout = if self.again { timeout.unwrap_or(AGAIN).min(AGAIN) } else { timeout.unwrap_or(LONG) };
+            self.poll.wait(&mut keys, Some(timeout))?;
+            // Also when nothing says that there are some: the last look may have lacked a file descriptor.
+            self.accept_questions();
+            if std::mem::take(&mut self.again) {
+                let is_listener = |socket: &Socket| matches!(socket.role, Role::Listening { .. });
+                self.busy.extend(self.sockets.iter().filter(|(_, socket)| is_listener(socket)).map(|(key, _)| *key));
+            }
+            for key in keys.drain(..) {
+                match key {
+                    DESK => {}
+                    PROGRAM => self.ended = self.ended.or(Some(Instant::now())),
+                    key => match self.desk.read(key) {
+                        Some((ask, asker)) => self.answer(&ask, asker),
+                        None => self.turn(key),
+                    },
+                }
+            }
+            for _ in 0..self.busy.len() {
+                if let Some(key) = self.busy.pop_front() {
+                    self.turn(key);
+                }
+            }
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn accept_questions(&mut self) {
+        loop {
+            let number = self.number();
+            let Some(line) = self.desk.accept(number) else { return };
+            // A question that comes before this is found by the first look of `epoll`.
+            if self.poll.add(line, number).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn answer(&mut self, ask: &Ask, asker: Asker) {
+        let known = self.by_inode.get(&ask.inode).copied();
+        match (ask.call, known) {
+            (Call::Routes, _) => {
+                let is_routed = self.interfaces.route(*ask.address.ip()).is_some();
+                let errno = if is_routed { 0 } else { Errno::NOSYS.raw_os_error() };
+                asker.answer(Answer::no(errno), None);
+            }
+            (Call::Connect, key) => self.connect(ask, key, asker),
+            (Call::Bind, _) => self.bind(ask, asker),
+            (Call::Listen, Some(key)) => {
+                let answer = self.listen(key, ask.number).map_or_else(Answer::no, |()| Answer::YES);
+                asker.answer(answer, None);
+            }
+            (Call::Datagrams, _) => self.give_datagrams(ask, None, asker),
+            (Call::Peered, Some(key)) => self.change_peer(key, ask.address, asker),
+            (Call::Peered, None) if ask.inode == 0 => self.give_datagrams(ask, Some(ask.address), asker),
+            (_, Some(key)) => {
+                let answer = self.about(key, ask);
+                asker.answer(answer, None);
+            }
+            (Call::Error | Call::Ended, None) => asker.answer(Answer::no(self.remains.take(ask.inode)), None),
+            (_, None) => asker.answer(Answer::no(Errno::NOTCONN.raw_os_error()), None),
+        }
+    }
+
+    /// What one asks about a socket that is there.
+    fn about(&mut self, key: u64, ask: &Ask) -> Answer {
+        let Some(socket) = self.sockets.get_mut(&key) else { return Answer::no(Errno::BADF.raw_os_error()) };
+        match ask.call {
+            Call::Name => match socket.name(&self.options) {
+                Ok(address) => Answer { address, ..Answer::YES },
+                Err(error) => Answer::no(errno_of(&error)),
+            },
+            Call::Peer => match &socket.role {
+                Role::Open(proxy) => match proxy.stream.peer_addr() {
+                    Ok(std::net::SocketAddr::V4(address)) => Answer { address, ..Answer::YES },
+                    _ => Answer::no(Errno::NOTCONN.raw_os_error()),
+                },
+                Role::Datagrams(packets) if let Some(address) = packets.peer => Answer { address, ..Answer::YES },
+                _ => Answer::no(Errno::NOTCONN.raw_os_error()),
+            },
+            Call::Error => match &mut socket.role {
+                Role::Datagrams(packets) => Answer::no(packets.take_error()),
+                _ => Answer::YES,
+            },
+            Call::Ended => match &mut socket.role {
+                Role::Open(proxy) => Answer::no(proxy.errno()),
+                Role::Datagrams(packets) => Answer::no(packets.ended()),
+                _ => Answer::YES,
+            },
+            Call::Set => {
+                match ask.number {
+                    option::NO_DELAY => socket.no_delay = ask.value != 0,
+                    option::KEEP_ALIVE => socket.keep_alive = ask.value,
+                    option::LINGER => socket.linger = ask.value,
+                    _ => return Answer::no(Errno::NOPROTOOPT.raw_os_error()),
+                }
+                socket.apply();
+                Answer::YES
+            }
+            Call::Info => Answer { number: socket.state(), ..Answer::YES },
+            _ => Answer::YES,
+        }
+    }
+
+    /// A UDP socket: bound to the address asked for, or with this peer.
+    fn give_datagrams(&mut self, ask: &Ask, peer: Option<SocketAddrV4>, asker: Asker) {
+        let no = |asker: Asker, errno: i32| asker.answer(Answer::no(errno), None);
+        let (device, local) = if peer.is_some() || ask.number == 1 {
+            match self.interfaces.route(*ask.address.ip()) {
+                Some(device) => (Some(device), NOWHERE),
+                None => return no(asker, Errno::NOSYS.raw_os_error()),
+            }
+        } else if self.interfaces.have(*ask.address.ip()) {
+            (None, ask.address)
+        } else {
+            return no(asker, Errno::NOSYS.raw_os_error());
+        };
+        if self.sockets.len() >= SOCKETS {
+            return no(asker, Errno::NOBUFS.raw_os_error());
+        }
+        let opened = self.open_datagrams(device, local, peer).map_err(|error| errno_of(&error));
+        asker.answer(
+            opened.as_ref().map_or_else(|errno| Answer::no(*errno), |_| Answer::YES),
+            opened.as_ref().ok().map(AsFd::as_fd),
+        );
+    }
+
+    /// Opens a flow for datagrams; gives the program's end.
+    fn open_datagrams(
+        &mut self,
+        device: Option<String>,
+        local: SocketAddrV4,
+        peer: Option<SocketAddrV4>,
+    ) -> io::Result<OwnedFd> {
+        let socket = datagrams::open(&self.options, device, local, peer)?;
+        let pair = pair(false)?;
+        // An unconnected socket that was bound to no address has none, as with the kernel.
+        let port = socket.local_addr().port();
+        let name = if peer.is_some() { socket.local_addr() } else { SocketAddrV4::new(*local.ip(), port) };
+        let role = Role::Datagrams(Box::new(Packets::new(socket, peer, pair.ours)));
+        let key = self.number();
+        self.insert(key, Socket::new(pair.inode, name, role));
+        Ok(pair.theirs)
+    }
+
+    /// A UDP socket gets another peer, or none, and with it another end and flow: the driver tells of errors only who names a peer.
+    fn change_peer(&mut self, key: u64, peer: SocketAddrV4, asker: Asker) {
+        let no = |asker: Asker, errno: i32| asker.answer(Answer::no(errno), None);
+        let peer = Some(peer).filter(|peer| *peer != NOWHERE);
+        let Some(Role::Datagrams(packets)) = self.sockets.get(&key).map(|socket| &socket.role) else {
+            return no(asker, Errno::INVAL.raw_os_error());
+        };
+        if packets.peer == peer {
+            return asker.answer(Answer::YES, None);
+        }
+        let local = packets.socket.local_addr();
+        // Where this is an earlier peer, the flow of then may be about to end.
+        let is_it = |socket: &Socket| matches!(&socket.role, Role::Datagrams(packets) if packets.peer == peer && packets.socket.local_addr() == local);
+        let earlier: Vec<u64> = self.sockets.iter().filter(|(_, socket)| is_it(socket)).map(|(key, _)| *key).collect();
+        earlier.into_iter().for_each(|key| self.turn(key));
+        // The old flow goes on until the program has closed the old end everywhere, and everything is sent.
+        match self.open_datagrams(None, local, peer) {
+            Ok(theirs) => asker.answer(Answer::YES, Some(theirs.as_fd())),
+            Err(error) => no(asker, errno_of(&error)),
+        }
+    }
+
+    fn connect(&mut self, ask: &Ask, key: Option<u64>, asker: Asker) {
+        let no = |asker: Asker, errno: Errno| asker.answer(Answer::no(errno.raw_os_error()), None);
+        let waits = ask.number == 0;
+        let (mut local, mut bound) = (None, None);
+        if let Some(key) = key {
+            let Some(socket) = self.sockets.get_mut(&key) else { return no(asker, Errno::BADF) };
+            match &mut socket.role {
+                Role::Open(_) => return no(asker, Errno::ISCONN),
+                Role::Listening { .. } => return no(asker, Errno::ISCONN),
+                Role::Connecting { waits: None, .. } if !waits => return no(asker, Errno::ALREADY),
+                Role::Connecting { waits: waiting @ None, .. } => {
+                    *waiting = Some((asker, None));
+                    return;
+                }
+                Role::Connecting { .. } => return no(asker, Errno::ALREADY),
+                Role::Datagrams(_) => return no(asker, Errno::INVAL),
+                Role::Bound(_, reserved) => {
+                    local = Some(socket.local);
+                    bound = Some(key);
+                    *reserved = None;
+                }
+            }
+        } else {
+            // Its connection failed: that is said once, and then it may try again.
+            match self.remains.take(ask.inode) {
+                0 => {}
+                errno => return asker.answer(Answer::no(errno), None),
+            }
+            if self.interfaces.route(*ask.address.ip()).is_none() {
+                return no(asker, if ask.inode == 0 { Errno::NOSYS } else { Errno::NETUNREACH });
+            }
+        }
+        let options = Options { local: local.or(self.options.local), ..self.options.clone() };
+        let stream = match TcpStream::start(&options, ask.address) {
+            Ok(stream) => stream,
+            // No interface reaches it after all.
+            Err(error) if bound.is_none() && error.kind() == io::ErrorKind::AddrNotAvailable => {
+                return no(asker, Errno::NOSYS);
+            }
+            Err(error) => return asker.answer(Answer::no(errno_of(&error)), None),
+        };
+        if let Some(key) = bound {
+            let Some(mut socket) = self.sockets.remove(&key) else { return no(asker, Errno::BADF) };
+            let Role::Bound(end, _) = socket.role else { return no(asker, Errno::INVAL) };
+            let waits = if waits {
+                Some((asker, None))
+            } else {
+                no(asker, Errno::INPROGRESS);
+                None
+            };
+            socket.local = local_of(&stream);
+            socket.role = Role::Connecting { stream, end, waits };
+            return self.insert(key, socket);
+        }
+        let pair = match pair(true) {
+            Ok(pair) => pair,
+            Err(error) => return asker.answer(Answer::no(errno_of(&error)), None),
+        };
+        let filled = fill(pair.theirs.as_fd());
+        let waits = if waits {
+            Some((asker, Some(pair.theirs)))
+        } else {
+            asker.answer(Answer::no(Errno::INPROGRESS.raw_os_error()), Some(pair.theirs.as_fd()));
+            None
+        };
+        let key = self.number();
+        let role = Role::Connecting { stream, end: pair.ours, waits };
+        self.insert(key, Socket { filled, ..Socket::new(pair.inode, NOWHERE, role) });
+    }
+
+    fn bind(&mut self, ask: &Ask, asker: Asker) {
+        if !self.interfaces.have(*ask.address.ip()) {
+            return asker.answer(Answer::no(Errno::NOSYS.raw_os_error()), None);
+        }
+        let pair = match pair(true) {
+            Ok(pair) if self.sockets.len() < SOCKETS => pair,
+            _ => return asker.answer(Answer::no(Errno::NOBUFS.raw_os_error()), None),
+        };
+        let filled = fill(pair.theirs.as_fd());
+        asker.answer(Answer::YES, Some(pair.theirs.as_fd()));
+        let key = self.number();
+        self.insert(key, Socket { filled, ..Socket::new(pair.inode, ask.address, Role::Bound(pair.ours, None)) });
+    }
+
+    fn listen(&mut self, key: u64, backlog: i64) -> Result<(), i32> {
+        let Some(mut socket) = self.sockets.remove(&key) else { return Err(Errno::BADF.raw_os_error()) };
+        let Role::Bound(end, reserved) = socket.role else {
+            self.sockets.insert(key, socket);
+            return Err(Errno::INVAL.raw_os_error());
+        };
+        let backlog = u32::try_from(backlog).unwrap_or(0).clamp(1, 1024);
+        let options = Options { local: Some(socket.local), backlog, ..self.options.clone() };
+        let listener = reserved.map_or_else(|| TcpListener::bind_with(&options, socket.local), Ok);
+        let (role, done) = match listener {
+            Ok(listener) => {
+                // Programs that ask which port they got.
+                if let Ok(std::net::SocketAddr::V4(local)) = listener.local_addr() {
+                    socket.local = local;
+                }
+                let _ = listener.set_nonblocking(true);
+                drain(end.as_fd(), std::mem::take(&mut socket.filled));
+                (Role::Listening { listener, end, held: None }, Ok(()))
+            }
+            Err(error) => (Role::Bound(end, None), Err(errno_of(&error))),
+        };
+        socket.role = role;
+        self.insert(key, socket);
+        done
+    }
+
+    /// Puts a socket in, and has it waited for.
+    fn insert(&mut self, key: u64, socket: Socket) {
+        socket.apply();
+        let is_new = self.by_inode.insert(socket.inode, key) != Some(key);
+        if is_new {
+            self.remains.forget(socket.inode);
+        }
+        // The end of a bound socket is known already when it connects or listens.
+        let end = |end: &OwnedFd| if is_new { self.poll.add(end.as_fd(), key) } else { Ok(()) };
+        let watched = match &socket.role {
+            Role::Bound(own, _) => end(own),
+            Role::Datagrams(packets) => (self.poll.add(packets.socket.fd(), key))
+                .and_then(|()| self.poll.add(packets.socket.line(), key))
+                .and_then(|()| end(packets.end())),
+            Role::Connecting { stream, end: own, .. } => watch(&self.poll, stream, key).and_then(|()| end(own)),
+            Role::Open(proxy) => watch(&self.poll, &proxy.stream, key).and_then(|()| end(proxy.end())),
+            Role::Listening { listener, .. } => self.poll.add(listener.as_fd(), key),
+        };
+        self.sockets.insert(key, socket);
+        match watched {
+            Ok(()) => self.busy.push_back(key),
+            Err(_) => self.end(key, Errno::NOBUFS.raw_os_error()),
+        }
+    }
+
+    /// A socket's turn.
+    fn turn(&mut self, key: u64) {
+        let Some(socket) = self.sockets.get_mut(&key) else { return };
+        match &mut socket.role {
+            Role::Bound(end, _) => {
+                if has_hung_up(end) {
+                    self.end(key, 0);
+                }
+            }
+            Role::Datagrams(packets) => match packets.pump(&mut self.space) {
+                Pumped::Rests => {}
+                Pumped::More => self.busy.push_back(key),
+                Pumped::Over => {
+                    let errno = packets.broken();
+                    self.end(key, errno);
+                }
+            },
+            Role::Connecting { .. } => self.connected(key),
+            Role::Open(proxy) => match proxy.pump(socket.linger == 0) {
+                Pumped::Rests => {}
+                Pumped::More => self.busy.push_back(key),
+                Pumped::Over => {
+                    let errno = proxy.errno();
+                    if proxy.was_dropped() {
+                        let _ = proxy.stream.set_linger(Some(Duration::ZERO));
+                    }
+                    self.end(key, errno);
+                }
+            },
+            Role::Listening { .. } => self.give(key),
+        }
+    }
+
+    /// Looks how a handshake stands.
+    fn connected(&mut self, key: u64) {
+        let Some(mut socket) = self.sockets.remove(&key) else { return };
+        let Role::Connecting { stream, end, waits } = socket.role else { return };
+        match stream.handshake() {
+            None if has_hung_up(&end) && waits.is_none() => {
+                // The program closed it.
+                let _ = stream.set_linger(Some(Duration::ZERO));
+                self.by_inode.remove(&socket.inode);
+            }
+            None => {
+                socket.role = Role::Connecting { stream, end, waits };
+                self.sockets.insert(key, socket);
+            }
+            Some(Ok(())) => {
+                drain(end.as_fd(), std::mem::take(&mut socket.filled));
+                socket.local = local_of(&stream);
+                if let Some((asker, theirs)) = waits {
+                    asker.answer(Answer::YES, theirs.as_ref().map(|fd| fd.as_fd()));
+                }
+                socket.role = Role::Open(Box::new(Proxy::new(stream, end)));
+                socket.apply();
+                self.sockets.insert(key, socket);
+                self.busy.push_back(key);
+            }
+            Some(Err(error)) => {
+                let errno = errno_of(&error);
+                self.by_inode.remove(&socket.inode);
+                match waits {
+                    Some((asker, _)) => asker.answer(Answer::no(errno), None),
+                    None => self.remains.put(socket.inode, errno),
+                }
+            }
+        }
+    }
+
+    /// Gives accepted connections to the program, as far as there is room.
+    fn give(&mut self, key: u64) {
+        loop {
+            let Some(socket) = self.sockets.get_mut(&key) else { return };
+            let Role::Listening { listener, end, held } = &mut socket.role else { return };
+            if has_hung_up(end) {
+                return self.end(key, 0);
+            }
+            if held.is_none() {
+                *held = match listener.accept() {
+                    Ok((stream, _)) => match pair(true) {
+                        Ok(pair) => {
+                            let _ = stream.set_nonblocking(true);
+                            Some(Accepted { stream, theirs: pair.theirs, ours: pair.ours, inode: pair.inode })
+                        }
+                        // Out of file descriptors: this connection is reset.
+                        Err(_) => continue,
+                    },
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                    // The interface or the daemon went. The program keeps a socket at which nobody calls: one that hangs up would be
+                    // accepted from again and again.
+                    Err(error) if error.raw_os_error() == Some(Errno::NETDOWN.raw_os_error()) => {
+                        return self.fall_silent(key);
+                    }
+                    // No room for another connection now: those that wait are asked for again.
+                    Err(_) => return self.again = true,
+                };
+            }
+            let Some(accepted) = held.as_ref() else { return };
+            let (local, peer) = (local_of(&accepted.stream), peer_of(&accepted.stream));
+            let mut message = [0; socket_calls::ACCEPTED];
+            message[..8].copy_from_slice(&address_bytes(local));
+            message[8..].copy_from_slice(&address_bytes(peer));
+            match send(end.as_fd(), &message, Some(accepted.theirs.as_fd())) {
+                Ok(_) => {}
+                Err(errno) if crate::ends::is_later(errno) => return,
+                Err(_) => return self.end(key, 0),
+            }
+            let Some(accepted) = held.take() else { return };
+            let mut proxied =
+                Socket::new(accepted.inode, local, Role::Open(Box::new(Proxy::new(accepted.stream, accepted.ours))));
+            proxied.linger = socket.linger;
+            proxied.no_delay = socket.no_delay;
+            let number = self.number();
+            self.insert(number, proxied);
+        }
+    }
+
+    /// A listening socket accepts nothing any more.
+    fn fall_silent(&mut self, key: u64) {
+        let Some(mut socket) = self.sockets.remove(&key) else { return };
+        if let Role::Listening { end, .. } = socket.role {
+            socket.role = Role::Bound(end, None);
+            self.sockets.insert(key, socket);
+        }
+    }
+
+    /// A socket is over. What its flow still has to send, the runtime sends.
+    fn end(&mut self, key: u64, errno: i32) {
+        let Some(socket) = self.sockets.remove(&key) else { return };
+        self.by_inode.remove(&socket.inode);
+        if errno != 0 {
+            self.remains.put(socket.inode, errno);
+        }
+    }
+}
+
+impl Socket {
+    fn new(inode: u64, local: SocketAddrV4, role: Role) -> Socket {
+        Socket { inode, local, role, filled: 0, no_delay: false, keep_alive: 0, linger: -1 }
+    }
+
+    /// Its own address. A socket that was bound to any port gets one now, and keeps it: it may listen there.
+    fn name(&mut self, options: &Options) -> io::Result<SocketAddrV4> {
+        if let Role::Bound(_, reserved @ None) = &mut self.role
+            && self.local.port() == 0
+        {
+            let listener = TcpListener::bind_with(options, self.local)?;
+            self.local.set_port(listener.local_addr()?.port());
+            *reserved = Some(listener);
+        }
+        Ok(self.local)
+    }
+
+    /// Its state, in the kernel's numbers (`TCP_INFO`).
+    fn state(&self) -> i64 {
+        match &self.role {
+            Role::Open(_) => 1,
+            Role::Connecting { .. } => 2,
+            Role::Bound(..) | Role::Datagrams(_) => 7,
+            Role::Listening { .. } => 10,
+        }
+    }
+
+    /// Gives the options to the stream, where there is one.
+    fn apply(&self) {
+        let stream = match &self.role {
+            Role::Connecting { stream, .. } => stream,
+            Role::Open(proxy) => &proxy.stream,
+            Role::Bound(..) | Role::Listening { .. } | Role::Datagrams(_) => return,
+        };
+        // A stream that broke has no use for them.
+        let _ = stream.set_nodelay(self.no_delay);
+        let keep_alive = u64::try_from(self.keep_alive).ok().filter(|seconds| *seconds > 0);
+        let _ = stream.set_keepalive(keep_alive.map(Duration::from_secs));
+        let _ = stream.set_linger(u64::try_from(self.linger).ok().map(Duration::from_millis));
+    }
+}
+
+/// Has a socket told of each change of its stream.
+fn watch(poll: &Poll, stream: &TcpStream, key: u64) -> io::Result<()> {
+    poll.add(stream.as_fd(), key)?;
+    poll.add(stream.writable_fd(), key)
+}
+
+fn local_of(stream: &TcpStream) -> SocketAddrV4 {
+    match stream.local_addr() {
+        Ok(std::net::SocketAddr::V4(address)) => address,
+        _ => NOWHERE,
+    }
+}
+
+fn peer_of(stream: &TcpStream) -> SocketAddrV4 {
+    match stream.peer_addr() {
+        Ok(std::net::SocketAddr::V4(address)) => address,
+        _ => NOWHERE,
+    }
+}
+
+/// The errno of an error; EIO where it has none.
+fn errno_of(error: &io::Error) -> i32 {
+    use io::ErrorKind;
+    error.raw_os_error().unwrap_or(match error.kind() {
+        ErrorKind::AddrInUse => Errno::ADDRINUSE.raw_os_error(),
+        ErrorKind::AddrNotAvailable => Errno::ADDRNOTAVAIL.raw_os_error(),
+        ErrorKind::PermissionDenied => Errno::ACCESS.raw_os_error(),
+        ErrorKind::ConnectionRefused => Errno::CONNREFUSED.raw_os_error(),
+        ErrorKind::QuotaExceeded => Errno::NOBUFS.raw_os_error(),
+        ErrorKind::TimedOut => Errno::TIMEDOUT.raw_os_error(),
+        ErrorKind::NetworkUnreachable | ErrorKind::NotFound => Errno::NETUNREACH.raw_os_error(),
+        _ => Errno::IO.raw_os_error(),
+    })
+}

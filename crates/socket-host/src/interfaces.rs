@@ -1,0 +1,77 @@
+//! Which addresses are for flows: what the daemon says of its interfaces, asked for again now and then.
+
+use capture::client::Client;
+use flow::{Answer, InterfaceState, Question};
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What the daemon said is believed for so long.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// The daemon's interfaces.
+#[derive(Debug)]
+pub(crate) struct Interfaces {
+    daemon: PathBuf,
+    /// Only this one.
+    device: Option<String>,
+    client: Option<Client>,
+    known: Vec<InterfaceState>,
+    asked: Option<Instant>,
+}
+
+impl Interfaces {
+    /// Those of a daemon, or the one of this name.
+    pub(crate) fn new(daemon: &Path, device: Option<String>) -> Interfaces {
+        Interfaces { daemon: daemon.to_path_buf(), device, client: None, known: Vec::new(), asked: None }
+    }
+
+    /// The one that routes to this address, by the most specific route. A device that stays the host's may: the daemon says so when a
+    /// flow is opened.
+    pub(crate) fn route(&mut self, to: Ipv4Addr) -> Option<String> {
+        let holds = |(network, bits): (Ipv4Addr, u8)| {
+            let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+            u32::from(network) & mask == u32::from(to) & mask
+        };
+        let routes = |interface: &InterfaceState| {
+            let best =
+                interface.routes.iter().map(|route| route.to).filter(|to| holds(*to)).map(|(_, bits)| bits).max();
+            best.or(interface.is_shared.then_some(0))
+        };
+        let all = self.all().iter().filter_map(|interface| Some((routes(interface)?, interface)));
+        all.max_by_key(|(bits, _)| *bits).map(|(_, interface)| interface.device.clone())
+    }
+
+    /// Is it an address of one of them, or any address while there are some?
+    pub(crate) fn have(&mut self, address: Ipv4Addr) -> bool {
+        let own = |interface: &InterfaceState| interface.addresses.iter().any(|(own, _)| *own == address);
+        self.all().iter().any(|interface| address.is_unspecified() || own(interface))
+    }
+
+    fn all(&mut self) -> &[InterfaceState] {
+        if self.asked.is_none_or(|asked| asked.elapsed() >= FRESH) {
+            self.asked = Some(Instant::now());
+            // A daemon that says nothing has no interfaces for new sockets; a later look connects again.
+            match self.ask() {
+                Ok(interfaces) => self.known = interfaces,
+                Err(_) => (self.client, self.known) = (None, Vec::new()),
+            }
+            if let Some(device) = &self.device {
+                self.known.retain(|interface| interface.device == *device);
+            }
+        }
+        &self.known
+    }
+
+    fn ask(&mut self) -> io::Result<Vec<InterfaceState>> {
+        if self.client.is_none() {
+            self.client = Some(Client::connect(&self.daemon, "streamline net run")?);
+        }
+        let client = self.client.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        match client.flows(Question::State) {
+            Ok((Answer::State(interfaces), _)) => Ok(interfaces),
+            _ => Err(io::ErrorKind::InvalidData.into()),
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! The bytes of one connection: from a program's end to a flow and back, without a copy in between.
+
+use crate::ends::{has_hung_up, is_later};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, Shutdown};
+use socket::net::TcpStream;
+use std::io::ErrorKind;
+
+/// Bytes that one connection moves each way before the others have their turn.
+const TURN: usize = 1 << 20;
+
+/// What became of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pumped {
+    /// Nothing more can move now.
+    Rests,
+    /// There is more, and others wait.
+    More,
+    /// Both directions ended: nothing will move any more.
+    Over,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    pub(crate) stream: TcpStream,
+    /// Our end of the pair.
+    end: OwnedFd,
+    /// The program finished writing, or has gone.
+    program_finished: bool,
+    /// The other side finished, and the program was told.
+    flow_finished: bool,
+    /// The program closed its end without reading everything, or is to reset the connection by that.
+    program_dropped: bool,
+    /// Why the connection broke, as an errno; 0: it did not.
+    errno: i32,
+}
+
+impl Proxy {
+    pub(crate) fn new(stream: TcpStream, end: OwnedFd) -> Proxy {
+        Proxy { stream, end, program_finished: false, flow_finished: false, program_dropped: false, errno: 0 }
+    }
+
+    /// Our end.
+    pub(crate) fn end(&self) -> &OwnedFd {
+        &self.end
+    }
+
+    /// Why the connection broke; 0: it did not.
+    pub(crate) fn errno(&self) -> i32 {
+        self.errno
+    }
+
+    /// Did the program close its end with bytes in it that it did not read, or so that the connection is to be reset? The other side
+    /// hears of it by a reset.
+    pub(crate) fn was_dropped(&self) -> bool {
+        self.program_dropped
+    }
+
+    /// Moves what can move. `resets`: a close of the program's ends the connection by a reset (`SO_LINGER` of 0).
+    pub(crate) fn pump(&mut self, resets: bool) -> Pumped {
+        let (mut up, mut down) = (0, 0);
+        loop {
+            let before = (up, down);
+            if !self.program_finished && up < TURN {
+                up += self.pump_up(resets);
+            }
+            if !self.flow_finished && down < TURN {
+                down += self.pump_down();
+            }
+            if self.program_finished && !self.flow_finished && resets && has_hung_up(&self.end) {
+                (self.program_dropped, self.flow_finished) = (true, true);
+            }
+            // A program that closed its end reads no more; what it wrote before was read first.
+            if self.program_finished && (self.flow_finished || has_hung_up(&self.end)) {
+                return Pumped::Over;
+            }
+            if (up, down) == before {
+                return if up >= TURN || down >= TURN { Pumped::More } else { Pumped::Rests };
+            }
+        }
+    }
+
+    /// Moves bytes of the program to the flow; says how many.
+    fn pump_up(&mut self, resets: bool) -> usize {
+        let mut read = None;
+        let moved = self.stream.write_with(&mut |room| {
+            let count = rustix::io::read(&self.end, room);
+            read = Some(count);
+            count.unwrap_or(0)
+        });
+        match (moved, read) {
+            (Ok(moved), _) => moved,
+            (_, Some(Ok(0))) => {
+                self.program_finished = true;
+                if !resets || !has_hung_up(&self.end) {
+                    // A flow that broke has nothing to finish.
+                    let _ = self.stream.shutdown(std::net::Shutdown::Write);
+                }
+                0
+            }
+            (_, Some(Err(error))) if !is_later(error) => {
+                self.program_dropped |= error == Errno::CONNRESET;
+                (self.program_finished, self.flow_finished) = (true, true);
+                0
+            }
+            (Err(error), _) if error.kind() == ErrorKind::WouldBlock => 0,
+            (Err(error), _) => {
+                // What came before is still read.
+                self.errno = error.raw_os_error().unwrap_or(0);
+                self.program_finished = true;
+                0
+            }
+        }
+    }
+
+    /// Moves bytes of the flow to the program; says how many.
+    fn pump_down(&mut self) -> usize {
+        let mut written = None;
+        let moved = self.stream.read_with(&mut |bytes| {
+            let count = rustix::net::send(&self.end, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+            written = Some(count);
+            count.unwrap_or(0)
+        });
+        match (moved, written) {
+            (Ok(0), _) => {
+                self.flow_finished = true;
+                // The program may have gone.
+                let _ = rustix::net::shutdown(self.end.as_fd(), Shutdown::Write);
+                0
+            }
+            (Ok(moved), _) => moved,
+            (_, Some(Err(error))) if !is_later(error) => {
+                // It reads no more: what comes now is for nobody.
+                self.program_dropped = true;
+                self.flow_finished = true;
+                0
+            }
+            (Err(error), _) if error.kind() == ErrorKind::WouldBlock => 0,
+            (Err(error), _) => {
+                // The program reads the end, and the host says why.
+                self.errno = error.raw_os_error().unwrap_or(0);
+                (self.program_finished, self.flow_finished) = (true, true);
+                0
+            }
+        }
+    }
+}

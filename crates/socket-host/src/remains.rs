@@ -1,0 +1,60 @@
+//! What is remembered of sockets that broke: their program may ask for the error later.
+
+use std::collections::{HashMap, VecDeque};
+
+/// Sockets that are remembered.
+const REMEMBERED: usize = 4096;
+
+/// Errors by inode of the program's end.
+#[derive(Debug, Default)]
+pub(crate) struct Remains {
+    errors: HashMap<u64, i32>,
+    order: VecDeque<u64>,
+}
+
+impl Remains {
+    /// A socket broke.
+    pub(crate) fn put(&mut self, inode: u64, errno: i32) {
+        if self.errors.insert(inode, errno).is_none() {
+            self.order.push_back(inode);
+        }
+        if self.order.len() > REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.errors.remove(&oldest);
+        }
+    }
+
+    /// Why a socket broke, once (as `SO_ERROR` says it); 0 for one that is not known.
+    pub(crate) fn take(&mut self, inode: u64) -> i32 {
+        let errno = self.errno(inode);
+        self.forget(inode);
+        errno
+    }
+
+    /// A new socket has this inode: what was known of another is forgotten.
+    pub(crate) fn forget(&mut self, inode: u64) {
+        if self.errors.remove(&inode).is_some() {
+            self.order.retain(|known| *known != inode);
+        }
+    }
+
+    /// Why a socket broke; 0 for one that is not known.
+    pub(crate) fn errno(&self, inode: u64) -> i32 {
+        self.errors.get(&inode).copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_are_remembered() {
+        let mut remains = Remains::default();
+        (0..2 * REMEMBERED as u64).for_each(|inode| remains.put(inode, inode as i32));
+        assert_eq!((remains.errno(5), remains.errno(REMEMBERED as u64)), (0, REMEMBERED as i32));
+        assert_eq!(remains.take(REMEMBERED as u64), REMEMBERED as i32);
+        assert_eq!((remains.errno(REMEMBERED as u64), remains.errors.len()), (0, remains.order.len()));
+    }
+}

@@ -1,0 +1,118 @@
+//! What a file descriptor is, and how one of the kernel's sockets becomes an end that the host serves.
+
+use crate::kernel::{call, close, copy_option, inode, option, quietly, set_option};
+use crate::{epoll, host};
+use libc::c_int;
+use socket_calls::{Call, NOWHERE, mark};
+
+/// What a file descriptor is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Of no concern here: the kernel answers.
+    Other,
+    /// The kernel's own socket for TCP or UDP over IPv4 (or IPv6, which can have IPv4 addresses).
+    Kernel { is_stream: bool },
+    /// Bytes of one connection.
+    Stream,
+    /// Gives accepted connections.
+    Listener,
+    /// Datagrams with envelopes.
+    Envelopes,
+    /// Datagrams to and from one peer.
+    Datagrams,
+}
+
+impl End {
+    /// Does the host serve it?
+    pub(crate) fn is_ours(self) -> bool {
+        !matches!(self, End::Other | End::Kernel { .. })
+    }
+}
+
+/// What `fd` is, if it is ours; cheap for what is not.
+pub(crate) fn ours(fd: c_int) -> End {
+    if !host::is_there() {
+        return End::Other;
+    }
+    quietly(|| {
+        let end = match option(fd, libc::SOL_SOCKET, libc::SO_PRIORITY) {
+            Some(mark::STREAM) => End::Stream,
+            Some(mark::LISTENER) => End::Listener,
+            Some(mark::ENVELOPES) => End::Envelopes,
+            Some(mark::DATAGRAMS) => End::Datagrams,
+            _ => return End::Other,
+        };
+        // Sockets of IP have priorities of their own.
+        match option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN) {
+            Some(libc::AF_UNIX) => end,
+            _ => End::Other,
+        }
+    })
+}
+
+/// What `fd` is, also if it is one of the kernel's sockets.
+pub(crate) fn of(fd: c_int) -> End {
+    let end = ours(fd);
+    if end != End::Other || !host::is_there() {
+        return end;
+    }
+    quietly(|| {
+        let domain = option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN);
+        if !matches!(domain, Some(libc::AF_INET | libc::AF_INET6)) {
+            return End::Other;
+        }
+        match (option(fd, libc::SOL_SOCKET, libc::SO_TYPE), option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL)) {
+            (Some(libc::SOCK_STREAM), Some(libc::IPPROTO_TCP)) => End::Kernel { is_stream: true },
+            (Some(libc::SOCK_DGRAM), Some(libc::IPPROTO_UDP)) => End::Kernel { is_stream: false },
+            _ => End::Other,
+        }
+    })
+}
+
+/// Is `fd` not to wait?
+pub(crate) fn is_nonblocking(fd: c_int) -> bool {
+    quietly(|| call(libc::SYS_fcntl, [fd as usize, libc::F_GETFL as usize, 0]) & libc::O_NONBLOCK as isize != 0)
+}
+
+/// Options of the kernel's socket that a unix socket has, too.
+const COMMON: [c_int; 3] = [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO, libc::SO_LINGER];
+
+/// Puts `end` in the place of `fd`, with the flags and options that `fd` has. `false`: the kernel refuses.
+pub(crate) fn replace(fd: c_int, end: c_int, is_stream: bool) -> bool {
+    quietly(|| {
+        let before = inode(fd);
+        let fcntl = |command: c_int, of: c_int, value: isize| {
+            call(libc::SYS_fcntl, [of as usize, command as usize, value as usize])
+        };
+        let status = fcntl(libc::F_GETFL, fd, 0);
+        if status & libc::O_NONBLOCK as isize != 0 {
+            fcntl(libc::F_SETFL, end, status & (libc::O_NONBLOCK | libc::O_ASYNC) as isize);
+        }
+        let is_kernels = !ours(fd).is_ours();
+        COMMON.iter().for_each(|name| copy_option(fd, end, libc::SOL_SOCKET, *name));
+        let no_delay = is_kernels && is_stream && option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY) == Some(1);
+        let keep_alive = is_kernels && is_stream && option(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE) == Some(1);
+        let is_closed_on_exec = fcntl(libc::F_GETFD, fd, 0) & libc::FD_CLOEXEC as isize != 0;
+        let flags = if is_closed_on_exec { libc::O_CLOEXEC } else { 0 };
+        let done = call(libc::SYS_dup3, [end as usize, fd as usize, flags as usize]) >= 0;
+        close(end);
+        if !done {
+            return false;
+        }
+        let now = inode(fd);
+        if no_delay {
+            host::ask(Call::Set, now, NOWHERE, socket_calls::option::NO_DELAY, 1);
+        }
+        if keep_alive {
+            host::ask(Call::Set, now, NOWHERE, socket_calls::option::KEEP_ALIVE, crate::options::KEEP_ALIVE_SECONDS);
+        }
+        crate::options::tell_linger(fd, now);
+        epoll::carry_over(fd, before);
+        true
+    })
+}
+
+/// Says what an end is.
+pub(crate) fn set_mark(fd: c_int, mark: i32) {
+    quietly(|| set_option(fd, libc::SO_PRIORITY, mark));
+}

@@ -1,0 +1,145 @@
+//! System calls without the C library's functions of the same names, which are replaced here.
+
+use libc::{c_int, c_long, c_void, socklen_t};
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// The kernel's answer: a number, or -1 with `errno` set.
+pub(crate) fn call<const N: usize>(number: c_long, arguments: [usize; N]) -> isize {
+    let at = |index: usize| arguments.get(index).copied().unwrap_or(0);
+    // SAFETY: the caller hands on what its own caller, a C program, answers for, or its own variables.
+    unsafe { libc::syscall(number, at(0), at(1), at(2), at(3), at(4), at(5)) as isize }
+}
+
+/// `errno` of this thread.
+pub(crate) fn errno() -> c_int {
+    // SAFETY: the C library gives each thread its place.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets `errno`, and answers -1.
+pub(crate) fn fail(errno: c_int) -> c_int {
+    // SAFETY: the C library gives each thread its place.
+    unsafe { *libc::__errno_location() = errno };
+    -1
+}
+
+/// Does something that leaves `errno` as it was.
+pub(crate) fn quietly<T>(act: impl FnOnce() -> T) -> T {
+    let before = errno();
+    let done = act();
+    fail(before);
+    done
+}
+
+/// An option of a socket that is a number; `None` where it has none, or `fd` is no socket.
+pub(crate) fn option(fd: c_int, level: c_int, name: c_int) -> Option<c_int> {
+    let (mut value, mut length): (c_int, socklen_t) = (0, 4);
+    let (value_at, length_at) = (&raw mut value as usize, &raw mut length as usize);
+    let done = call(libc::SYS_getsockopt, [fd as usize, level as usize, name as usize, value_at, length_at]);
+    (done == 0 && length == 4).then_some(value)
+}
+
+/// Copies an option of any form from one socket to another, where both have it.
+pub(crate) fn copy_option(from: c_int, to: c_int, level: c_int, name: c_int) {
+    let mut value = [0u64; 4];
+    let mut length: socklen_t = 32;
+    let (value_at, length_at) = (value.as_mut_ptr() as usize, &raw mut length as usize);
+    if call(libc::SYS_getsockopt, [from as usize, level as usize, name as usize, value_at, length_at]) == 0 {
+        call(libc::SYS_setsockopt, [to as usize, level as usize, name as usize, value_at, length as usize]);
+    }
+}
+
+/// Sets an option that is a number.
+pub(crate) fn set_option(fd: c_int, name: c_int, value: c_int) {
+    let value_at = &raw const value as usize;
+    call(libc::SYS_setsockopt, [fd as usize, libc::SOL_SOCKET as usize, name as usize, value_at, 4]);
+}
+
+/// The inode of a file descriptor, which names a socket.
+pub(crate) fn inode(fd: c_int) -> u64 {
+    // SAFETY: all zeros is a value of this structure of numbers.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    match call(libc::SYS_fstat, [fd as usize, &raw mut stat as usize]) {
+        0 => stat.st_ino,
+        _ => 0,
+    }
+}
+
+/// Closes one.
+pub(crate) fn close(fd: c_int) {
+    call(libc::SYS_close, [fd as usize]);
+}
+
+/// An address of IPv4 at a place where C has one, also when it is written as one of IPv6; `None` for other families.
+///
+/// # Safety
+///
+/// `address` is null, or readable for `length` bytes.
+pub(crate) unsafe fn read_address(address: *const c_void, length: socklen_t) -> Option<SocketAddrV4> {
+    let length = length as usize;
+    if address.is_null() || length < size_of::<libc::sa_family_t>() {
+        return None;
+    }
+    // SAFETY: there are that many bytes; C promises no alignment.
+    let family = c_int::from(unsafe { address.cast::<libc::sa_family_t>().read_unaligned() });
+    if family == libc::AF_INET && length >= size_of::<libc::sockaddr_in>() {
+        // SAFETY: as above.
+        let inet = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+        return Some(SocketAddrV4::new(
+            Ipv4Addr::from(u32::from_be(inet.sin_addr.s_addr)),
+            u16::from_be(inet.sin_port),
+        ));
+    }
+    if family == libc::AF_INET6 && length >= size_of::<libc::sockaddr_in6>() {
+        // SAFETY: as above.
+        let inet = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
+        let mapped = std::net::Ipv6Addr::from(inet.sin6_addr.s6_addr).to_ipv4_mapped()?;
+        return Some(SocketAddrV4::new(mapped, u16::from_be(inet.sin6_port)));
+    }
+    None
+}
+
+/// Is this an address of no family, which takes a socket's peer away?
+///
+/// # Safety
+///
+/// `address` is null, or readable for `length` bytes.
+pub(crate) unsafe fn is_unspecified(address: *const c_void, length: socklen_t) -> bool {
+    let is_there = !address.is_null() && length as usize >= size_of::<libc::sa_family_t>();
+    // SAFETY: there are that many bytes; C promises no alignment.
+    is_there && c_int::from(unsafe { address.cast::<libc::sa_family_t>().read_unaligned() }) == libc::AF_UNSPEC
+}
+
+/// Has one of the kernel's sockets a port of its own: was it bound, or has it sent?
+pub(crate) fn has_port(fd: c_int) -> bool {
+    // SAFETY: all zeros is a value of this structure of numbers.
+    let mut address: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+    let mut length = size_of_val(&address) as socklen_t;
+    let (address_at, length_at) = (&raw mut address as usize, &raw mut length as usize);
+    // The port is at the same place in an address of IPv4.
+    call(libc::SYS_getsockname, [fd as usize, address_at, length_at]) == 0 && address.sin6_port != 0
+}
+
+/// Writes an address where C wants one: as much as there is room for, and its whole length.
+///
+/// # Safety
+///
+/// `address` is null, or writable for `*length` bytes; `length` is null, or readable and writable.
+pub(crate) unsafe fn write_address(from: SocketAddrV4, address: *mut c_void, length: *mut socklen_t) {
+    if address.is_null() || length.is_null() {
+        return;
+    }
+    let inet = libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: from.port().to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from(*from.ip()).to_be() },
+        sin_zero: [0; 8],
+    };
+    let whole = size_of::<libc::sockaddr_in>();
+    // SAFETY: as promised.
+    unsafe {
+        let room = length.read_unaligned() as usize;
+        std::ptr::copy_nonoverlapping((&raw const inet).cast::<u8>(), address.cast(), room.min(whole));
+        length.write_unaligned(whole as socklen_t);
+    }
+}
