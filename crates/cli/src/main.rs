@@ -62,6 +62,8 @@ failed, 2 the request or the command line is wrong.";
 enum Command {
     Run(commands::run::Args),
     #[command(hide = true)]
+    SocketHost(commands::net::run::HostArgs),
+    #[command(hide = true)]
     ParserProcess(commands::parser_process::Args),
     /// Run filters with isolate=yes (what `run` starts)
     #[command(hide = true)]
@@ -121,6 +123,7 @@ fn run(command: Option<Command>) -> Outcome {
     let Some(command) = command else { return Ok(()) };
     match command {
         Command::Run(args) => commands::run::run(&args),
+        Command::SocketHost(args) => commands::net::run::host(args),
         Command::ParserProcess(args) => commands::parser_process::run(&args),
         Command::IsolatedProcess => std::process::exit(streamline::isolate::child::run()),
         Command::Check(args) => commands::check::run(&args),

@@ -3,6 +3,7 @@
 //! The first asks; what comes within `SAME` of it is taken for the same, for `timeout` and shells signal a process and then
 //! its group; a later one kills, as if nobody had listened.
 
+use rustix::event::{PollFd, PollFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use std::io::{IsTerminal, Read};
 use std::os::fd::OwnedFd;
@@ -82,6 +83,19 @@ fn arm(mut first: UnixStream, armed: &AtomicBool, finishing: Finishing) {
     if finishing == Finishing::Told {
         tell!("finishing what has come; Ctrl-C again to abandon");
     }
+}
+
+/// Sleeps until [`listen`]'s flag is set.
+pub(crate) fn wait(stop: &StopFlag) -> std::io::Result<()> {
+    let asked = descriptor()?;
+    while !stop.is_set() {
+        // The signal itself interrupts; the flag is set before its byte is there.
+        match rustix::event::poll(&mut [PollFd::new(&asked, PollFlags::IN)], None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
 }
 
 /// A descriptor that can be read from the first of them on, for who waits with poll(2).

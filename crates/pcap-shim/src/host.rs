@@ -169,11 +169,9 @@ fn serve(socket: OwnedFd) {
     // What cannot be dropped is kept: it was the program's anyway.
     let _ = confine::drop_capabilities();
     let Ok(registry) = CaptureRegistry::new(Box::new(Opener)) else { return };
-    let Ok(server) =
-        Server::new(registry, Policy::for_one(), confine::describe(&Account::of_this_process(), &[]), opener::device)
-    else {
-        return;
-    };
+    let confined = confine::describe(&Account::of_this_process(), &[]);
+    // Nobody else asks it, and the program opens no flows.
+    let Ok(server) = Server::new(registry, Policy::for_one(), confined, opener::device, None) else { return };
     // That it cannot be spoken to is for the program to find out.
     let _ = server.attend(&socket);
 }

@@ -4,10 +4,13 @@ mod remover;
 
 use crate::exit::{CommandError, Outcome};
 use capture::CaptureRegistry;
+use daemon::ports::PortKeeper;
 use daemon::{Account, Listening, MayConnect, Policy, Server, account, confine};
 use remover::Remover;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
 use streamline::devices::opener::{self, Opener};
 
 /// The policy's form, with what each key is for.
@@ -39,7 +42,7 @@ packets: so an entry with a filter allows no `flow`.";
 ///
 /// Runs until Ctrl-C or SIGTERM. Started as root, it becomes the user `streamline`, or `nobody` where there is none. Takes
 /// CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF as far as they are there (with the first alone packets are copied from packet
-/// sockets), and keeps nothing else. Where the kernel can (Landlock, seccomp), it
+/// sockets), and keeps nothing else; CAP_NET_BIND_SERVICE goes to the process that holds ports for `net up --share`. Where the kernel can (Landlock, seccomp), it
 /// confines itself to the system calls it makes, and to its socket's folder, `/dev/net/tun`, `/proc` and `/sys`. Devices are those of the
 /// network namespace it is started in.
 #[derive(clap::Args)]
@@ -56,11 +59,18 @@ pub(crate) struct Args {
     /// Remove the socket when asked to (what a daemon of root's starts)
     #[arg(long, hide = true)]
     remover: bool,
+
+    /// Hold ports of the host as the daemon at standard input asks (what a daemon starts)
+    #[arg(long, hide = true)]
+    port_keeper: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
     if args.remover {
         return remover::run(&args.socket);
+    }
+    if args.port_keeper {
+        return keep_ports();
     }
     let failed = |what: &str| {
         let what = what.to_string();
@@ -78,6 +88,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
                     start it as root; it keeps no other rights";
         return Err(CommandError::Failed(text.into()));
     }
+    // First: it inherits nothing that the daemon opens or confines itself to.
+    let keeper = port_keeper().map_err(failed("the process that holds ports cannot be started"))?;
     confine::raise_memory_lock();
     confine::raise_files();
     let who = match (&args.config, daemon::policy::group()) {
@@ -117,13 +129,26 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     let confined = confine::describe(&account, &guards);
     let registry = CaptureRegistry::new(Box::new(Opener))?;
-    let server = Server::new(registry, policy, confined.clone(), opener::device)
+    let server = Server::new(registry, policy, confined.clone(), opener::device, Some(keeper))
         .map_err(failed("the daemon cannot be started"))?;
     let stopper = server.stopper().map_err(failed("the daemon cannot be started"))?;
     crate::signals::write_on(stopper).map_err(failed("cannot listen for signals"))?;
     tell!("confined to: {confined}");
     tell!("listening at {place}");
     server.run(&listening, &|line| tell!("{line}")).map_err(failed("the daemon cannot go on"))
+}
+
+/// Starts the process that holds ports.
+fn port_keeper() -> std::io::Result<Arc<PortKeeper>> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["daemon", "--port-keeper"]);
+    daemon::ports::start(command)
+}
+
+/// The process: holds ports until the daemon ends.
+fn keep_ports() -> Outcome {
+    // A signal that ends the daemon may go to all its processes. The daemon's flows end first, and then their ports.
+    crate::signals::outlive().and_then(|()| daemon::ports::run()).map_err(|_| CommandError::ToldFailed)
 }
 
 /// Becomes the daemon's own user. Gives the process that removes the socket at the end, if the daemon has to.
@@ -153,6 +178,7 @@ fn cost_without(capability: &str) -> Option<&'static str> {
     match capability {
         "CAP_NET_RAW" => Some("packets cannot be copied from packet sockets, nor devices made promiscuous"),
         "CAP_NET_ADMIN" => Some("no programs can be attached to devices: packets are copied from packet sockets"),
+        "CAP_NET_BIND_SERVICE" => Some("flows on shared devices have no ports below 1024"),
         "CAP_BPF" => Some("no programs can be loaded: packets are copied from packet sockets"),
         _ => None,
     }

@@ -63,6 +63,7 @@ fn look(args: &Args) -> Vec<Finding> {
                 "this process can open no packet sockets and make no device promiscuous; a daemon that can is enough"
             }
             "CAP_NET_ADMIN" => "this process can attach no programs to devices: it captures by copying",
+            "CAP_NET_BIND_SERVICE" => "a daemon started so gives flows on shared devices no ports below 1024",
             "CAP_BPF" => "this process can load no programs: it captures by copying",
             _ => "programs of others on a device are known by number, not by name",
         };

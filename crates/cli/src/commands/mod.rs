@@ -17,6 +17,7 @@ pub(crate) mod net;
 pub(crate) mod parser_process;
 pub(crate) mod pcap;
 pub(crate) mod pipe;
+pub(crate) mod preload;
 pub(crate) mod ps;
 pub(crate) mod replace;
 pub(crate) mod run;

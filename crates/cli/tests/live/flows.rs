@@ -8,9 +8,10 @@ use std::net::UdpSocket;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use testkit::network::may_make_networks;
+use testkit::network::{Pair, may_make_networks};
 
-const POLICY: &str = "[[allow]]\nusers = [\"65534\"]\ndevices = [\"*\"]\nmodes = [\"flow\"]\n";
+const POLICY: &str =
+    "[[allow]]\nusers = [\"65534\"]\ndevices = [\"*\"]\nmodes = [\"flow\"]\nslices = \"70%\"\nweight = 20\n";
 
 /// A daemon that owns one end of a pair as 10.0.0.2; the other end is the kernel's, 10.0.0.1. None where that cannot be made.
 fn interface() -> Option<Net> {
@@ -18,11 +19,13 @@ fn interface() -> Option<Net> {
 }
 
 /// The same with more options of `net up`.
-fn interface_with(options: &[&str]) -> Option<Net> {
-    if !may_make_networks() {
-        return None;
-    }
-    let net = Net::new(Some(POLICY));
+pub(crate) fn interface_with(options: &[&str]) -> Option<Net> {
+    may_make_networks().then(Pair::new).and_then(|pair| interface_of(pair, options))
+}
+
+/// The same for this pair.
+pub(crate) fn interface_of(pair: Pair, options: &[&str]) -> Option<Net> {
+    let net = Net::of(pair, Some(POLICY));
     let far = net.pair.far.clone();
     let give = || Command::new("ip").args(["address", "add", "10.0.0.1/24", "dev", &far.name]).status();
     if !far.namespace.enter(give).unwrap().is_ok_and(|status| status.success()) {
@@ -38,7 +41,7 @@ fn interface_with(options: &[&str]) -> Option<Net> {
 }
 
 /// `streamline net` as a user, in the folder of the test.
-fn command(net: &Net, user: u32, arguments: &[&str]) -> Command {
+pub(crate) fn command(net: &Net, user: u32, arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
     command.arg("net").args(arguments).arg("--daemon").arg(net.socket());
     command.current_dir(net.path("")).uid(user).gid(user);
@@ -103,10 +106,10 @@ fn requests_receive_from_flows_and_send_on_them() {
     assert_eq!(counted["blocks"].as_u64().unwrap() + dropped, 500, "{report}");
     assert!(counted["blocks"].as_u64().unwrap() > 400, "{report}");
 
-    // 300 datagrams of a capture file, each as it was.
-    let sent = Running::start(net.as_nobody("generate count=300 size=64 | udp | flow udp 4100 to=10.0.0.1:5000"));
+    // 100 datagrams, each as it was: as many as the kernel's socket holds, if nobody reads it for a while.
+    let sent = Running::start(net.as_nobody("generate count=100 size=64 | udp | flow udp 4100 to=10.0.0.1:5000"));
     let mut bytes = [0; 100];
-    for number in 0..300 {
+    for number in 0..100 {
         let (len, from) = socket.recv_from(&mut bytes).unwrap();
         assert_eq!((len, from.to_string().as_str()), (22, "10.0.0.2:4100"), "datagram {number}");
     }
@@ -129,11 +132,15 @@ fn cat_sends_its_input_writes_what_comes_and_tells_what_the_network_reports() {
     // From another port: a flow with a peer hears nobody else.
     far(&net, "10.0.0.1:5001").send_to(b"a lie\n", from).unwrap();
     std::thread::sleep(Duration::from_millis(300));
+    // Longer than a frame, and than a receive buffer.
+    let long = vec![b'l'; 60_000];
+    socket.send_to(&long, from).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
     drop(input);
     let cat = Running(Some(cat));
     let output = cat.interrupt();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(output.stdout, b"an answer\n");
+    assert!(output.stdout == [b"an answer\n", &long[..]].concat(), "{} bytes", output.stdout.len());
 
     let mut closed = command(&net, NOBODY, &["cat", "udp", "--to", "10.0.0.1:4444", "--wait", "1"]);
     let mut closed = closed.stdin(Stdio::piped()).spawn().unwrap();
@@ -173,6 +180,12 @@ fn slices_divide_the_wire_and_change_while_flows_send() {
         sent(&net).iter().find(|(_, (slice, _))| slice == "10ms/100ms").map(|(flow, _)| flow.to_string()).unwrap();
     let refused = run_as_root(&net, &["slice", &number, "60ms/100ms"]);
     assert!(!refused.0 && refused.1.contains("60ms/100ms is 60 % of the wire"), "{}", refused.1);
+    // The user itself reaches the limit of the policy before.
+    for (share, text) in [("31ms/100ms", "may guarantee 70 %"), ("fair:21", "weights up to 20")] {
+        let output = command(&net, NOBODY, &["slice", &number, share]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(1) && said.contains(text), "{share}: {said}");
+    }
     assert!(run_as_root(&net, &["slice", &number, "30ms/100ms"]).0);
     let then = shares();
     assert!((26..=34).contains(&then[0]) && (36..=44).contains(&then[1]) && (10..=34).contains(&then[2]), "{then:?}");
@@ -196,6 +209,53 @@ fn sent(net: &Net) -> std::collections::BTreeMap<u64, (String, u64)> {
 fn run_as_root(net: &Net, arguments: &[&str]) -> (bool, String) {
     let output = command(net, 0, arguments).output().unwrap();
     (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_trace_is_a_capture_of_both_directions() {
+    let Some(net) = interface() else { return };
+    let echo = Running::start(command(&net, NOBODY, &["echo", "udp", "4000"]));
+    until("it listens", || flows(&net) == 1);
+    let number = sent(&net).keys().next().unwrap().to_string();
+    let stranger = command(&net, 1234, &["trace", &number]).output().unwrap();
+    let said = String::from_utf8_lossy(&stranger.stderr).into_owned();
+    assert!(stranger.status.code() == Some(1) && said.contains("no flow"), "{said}");
+
+    let to_file = Running::start(command(&net, NOBODY, &["trace", &number, "-w", "flow.pcapng"]));
+    let to_pipe = Running::start(command(&net, 0, &["trace", &number, "--snap", "50"]));
+    let traces = || {
+        let output = command(&net, 0, &["ls", "--json"]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).contains("\"flows.traces_begun\":2")
+            || String::from_utf8_lossy(&output.stdout).contains("\"flows.traces_begun\": 2")
+    };
+    until("both trace", traces);
+    let socket = far(&net, "10.0.0.1:5000");
+    socket.connect("10.0.0.2:4000").unwrap();
+    for number in 0..20_u8 {
+        socket.send(&vec![number; 20 + usize::from(number)]).unwrap();
+        socket.recv(&mut [0; 100]).unwrap();
+    }
+    // The flow ends, and its traces with it.
+    drop(echo.interrupt());
+    let (to_file, to_pipe) = (to_file.end(), to_pipe.end());
+    let said = String::from_utf8_lossy(&to_file.stderr).into_owned();
+    assert!(to_file.status.success() && said.contains("40 frames"), "{said}");
+    // Read by this program: each datagram twice, there and back.
+    for (capture, snap) in [(std::fs::read(net.path("flow.pcapng")).unwrap(), 100), (to_pipe.stdout, 50)] {
+        std::fs::write(net.path("read.pcapng"), capture).unwrap();
+        let mut read = Command::new(PROGRAM);
+        read.current_dir(net.path("")).args(["run", "pcap read.pcapng | save read.pcap"]);
+        let read = read.output().unwrap();
+        assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+        let frames = packets(&net.path("read.pcap"));
+        let lengths: Vec<usize> = frames.iter().map(|(len, _)| *len as usize).collect();
+        assert_eq!(lengths, (0..40).map(|at| 42 + 20 + at / 2).collect::<Vec<_>>());
+        for (at, (len, bytes)) in frames.iter().enumerate() {
+            assert_eq!(bytes.len(), snap.min(*len as usize));
+            assert_eq!((bytes[29], bytes[42]), (if at % 2 == 0 { 1 } else { 2 }, at as u8 / 2), "who sent frame {at}");
+        }
+        std::fs::remove_file(net.path("read.pcap")).unwrap();
+    }
 }
 
 #[test]

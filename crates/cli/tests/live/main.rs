@@ -5,9 +5,11 @@
 //!   `devices` — devices that a request opens by itself; `consume` — the same, taking packets away; `forwarding` — from one device to another; `shown` — what a policy's
 //!   filter shows; `shared` — `run --share`; `told` — `explain` and `run` say the same; `programs` — `streamline pcap`; `watching`, `replacing`,
 //!   `top`, `stopping` — `streamline watch`, `replace`, `top`, and `ps` and `stop`; `budget` — what expressions may cost;
-//!   `net_commands`, `flows` — `streamline net`, and flows on its interfaces.
+//!   `net_commands`, `flows` — `streamline net`, and flows on its interfaces; `connections` — TCP on them; `unmodified`, `pitfalls` —
+//!   unmodified programs whose sockets are flows.
 
 mod budget;
+mod connections;
 mod consume;
 mod devices;
 mod flows;
@@ -16,13 +18,16 @@ mod lowered;
 mod net;
 mod net_commands;
 mod parser;
+mod pitfalls;
 mod programs;
 mod rejects;
 mod replacing;
 mod requests;
 mod selections;
+mod sharing;
 mod shown;
 mod stopping;
 mod told;
 mod top;
+mod unmodified;
 mod watching;

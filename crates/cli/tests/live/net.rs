@@ -73,9 +73,14 @@ pub(crate) struct Net {
 
 impl Net {
     pub(crate) fn new(policy: Option<&str>) -> Net {
+        Net::of(Pair::new(), policy)
+    }
+
+    /// The same for this pair.
+    pub(crate) fn of(pair: Pair, policy: Option<&str>) -> Net {
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
-        let mut net = Net { pair: Pair::new(), folder, daemon: None };
+        let mut net = Net { pair, folder, daemon: None };
         let mut command = Command::new(PROGRAM);
         command.arg("daemon").arg("--socket").arg(net.socket());
         if let Some(policy) = policy {

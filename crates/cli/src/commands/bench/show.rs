@@ -113,5 +113,12 @@ fn chart<'a>(shown: &Shown<'a>) -> Chart<'a> {
             series.push(Series { name: format!("{name} (mix)"), points: mix });
         }
     }
-    Chart { title: shown.name, across: "bytes of a frame", scale: Scale::Bytes, up: shown.up, series }
+    Chart {
+        title: shown.name,
+        across: "bytes of a frame",
+        scale: Scale::Bytes,
+        up: shown.up,
+        up_scale: Scale::Powers,
+        series,
+    }
 }

@@ -1,6 +1,9 @@
-//! `streamline net cat`: standard input to datagrams, datagrams to standard output.
+//! `streamline net cat`: standard input to a flow, what the flow receives to standard output. Here are datagrams, and connections in
+//! `cat/connection.rs`.
 
-use super::socket::{FlowArgs, failed, sleep, tell_losses};
+mod connection;
+
+use super::socket::{Protocol, SocketArgs, failed, sleep, tell_losses};
 use crate::exit::{CommandError, Outcome};
 use crate::signals::{self, Finishing};
 use base::atomic::StopFlag;
@@ -12,21 +15,24 @@ use std::time::{Duration, Instant};
 
 /// Send standard input, write to standard output what comes
 ///
-/// The command sends each piece that it reads as a datagram. Without --to, datagrams go to the sender of the last one; standard
+/// `udp`: The command sends each piece that it reads as a datagram. Without --to, datagrams go to the sender of the last one; standard
 /// input waits for the first. It ends with Ctrl-C, or `--wait` after the end of the input.
+///
+/// `tcp`: The command connects, or accepts one connection if --to is not given. The end of standard input finishes its side. It ends
+/// with Ctrl-C, when both sides have finished (where it accepted: when the peer has), or `--wait` after the end of the input.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     #[command(flatten)]
-    flow: FlowArgs,
+    socket: SocketArgs,
 
-    /// The only peer; without it, datagrams from all are received
+    /// The only peer; without it, datagrams from all are received, or a connection is awaited
     #[arg(long, value_name = "ADDRESS:PORT")]
     to: Option<SocketAddrV4>,
 
-    /// Seconds to go on receiving after the end of standard input
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
-    wait: f64,
+    /// Seconds to go on receiving after the end of standard input; 1 for udp, and for tcp no limit if not given
+    #[arg(long, value_name = "SECONDS")]
+    wait: Option<f64>,
 }
 
 /// In the end the driver sends what lies in the channel; it is given up after so long.
@@ -35,14 +41,26 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const AFTER_HELP: &str = "\
 Examples:
   streamline net cat udp 4000                            listens, and answers who speaks
-  echo hello | streamline net cat udp --to 10.0.0.1:7";
+  echo hello | streamline net cat udp --to 10.0.0.1:7
+  streamline net cat tcp 4000 > file                     accepts one connection
+  streamline net cat tcp --to 10.0.0.1:4000 < file";
+
+/// How long datagrams are received after the end of the input.
+const WAIT: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &Args) -> Outcome {
-    let wait = Duration::try_from_secs_f64(args.wait)
-        .map_err(|_| CommandError::Wrong("--wait: a number of seconds, 0 or more".into()))?;
+    let wait = args.wait.map(Duration::try_from_secs_f64).transpose();
+    let wait = wait.map_err(|_| CommandError::Wrong("--wait: a number of seconds, 0 or more".into()))?;
+    match args.socket.protocol {
+        Protocol::Udp => datagrams(args, wait.unwrap_or(WAIT)),
+        Protocol::Tcp => connection::run(args, wait),
+    }
+}
+
+fn datagrams(args: &Args, wait: Duration) -> Outcome {
     let stop = StopFlag::new();
     signals::listen(&stop, Finishing::Untold).map_err(|error| CommandError::Failed(format!("signals: {error}")))?;
-    let mut socket = args.flow.open(args.to, "streamline net cat")?;
+    let mut socket = args.socket.open(args.to, "streamline net cat")?;
     let (input, mut output) = (io::stdin(), io::stdout().lock());
     let most = socket.mtu().saturating_sub(28).max(1);
     let (mut peer, mut ended, mut buffer) = (args.to, None, vec![0; most]);

@@ -1,6 +1,8 @@
-//! `streamline net echo`: sends each datagram back to its sender.
+//! `streamline net echo`: sends back what comes. Here are datagrams, and connections in `echo/connections.rs`.
 
-use super::socket::{FlowArgs, failed, sleep, tell_losses};
+mod connections;
+
+use super::socket::{Protocol, SocketArgs, failed, sleep, tell_losses};
 use crate::exit::{CommandError, Outcome};
 use crate::signals::{self, Finishing};
 use base::atomic::StopFlag;
@@ -8,28 +10,36 @@ use socket::SocketError;
 use std::net::SocketAddrV4;
 use std::time::Duration;
 
-/// Send each datagram back to its sender
+/// Send back each datagram, or what comes on each connection
 ///
 /// Runs until Ctrl-C. Its protocol stack runs in this process; the daemon owns the interface.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
     #[command(flatten)]
-    flow: FlowArgs,
+    socket: SocketArgs,
 }
 
 const AFTER_HELP: &str = "\
 Examples:
   streamline net echo udp 7
+  streamline net echo tcp 7
   streamline net echo udp 4000 --stack 'udp 4000 | ipv4 | tap packets.pcap'";
 
 /// Datagrams that wait for room to be sent back, at most. The command receives no others meanwhile.
 const WAITING: usize = 64;
 
 pub(crate) fn run(args: &Args) -> Outcome {
+    match args.socket.protocol {
+        Protocol::Udp => datagrams(args),
+        Protocol::Tcp => connections::run(args),
+    }
+}
+
+fn datagrams(args: &Args) -> Outcome {
     let stop = StopFlag::new();
     signals::listen(&stop, Finishing::Untold).map_err(|error| CommandError::Failed(format!("signals: {error}")))?;
-    let mut socket = args.flow.open(None, "streamline net echo")?;
+    let mut socket = args.socket.open(None, "streamline net echo")?;
     tell!("{} echoes: {}", socket.local_addr(), socket.stack_text());
     let mut waiting: Vec<(SocketAddrV4, Vec<u8>)> = Vec::new();
     while !stop.is_set() {

@@ -1,13 +1,23 @@
 //! `streamline net`: devices that the daemon owns as interfaces, and the flows of applications on them.
 //!
 //! - `up` — makes a device an interface, and `down` gives it back; `show` — what there is, as tables and for scripts.
+//! - `run` — an unmodified program whose sockets are flows.
 //! - `cat`, `echo` — programs with a flow and a protocol stack of their own; `socket` — what they have in common.
+//! - `serve`, `get`, `perf` — programs over TCP connections, which `tcp` opens; `http` — what the first two have in common.
+//! - `trace` — the frames of one flow, as a capture.
 
 mod cat;
 mod echo;
+mod get;
+mod http;
 mod parse;
+mod perf;
+pub(crate) mod run;
+mod serve;
 mod show;
 mod socket;
+mod tcp;
+mod trace;
 mod up;
 
 use crate::daemon_client;
@@ -33,7 +43,12 @@ Examples:
   streamline net ls                                      which interfaces there are, and what they have counted
   streamline net echo udp 7                              sends datagrams back to their senders
   streamline net cat udp --to 10.0.0.1:7                 standard input to datagrams, and back
+  streamline net run -- curl http://10.0.0.1/            an unmodified program whose sockets are flows
+  streamline net serve /srv/files                        files by HTTP
+  streamline net get http://10.0.0.2/a.txt -o a.txt
+  streamline net perf 10.0.0.2                           throughput to an iperf3 or `net perf -s`
   streamline net flows                                   who sends and receives on them
+  streamline net trace 7 | tcpdump -n -r -               the frames of flow 7, as the driver sees them
   streamline net down eth1";
 
 #[derive(clap::Subcommand)]
@@ -47,6 +62,11 @@ enum Action {
     Slice(up::SliceArgs),
     Cat(cat::Args),
     Echo(echo::Args),
+    Run(run::Args),
+    Serve(serve::Args),
+    Get(get::Args),
+    Perf(perf::Args),
+    Trace(trace::Args),
 }
 
 /// Which daemon is asked, and how the answer is shown.
@@ -76,7 +96,7 @@ impl Connection {
     fn change(&self, question: Question) -> Outcome {
         match self.0.flows(question)?.0 {
             Answer::Done => Ok(()),
-            Answer::Granted(_) | Answer::State(_) => Err(unexpected()),
+            Answer::Granted(_) | Answer::State(_) | Answer::Listening(_) | Answer::Accepted(_) => Err(unexpected()),
         }
     }
 
@@ -84,7 +104,7 @@ impl Connection {
     fn interfaces(&self) -> Result<Vec<InterfaceState>, CommandError> {
         match self.0.flows(Question::State)?.0 {
             Answer::State(interfaces) => Ok(interfaces),
-            Answer::Done | Answer::Granted(_) => Err(unexpected()),
+            Answer::Done | Answer::Granted(_) | Answer::Listening(_) | Answer::Accepted(_) => Err(unexpected()),
         }
     }
 }
@@ -104,5 +124,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Action::Slice(args) => up::slice(args),
         Action::Cat(args) => cat::run(args),
         Action::Echo(args) => echo::run(args),
+        Action::Run(args) => run::run(args),
+        Action::Serve(args) => serve::run(args),
+        Action::Get(args) => get::run(args),
+        Action::Perf(args) => perf::run(args),
+        Action::Trace(args) => trace::run(args),
     }
 }

@@ -5,15 +5,15 @@ use crate::exit::Outcome;
 use crate::progress::{bit_rate, count, duration, size};
 use crate::table::Table;
 use crate::who::Users;
-use daemon::{FLOWS_NOT_LISTED, NEIGHBOURS_NOT_LISTED};
-use flow::{FlowState, InterfaceState, NeighbourState, RouteState};
+use daemon::{FLOWS_NOT_LISTED, LISTENERS_NOT_LISTED, NEIGHBOURS_NOT_LISTED};
+use flow::{FlowState, InterfaceState, ListenerState, NeighbourState, RouteState};
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 /// Show the interfaces, and what each has counted
 ///
-/// The number of flows is that of this user's; for root, of all users'.
+/// The numbers of flows and listeners are those of this user's; for root, of all users'.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   streamline net ls
@@ -23,10 +23,10 @@ pub(super) struct LsArgs {
     asking: Asking,
 }
 
-/// Show the flows, with their processes, packets and drops
+/// Show the flows and listeners, with their processes, packets and drops
 ///
-/// Flows of this user; for root, of all users. Bytes count from the Ethernet header on. `work` is the time that the daemon spent
-/// on what was received for the flow, in milliseconds.
+/// Flows and listeners of this user; for root, of all users. Bytes count from the Ethernet header on. `work` is the time that the daemon spent
+/// on what was received for the flow, in milliseconds. `waiting` connections of a listener wait for its application to accept them.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   streamline net flows
@@ -69,11 +69,14 @@ pub(super) fn print_interfaces(interfaces: &[InterfaceState], as_json: bool) -> 
 pub(super) fn flows(args: &FlowsArgs) -> Outcome {
     let interfaces = args.asking.connect("flows")?.interfaces()?;
     if args.asking.json {
-        let flows = interfaces.iter().flat_map(|one| one.flows.iter().map(|flow| flow_json(&one.device, flow)));
-        return print_list("flows", flows);
+        return crate::print_json(&flows_json(&interfaces));
     }
-    let table = flow_table(&interfaces, &Users::read());
-    print_tables(&interfaces, &[table], "no flow of yours is open\n", &more(&interfaces, FLOWS_NOT_LISTED, "flows"))
+    let users = Users::read();
+    let tables = [flow_table(&interfaces, &users), listener_table(&interfaces, &users)];
+    let more = [(FLOWS_NOT_LISTED, "flows"), (LISTENERS_NOT_LISTED, "listeners")]
+        .map(|(counter, noun)| more(&interfaces, counter, noun))
+        .concat();
+    print_tables(&interfaces, &tables, "no flow of yours is open\n", &more)
 }
 
 pub(super) fn neighbours(args: &NeighboursArgs) -> Outcome {
@@ -138,7 +141,7 @@ fn prefix((address, bits): &(Ipv4Addr, u8)) -> String {
 
 /// The interfaces, and what they have counted: everything but zeroes.
 fn interface_tables(interfaces: &[InterfaceState]) -> [Table; 2] {
-    let mut table = Table::new(&["interface", "mac", ">mtu", ">rate", ">flows", "addresses", "how"]);
+    let mut table = Table::new(&["interface", "mac", ">mtu", ">rate", ">flows", ">listeners", "addresses", "how"]);
     let mut counters = Table::new(&["interface", "counter", ">count"]);
     for interface in interfaces {
         let addresses: Vec<String> = interface.addresses.iter().map(prefix).collect();
@@ -152,6 +155,7 @@ fn interface_tables(interfaces: &[InterfaceState]) -> [Table; 2] {
             interface.mtu.to_string(),
             interface.rate.map_or_else(dash, bit_rate),
             count(interface.flows.len() as u64),
+            count(interface.listeners.len() as u64),
             addresses.join(","),
             how,
         ]);
@@ -190,7 +194,6 @@ fn flow_table(interfaces: &[InterfaceState], users: &Users) -> Table {
         "dropped",
     ]);
     for (device, flow) in interfaces.iter().flat_map(|one| one.flows.iter().map(|flow| (one.device.clone(), flow))) {
-        let drops: Vec<String> = flow.drops.iter().map(|(why, number)| format!("{} {why}", count(*number))).collect();
         table.row([
             flow.flow.to_string(),
             device,
@@ -205,10 +208,48 @@ fn flow_table(interfaces: &[InterfaceState], users: &Users) -> Table {
             size(flow.sent_bytes),
             format!("{:.1}", flow.receive_ns as f64 / 1e6),
             flow.share.clone(),
-            if drops.is_empty() { dash() } else { drops.join(", ") },
+            reasons(&flow.drops),
         ]);
     }
     table
+}
+
+fn listener_table(interfaces: &[InterfaceState], users: &Users) -> Table {
+    let mut table = Table::new(&[
+        ">listener",
+        "interface",
+        "protocol",
+        "local",
+        ">process",
+        "user",
+        ">backlog",
+        ">waiting",
+        ">accepted",
+        "dropped",
+    ]);
+    for (device, listener) in
+        interfaces.iter().flat_map(|one| one.listeners.iter().map(|listener| (one.device.clone(), listener)))
+    {
+        table.row([
+            listener.listener.to_string(),
+            device,
+            protocol(6),
+            listener.local.to_string(),
+            listener.process.to_string(),
+            users.name(listener.user),
+            count(listener.backlog.into()),
+            count(listener.waiting.into()),
+            count(listener.accepted),
+            reasons(&listener.drops),
+        ]);
+    }
+    table
+}
+
+/// Drops by reason.
+fn reasons(drops: &[(String, u64)]) -> String {
+    let drops: Vec<String> = drops.iter().map(|(why, number)| format!("{} {why}", count(*number))).collect();
+    if drops.is_empty() { dash() } else { drops.join(", ") }
 }
 
 fn neighbour_table(interfaces: &[InterfaceState]) -> Table {
@@ -238,12 +279,28 @@ fn tally(counts: &[(String, u64)]) -> Value {
 }
 
 fn interface_json(interface: &InterfaceState) -> Value {
-    // Other commands show each flow; this one counts them.
-    let InterfaceState { device, how, mac: address, mtu, addresses, rate, trouble, counters, flows, .. } = interface;
+    // Other commands show each flow and listener; this one counts them.
+    let InterfaceState { device, how, mac: address, mtu, addresses, rate, trouble, counters, flows, listeners, .. } =
+        interface;
     json!({
         "interface": device, "how": how, "mac": mac(*address), "mtu": mtu,
         "addresses": addresses.iter().map(prefix).collect::<Vec<_>>(), "rate_bits": rate, "trouble": trouble,
-        "counters": tally(counters), "flows": flows.len(),
+        "counters": tally(counters), "flows": flows.len(), "listeners": listeners.len(),
+    })
+}
+
+fn flows_json(interfaces: &[InterfaceState]) -> Value {
+    let flows = interfaces.iter().flat_map(|one| one.flows.iter().map(|flow| flow_json(&one.device, flow)));
+    let listeners =
+        interfaces.iter().flat_map(|one| one.listeners.iter().map(|listener| listener_json(&one.device, listener)));
+    json!({ "flows": flows.collect::<Vec<_>>(), "listeners": listeners.collect::<Vec<_>>() })
+}
+
+fn listener_json(device: &str, listener: &ListenerState) -> Value {
+    json!({
+        "interface": device, "listener": listener.listener, "protocol": protocol(6), "local": listener.local.to_string(),
+        "process": listener.process, "user": listener.user, "backlog": listener.backlog, "waiting": listener.waiting,
+        "accepted": listener.accepted, "dropped": tally(&listener.drops),
     })
 }
 
@@ -290,6 +347,16 @@ mod tests {
             wire: vec![("slice_ns".into(), 40)],
             drops: vec![("forged".into(), 3), ("no buffer".into(), 1)],
         };
+        let listener = ListenerState {
+            listener: 9,
+            local: SocketAddrV4::new(address(2), 80),
+            process: 4712,
+            user: u32::MAX,
+            backlog: 128,
+            waiting: 2,
+            accepted: 5,
+            drops: vec![("queue is full".into(), 3)],
+        };
         let quiet = FlowState { flow: 8, protocol: 47, remote: None, receive_ns: 0, drops: vec![], ..flow.clone() };
         let asked = NeighbourState { address: address(9), mac: None, state: "asked".into(), age_ms: 9000 };
         let known = NeighbourState {
@@ -306,9 +373,11 @@ mod tests {
                 mtu: 1500,
                 addresses: vec![(address(2), 24), (address(77), 32)],
                 rate: Some(2_500_000_000),
+                is_shared: false,
                 trouble: None,
                 counters: vec![("received".into(), 1_234_567), ("dropped: no flow".into(), 0)],
                 flows: vec![flow, quiet],
+                listeners: vec![listener],
                 neighbours: vec![known, asked],
                 routes: vec![
                     RouteState { to: (address(0), 24), via: None },
@@ -322,9 +391,11 @@ mod tests {
                 mtu: 9000,
                 addresses: vec![],
                 rate: None,
+                is_shared: false,
                 trouble: Some("it is down".into()),
                 counters: vec![],
                 flows: vec![],
+                listeners: vec![],
                 neighbours: vec![],
                 routes: vec![],
             },
@@ -336,9 +407,9 @@ mod tests {
         assert_eq!(
             interface_tables(&interfaces()).map(|table| table.within(None)).join("\n"),
             "\
-interface  mac                 mtu        rate  flows  addresses                 how
-eth1       02:00:00:00:00:01  1500  2.5 Gbit/s      2  10.0.0.2/24,10.0.0.77/32  a packet socket
-tap0       02:00:00:00:00:02  9000           -      0                            tuntap, carries nothing: it is down
+interface  mac                 mtu        rate  flows  listeners  addresses                 how
+eth1       02:00:00:00:00:01  1500  2.5 Gbit/s      2          1  10.0.0.2/24,10.0.0.77/32  a packet socket
+tap0       02:00:00:00:00:02  9000           -      0          0                            tuntap, carries nothing: it is down
 
 interface  counter     count
 eth1       received  1234567
@@ -350,6 +421,13 @@ eth1       received  1234567
 flow  interface  protocol  local          remote       process  user        received    bytes  sent  bytes  work ms  slice      dropped
    7  eth1       udp       10.0.0.2:4000  10.0.0.3:53     4711  4294967295      1.2M  3.0 MiB     5  300 B      1.3  4ms/100ms  3 forged, 1 no buffer
    8  eth1       47        10.0.0.2:4000  -               4711  4294967295      1.2M  3.0 MiB     5  300 B      0.0  4ms/100ms  -
+"
+        );
+        assert_eq!(
+            listener_table(&interfaces(), &Users::read()).within(None),
+            "\
+listener  interface  protocol  local        process  user        backlog  waiting  accepted  dropped
+       9  eth1       tcp       10.0.0.2:80     4712  4294967295      128        2         5  3 queue is full
 "
         );
         assert_eq!(
@@ -387,7 +465,7 @@ eth1       0.0.0.0/0    10.0.0.1
             json!({
                 "interface": "eth1", "how": "a packet socket", "mac": "02:00:00:00:00:01", "mtu": 1500,
                 "addresses": ["10.0.0.2/24", "10.0.0.77/32"], "rate_bits": 2_500_000_000u64, "trouble": null,
-                "counters": { "received": 1_234_567, "dropped: no flow": 0 }, "flows": 2,
+                "counters": { "received": 1_234_567, "dropped: no flow": 0 }, "flows": 2, "listeners": 1,
             })
         );
         assert_eq!(interface_json(tap0)["trouble"], "it is down");
@@ -397,6 +475,13 @@ eth1       0.0.0.0/0    10.0.0.1
             (&json!(1_260_000), &json!({ "forged": 3, "no buffer": 1 }))
         );
         assert_eq!(flow_json("eth1", &eth1.flows[1])["remote"], Value::Null);
+        assert_eq!(
+            flows_json(&interfaces())["listeners"],
+            json!([{
+                "interface": "eth1", "listener": 9, "protocol": "tcp", "local": "10.0.0.2:80", "process": 4712,
+                "user": u32::MAX, "backlog": 128, "waiting": 2, "accepted": 5, "dropped": { "queue is full": 3 },
+            }])
+        );
         let neighbours: Vec<Value> = eth1.neighbours.iter().map(|one| neighbour_json("eth1", one)).collect();
         assert_eq!((&neighbours[0]["age_ms"], &neighbours[1]["age_ms"]), (&json!(9000), &Value::Null));
         let routes: Vec<Value> = eth1.routes.iter().map(|one| route_json("eth1", one)).collect();

@@ -1,62 +1,68 @@
 //! What `net cat` and `net echo` have in common: their flow, and how they sleep.
 
-use crate::exit::CommandError;
+use super::tcp::FlowArgs;
+use crate::exit::{CommandError, Outcome};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use socket::{Connection, SocketError, UdpOptions, UdpSocket};
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The flow of a command.
+/// The socket of a command.
 #[derive(clap::Args)]
-pub(super) struct FlowArgs {
+pub(super) struct SocketArgs {
     /// The protocol
-    #[arg(value_name = "PROTOCOL", value_parser = ["udp"])]
-    protocol: String,
+    #[arg(value_name = "PROTOCOL")]
+    pub(super) protocol: Protocol,
 
     /// The local port; any that is free if not given
     #[arg(value_name = "PORT", default_value_t = 0)]
-    port: u16,
+    pub(super) port: u16,
 
-    /// The interface, as `streamline net ls` lists it; the only one if not given
-    #[arg(long, value_name = "DEVICE")]
-    device: Option<String>,
-
-    /// The local address, where the interface has several
-    #[arg(long, value_name = "ADDRESS")]
-    addr: Option<Ipv4Addr>,
-
-    /// The blocks of the protocol stack, the application's end first; the command completes the rest
+    /// The blocks of the protocol stack of UDP, the application's end first; the command completes the rest
     #[arg(long, value_name = "TEXT")]
-    stack: Option<String>,
+    pub(super) stack: Option<String>,
 
-    /// Its share of the wire: 4ms/100ms, 4ms/100ms+slack, fair:3 or background; fair if not given
-    #[arg(long, value_name = "SHARE")]
-    slice: Option<String>,
-
-    /// The daemon that listens at this socket
-    #[arg(long, value_name = "PATH", default_value = capture::protocol::SOCKET)]
-    daemon: PathBuf,
+    #[command(flatten)]
+    pub(super) flow: FlowArgs,
 }
 
-impl FlowArgs {
-    /// Opens the flow; `peer`: the only one it talks to.
+/// What a socket speaks.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Protocol {
+    /// Datagrams.
+    Udp,
+    /// Connections.
+    Tcp,
+}
+
+impl SocketArgs {
+    /// Connections have no stack of their own here.
+    pub(super) fn refuse_stack(&self) -> Outcome {
+        match self.stack {
+            None => Ok(()),
+            Some(_) => Err(CommandError::Wrong(
+                "--stack is for udp; `streamline net trace` shows the packets of a connection".into(),
+            )),
+        }
+    }
+
+    /// Opens a flow of UDP; `peer`: the only one it talks to.
     pub(super) fn open(&self, peer: Option<SocketAddrV4>, purpose: &str) -> Result<UdpSocket, CommandError> {
         let options = UdpOptions {
-            device: self.device.clone(),
-            address: self.addr,
+            device: self.flow.device.clone(),
+            address: self.flow.addr,
             port: self.port,
             peer,
             stack: self.stack.clone(),
-            share: self.slice.clone(),
+            share: self.flow.slice.clone(),
         };
         // Says for all commands how a daemon is started.
-        drop(crate::daemon_client::connect(&self.daemon, purpose)?);
-        let connection = Connection::open(&self.daemon, purpose).map_err(failed)?;
+        drop(crate::daemon_client::connect(&self.flow.daemon, purpose)?);
+        let connection = Connection::open(&self.flow.daemon, purpose).map_err(failed)?;
         UdpSocket::open(Arc::new(connection), &options, &mut Files).map_err(failed)
     }
 }

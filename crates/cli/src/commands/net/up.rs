@@ -17,12 +17,16 @@ pub(super) struct UpArgs {
     device: String,
 
     /// An address with the length of its prefix; may be given several times, and the first is the usual source
-    #[arg(long = "addr", value_name = "A.B.C.D/BITS", required = true, value_parser = parse::prefix)]
+    #[arg(long = "addr", value_name = "A.B.C.D/BITS", required_unless_present = "share", value_parser = parse::prefix)]
     addresses: Vec<(Ipv4Addr, u8)>,
 
     /// The router that takes packets for other networks; without it, the interface reaches its prefixes only
     #[arg(long, value_name = "A.B.C.D", value_parser = parse::address)]
     gateway: Option<Ipv4Addr>,
+
+    /// Leave the device to the host, and take the packets of flows only; addresses, routes and neighbours are the host's
+    #[arg(long, conflicts_with_all = ["addresses", "gateway"])]
+    share: bool,
 
     /// Send no faster than a wire of this many bits a second (decimal: 100M, 2.5G); else as fast as the device takes frames
     #[arg(long, value_name = "BITS", value_parser = parse::rate)]
@@ -44,6 +48,7 @@ const UP_HELP: &str = "\
 Examples:
   streamline net up eth1 --addr 10.0.0.2/24
   streamline net up eth1 --addr 10.0.0.2/24 --addr 10.0.1.2/24 --gateway 10.0.0.1
+  streamline net up eth0 --share                         the host uses the device, too
   streamline net up eth1 --addr 10.0.0.2/24 --rate 100M --count-gaps     as slow as Fast Ethernet
   streamline net up tap0 --addr 10.9.0.2/24 --via tuntap                 a device that the daemon makes";
 
@@ -99,6 +104,7 @@ pub(super) fn up(args: &UpArgs) -> Outcome {
         gateway: args.gateway,
         rate: args.rate,
         count_gaps: args.count_gaps,
+        share: args.share,
     }))?;
     let mut interfaces = connection.interfaces()?;
     interfaces.retain(|interface| interface.device == args.device);

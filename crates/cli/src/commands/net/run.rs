@@ -1,0 +1,160 @@
+//! `streamline net run`: an unmodified program whose sockets are flows.
+//!
+//! This process becomes the program, so that its number, its terminal and its exit status are the program's. Before, it starts
+//! `streamline socket-host`, which keeps the program's flows and their stacks (crate `socket-host`), also after the program's exit.
+
+use crate::commands::preload::{self, Library};
+use crate::exit::{CommandError, Outcome};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use socket::net::Options;
+use socket_host::{Host, Place};
+use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// Run an unmodified program whose TCP and UDP sockets are flows
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub(super) struct Args {
+    /// The local address of its sockets, where the interface has several
+    #[arg(long, value_name = "ADDRESS")]
+    addr: Option<Ipv4Addr>,
+
+    /// The interface; the one that routes to the other side if not given
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+
+    /// The share of the wire of each socket: 4ms/100ms, 4ms/100ms+slack, fair:3 or background; fair if not given
+    #[arg(long, value_name = "SHARE")]
+    slice: Option<String>,
+
+    /// The daemon that listens at this socket
+    #[arg(long, value_name = "PATH", default_value = capture::protocol::SOCKET)]
+    daemon: PathBuf,
+
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  streamline net run -- curl http://10.0.0.1/
+  streamline net run --slice 4ms/100ms -- iperf3 -c 10.0.0.1
+  streamline net run -- nginx -g 'daemon off;'
+
+Sockets that connect to where an interface of Streamline routes, or that are bound to one of its addresses or to all, are flows;
+others, those of IPv6 and 127.0.0.0/8 stay the kernel's. Names are resolved by the kernel's sockets. Programs that are linked
+statically, setuid, or have file capabilities load no library and are refused. Variables:
+  LD_PRELOAD                       libstreamline_sockets.so; `streamline net run` sets this, and STREAMLINE_SOCKETS
+  STREAMLINE_SOCKETS_LIBRARY       where libstreamline_sockets.so is, if not beside the program `streamline`";
+
+/// The library that stands before the C library's socket calls.
+const LIBRARY: Library = Library {
+    file: "libstreamline_sockets.so",
+    variable: "STREAMLINE_SOCKETS_LIBRARY",
+    package: "socket-shim",
+    what: "its sockets stay the kernel's",
+    instead: "make a copy of it without them",
+};
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let (program, arguments) = args.command.split_first().ok_or(CommandError::Wrong("which program?".into()))?;
+    let path = preload::find(program)
+        .ok_or_else(|| CommandError::Failed(format!("there is no program {}", program.display())))?;
+    let library = LIBRARY.path().map_err(CommandError::Failed)?;
+    LIBRARY.is_heeded_by(&path).map_err(CommandError::Failed)?;
+    // Says how a daemon is started, if there is none.
+    drop(crate::daemon_client::connect(&args.daemon, "streamline net run")?);
+    let variable = start_host(args)?;
+    let mut command = Command::new(&path);
+    command.arg0(program).args(arguments);
+    command.env("LD_PRELOAD", preload::before_others(library)).env(socket_host::VARIABLE, variable);
+    // Comes back only if it could not.
+    let error = command.exec();
+    Err(CommandError::Failed(format!("{} cannot be run: {error}", path.display())))
+}
+
+/// Starts the host; the value of the variable that programs find it by.
+fn start_host(args: &Args) -> Result<String, CommandError> {
+    let system = |error| CommandError::Failed(format!("the host of the sockets cannot be started: {error}"));
+    let (place, listener) = Place::create().map_err(system)?;
+    let this = std::env::current_exe().map_err(system)?;
+    let mut host = Command::new(this);
+    host.arg("socket-host").arg(std::path::absolute(&args.daemon).map_err(system)?);
+    host.arg(std::process::id().to_string());
+    host.env(socket_host::VARIABLE, place.variable());
+    if let Some(address) = args.addr {
+        host.arg("--addr").arg(address.to_string());
+    }
+    if let Some(device) = &args.device {
+        host.arg("--device").arg(device);
+    }
+    if let Some(share) = &args.slice {
+        host.arg("--slice").arg(share);
+    }
+    host.stdin(Stdio::from(listener)).stdout(Stdio::null()).current_dir("/");
+    // What runs now starts the host and ends: a program that waits for its children has none but its own.
+    let started = host.status().map_err(system)?;
+    match started.success() {
+        true => Ok(place.variable()),
+        false => Err(CommandError::ToldFailed),
+    }
+}
+
+/// Keep the sockets of a program (what `net run` starts)
+#[derive(clap::Args)]
+pub(crate) struct HostArgs {
+    /// The socket of the daemon
+    daemon: PathBuf,
+
+    /// Number of the process that becomes the program
+    program: i32,
+
+    #[arg(long)]
+    addr: Option<Ipv4Addr>,
+
+    #[arg(long)]
+    device: Option<String>,
+
+    #[arg(long)]
+    slice: Option<String>,
+
+    /// This process is the host itself
+    #[arg(long)]
+    runs: bool,
+}
+
+/// Runs as the host, or starts it; standard input is the socket where it listens.
+pub(crate) fn host(args: HostArgs) -> Outcome {
+    let system = |error: std::io::Error| CommandError::Failed(format!("the host of the sockets: {error}"));
+    if !args.runs {
+        let this = std::env::current_exe().map_err(system)?;
+        let mut host = Command::new(this);
+        host.args(std::env::args_os().skip(1)).arg("--runs").spawn().map_err(system)?;
+        return Ok(());
+    }
+    let variable = std::env::var(socket_host::VARIABLE).unwrap_or_default();
+    let place = Place::of_variable(&variable);
+    let place = place.ok_or_else(|| CommandError::Wrong("`streamline net run` starts this".into()))?;
+    let program = Pid::from_raw(args.program).ok_or_else(|| CommandError::Wrong("no such program".into()))?;
+    let program = pidfd_open(program, PidfdFlags::empty()).map_err(|error| system(error.into()))?;
+    let listener = std::io::stdin().as_fd().try_clone_to_owned().map_err(system)?;
+    // The terminal's signals are the program's. This fails only for who leads a session already.
+    let _ = rustix::process::setsid();
+    let options = Options {
+        daemon: args.daemon,
+        device: args.device,
+        local: args.addr.map(|address| SocketAddrV4::new(address, 0)),
+        share: args.slice,
+        ..Options::default()
+    };
+    let mut host = Host::new(&place, listener, program, options).map_err(system)?;
+    // Whoever reads what the program writes waits for its end, not for this one's.
+    let null = std::fs::File::options().write(true).open("/dev/null").map_err(system)?;
+    rustix::stdio::dup2_stderr(&null).map_err(|error| system(error.into()))?;
+    host.run().map_err(system)
+}

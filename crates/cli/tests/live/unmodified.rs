@@ -1,0 +1,323 @@
+//! Unmodified programs whose sockets are flows (`streamline net run`), by an ordinary user, against the kernel's sockets on the far
+//! side of a pair.
+
+use crate::flows::interface_with;
+use crate::net::*;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A pair, with the program's file if it is installed. None where one of them is missing.
+pub(crate) fn with_program(names: &[&str]) -> Option<Net> {
+    for name in names {
+        let places = ["/usr/bin", "/usr/sbin", "/bin"];
+        if !places.iter().any(|place| Path::new(place).join(name).exists()) {
+            eprintln!("skipped (tools): there is no `{name}`");
+            return None;
+        }
+    }
+    interface_with(&[])
+}
+
+/// `streamline net run -- PROGRAM` as a user without rights, in the folder of the test.
+pub(crate) fn run(net: &Net, words: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(["net", "run", "--daemon"]).arg(net.socket()).arg("--").args(words);
+    command.env("STREAMLINE_SOCKETS_LIBRARY", testkit::library::sockets());
+    command.current_dir(net.path("")).uid(NOBODY).gid(NOBODY).env("HOME", net.path(""));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Standard output of a program that does what it is asked for.
+pub(crate) fn done(net: &Net, words: &[&str]) -> Vec<u8> {
+    let output = run(net, words).output().unwrap();
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+/// Connections of the kernel's on the far side, each served by `serve` in a thread; ends with the test's process.
+pub(crate) fn serve(net: &Net, address: &str, serve: impl Fn(TcpStream) + Clone + Send + 'static) {
+    let listener = net.pair.far.namespace.enter(|| TcpListener::bind(address)).unwrap().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (stream, serve) = (stream.unwrap(), serve.clone());
+            std::thread::spawn(move || serve(stream));
+        }
+    });
+}
+
+/// A connection from the far side, once somebody listens.
+fn connect(net: &Net, address: &str) -> TcpStream {
+    let address: SocketAddr = address.parse().unwrap();
+    let mut stream = None;
+    until("it listens", || {
+        let tried = net.pair.far.namespace.enter(|| TcpStream::connect_timeout(&address, Duration::from_secs(1)));
+        stream = tried.unwrap().ok();
+        stream.is_some()
+    });
+    let stream = stream.unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    stream
+}
+
+/// Bytes that repeat at no power of two.
+fn bytes(count: usize) -> Vec<u8> {
+    (0..count).map(|at| (at % 251) as u8 ^ (at / 251) as u8).collect()
+}
+
+/// Reads the head of an HTTP message: its first line, and the value of Content-Length.
+fn head(stream: &mut impl BufRead) -> (String, usize) {
+    let (mut first, mut length, mut line) = (String::new(), 0, String::new());
+    while stream.read_line(&mut line).unwrap() > 2 {
+        if first.is_empty() {
+            first = line.trim_end().to_string();
+        }
+        if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("content-length")
+        {
+            length = value.trim().parse().unwrap();
+        }
+        line.clear();
+    }
+    (first, length)
+}
+
+#[test]
+fn curl_gets_and_puts() {
+    let Some(net) = with_program(&["curl"]) else { return };
+    serve(&net, "10.0.0.1:8080", |mut stream| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let (first, length) = head(&mut reader);
+        let mut body = vec![0; length];
+        if length > 0 {
+            stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").unwrap();
+        }
+        reader.read_exact(&mut body).unwrap();
+        let answer = if first.starts_with("GET") { bytes(8 << 20) } else { body };
+        write!(stream, "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", answer.len()).unwrap();
+        stream.write_all(&answer).unwrap();
+    });
+    assert_eq!(done(&net, &["curl", "-sS", "http://10.0.0.1:8080/"]), bytes(8 << 20));
+    std::fs::write(net.path("sent"), bytes(3 << 20)).unwrap();
+    let sent = format!("@{}", net.path("sent").display());
+    assert_eq!(done(&net, &["curl", "-sS", "--data-binary", &sent, "http://10.0.0.1:8080/"]), bytes(3 << 20));
+    let many = ["curl", "-sS", "--parallel", "-o", "got_#1", "http://10.0.0.1:8080/{one,two}"];
+    done(&net, &many);
+    assert!(["got_one", "got_two"].iter().all(|file| std::fs::read(net.path(file)).unwrap() == bytes(8 << 20)));
+    let refused = run(&net, &["curl", "-sS", "http://10.0.0.1:8081/"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(7), "{}", String::from_utf8_lossy(&refused.stderr));
+}
+
+#[test]
+fn what_is_written_before_the_end_arrives() {
+    let Some(net) = with_program(&["python3"]) else { return };
+    let (say, hear) = std::sync::mpsc::channel();
+    serve(&net, "10.0.0.1:7000", move |mut stream| {
+        let mut got = Vec::new();
+        // Slow at first: the program is gone long before its bytes.
+        std::thread::sleep(Duration::from_millis(300));
+        stream.read_to_end(&mut got).unwrap();
+        say.send(got).unwrap();
+    });
+    let program = "import socket\ns = socket.create_connection(('10.0.0.1', 7000))\n\
+                   s.sendall(bytes((i % 251) ^ (i // 251 & 255) for i in range(8 << 20)))\ns.close()\n";
+    done(&net, &["/usr/bin/python3", "-c", program]);
+    assert!(hear.recv_timeout(LONG).unwrap() == bytes(8 << 20));
+}
+
+/// Gets a file from the kernel's side by one connection, `times` times.
+fn fetch(net: &Net, address: &str, path: &str, times: usize) -> Vec<u8> {
+    let mut stream = connect(net, address);
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut body = Vec::new();
+    for _ in 0..times {
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let (first, length) = head(&mut reader);
+        assert!(first.contains("200"), "{first}");
+        body = vec![0; length];
+        reader.read_exact(&mut body).unwrap();
+    }
+    body
+}
+
+/// The same from several connections at once.
+fn fetch_at_once(net: &Net, address: &'static str, path: &'static str, expected: &[u8]) {
+    std::thread::scope(|scope| {
+        let fetches: Vec<_> = (0..20).map(|_| scope.spawn(|| fetch(net, address, path, 3))).collect();
+        assert!(fetches.into_iter().all(|fetch| fetch.join().unwrap() == expected));
+    });
+}
+
+#[test]
+fn nginx_serves_with_its_workers() {
+    let Some(net) = with_program(&["nginx"]) else { return };
+    std::fs::write(net.path("file"), bytes(1 << 20)).unwrap();
+    let folder = net.path("").display().to_string();
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .iter()
+        .map(|name| format!("{name}_temp_path {folder}/{name};"))
+        .collect();
+    let configuration = format!(
+        "worker_processes 2; pid {folder}/pid; error_log {folder}/errors; daemon off;\n\
+         events {{ use epoll; }}\n\
+         http {{ access_log off; sendfile on; {temporary}\n\
+           server {{ listen 10.0.0.2:8080; root {folder}; }} }}\n"
+    );
+    std::fs::write(net.path("nginx.conf"), configuration).unwrap();
+    let conf = net.path("nginx.conf").display().to_string();
+    let nginx = Running::start(run(&net, &["nginx", "-e", "/dev/stderr", "-c", &conf]));
+    fetch_at_once(&net, "10.0.0.2:8080", "/file", &bytes(1 << 20));
+    // New workers come, and the old ones end: they close idle connections then.
+    let master = nginx.0.as_ref().expect("it runs").id();
+    let workers = || -> Vec<String> {
+        let children = std::fs::read_to_string(format!("/proc/{master}/task/{master}/children")).unwrap_or_default();
+        children.split_whitespace().map(String::from).collect()
+    };
+    let before = workers();
+    nginx.signal(rustix::process::Signal::HUP);
+    until("the workers are new", || workers().len() == 2 && workers().iter().all(|worker| !before.contains(worker)));
+    fetch_at_once(&net, "10.0.0.2:8080", "/file", &bytes(1 << 20));
+    nginx.signal(rustix::process::Signal::QUIT);
+    let output = nginx.end();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn redis_serves_and_saves_in_the_background() {
+    let Some(net) = with_program(&["redis-server"]) else { return };
+    let words = ["redis-server", "--port", "6379", "--bind", "10.0.0.2", "--save", "", "--protected-mode", "no"];
+    let redis = Running::start(run(&net, &words));
+    let mut stream = connect(&net, "10.0.0.2:6379");
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut say = |text: &str| {
+        stream.write_all(text.as_bytes()).unwrap();
+        stream.write_all(b"\r\n").unwrap();
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        line.trim_end().to_string()
+    };
+    assert_eq!(say("PING"), "+PONG");
+    for number in 0..200 {
+        assert_eq!(say(&format!("SET key{number} {number}")), "+OK");
+    }
+    assert_eq!(say("BGSAVE"), "+Background saving started");
+    for number in 0..200 {
+        assert_eq!(say(&format!("INCR key{number}")), format!(":{}", number + 1));
+    }
+    until("it saved", || net.path("dump.rdb").exists());
+    redis.signal(rustix::process::Signal::TERM);
+    assert!(redis.end().status.success());
+}
+
+/// A program of the kernel's on the far side.
+pub(crate) fn far(net: &Net, words: &[&str]) -> Running {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    net.pair.far.namespace.enter(move || Running::start(command)).unwrap()
+}
+
+#[test]
+fn iperf3_runs_both_ways() {
+    let Some(net) = with_program(&["iperf3"]) else { return };
+    let server = far(&net, &["iperf3", "-s", "-B", "10.0.0.1"]);
+    until("the server listens", || {
+        let probe = run(&net, &["iperf3", "-n", "1K", "-c", "10.0.0.1"]).output().unwrap();
+        probe.status.success()
+    });
+    for options in [&[][..], &["-R"], &["-P", "4"]] {
+        let mut words = vec!["iperf3", "-J", "-t", "1", "-c", "10.0.0.1"];
+        words.extend(options);
+        let result: Value = serde_json::from_slice(&done(&net, &words)).unwrap();
+        let moved = result["end"]["sum_received"]["bytes"].as_f64().unwrap_or(0.0);
+        assert!(moved > 1e6, "{options:?}: {result}");
+    }
+    drop(server);
+}
+
+#[test]
+fn python_serves_asks_and_waits_for_many() {
+    let Some(net) = with_program(&["python3"]) else { return };
+    std::fs::write(net.path("file"), bytes(100_000)).unwrap();
+    let words = ["/usr/bin/python3", "-m", "http.server", "8000", "--bind", "10.0.0.2", "--protocol", "HTTP/1.1"];
+    let server = Running::start(run(&net, &words));
+    assert_eq!(fetch(&net, "10.0.0.2:8000", "/file", 3), bytes(100_000));
+    drop(server);
+    serve(&net, "10.0.0.1:7001", |mut stream| {
+        let mut copy = stream.try_clone().unwrap();
+        std::io::copy(&mut stream, &mut copy).unwrap();
+        let _ = copy.shutdown(std::net::Shutdown::Write);
+    });
+    let program = "\
+import asyncio
+async def one(number):
+    reader, writer = await asyncio.open_connection('10.0.0.1', 7001)
+    said = bytes([number]) * 50_000
+    writer.write(said); writer.write_eof()
+    heard = await reader.read(-1)
+    assert heard == said, (number, len(heard))
+    assert writer.get_extra_info('peername') == ('10.0.0.1', 7001)
+    writer.close(); await writer.wait_closed()
+async def all_of_them():
+    await asyncio.gather(*(one(number) for number in range(50)))
+asyncio.run(all_of_them())
+try:
+    asyncio.run(asyncio.open_connection('10.0.0.1', 7002))
+except ConnectionRefusedError:
+    print('refused')
+";
+    assert_eq!(done(&net, &["/usr/bin/python3", "-c", program]), b"refused\n");
+}
+
+#[test]
+fn what_no_interface_routes_stays_the_kernels() {
+    let Some(net) = with_program(&["python3"]) else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let served: JoinHandle<()> = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"the kernel").unwrap();
+    });
+    let program = format!(
+        "import socket\ns = socket.create_connection(('127.0.0.1', {port}))\nprint(s.recv(100).decode(), s.family.name, s.getpeername())"
+    );
+    let said = String::from_utf8(done(&net, &["/usr/bin/python3", "-c", &program])).unwrap();
+    assert_eq!(said, format!("the kernel AF_INET ('127.0.0.1', {port})\n"));
+    served.join().unwrap();
+}
+
+#[test]
+fn a_program_that_loads_nothing_is_told_so() {
+    let Some(net) = interface_with(&[]) else { return };
+    let setuid = net.path("setuid");
+    std::fs::copy("/bin/true", &setuid).unwrap();
+    std::fs::set_permissions(&setuid, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).unwrap();
+    for (words, expected) in [
+        (vec![setuid.to_str().unwrap()], "is setuid or setgid"),
+        (vec!["no-such-program"], "there is no program no-such-program"),
+    ] {
+        let output = run(&net, &words).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(expected), "{said}");
+    }
+    // The program's own status and output are what a shell sees.
+    let output = run(&net, &["sh", "-c", "echo said; exit 3"]).output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(3), &b"said\n"[..]));
+    let socket = net.socket().into_os_string().into_encoded_bytes();
+    until("hosts end with their programs", || {
+        let processes = std::fs::read_dir("/proc")
+            .unwrap()
+            .filter_map(|entry| std::fs::read(entry.unwrap().path().join("cmdline")).ok());
+        let is_host = |line: &Vec<u8>| {
+            let mut words = line.split(|byte| *byte == 0);
+            words.any(|word| word == b"socket-host") && words.any(|word| word == socket)
+        };
+        !processes.into_iter().any(|line| is_host(&line))
+    });
+}
