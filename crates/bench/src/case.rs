@@ -28,6 +28,8 @@ pub enum How {
     Memory(fn(&Setting) -> Result<[IntoFolder<'_>; 2], CaseError>),
     /// By numbers of another sort.
     Numbers(fn(&Setting) -> Result<Numbers, CaseError>),
+    /// The same, with a goal for ours alone: the peer's stand beside.
+    Beside(fn(&Setting) -> Result<Numbers, CaseError>),
 }
 
 /// Numbers, each measured several times.
@@ -84,7 +86,8 @@ impl Case {
                 let outcome = measure::compare(&mut ours, &mut peer, *clock, *figure, setting.effort)?;
                 Ok(Found::Times(outcome, *figure))
             }),
-            How::Numbers(numbers) => numbers(setting).map(Numbers::found),
+            How::Numbers(numbers) => numbers(setting).map(|numbers| numbers.found(true)),
+            How::Beside(numbers) => numbers(setting).map(|numbers| numbers.found(false)),
             How::Memory(programs) => programs(setting).and_then(|programs| compare_memory(setting, &programs)),
         };
         let found = found.unwrap_or_else(|error| match error {
@@ -97,14 +100,18 @@ impl Case {
 }
 
 impl Numbers {
-    fn found(self) -> Found {
+    fn found(self, compared: bool) -> Found {
         let Numbers { ours, peer, unit, void } = self;
+        let is_ratio = compared && peer.is_some();
         let figure = match &peer {
-            None => estimate(&ours),
-            Some(peer) => estimate(&ours.iter().zip(peer).map(|(ours, peer)| ours / peer).collect::<Vec<_>>()),
+            Some(peer) if is_ratio => {
+                estimate(&ours.iter().zip(peer).map(|(ours, peer)| ours / peer).collect::<Vec<_>>())
+            }
+            _ => estimate(&ours),
         };
         Found::Numbers {
             figure,
+            is_ratio,
             ours: measure::median(&ours),
             peer: peer.map(|peer| measure::median(&peer)),
             unit,

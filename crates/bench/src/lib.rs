@@ -3,6 +3,7 @@
 //! - [`first_light`] — a comparison: what is measured against what, and how good it has to be. Start reading here.
 //! - [`rings`] — another: queues and rings between threads and processes.
 //! - [`capture`] — another: listeners on a device. [`stages`] — another: several workers, and frames forwarded.
+//! - [`flows`] — another: flows of applications on an interface.
 //! - [`case`] — what a comparison is made of; [`setting`] — what every case needs.
 //! - [`measure`] — how two things are compared: interleaved blocks, ratios, intervals.
 //! - [`process`], [`in_process`] — running programs, and requests in this process, and what they cost.
@@ -15,6 +16,7 @@ pub mod captures;
 pub mod case;
 pub mod first_light;
 pub mod floors;
+pub mod flows;
 pub mod in_process;
 pub mod machine;
 pub mod measure;
@@ -31,6 +33,9 @@ pub mod table;
 /// Draws into a folder.
 pub type Draw = fn(&std::path::Path) -> Result<(), String>;
 
+/// Makes the document of a comparison from its table and the document before.
+pub type Document = fn(&table::Table, &str) -> String;
+
 /// Cases that are measured and printed together.
 pub struct Comparison {
     /// Its name on the command line.
@@ -41,6 +46,8 @@ pub struct Comparison {
     pub groups: &'static [&'static [case::Case]],
     /// Draws its charts into a folder, where it has any.
     pub draw: Option<Draw>,
+    /// Makes its document, where the command writes that.
+    pub document: Option<Document>,
 }
 
 /// Every comparison there is.
@@ -50,23 +57,34 @@ pub static COMPARISONS: &[Comparison] = &[
         about: "capture files in, counts, streams and HTTP bodies out, in one process",
         groups: &[first_light::CASES],
         draw: None,
+        document: None,
     },
     Comparison {
         name: "rings",
         about: "what carries descriptors and bytes between threads and processes",
         groups: rings::GROUPS,
         draw: Some(rings::charts::draw),
+        document: None,
     },
     Comparison {
         name: "capture",
         about: "taps on a device: unmodified programs through a shared ring, and on packet sockets of their own",
         groups: &[capture::CASES],
         draw: None,
+        document: None,
     },
     Comparison {
         name: "stages",
         about: "requests on several workers, channels, frames generated and forwarded, time left for work",
         groups: stages::GROUPS,
         draw: None,
+        document: None,
+    },
+    Comparison {
+        name: "flows",
+        about: "flows of applications on an interface, their slices and rates, against sockets of the kernel",
+        groups: flows::GROUPS,
+        draw: None,
+        document: Some(flows::document::text),
     },
 ];

@@ -13,7 +13,7 @@ pub struct Peer {
 }
 
 /// The peers of the comparisons there are.
-pub const PEERS: [Peer; 9] = [TCPDUMP, TSHARK, TCPFLOW, DUMPCAP, NETSNIFF, IPERF, TRAFGEN, TCPREPLAY, TESTPMD];
+pub const PEERS: [Peer; 10] = [TCPDUMP, TSHARK, TCPFLOW, DUMPCAP, NETSNIFF, IPERF, TRAFGEN, TCPREPLAY, TESTPMD, TC];
 /// Prints, filters and stores packets.
 pub const TCPDUMP: Peer = Peer { program: "tcpdump", package: "tcpdump" };
 /// Dissects packets.
@@ -33,6 +33,8 @@ pub const TRAFGEN: Peer = Peer { program: "trafgen", package: "netsniff-ng" };
 pub const TCPREPLAY: Peer = Peer { program: "tcpreplay", package: "tcpreplay" };
 /// Forwards packets between two devices.
 pub const TESTPMD: Peer = Peer { program: "dpdk-testpmd", package: "dpdk-dev" };
+/// Shapes what is sent.
+pub const TC: Peer = Peer { program: "tc", package: "iproute2" };
 /// Makes bridges.
 pub const IP: Peer = Peer { program: "ip", package: "iproute2" };
 

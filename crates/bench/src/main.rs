@@ -113,6 +113,13 @@ fn run(args: &Args) -> Result<bool, String> {
     if let Some(path) = &args.brief {
         write(path, &table.brief())?;
     }
+    // A part of the rows is no document.
+    if let Some(document) = comparison.document.filter(|_| args.only.is_none()) {
+        let path = setting.figures.join(format!("{}.md", comparison.name));
+        let before = std::fs::read_to_string(&path).unwrap_or_default();
+        write(&path, &document(&table, &before))?;
+        eprintln!("wrote {}", path.display());
+    }
     for (case, why) in table.failures() {
         eprintln!("error: {case}: {why}");
     }

@@ -2,6 +2,7 @@
 //! `stage NAME`; pipes are made as large as an ordinary user may have them.
 
 use crate::capture;
+use crate::flows;
 use crate::rings::payload::sum;
 use nix::fcntl::{FcntlArg, fcntl};
 use std::fs::File;
@@ -28,6 +29,7 @@ pub fn run(args: &[String]) -> Result<(), String> {
         ["read", path] => read(path),
         ["match", text] => pass_matching(text),
         ["size"] => size(),
+        ["flow", ref role @ ..] => return flows::parts::run(role),
         ["send", device, count, bytes, rate] => {
             let number = |text: &str| text.parse::<u64>().map_err(|_| format!("`{text}` is no number"));
             return capture::field::send(device, number(count)?, number(bytes)? as usize, number(rate)?);

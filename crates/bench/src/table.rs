@@ -87,8 +87,10 @@ pub enum Found {
     },
     /// Numbers of another sort.
     Numbers {
-        /// Ours divided by the peer's; ours where there is no peer.
+        /// What the goal is about.
         figure: Estimate,
+        /// Is it ours divided by the peer's? Else it is ours.
+        is_ratio: bool,
         /// Ours, in the middle.
         ours: f64,
         /// The peer's.
@@ -136,10 +138,10 @@ impl Row {
                 let verdict = self.goal.verdict(*share).to_owned();
                 (cell(0), cell(1), ratio(share.middle, Figure::Share), interval(*share), verdict)
             }
-            Found::Numbers { figure, ours, peer, unit, void } => {
+            Found::Numbers { figure, is_ratio, ours, peer, unit, void } => {
                 let cell = |number: f64| format!("{} {unit}", digits(number));
                 let verdict = void.unwrap_or_else(|| self.goal.verdict(*figure)).to_owned();
-                let ratio = if peer.is_some() { digits(figure.middle) } else { cell(figure.middle) };
+                let ratio = if *is_ratio { digits(figure.middle) } else { cell(figure.middle) };
                 (cell(*ours), peer.map_or_else(dash, cell), ratio, interval(*figure), verdict)
             }
             Found::Missing(how) => (dash(), dash(), dash(), dash(), how.clone()),
@@ -173,7 +175,7 @@ impl Row {
                 "ours": {"own_bytes": own[0], "mapped_file_bytes": mapped_files[0]},
                 "peer": {"own_bytes": own[1], "mapped_file_bytes": mapped_files[1]},
             }),
-            Found::Numbers { figure, ours, peer, unit, void } => json!({
+            Found::Numbers { figure, ours, peer, unit, void, .. } => json!({
                 "figure": estimate(figure),
                 "verdict": void.unwrap_or_else(|| self.goal.verdict(*figure)).trim_matches('*'),
                 "ours": ours, "peer": peer, "unit": unit,
@@ -258,6 +260,12 @@ impl Table {
     /// Did a case go wrong? A goal that is missed or a peer that is not there is no mistake.
     pub fn has_failed(&self) -> bool {
         self.failures().next().is_some()
+    }
+
+    /// Cases whose goal is missed, or that went wrong.
+    pub fn misses(&self) -> impl Iterator<Item = &str> {
+        let is_miss = |row: &&Row| matches!(row.found, Found::Failed(_)) || row.cells()[8].contains("missed");
+        self.rows.iter().filter(is_miss).map(|row| row.case.as_str())
     }
 
     /// What went wrong, by case.

@@ -1,4 +1,4 @@
-//! A chart of lines as SVG: a line for each series, its name at its end. The upright axis is logarithmic. No more than that.
+//! A chart of lines as SVG: a line for each series, its name at its end. No more than that.
 
 #![forbid(unsafe_code)]
 
@@ -8,7 +8,7 @@ use std::fmt::Write;
 pub struct Series {
     /// Its name.
     pub name: String,
-    /// Its points. All numbers are positive; on [`Scale::Count`] the first of a pair may be 0.
+    /// Its points. All numbers are positive; on [`Scale::Count`] they may be 0.
     pub points: Vec<(f64, f64)>,
 }
 
@@ -33,6 +33,8 @@ pub struct Chart<'a> {
     pub scale: Scale,
     /// What lies along the side, with its unit.
     pub up: &'a str,
+    /// How the side is divided.
+    pub up_scale: Scale,
     /// The lines.
     pub series: Vec<Series>,
 }
@@ -50,11 +52,8 @@ impl Chart<'_> {
     /// The text of the picture.
     pub fn svg(&self) -> String {
         let points = || self.series.iter().flat_map(|series| &series.points).copied();
-        let across = match self.scale {
-            Scale::Count => Axis::even(points().map(|point| point.0)),
-            Scale::Bytes | Scale::Powers => Axis::over(points().map(|point| point.0), 2.0),
-        };
-        let up = Axis::over(points().map(|point| point.1), 2.0);
+        let across = self.scale.axis(points().map(|point| point.0));
+        let up = self.up_scale.axis(points().map(|point| point.1));
         let x = |value: f64| LEFT + across.share(value) * (WIDTH - LEFT - RIGHT);
         let y = |value: f64| HEIGHT - BOTTOM - up.share(value) * (HEIGHT - TOP - BOTTOM);
         let mut svg = format!(
@@ -129,6 +128,13 @@ impl Axis {
 }
 
 impl Scale {
+    fn axis(self, values: impl Iterator<Item = f64> + Clone) -> Axis {
+        match self {
+            Scale::Count => Axis::even(values),
+            Scale::Bytes | Scale::Powers => Axis::over(values, 2.0),
+        }
+    }
+
     fn label(self, value: f64) -> String {
         match self {
             Scale::Bytes => size(value),
@@ -146,7 +152,7 @@ fn size(bytes: f64) -> String {
 }
 
 fn number(value: f64) -> String {
-    if value >= 1.0 { format!("{value:.0}") } else { format!("1/{:.0}", 1.0 / value) }
+    if value >= 1.0 || value == 0.0 { format!("{value:.0}") } else { format!("1/{:.0}", 1.0 / value) }
 }
 
 #[cfg(test)]
@@ -161,6 +167,7 @@ mod tests {
             across: "bytes",
             scale: Scale::Bytes,
             up: "GB/s",
+            up_scale: Scale::Powers,
             series: vec![series("one", &[(64.0, 0.3), (4096.0, 12.0)]), series("two", &[(64.0, 1.0)])],
         };
         let svg = chart.svg();
@@ -178,5 +185,8 @@ mod tests {
         // An even axis has 0 at its left edge, and no bytes.
         assert!(svg.contains(&format!("M{LEFT:.1} ")) && svg.contains(">0<") && svg.contains(">16<"), "{svg}");
         assert!(!svg.contains(" B<"), "{svg}");
+        let flat = Chart { up_scale: Scale::Count, series: vec![series("one", &[(0.0, 0.0), (1.0, 9.0)])], ..counted };
+        // It begins in the corner.
+        assert!(flat.svg().contains(&format!("M{LEFT:.1} {:.1}L", HEIGHT - BOTTOM)), "{}", flat.svg());
     }
 }

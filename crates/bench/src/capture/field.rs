@@ -403,7 +403,7 @@ fn udp(frame_bytes: usize, port: u16) -> Vec<u8> {
 }
 
 /// Sends so many frames, pinned to the first processor; `write` writes the one with this number.
-pub(super) fn send_each(device: &str, count: u64, rate: u64, write: impl Fn(u64, &mut Vec<u8>)) -> Result<(), String> {
+pub(crate) fn send_each(device: &str, count: u64, rate: u64, write: impl Fn(u64, &mut Vec<u8>)) -> Result<(), String> {
     let told = |error: driver::Error| error.to_string();
     let mut cpus = nix::sched::CpuSet::new();
     cpus.set(0).map_err(|error| error.to_string())?;

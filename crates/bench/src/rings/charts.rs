@@ -57,7 +57,7 @@ fn by_size() -> Result<Chart<'static>, String> {
         series.push(Series { name: name.to_owned(), points });
     }
     let title = "stream written and read between two processes, by bytes a call";
-    Ok(Chart { title, across: "bytes of the ring", scale: Scale::Bytes, up: "GB/s", series })
+    Ok(Chart { title, across: "bytes of the ring", scale: Scale::Bytes, up: "GB/s", up_scale: Scale::Powers, series })
 }
 
 fn by_kind() -> Result<Chart<'static>, String> {
@@ -80,5 +80,5 @@ fn by_kind() -> Result<Chart<'static>, String> {
         series.push(Series { name: kind.name().to_owned(), points });
     }
     let title = "packets written and read between two processes, rings of 1 MiB, by kind";
-    Ok(Chart { title, across: "bytes of a packet", scale: Scale::Bytes, up: "GB/s", series })
+    Ok(Chart { title, across: "bytes of a packet", scale: Scale::Bytes, up: "GB/s", up_scale: Scale::Powers, series })
 }

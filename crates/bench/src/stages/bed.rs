@@ -63,7 +63,7 @@ fn failed(what: &str) -> impl Fn(std::io::Error) -> CaseError + '_ {
 }
 
 /// An instruction: operation, registers, offset and constant, as the kernel takes them.
-const fn instruction(code: u8, registers: u8, offset: i16, immediate: i32) -> Instruction {
+pub const fn instruction(code: u8, registers: u8, offset: i16, immediate: i32) -> Instruction {
     Instruction { code, registers, offset, immediate }
 }
 
@@ -96,7 +96,8 @@ pub fn redirect_all(from: &End, to: &End) -> Result<bpf::Link, CaseError> {
     attach(from, &code)
 }
 
-fn attach(end: &End, code: &[Instruction]) -> Result<bpf::Link, CaseError> {
+/// Attaches a program to a device.
+pub fn attach(end: &End, code: &[Instruction]) -> Result<bpf::Link, CaseError> {
     let attach = || {
         let program = bpf::load_xdp("bench", code).map_err(|refused| refused.error)?;
         bpf::Link::attach_xdp(program.as_fd(), end.index, false)
@@ -195,35 +196,9 @@ impl Bed {
         }
     }
 
-    /// The highest rate without a loss, frames a second, by bisection; 0 where frames are lost even at the lowest.
-    pub fn highest(&self, trial: impl Fn(f64) -> Result<Trial, CaseError>) -> Result<f64, CaseError> {
-        // The rate that the sender came to, where nothing was lost.
-        let free = |rate: f64| -> Result<Option<f64>, CaseError> {
-            for _ in 0..TRIALS {
-                let trial = trial(rate)?;
-                if trial.lost == 0 {
-                    return Ok(Some(trial.rate));
-                }
-            }
-            Ok(None)
-        };
-        let (mut low, mut high) = SEARCHED;
-        let Some(mut best) = free(low)? else { return Ok(0.0) };
-        while high / low > CLOSE_ENOUGH {
-            let middle = (low * high).sqrt();
-            match free(middle)? {
-                // A sender that does not come to the rate comes to no higher one.
-                Some(rate) if rate < 0.9 * middle => return Ok(best.max(rate)),
-                Some(rate) => (low, best) = (middle, best.max(rate)),
-                None => high = middle,
-            }
-        }
-        Ok(best)
-    }
-
-    /// The same of what forwards.
+    /// As [`highest`], of frames that are forwarded.
     pub fn highest_forwarded(&self) -> Result<f64, CaseError> {
-        self.highest(|rate| self.trial(rate, TRIAL, &[]))
+        highest(|rate| self.trial(rate, TRIAL, &[]))
     }
 
     /// Frames a second that the sender comes to where a program drops them at once.
@@ -249,7 +224,34 @@ impl Bed {
     }
 }
 
-fn children_seconds() -> Result<f64, CaseError> {
+/// The highest rate without a loss, frames a second, by bisection; 0 where frames are lost even at the lowest.
+pub fn highest(trial: impl Fn(f64) -> Result<Trial, CaseError>) -> Result<f64, CaseError> {
+    // The rate that the sender came to, where nothing was lost.
+    let free = |rate: f64| -> Result<Option<f64>, CaseError> {
+        for _ in 0..TRIALS {
+            let trial = trial(rate)?;
+            if trial.lost == 0 {
+                return Ok(Some(trial.rate));
+            }
+        }
+        Ok(None)
+    };
+    let (mut low, mut high) = SEARCHED;
+    let Some(mut best) = free(low)? else { return Ok(0.0) };
+    while high / low > CLOSE_ENOUGH {
+        let middle = (low * high).sqrt();
+        match free(middle)? {
+            // A sender that does not come to the rate comes to no higher one.
+            Some(rate) if rate < 0.9 * middle => return Ok(best.max(rate)),
+            Some(rate) => (low, best) = (middle, best.max(rate)),
+            None => high = middle,
+        }
+    }
+    Ok(best)
+}
+
+/// Processor time of the children that were waited for, s.
+pub fn children_seconds() -> Result<f64, CaseError> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN).map_err(|error| failed("getrusage")(error.into()))?;
     let seconds = |time: nix::sys::time::TimeVal| time.tv_sec() as f64 + time.tv_usec() as f64 * 1e-6;
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))

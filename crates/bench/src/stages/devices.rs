@@ -3,7 +3,7 @@
 //! Rates are the highest without a loss, by bisection, counted where frames arrive. A row about forwarding in user space counts
 //! only where the same sender, into a program that drops, comes to 1.5 times the forwarded rate: else it says `sender-bound`.
 
-use super::bed::{Bed, Trial, drop_all};
+use super::bed::{self, Bed, Trial, drop_all};
 use super::subjects::{self, Forwarder, Wait, pinned};
 use crate::case::{Case, CaseError, How, Numbers};
 use crate::machine::{TCPREPLAY, TRAFGEN};
@@ -275,17 +275,17 @@ fn dropped(setting: &Setting, ours: Option<Wait>) -> Result<Numbers, CaseError> 
     let bed = Bed::of_one_pair(setting)?;
     let time = Duration::from_millis(300);
     let in_stack = || {
-        bed.highest(|rate| {
+        bed::highest(|rate| {
             let before = backlog_dropped();
             let trial = bed.trial(rate, time, &[])?;
             Ok(Trial { lost: trial.lost + backlog_dropped() - before, ..trial })
         })
     };
     let by_ours = || match ours {
-        Some(wait) => bed.highest(|rate| consumed(setting, &bed, wait, rate, time)),
+        Some(wait) => bed::highest(|rate| consumed(setting, &bed, wait, rate, time)),
         None => {
             let _drop = drop_all(&bed.input)?;
-            bed.highest(|rate| bed.trial(rate, time, &[]))
+            bed::highest(|rate| bed.trial(rate, time, &[]))
         }
     };
     let mut numbers = Numbers { ours: Vec::new(), peer: Some(Vec::new()), unit: "kpps", void: None };

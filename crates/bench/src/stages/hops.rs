@@ -156,6 +156,9 @@ fn curves(setting: &Setting, read: Read, name: &str, title: &str) -> Result<Numb
     }
     let of = |series: &Series| series.points.iter().map(|point| point.1).collect::<Vec<f64>>();
     let numbers = Numbers { ours: of(&series[0]), peer: Some(of(&series[1])), unit: "ms", void: None };
-    setting.draw(name, &Chart { title, across: "filters", scale: Scale::Count, up: "ms", series })?;
+    setting.draw(
+        name,
+        &Chart { title, across: "filters", scale: Scale::Count, up: "ms", up_scale: Scale::Powers, series },
+    )?;
     Ok(numbers)
 }

@@ -64,7 +64,14 @@ fn usual_or_best(setting: &Setting) -> Result<Numbers, CaseError> {
     let points = batches.iter().zip(&medians).map(|(batch, rate)| (f64::from(*batch), *rate)).collect();
     let series = vec![Series { name: "64-byte blocks".to_owned(), points }];
     let title = "signals in batches: 64-byte blocks through a ring of 16 MiB, 1 ms";
-    let chart = Chart { title, across: "blocks a signal", scale: Scale::Powers, up: "M blocks/s", series };
+    let chart = Chart {
+        title,
+        across: "blocks a signal",
+        scale: Scale::Powers,
+        up: "M blocks/s",
+        up_scale: Scale::Powers,
+        series,
+    };
     setting.draw("stages-signals.svg", &chart)?;
     Ok(Numbers { ours: rates[usual].clone(), peer: Some(rates[best].clone()), unit: "M/s", void: None })
 }

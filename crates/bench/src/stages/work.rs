@@ -80,7 +80,8 @@ fn curves(setting: &Setting) -> Result<Numbers, CaseError> {
     };
     let series = vec![series("all of a frame's time", &budgets), series("one stage", &one), series("two stages", &two)];
     let title = "work time a frame at a gigabit a second, frames from memory";
-    let chart = Chart { title, across: "bytes of a frame", scale: Scale::Bytes, up: "ns", series };
+    let chart =
+        Chart { title, across: "bytes of a frame", scale: Scale::Bytes, up: "ns", up_scale: Scale::Powers, series };
     setting.draw("stages-work.svg", &chart)?;
     Ok(Numbers { ours: two, peer: Some(one), unit: "ns", void: None })
 }

@@ -1,0 +1,70 @@
+//! The comparison `flows`: flows of applications on an interface of ours, against sockets of the kernel. Experiments 1 to 4 are those
+//! of the Nemesis network stack; the charts are its figures 5 to 7.
+//!
+//! - [`slices`], [`joining`], [`best_effort`] — shares of the wire. [`slower`], [`overload`] — what one receiver does to another.
+//! - [`packets`] — rates and processor time of short datagrams. [`idle`] — flows that do nothing.
+//! - [`bed`] — devices, daemon, processes; [`parts`] — these processes; [`sink`] — what arrives.
+//! - [`frames`] — frames by hand; [`mmsg`] — the kernel's calls for many datagrams; [`document`] — docs/benchmarks/flows.md.
+
+pub mod bed;
+pub mod best_effort;
+pub mod document;
+pub mod frames;
+pub mod idle;
+pub mod joining;
+pub mod mmsg;
+pub mod overload;
+pub mod packets;
+pub mod parts;
+pub mod sink;
+pub mod slices;
+pub mod slower;
+
+use crate::case::{Case, CaseError, How, Numbers};
+use crate::setting::Setting;
+use crate::table::{Goal, Touched};
+use std::sync::OnceLock;
+
+/// The groups, in the order of the table.
+pub static GROUPS: &[&[Case]] = &[
+    packets::STEADY,
+    slices::CASES,
+    joining::CASES,
+    best_effort::CASES,
+    slower::CASES,
+    overload::CASES,
+    packets::CASES,
+    idle::CASES,
+];
+
+/// A row: ours as a part of the peer's or, without one, ours.
+const fn row(
+    about: &'static str,
+    against: &'static str,
+    goal: Goal,
+    numbers: fn(&Setting) -> Result<Numbers, CaseError>,
+) -> Case {
+    Case { about, against, goal, touched: Touched::Copy, how: How::Numbers(numbers) }
+}
+
+/// A row with a goal for ours alone; the peer's stands beside.
+const fn beside(
+    about: &'static str,
+    against: &'static str,
+    goal: Goal,
+    numbers: fn(&Setting) -> Result<Numbers, CaseError>,
+) -> Case {
+    Case { about, against, goal, touched: Touched::Copy, how: How::Beside(numbers) }
+}
+
+fn numbers(ours: Vec<f64>, peer: Option<Vec<f64>>, unit: &'static str) -> Numbers {
+    Numbers { ours, peer, unit, void: None }
+}
+
+/// What `measure` gives, which is asked once: several rows are about the same runs.
+fn remembered<T: Clone>(
+    place: &OnceLock<Result<T, CaseError>>,
+    measure: impl FnOnce() -> Result<T, CaseError>,
+) -> Result<T, CaseError> {
+    place.get_or_init(measure).clone()
+}

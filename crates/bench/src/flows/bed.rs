@@ -1,0 +1,431 @@
+//! Where flows are measured: two pairs of devices. A daemon owns the near end of the first one; the kernel has the near end of the
+//! second one. The far ends are the kernel's. Each end is in a namespace of its own: 10.0.0.2 near, 10.0.0.1 far.
+
+use super::frames::{self, Kind, Mac};
+use crate::case::CaseError;
+use crate::machine::{IP, Peer, TC};
+use crate::process::{processor_time, softirqs};
+use crate::setting::Setting;
+use crate::stages::bed::{attach, children_seconds, instruction};
+use driver::change::Change;
+use driver::pair::{End, Pair, quiet_namespace};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
+use std::net::UdpSocket;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a daemon gets to listen.
+const READY: Duration = Duration::from_secs(10);
+
+/// Users that own idle flows: one may not have them all.
+pub const USERS: [u32; 3] = [20_001, 20_002, 20_003];
+
+/// The first of the ports to which senders send, and how many there are.
+pub const PORTS: (u16, u16) = (5201, 8);
+
+/// Whose stack and whose sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// Flows of a daemon's interface.
+    Ours,
+    /// The kernel's.
+    Kernel,
+}
+
+/// Both.
+pub const BOTH: [Whose; 2] = [Whose::Ours, Whose::Kernel];
+
+/// The devices, and the daemon.
+pub struct Bed {
+    pairs: [Pair; 2],
+    daemon: Child,
+    folder: tempfile::TempDir,
+    streamline: PathBuf,
+    bench: PathBuf,
+    softirqs: Vec<u32>,
+    /// Bits a second of the wire, where there is such a limit.
+    pub rate: Option<u64>,
+    /// Sockets to which senders send. Without them the far kernel says that nobody listens; what they have no room for it drops.
+    _targets: Vec<UdpSocket>,
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+    }
+}
+
+/// What went wrong, as a case says it.
+pub fn failed(what: impl std::fmt::Display) -> CaseError {
+    CaseError::Failed(what.to_string())
+}
+
+/// Runs a tool where a device is.
+pub fn tool(end: &End, tool: Peer, words: &str) -> Result<(), CaseError> {
+    let mut command = Command::new(tool.find().map_err(CaseError::Missing)?);
+    command.args(words.split(' ')).stdin(Stdio::null()).stdout(Stdio::null());
+    let output = end.namespace.enter(move || command.output()).and_then(|output| output).map_err(failed)?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() { Ok(()) } else { Err(failed(format!("`{} {words}`: {said}", tool.program))) }
+}
+
+/// Has a device drop all IPv4 packets that come, at the least cost; ARP works on. The device counts them.
+pub fn drop_ipv4(end: &End) -> Result<bpf::Link, CaseError> {
+    let program = [
+        // r2 = the frame, r3 = its end, as the two first words of the context have them.
+        instruction(0x61, 2 | 1 << 4, 0, 0),
+        instruction(0x61, 3 | 1 << 4, 4, 0),
+        // A frame of less than 14 bytes passes.
+        instruction(0xbf, 4 | 2 << 4, 0, 0),
+        instruction(0x07, 4, 0, 14),
+        instruction(0x2d, 4 | 3 << 4, 4, 0),
+        // So does one whose type is not IPv4.
+        instruction(0x69, 5 | 2 << 4, 12, 0),
+        instruction(0x55, 5, 2, i32::from(u16::from_be(0x0800))),
+        // XDP_DROP
+        instruction(0xb7, 0, 0, 1),
+        instruction(0x95, 0, 0, 0),
+        // XDP_PASS
+        instruction(0xb7, 0, 0, 2),
+        instruction(0x95, 0, 0, 0),
+    ];
+    attach(end, &program)
+}
+
+impl Bed {
+    /// Makes the devices. `rate`: bits a second of our wire; the kernel's is shaped by who measures it.
+    pub fn new(setting: &Setting, rate: Option<u64>) -> Result<Bed, CaseError> {
+        let namespace = || match quiet_namespace() {
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                Err(CaseError::Missing("network namespaces cannot be made: run as root".to_owned()))
+            }
+            made => made.map_err(failed),
+        };
+        let pair = || Pair::named([(&namespace()?, "near"), (&namespace()?, "far")], 1).map_err(failed);
+        let pairs = [pair()?, pair()?];
+        let mut targets = Vec::new();
+        for Pair { far, .. } in &pairs {
+            give_address(far, "10.0.0.1/24")?;
+            let bind =
+                || (0..PORTS.1).map(|at| UdpSocket::bind(("10.0.0.1", PORTS.0 + at))).collect::<Result<Vec<_>, _>>();
+            targets.extend(far.namespace.enter(bind).and_then(|bound| bound).map_err(failed)?);
+        }
+        give_address(&pairs[1].near, "10.0.0.2/24")?;
+        // Where other users reach it.
+        let folder = tempfile::tempdir().map_err(failed)?;
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).map_err(failed)?;
+        let daemon = start_daemon(setting, &pairs[0].near, &folder)?;
+        let bed = Bed {
+            pairs,
+            daemon,
+            folder,
+            streamline: setting.streamline.clone(),
+            bench: setting.bench.clone(),
+            softirqs: softirqs(),
+            rate,
+            _targets: targets,
+        };
+        bed.await_daemon()?;
+        let mut up = vec!["up".to_owned(), "near".to_owned(), "--addr".to_owned(), "10.0.0.2/24".to_owned()];
+        up.extend(rate.iter().flat_map(|rate| ["--rate".to_owned(), rate.to_string()]));
+        let said: Value = serde_json::from_str(&bed.net(&up)?).map_err(failed)?;
+        eprintln!("  near: {}", said["interfaces"][0]["how"].as_str().unwrap_or("?"));
+        Ok(bed)
+    }
+
+    fn await_daemon(&self) -> Result<(), CaseError> {
+        let until = Instant::now() + READY;
+        while self.net(&["ls".to_owned()]).is_err() {
+            if Instant::now() > until {
+                let said = std::fs::read_to_string(self.folder.path().join("said")).unwrap_or_default();
+                return Err(failed(format!("the daemon does not answer: {said}")));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    /// `streamline net`; gives what it says.
+    pub fn net(&self, words: &[String]) -> Result<String, CaseError> {
+        let mut command = Command::new(&self.streamline);
+        command.arg("net").args(words).arg("--json").arg("--daemon").arg(self.socket()).stdin(Stdio::null());
+        let output = command.output().map_err(failed)?;
+        if !output.status.success() {
+            return Err(failed(String::from_utf8_lossy(&output.stderr)));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("control")
+    }
+
+    /// The measured device.
+    pub fn near(&self, whose: Whose) -> &End {
+        &self.pairs[whose as usize].near
+    }
+
+    /// The device at the other end of the wire.
+    pub fn far(&self, whose: Whose) -> &End {
+        &self.pairs[whose as usize].far
+    }
+
+    /// Has the kernel send no faster than `rate`, by HTB, through these classes: bits a second at least and at most, and the port
+    /// whose datagrams go there; without a port, all others.
+    pub fn shape(&self, rate: u64, classes: &[(u64, u64, Option<u16>)]) -> Result<(), CaseError> {
+        let near = self.near(Whose::Kernel);
+        tool(near, TC, "qdisc replace dev near root handle 1: htb default 99")?;
+        tool(near, TC, &format!("class add dev near parent 1: classid 1:1 htb rate {rate}bit ceil {rate}bit"))?;
+        for (at, (least, most, port)) in (0x10..).zip(classes) {
+            let class = if port.is_some() { format!("1:{at:x}") } else { "1:99".to_owned() };
+            tool(
+                near,
+                TC,
+                &format!("class add dev near parent 1:1 classid {class} htb rate {least}bit ceil {most}bit"),
+            )?;
+            if let Some(port) = port {
+                let which = format!("match ip protocol 17 0xff match ip dport {port} 0xffff");
+                tool(near, TC, &format!("filter add dev near parent 1: protocol ip u32 {which} flowid {class}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a part of ours or the kernel's on the near side, and waits until it is ready.
+    pub fn start(&self, whose: Whose, role: &str, words: &[String]) -> Result<Part, CaseError> {
+        let mut command = self.stage();
+        match whose {
+            Whose::Ours => command.arg(role).arg(self.socket()),
+            Whose::Kernel => command.arg(format!("kernel-{role}")),
+        };
+        command.args(words);
+        Part::start(self.near(whose), command)
+    }
+
+    /// A sender of datagrams of `bytes` bytes to a port of the far side: `rate` a second, 0 for as many as go.
+    pub fn sender(&self, whose: Whose, port: u16, bytes: usize, share: &str, rate: u64) -> Result<Part, CaseError> {
+        self.counting_sender(whose, port, bytes, share, rate, 0)
+    }
+
+    /// The same, which ends after `count` datagrams.
+    pub fn counting_sender(
+        &self,
+        whose: Whose,
+        port: u16,
+        bytes: usize,
+        share: &str,
+        rate: u64,
+        count: u64,
+    ) -> Result<Part, CaseError> {
+        let (to, bytes) = (format!("10.0.0.1:{port}"), bytes.to_string());
+        let mut words = vec![to, bytes];
+        if whose == Whose::Ours {
+            words.push(share.to_owned());
+        }
+        words.extend([rate, count].map(|number| number.to_string()));
+        self.start(whose, "send", &words)
+    }
+
+    /// A receiver at a port of the near side; `slower` as [`Slower`](super::parts::Slower) reads it.
+    pub fn receiver(&self, whose: Whose, port: u16, slower: &str) -> Result<Part, CaseError> {
+        self.start(whose, "receive", &[port.to_string(), slower.to_owned()])
+    }
+
+    /// Idle flows of a user, so many on each of so many connections.
+    pub fn idle(&self, user: u32, connections: usize, flows: usize) -> Result<Part, CaseError> {
+        let mut command = self.stage();
+        command.arg("idle").arg(self.socket()).args([connections, flows].map(|number| number.to_string()));
+        command.uid(user).gid(user);
+        Part::start(self.near(Whose::Ours), command)
+    }
+
+    /// The command that sends frames made by hand to the near side.
+    fn frames(&self, whose: Whose, kind: Kind, port: u16, count: u64, rate: u64) -> Result<Command, CaseError> {
+        let to = mac(self.near(whose))?;
+        let mut command = self.stage();
+        command.args(["frames", "far", &to.to_string(), kind.name(), &port.to_string()]);
+        command.args([count, rate].map(|number| number.to_string()));
+        command.stdin(Stdio::null()).stderr(Stdio::inherit());
+        Ok(command)
+    }
+
+    /// Sends so many frames, and waits until they are sent; gives the sender's processor time and the time that passed, s.
+    pub fn send_frames(
+        &self,
+        whose: Whose,
+        kind: Kind,
+        port: u16,
+        count: u64,
+        rate: u64,
+    ) -> Result<(f64, f64), CaseError> {
+        let mut command = self.frames(whose, kind, port, count, rate)?;
+        let (before, began) = (children_seconds()?, Instant::now());
+        let status = self.far(whose).namespace.enter(move || command.status()).and_then(|status| status);
+        if !status.map_err(failed)?.success() {
+            return Err(failed("the sender of frames failed"));
+        }
+        Ok((children_seconds()? - before, began.elapsed().as_secs_f64()))
+    }
+
+    /// Sends frames until this is dropped.
+    pub fn keep_sending_frames(&self, whose: Whose, kind: Kind, port: u16, rate: u64) -> Result<Killed, CaseError> {
+        let mut command = self.frames(whose, kind, port, 0, rate)?;
+        command.stdin(Stdio::piped());
+        let child = self.far(whose).namespace.enter(move || command.spawn()).and_then(|child| child);
+        child.map(Killed).map_err(failed)
+    }
+
+    fn stage(&self) -> Command {
+        let mut command = Command::new(&self.bench);
+        command.args(["stage", "flow"]);
+        command
+    }
+
+    /// Processor time of the daemon and these parts, s.
+    pub fn own_processor_time(&self, parts: &[&Part]) -> f64 {
+        let parts = parts.iter().map(|part| part.0.child.id());
+        parts.chain([self.daemon.id()]).map(processor_time).sum()
+    }
+
+    /// The same with the kernel's threads that receive.
+    pub fn processor_time(&self, parts: &[&Part]) -> f64 {
+        self.own_processor_time(parts) + self.softirqs.iter().map(|thread| processor_time(*thread)).sum::<f64>()
+    }
+
+    /// Frames that a device has received.
+    pub fn arrived(&self, end: &End) -> Result<u64, CaseError> {
+        let link = end.link().map_err(failed)?;
+        Ok(link.counters.get("rx_packets").unwrap_or(0))
+    }
+}
+
+fn give_address(end: &End, address: &str) -> Result<(), CaseError> {
+    tool(end, IP, &format!("address add {address} dev {}", end.name))?;
+    end.change(&Change { arp: Some(true), ..Change::default() }).map_err(failed)
+}
+
+/// The hardware address of a device.
+pub fn mac(end: &End) -> Result<Mac, CaseError> {
+    let address = end.link().map_err(failed)?.address;
+    <[u8; 6]>::try_from(address.0).map(Mac).map_err(|_| failed("a device without an Ethernet address"))
+}
+
+fn start_daemon(setting: &Setting, end: &End, folder: &tempfile::TempDir) -> Result<Child, CaseError> {
+    let users: Vec<String> = USERS.iter().map(|user| format!("\"{user}\"")).collect();
+    let policy = format!("[[allow]]\nusers = [{}]\ndevices = [\"*\"]\nmodes = [\"flow\"]\n", users.join(", "));
+    let config = folder.path().join("policy.toml");
+    std::fs::write(&config, policy).map_err(failed)?;
+    let said = std::fs::File::create(folder.path().join("said")).map_err(failed)?;
+    let mut command = Command::new(&setting.streamline);
+    command.arg("daemon").arg("--socket").arg(folder.path().join("control")).arg("--config").arg(config);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said);
+    end.namespace.enter(move || command.spawn()).and_then(|child| child).map_err(failed)
+}
+
+/// A process that is killed where this is dropped.
+pub struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A part that runs: see [`parts`](super::parts).
+pub struct Part(Talking);
+
+struct Talking {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Drop for Talking {
+    fn drop(&mut self) {
+        // It may have been stopped, or have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Part {
+    fn start(end: &End, mut command: Command) -> Result<Part, CaseError> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut child = end.namespace.enter(move || command.spawn()).and_then(|child| child).map_err(failed)?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let output = BufReader::new(output.ok_or_else(|| failed("a part without an output"))?);
+        let mut part = Part(Talking { child, input, output });
+        match part.line()?.as_str() {
+            "ready" => Ok(part),
+            said => Err(failed(format!("a part said `{said}`"))),
+        }
+    }
+
+    fn line(&mut self) -> Result<String, CaseError> {
+        let mut line = String::new();
+        self.0.output.read_line(&mut line).map_err(failed)?;
+        if line.is_empty() { Err(failed("a part ended early")) } else { Ok(line.trim().to_owned()) }
+    }
+
+    fn say(&mut self, word: &str) -> Result<(), CaseError> {
+        let input = self.0.input.as_mut().ok_or_else(|| failed("a part that was told to end"))?;
+        writeln!(input, "{word}").map_err(failed)
+    }
+
+    /// Has it begin.
+    pub fn go(&mut self) -> Result<(), CaseError> {
+        self.say("go")
+    }
+
+    /// Datagrams that it has received.
+    pub fn received(&mut self) -> Result<u64, CaseError> {
+        self.say("count")?;
+        let line = self.line()?;
+        line.parse().map_err(|_| failed(format!("a part said `{line}`")))
+    }
+
+    /// Waits until it has done its work; gives its document.
+    pub fn finish(&mut self) -> Result<Value, CaseError> {
+        let line = self.line()?;
+        serde_json::from_str(&line).map_err(|error| failed(format!("`{line}`: {error}")))
+    }
+
+    /// Has it end; gives its document.
+    pub fn end(mut self) -> Result<Value, CaseError> {
+        self.0.input = None;
+        self.finish()
+    }
+
+    /// Stops it where it is, or lets it go on.
+    pub fn stop(&self, stopped: bool) -> Result<(), CaseError> {
+        let signal = if stopped { Signal::SIGSTOP } else { Signal::SIGCONT };
+        kill(Pid::from_raw(self.0.child.id() as i32), signal).map_err(failed)
+    }
+}
+
+/// Datagrams of a receiver's document that did not come in order: one of them voids what was measured.
+pub fn in_order(said: &Value) -> Result<(), CaseError> {
+    match said["misordered"].as_u64() {
+        Some(0) => Ok(()),
+        count => Err(failed(format!("{count:?} datagrams came twice or out of order"))),
+    }
+}
+
+/// A number of a part's document.
+pub fn count(said: &Value, name: &str) -> Result<u64, CaseError> {
+    said[name].as_u64().ok_or_else(|| failed(format!("a part says no `{name}`: {said}")))
+}
+
+/// Bytes of the payload of a datagram in a frame of 64 bytes on the wire.
+pub const SHORT_PAYLOAD: usize = frames::SHORTEST - 42;
+
+/// The payload of a datagram in the longest frame, and the bytes of that frame.
+pub const FULL: (usize, u64) = (1472, 1514);

@@ -1,0 +1,207 @@
+//! Frames made by hand: datagrams whose payload begins with a number, fragments without an end, and questions of ARP and ping.
+
+use crate::capture::field::send_each;
+use packet::checksum::Sum;
+use std::io;
+use std::str::FromStr;
+
+/// The shortest frame without its check sequence: 64 bytes on the wire.
+pub const SHORTEST: usize = 60;
+
+/// Bytes of a fragment's frame.
+const FRAGMENT_FRAME: usize = 14 + 20 + 1000;
+
+/// Addresses: of the side that sends these frames, and of the one measured.
+pub const FAR: [u8; 4] = [10, 0, 0, 1];
+/// As above.
+pub const NEAR: [u8; 4] = [10, 0, 0, 2];
+
+/// A hardware address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mac(pub [u8; 6]);
+
+impl FromStr for Mac {
+    type Err = ();
+
+    /// `02:00:00:00:00:01`.
+    fn from_str(text: &str) -> Result<Mac, ()> {
+        let bytes: Result<Vec<u8>, ()> = text.split(':').map(|two| u8::from_str_radix(two, 16).map_err(drop)).collect();
+        <[u8; 6]>::try_from(bytes?).map(Mac).map_err(drop)
+    }
+}
+
+impl std::fmt::Display for Mac {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let two: Vec<String> = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        f.write_str(&two.join(":"))
+    }
+}
+
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Datagrams in frames of 64 bytes, numbered.
+    Short,
+    /// Datagrams in frames of 1,000 bytes, numbered.
+    Long,
+    /// First fragments, each of another datagram, to which nothing more comes.
+    Fragments,
+}
+
+impl FromStr for Kind {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Kind, ()> {
+        match text {
+            "short" => Ok(Kind::Short),
+            "long" => Ok(Kind::Long),
+            "fragments" => Ok(Kind::Fragments),
+            _ => Err(()),
+        }
+    }
+}
+
+impl Kind {
+    /// Its name as [`FromStr`] reads it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Short => "short",
+            Kind::Long => "long",
+            Kind::Fragments => "fragments",
+        }
+    }
+
+    fn frame_bytes(self) -> usize {
+        match self {
+            Kind::Short => SHORTEST,
+            Kind::Long => LONG,
+            Kind::Fragments => FRAGMENT_FRAME,
+        }
+    }
+}
+
+/// Bytes of a long frame.
+pub const LONG: usize = 1000;
+
+/// An Ethernet frame around an IPv4 packet of this protocol.
+fn ipv4(to: Mac, protocol: u8, packet_bytes: usize) -> Vec<u8> {
+    let mut frame = vec![0; 14 + packet_bytes];
+    frame[..6].copy_from_slice(&to.0);
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 0xfe]);
+    frame[12..16].copy_from_slice(&[8, 0, 0x45, 0]);
+    frame[16..18].copy_from_slice(&(packet_bytes as u16).to_be_bytes());
+    (frame[22], frame[23]) = (64, protocol);
+    frame[26..30].copy_from_slice(&FAR);
+    frame[30..34].copy_from_slice(&NEAR);
+    seal(&mut frame);
+    frame
+}
+
+/// Writes the checksum of the IPv4 header.
+fn seal(frame: &mut [u8]) {
+    frame[24..26].fill(0);
+    let checksum = Sum::of(&frame[14..34]).checksum();
+    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// A datagram without a checksum, in a frame of so many bytes. Its payload begins at [`NUMBER`].
+fn datagram(to: Mac, port: u16, frame_bytes: usize) -> Vec<u8> {
+    let mut frame = ipv4(to, 17, frame_bytes - 14);
+    frame[34..36].copy_from_slice(&super::parts::FROM.to_be_bytes());
+    frame[36..38].copy_from_slice(&port.to_be_bytes());
+    frame[38..40].copy_from_slice(&((frame_bytes - 34) as u16).to_be_bytes());
+    frame
+}
+
+/// Where the payload of a datagram begins.
+const NUMBER: usize = 42;
+
+/// Sends so many frames, 0 for as long as standard input has no end, pinned to the first processor; at so many a second, or, where
+/// that is 0, as fast as it goes.
+pub fn send(device: &str, to: Mac, kind: Kind, port: u16, count: u64, rate: u64) -> Result<(), String> {
+    let mut model = datagram(to, port, kind.frame_bytes());
+    if kind == Kind::Fragments {
+        // More fragments.
+        model[20] = 0x20;
+    }
+    if count == 0 {
+        // The parent may be killed, and nothing else ends this.
+        std::thread::spawn(|| {
+            let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+            std::process::exit(0);
+        });
+    }
+    let count = if count == 0 { u64::MAX } else { count };
+    send_each(device, count, rate, |number, frame| {
+        frame.clear();
+        frame.extend_from_slice(&model);
+        if kind == Kind::Fragments {
+            frame[18..20].copy_from_slice(&(number as u16).to_be_bytes());
+            seal(frame);
+        } else {
+            frame[NUMBER..NUMBER + 8].copy_from_slice(&number.to_be_bytes());
+        }
+    })
+}
+
+/// A question of ping with this number.
+pub fn ping(from: Mac, to: Mac, number: u16) -> Vec<u8> {
+    let mut frame = ipv4(to, 1, 28);
+    frame[6..12].copy_from_slice(&from.0);
+    frame[34] = 8;
+    frame[38..40].copy_from_slice(&PING.to_be_bytes());
+    frame[40..42].copy_from_slice(&number.to_be_bytes());
+    let checksum = Sum::of(&frame[34..42]).checksum();
+    frame[36..38].copy_from_slice(&checksum.to_be_bytes());
+    frame
+}
+
+/// The identification of these pings.
+const PING: u16 = 0x7e57;
+
+/// The number of the ping that this frame answers.
+pub fn ping_answered(frame: &[u8]) -> Option<u16> {
+    let is_answer = frame.len() >= 42 && frame[12..14] == [8, 0] && frame[23] == 1 && frame[34] == 0;
+    (is_answer && frame[38..40] == PING.to_be_bytes()).then(|| u16::from_be_bytes([frame[40], frame[41]]))
+}
+
+/// A question of ARP for the measured side, to all.
+pub fn who_has(from: Mac) -> Vec<u8> {
+    let parts: [&[u8]; 6] = [&[0xff; 6], &from.0, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &from.0, &FAR, &[0; 6]];
+    [&parts.concat()[..], &NEAR].concat()
+}
+
+/// Is this an answer of the measured side to such a question?
+pub fn is_at(frame: &[u8]) -> bool {
+    frame.len() >= 42 && frame[12..14] == [8, 6] && frame[20..22] == [0, 2] && frame[28..32] == NEAR
+}
+
+/// The port to which a frame brings a datagram.
+pub fn port(frame: &[u8]) -> Option<u16> {
+    let is_datagram = frame.len() >= 38 && frame[12..15] == [8, 0, 0x45] && frame[23] == 17;
+    is_datagram.then(|| u16::from_be_bytes([frame[36], frame[37]]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_say_what_they_are() {
+        let (one, other) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
+        let frame = datagram(one, 5201, SHORTEST);
+        assert_eq!((frame.len(), port(&frame), ping_answered(&frame)), (60, Some(5201), None));
+        assert_eq!(Sum::of(&frame[14..34]).folded(), 0xffff);
+        let mut answer = ping(other, one, 7);
+        assert_eq!((answer.len(), port(&answer), ping_answered(&answer)), (42, None, None));
+        answer[34] = 0;
+        assert_eq!(ping_answered(&answer), Some(7));
+        let mut question = who_has(other);
+        assert!(question.len() == 42 && !is_at(&question));
+        question[20..22].copy_from_slice(&[0, 2]);
+        question[28..32].copy_from_slice(&NEAR);
+        assert!(is_at(&question));
+        assert_eq!(one.to_string().parse(), Ok(one));
+        assert_eq!("02:00".parse::<Mac>(), Err(()));
+    }
+}
