@@ -16,7 +16,7 @@ pub(crate) fn check_user(port: u16, user: u32) -> Result<(), NetError> {
     if port == 0 || port >= FREE_FROM || user == 0 {
         return Ok(());
     }
-    let text = format!("port {port} is for user 0; choose one from {FREE_FROM} on, or 0 for any");
+    let text = format!("port {port} is for root; choose one from {FREE_FROM} on, or 0 for any");
     Err(NetError::new(NetErrorKind::Denied, text))
 }
 

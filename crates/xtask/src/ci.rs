@@ -7,7 +7,8 @@ use crate::counts::Counts;
 use crate::{Failure, Outcome, crash, fmt, model, process, tidy};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 struct Step {
@@ -104,19 +105,50 @@ fn times_text(times: &[(&str, Duration)]) -> String {
     times.iter().map(|(name, time)| one(name, *time)).chain([one("in all", total)]).collect::<Vec<_>>().join(", ")
 }
 
+/// The tests are stopped when they print nothing for so long: one of them hangs. The longest test takes a tenth of it.
+const SILENCE: Duration = Duration::from_secs(600);
+
+/// A process that a test left behind may hold the pipe of cargo's output; so long the rest of it is read after cargo's end.
+const REST: Duration = Duration::from_secs(5);
+
 /// Runs every test, those after a failure too, and passes on what cargo and those that fail print while adding up the
 /// results.
 fn test(root: &Path, counts: &mut Counts) -> Outcome {
     let arguments = ["test", "--workspace", "--no-fail-fast", "--", "--show-output"];
     let mut command = process::cargo(root, &arguments);
     let mut child = command.stdout(Stdio::piped()).spawn().map_err(|error| process::absent(&command, &error))?;
-    if let Some(output) = child.stdout.take() {
-        let passed_on = pass_on(BufReader::new(output), std::io::stdout().lock(), counts);
-        passed_on.map_err(|error| Failure::Failed(format!("cannot pass on what the tests print: {error}")))?;
-    }
-    let status = child.wait().map_err(|error| process::absent(&command, &error))?;
+    let (sender, lines) = mpsc::channel();
+    let output = child.stdout.take();
+    std::thread::spawn(move || output.map(|output| read_lines(BufReader::new(output), &sender)));
+    let mut pass = Passing { to: std::io::stdout().lock(), counts, passed: false };
+    let mut quiet_since = Instant::now();
+    let mut ended: Option<(ExitStatus, Instant)> = None;
+    let status = loop {
+        match lines.recv_timeout(Duration::from_millis(200)) {
+            Ok(line) => {
+                quiet_since = Instant::now();
+                pass.on(&line).map_err(|error| Failure::Failed(format!("cannot pass on what tests print: {error}")))?;
+                continue;
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                break child.wait().map_err(|error| process::absent(&command, &error))?;
+            }
+        }
+        match &ended {
+            Some((status, since)) if since.elapsed() > REST => break *status,
+            Some(_) => {}
+            None => ended = child.try_wait().ok().flatten().map(|status| (status, Instant::now())),
+        }
+        if quiet_since.elapsed() > SILENCE {
+            // The last lines say which tests have been running for over 60 seconds.
+            stop(root, child.id());
+            let _ = child.wait();
+            return Err(Failure::Failed(format!("tests printed nothing for {} s and were stopped", SILENCE.as_secs())));
+        }
+    };
     let rights = std::env::var_os("STREAMLINE_CI_RIGHTS").is_some_and(|value| value == "1");
-    outcome(status.success(), &status.to_string(), counts, rights)
+    outcome(status.success(), &status.to_string(), pass.counts, rights)
 }
 
 /// What the tests come to; `rights` where none may be skipped for want of them.
@@ -133,22 +165,46 @@ fn outcome(success: bool, status: &str, counts: &Counts, rights: bool) -> Outcom
     }
 }
 
-fn pass_on(mut from: impl BufRead, mut to: impl Write, counts: &mut Counts) -> std::io::Result<()> {
-    let (mut line, mut passed) = (Vec::new(), false);
-    while from.read_until(b'\n', &mut line)? > 0 {
-        let text = String::from_utf8_lossy(&line);
-        counts.read(&text);
+/// Kills a process and its children.
+fn stop(root: &Path, process: u32) {
+    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap_or_default();
+    let kill = format!("kill -KILL {process} {children}");
+    let _ = process::run(&mut process::program(root, "sh", &["-c", &kill]));
+}
+
+/// Sends each line, with its end, until the output or the receiver ends.
+fn read_lines(mut from: impl BufRead, lines: &Sender<Vec<u8>>) {
+    let mut line = Vec::new();
+    while from.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+        if lines.send(std::mem::take(&mut line)).is_err() {
+            return;
+        }
+    }
+}
+
+/// Passes on what tests print, but for what passed tests print.
+struct Passing<'a, W> {
+    to: W,
+    counts: &'a mut Counts,
+    /// Between `successes:` and the end of it.
+    passed: bool,
+}
+
+impl<W: Write> Passing<'_, W> {
+    fn on(&mut self, line: &[u8]) -> std::io::Result<()> {
+        let text = String::from_utf8_lossy(line);
+        self.counts.read(&text);
         match text.trim_end() {
-            "successes:" => passed = true,
-            other if other == "failures:" || other.starts_with("test result: ") => passed = false,
+            "successes:" => self.passed = true,
+            other if other == "failures:" || other.starts_with("test result: ") => self.passed = false,
             _ => {}
         }
-        if !passed {
-            to.write_all(&line)?;
+        if !self.passed {
+            self.to.write_all(line)?;
+            self.to.flush()?;
         }
-        line.clear();
+        Ok(())
     }
-    to.flush()
 }
 
 #[cfg(test)]
@@ -198,7 +254,11 @@ mod tests {
         ];
         for (output, expected, sums) in rows {
             let (mut passed_on, mut counts) = (Vec::new(), Counts::default());
-            pass_on(output, &mut passed_on, &mut counts).unwrap();
+            let (sender, lines) = mpsc::channel();
+            read_lines(output, &sender);
+            drop(sender);
+            let mut pass = Passing { to: &mut passed_on, counts: &mut counts, passed: false };
+            lines.iter().for_each(|line| pass.on(&line).unwrap());
             assert_eq!(String::from_utf8_lossy(&passed_on), String::from_utf8_lossy(expected));
             assert_eq!(counts.to_string(), sums);
         }

@@ -291,7 +291,7 @@ fn what_makes_no_flow_is_refused_with_a_word_on_what_would() {
         (&["echo", "udp", "4000"], 1, "4000"),
         (&["echo", "udp", "80"], 1, "80"),
         (&["echo", "udp", "70000"], 2, "70000"),
-        (&["echo", "tcp", "80"], 2, "udp"),
+        (&["echo", "tcp", "80"], 1, "80"),
         (&["echo", "udp", "5000", "--stack", "udp 5000 | udp 6000"], 2, "^"),
         (&["echo", "udp", "5000", "--stack", "udp 6000"], 2, "another port"),
     ];

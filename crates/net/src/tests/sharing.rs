@@ -231,7 +231,7 @@ fn a_port_is_the_hosts_or_a_flows() {
     // What the host does not answer for is said before anything is held.
     let mut application = Application::new(&bed.networks, 1000);
     for (local, remote, kind, text) in [
-        (at(1, 80), None, NetErrorKind::Denied, "port 80 is for user 0"),
+        (at(1, 80), None, NetErrorKind::Denied, "port 80 is for root"),
         (at(7, 0), None, NetErrorKind::Absent, "no interface has the address 10.0.0.7"),
         (at(1, 0), Some("192.0.2.1:1".parse().expect("an address")), NetErrorKind::Absent, "the host does not reach"),
         (at(1, 0), Some("224.0.0.1:1".parse().expect("an address")), NetErrorKind::Request, "no address that a flow"),

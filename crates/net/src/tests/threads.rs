@@ -96,7 +96,7 @@ fn flows_that_cannot_be_are_refused_with_a_reason() {
     };
     check(1000, &udp(at(1, 4000), None), NetErrorKind::InUse, "address in use: port 4000");
     check(1001, &udp(at(1, 4000), Some(at(2, 1))), NetErrorKind::InUse, "address in use: port 4000");
-    check(1000, &udp(at(1, 53), None), NetErrorKind::Denied, "port 53 is for user 0");
+    check(1000, &udp(at(1, 53), None), NetErrorKind::Denied, "port 53 is for root");
     check(1000, &udp(at(9, 4001), None), NetErrorKind::Absent, "no interface has the address 10.0.0.9");
     check(1000, &OpenFlow::new(Some("far".into()), 17, at(1, 1), None), NetErrorKind::Absent, "`far` is not up");
     check(1000, &OpenFlow::new(None, 132, at(1, 4001), None), NetErrorKind::Request, "flows are of UDP");
