@@ -267,12 +267,10 @@ impl Calls {
     /// What this thread and those it starts may call from now on.
     fn programs(&self) -> Result<[BpfProgram; 2], BackendError> {
         let arch = TargetArch::try_from(std::env::consts::ARCH)?;
-        let allow = SeccompAction::Allow;
+        let refused = SeccompAction::Errno(libc::EPERM as u32);
+        let listed = SeccompFilter::new(self.rules()?, refused, SeccompAction::Allow, arch)?;
         // Its flags lie in memory, which no program sees: libc takes `clone` where the kernel is said not to know it.
-        let unknown = SeccompAction::Errno(libc::ENOSYS as u32);
-        let clone3 = SeccompFilter::new([(libc::SYS_clone3, Vec::new())].into(), allow.clone(), unknown, arch)?;
-        let listed = SeccompFilter::new(self.rules()?, SeccompAction::Errno(libc::EPERM as u32), allow, arch)?;
-        Ok([clone3.try_into()?, listed.try_into()?])
+        Ok([without(&[libc::SYS_clone3])?, listed.try_into()?])
     }
 
     /// Permits nothing but these from now on, to this thread and those it will start. New privileges have to be given up
@@ -285,6 +283,25 @@ impl Calls {
         });
         Guard { name, held }
     }
+}
+
+/// A program that answers these calls as a kernel does that does not know them (ENOSYS).
+fn without(calls: &[libc::c_long]) -> Result<BpfProgram, BackendError> {
+    let rules = calls.iter().map(|call| (*call, Vec::new())).collect();
+    let unknown = SeccompAction::Errno(libc::ENOSYS as u32);
+    SeccompFilter::new(rules, SeccompAction::Allow, unknown, TargetArch::try_from(std::env::consts::ARCH)?)?.try_into()
+}
+
+/// From now on this thread, and the program that it becomes, find a kernel without io_uring. New privileges are given up for
+/// this: a program with more rights than its user starts without them.
+///
+/// # Errors
+///
+/// The kernel has no seccomp filters.
+pub fn without_io_uring() -> Result<(), String> {
+    rustix::thread::set_no_new_privs(true).map_err(|error| error.to_string())?;
+    let program = without(&[libc::SYS_io_uring_setup]).map_err(|error| error.to_string())?;
+    apply_filter(&program).map_err(|error| error.to_string())
 }
 
 /// Does this kernel confine calls? Nothing is confined by asking.

@@ -190,6 +190,15 @@ assert state(b) == 2
 ",
     ),
     (
+        "io_uring is not there",
+        "
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.syscall(425, 4, bytes(120)) == -1
+assert ctypes.get_errno() == errno.ENOSYS
+",
+    ),
+    (
         "SO_LINGER 0 resets",
         "
 s = connected()

@@ -48,7 +48,8 @@ Examples:
 
 Sockets that connect to where an interface of Streamline routes, or that are bound to one of its addresses or to all, are flows;
 others, those of IPv6 and 127.0.0.0/8 stay the kernel's. Names are resolved by the kernel's sockets. Programs that are linked
-statically, setuid, or have file capabilities load no library and are refused. Variables:
+statically, setuid, or have file capabilities load no library and are refused. What the program starts has no more rights than it
+(no sudo), and no io_uring. Variables:
   LD_PRELOAD                       libstreamline_sockets.so; `streamline net run` sets this, and STREAMLINE_SOCKETS
   STREAMLINE_SOCKETS_LIBRARY       where libstreamline_sockets.so is, if not beside the program `streamline`";
 
@@ -73,6 +74,9 @@ pub(super) fn run(args: &Args) -> Outcome {
     let mut command = Command::new(&path);
     command.arg0(program).args(arguments);
     command.env("LD_PRELOAD", preload::before_others(library)).env(socket_host::VARIABLE, variable);
+    // Its calls go past the library, and would make the kernel's sockets. Programs ask for io_uring, and do without.
+    guard::calls::without_io_uring()
+        .map_err(|error| CommandError::Failed(format!("io_uring cannot be withheld from the program: {error}")))?;
     // Comes back only if it could not.
     let error = command.exec();
     Err(CommandError::Failed(format!("{} cannot be run: {error}", path.display())))
