@@ -361,6 +361,73 @@ for child in children: os.kill(child, signal.SIGKILL)
 ",
     ),
     (
+        "exec with an empty environment",
+        "
+s = connected()
+child = 'import os; fd = %d; os.write(fd, b\"bare\"); assert os.read(fd, 4) == b\"bare\"' % s.fileno()
+subprocess.run([sys.executable, '-c', child], pass_fds=[s.fileno()], env={}, check=True)
+echo(s)
+",
+    ),
+    (
+        "one epoll, three threads",
+        "
+e, woken, lock = select.epoll(), [], threading.Lock()
+many = {s.fileno(): s for s in (connected() for _ in range(20))}
+for fd in many: e.register(fd, select.EPOLLIN | select.EPOLLONESHOT)
+def waits():
+    while True:
+        for fd, _ in e.poll(1, 1):
+            said = many[fd].recv(10)
+            with lock: woken.append(said)
+        if len(woken) == 20: return
+threads = [threading.Thread(target=waits) for _ in range(3)]
+for t in threads: t.start()
+for fd, s in many.items(): s.send(b'%d' % fd)
+for t in threads: t.join(10)
+assert sorted(woken) == sorted(b'%d' % fd for fd in many), woken
+",
+    ),
+    (
+        "time limits and options",
+        "
+L, T = socket.SOL_SOCKET, socket.IPPROTO_TCP
+s = connected()
+s.setsockopt(L, socket.SO_RCVTIMEO, struct.pack('ll', 0, 200_000))
+begun = time.monotonic()
+fails(errno.EAGAIN, s.recv, 1)
+assert 0.1 < time.monotonic() - begun < 5
+for level, name, value in ((L, socket.SO_KEEPALIVE, 1), (L, socket.SO_REUSEADDR, 1), (T, socket.TCP_NODELAY, 1),
+                           (T, socket.TCP_KEEPIDLE, 60), (T, socket.TCP_CORK, 0), (T, socket.TCP_QUICKACK, 1),
+                           (T, socket.TCP_USER_TIMEOUT, 9000), (socket.IPPROTO_IP, socket.IP_TOS, 8)):
+    s.setsockopt(level, name, value)
+before = s.getsockopt(L, socket.SO_SNDBUF)
+s.setsockopt(L, socket.SO_SNDBUF, 50_000)
+assert s.getsockopt(L, socket.SO_SNDBUF) == 100_000 != before
+assert s.getsockopt(T, socket.TCP_CONGESTION, 16).rstrip(b'\\0') == b'cubic'
+fails(errno.ENOENT, s.setsockopt, T, socket.TCP_CONGESTION, b'nosuch')
+fails(errno.ENOPROTOOPT, s.setsockopt, T, 200, 1)
+fails(errno.EINVAL, s.setsockopt, T, socket.TCP_KEEPIDLE, 0)
+echo(s)
+",
+    ),
+    (
+        "a stopped program's connection lives",
+        "
+s = connected()
+s.sendall(b'before')
+if os.fork() == 0:
+    me = os.getppid()
+    os.kill(me, signal.SIGSTOP)
+    time.sleep(1)
+    os.kill(me, signal.SIGCONT)
+    os._exit(0)
+os.wait()
+assert s.recv(6, socket.MSG_WAITALL) == b'before'
+echo(s)
+",
+    ),
+    (
         "close while another waits",
         "
 s = connected()
