@@ -121,12 +121,16 @@ fn place_one_by_one(
         let mut chain = chain_in(space.name());
         chain.insert(id);
         chains.insert(id, (space.name(), chain));
+        let note = match &vertex.task {
+            Task::Filter(Call { kind, params, .. }) => kind.note.and_then(|note| note(params)),
+            _ => None,
+        };
         let site = |param_spans| Site {
             span: vertex.span,
             param_spans,
             origin: vertex.origin.clone(),
             why: why.clone(),
-            notes: vertex.notes.clone(),
+            notes: vertex.notes.iter().cloned().chain(note.clone()).collect(),
             vertex: id,
         };
         let mut push = |label: String, task: engine::Task, param_spans: Vec<(&'static str, Span)>, how: How| {

@@ -11,6 +11,7 @@ use engine::{NodeId, Select};
 use filter::{ClassUse, Param, ParamType, Params};
 use request::{Chain, Diagnostic, Edge, FilterCall, Item, Name, Par, Selector, Span, Term, Text, Value, nearest};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Resolves a whole text.
 pub fn resolve(text: &Text, registry: &Registry) -> Result<Graph, Diagnostic> {
@@ -326,13 +327,27 @@ impl Resolver<'_> {
         })?;
         if let Some(complete) = kind.complete {
             complete(&mut params).map_err(|error| {
-                let at = spans.iter().find(|(key, _)| Some(*key) == error.key).map_or(call.span, |(_, span)| *span);
+                let at = spans.iter().find(|(key, _)| Some(*key) == error.key);
+                let at = at.map_or(call.span, |(key, span)| narrowed(*span, params.text(key), error.within));
                 Diagnostic { help: error.help, ..Diagnostic::new(error.message, at) }
             })?;
         }
         let how = reserved::how(kind, &params, &reserved.params, &reserved.spans)?;
         Ok(Call { kind, params, param_spans: [spans, reserved.spans].concat(), how })
     }
+}
+
+/// The part of a value's span that these bytes of its text have; all of it where the text is not as it was written.
+fn narrowed(value: Span, text: Option<&str>, within: Option<Range<u32>>) -> Span {
+    let (Some(text), Some(within)) = (text, within) else { return value };
+    let within = within.start as usize..within.end as usize;
+    let start = match (value.end - value.start).checked_sub(text.len()) {
+        Some(0) => value.start,
+        // In quotes, with nothing escaped.
+        Some(2) => value.start + 1,
+        _ => return value,
+    };
+    if within.end <= text.len() { Span::new(start + within.start, start + within.end) } else { value }
 }
 
 fn is_reserved(key: &str) -> bool {

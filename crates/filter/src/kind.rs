@@ -343,6 +343,8 @@ pub struct Kind {
     pub shared: bool,
     /// The time that the filter takes for a block with these parameters, in ns; none for a cheap filter.
     pub cost: Option<fn(&Params) -> u64>,
+    /// What `explain` says of a filter with these parameters; none for a filter that hides nothing.
+    pub note: Option<fn(&Params) -> Option<String>>,
     /// Examples.
     pub examples: &'static [Example],
     /// The kind that this name means where nothing stands before it; its parameters are the same.
@@ -388,6 +390,7 @@ impl Kind {
             restarts: false,
             shared: true,
             cost: None,
+            note: None,
             examples: &[],
             first: None,
             complete: None,
@@ -565,6 +568,12 @@ impl Kind {
     /// The filter is costly: the function says how many ns a block takes with these parameters.
     pub const fn costs(mut self, cost: fn(&Params) -> u64) -> Kind {
         self.cost = Some(cost);
+        self
+    }
+
+    /// `explain` says this of a filter with these parameters.
+    pub const fn notes(mut self, note: fn(&Params) -> Option<String>) -> Kind {
+        self.note = Some(note);
         self
     }
 

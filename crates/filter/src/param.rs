@@ -4,6 +4,7 @@
 //! [`Params`], from which it reads values that exist and have the type declared.
 
 use std::fmt;
+use std::ops::Range;
 
 /// What a parameter's text means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +102,8 @@ pub enum Value {
 pub struct ParamError {
     /// The parameter, where it is one.
     pub key: Option<&'static str>,
+    /// The bytes of its value that are wrong; none: all of it.
+    pub within: Option<Range<u32>>,
     /// What is wrong, in one line.
     pub message: String,
     /// What would help.
@@ -112,12 +115,26 @@ pub struct ParamError {
 impl ParamError {
     /// The value of `key` will not do.
     pub fn new(key: &'static str, message: impl Into<String>) -> ParamError {
-        ParamError { key: Some(key), message: message.into(), help: None, system: false }
+        ParamError { key: Some(key), within: None, message: message.into(), help: None, system: false }
+    }
+
+    /// No parameter alone is at fault, but the request is.
+    pub fn of_request(message: impl Into<String>) -> ParamError {
+        ParamError { key: None, within: None, message: message.into(), help: None, system: false }
     }
 
     /// The request is in order, but the system is not: a file is missing, a folder cannot be written.
     pub fn system(message: impl Into<String>) -> ParamError {
-        ParamError { key: None, message: message.into(), help: None, system: true }
+        ParamError { key: None, within: None, message: message.into(), help: None, system: true }
+    }
+
+    /// Only these bytes of the value are wrong.
+    #[must_use]
+    pub fn within(mut self, bytes: Range<usize>) -> ParamError {
+        // A text of 4 GiB is none.
+        let short = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
+        self.within = Some(short(bytes.start)..short(bytes.end));
+        self
     }
 
     /// What would help.

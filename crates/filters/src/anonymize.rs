@@ -79,7 +79,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
         (None, Some(path)) => of_file(path)?,
         (Some(_), Some(_)) => return Err(ParamError::new("key-file", "`key` is given, too: one of them decides")),
         (None, None) => {
-            return Err(ParamError { key: None, message: "there is no key".into(), help: None, system: false }
+            return Err(ParamError::of_request("there is no key")
                 .with_help("`head -c 32 /dev/urandom > key` makes one for key-file=key"));
         }
     };

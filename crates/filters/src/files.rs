@@ -95,7 +95,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
         }
         _ => {
             let message = format!("{} come here, and their files would get mixed up", env.input);
-            Err(ParamError { key: None, message, help: None, system: false }
+            Err(ParamError::of_request(message)
                 .with_help("end each branch with its own files: { a | files dir=a + b | files dir=b }"))
         }
     }

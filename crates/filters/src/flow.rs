@@ -32,6 +32,7 @@ pub static KIND: Kind = Kind::new("flow", "sends blocks over a flow of its own; 
          waits. What does not fit a datagram, and what the driver refuses, is dropped and counted by its reason.",
     )
     .params(PARAMS)
+    .notes(whole_stack)
     .takes(&[Type::Message, Type::Bytes])
     .mode(Mode::Serial)
     .sink()
@@ -41,6 +42,7 @@ pub static KIND: Kind = Kind::new("flow", "sends blocks over a flow of its own; 
 /// What `flow` is at the beginning of a chain.
 static SOURCE: Kind = Kind::new("flow", "receives from a flow of its own", source::make)
     .params(PARAMS)
+    .notes(whole_stack)
     .source(Type::Message)
     .completes(check)
     .runs_in(Spaces::APP);
@@ -93,6 +95,11 @@ fn check(params: &mut Params) -> Result<(), ParamError> {
     options(params)?.check().map_err(refused)
 }
 
+/// For `explain`: the whole stack, also what the request leaves out.
+fn whole_stack(params: &Params) -> Option<String> {
+    Some(format!("its stack: {}", options(params).ok()?.stack_text("DEVICE").ok()?))
+}
+
 /// Opens the flow.
 fn open(params: &Params, env: &Env) -> Result<UdpSocket, ParamError> {
     let options = options(params)?;
@@ -110,7 +117,11 @@ fn open(params: &Params, env: &Env) -> Result<UdpSocket, ParamError> {
 
 fn refused(error: SocketError) -> ParamError {
     match error {
-        SocketError::Stack { message, .. } | SocketError::Mismatch(message) => ParamError::new("stack", message),
+        SocketError::Stack { error, .. } => {
+            let wrong = ParamError::new("stack", error.message).within(error.span.start..error.span.end);
+            ParamError { help: error.help, ..wrong }
+        }
+        SocketError::Mismatch(message) => ParamError::new("stack", message),
         other => ParamError { key: Some("protocol"), ..ParamError::system(other.to_string()) },
     }
 }

@@ -53,7 +53,7 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
             _ if Types::of(&[Type::Frame, Type::Packet]).has_all(env.input) => Type::Frame,
             _ => {
                 let message = format!("{} come here, and cannot be told apart", env.input);
-                return Err(ParamError { key: None, message, help: None, system: false }
+                return Err(ParamError::of_request(message)
                     .with_help("end each branch with its own inspect: { a | inspect + b | inspect }"));
             }
         }

@@ -53,8 +53,9 @@ fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     let (messages, records) = (env.input.has(Type::Message), env.input.has(Type::Record));
     if messages && records {
         let error = "both messages and records come here, and their lines cannot be told apart";
-        return Err(ParamError { key: None, message: error.into(), help: None, system: false }
-            .with_help("end each branch with its own json: { a | json + b | json }"));
+        return Err(
+            ParamError::of_request(error).with_help("end each branch with its own json: { a | json + b | json }")
+        );
     }
     let lines = Lines::new(params, env)?;
     if !messages {

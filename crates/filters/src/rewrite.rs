@@ -76,8 +76,7 @@ fn make(params: &Params, _env: &Env) -> Result<Instance, ParamError> {
         fix: params.flag("fix"),
     };
     if rewrite.does_nothing() {
-        return Err(ParamError { key: None, message: "there is nothing to change".into(), help: None, system: false }
-            .with_help("as in: rewrite dst=192.0.2.1"));
+        return Err(ParamError::of_request("there is nothing to change").with_help("as in: rewrite dst=192.0.2.1"));
     }
     Ok(Instance::filter(rewrite))
 }

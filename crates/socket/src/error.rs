@@ -16,10 +16,10 @@ pub enum SocketError {
     Refused(CaptureErrorKind, String),
     /// The text of the stack is wrong.
     Stack {
-        /// The error in one line.
-        message: String,
-        /// The same with a caret below the text.
-        drawn: String,
+        /// The error, and its place in the text.
+        error: stack::StackError,
+        /// The text.
+        text: String,
     },
     /// The text of the stack does not suit the flow, and why.
     Mismatch(String),
@@ -43,16 +43,7 @@ impl SocketError {
 
     /// An error in the text of a stack.
     pub(crate) fn stack(error: stack::StackError, text: &str) -> SocketError {
-        let at = text.get(error.span.start..error.span.end).unwrap_or_default();
-        let mut message = format!("`{at}`: {}", error.message);
-        if let Some(help) = &error.help {
-            message.push_str("; ");
-            message.push_str(help);
-        }
-        SocketError::Stack {
-            message,
-            drawn: error.render(text, "stack").trim_start_matches("error: ").trim_end().to_string(),
-        }
+        SocketError::Stack { error, text: text.to_string() }
     }
 }
 
@@ -65,7 +56,12 @@ impl fmt::Display for SocketError {
         match self {
             SocketError::Daemon(error) => write!(f, "{error}"),
             SocketError::Refused(_, text) => f.write_str(text),
-            SocketError::Stack { message: text, .. } | SocketError::Mismatch(text) => f.write_str(text),
+            SocketError::Stack { error, text } => {
+                let at = text.get(error.span.start..error.span.end).unwrap_or_default();
+                write!(f, "`{at}`: {}", error.message)?;
+                error.help.iter().try_for_each(|help| write!(f, "; {help}"))
+            }
+            SocketError::Mismatch(text) => f.write_str(text),
             SocketError::NotSent(error) => write!(f, "{error}"),
             SocketError::Full => f.write_str("the channel to the driver is full"),
             SocketError::TooLong => f.write_str("the payload is longer than a packet of the interface can carry"),

@@ -40,6 +40,28 @@ impl UdpOptions {
     pub fn check(&self) -> Result<(), SocketError> {
         self.stack.as_deref().map_or(Ok(()), |text| Stated::read(text, self).map(drop))
     }
+
+    /// The text of the whole stack, as far as it is known without an interface. `device`: the name of the interface where the
+    /// options name none.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
+    pub fn stack_text(&self, device: &str) -> Result<String, SocketError> {
+        let text = self.stack.clone().unwrap_or_else(|| usual_stack(self.port));
+        let description = Stated::read(&text, self)?.description;
+        let facts = Facts {
+            device: self.device.as_deref().unwrap_or(device).to_string(),
+            mac: [0; 6],
+            address: self.address.unwrap_or(Ipv4Addr::UNSPECIFIED),
+            prefix: 0,
+            mtu: 1500,
+            checksum: ChecksumRule::Strict,
+            tcp: TcpFacts::default(),
+        };
+        let complete = description.complete(&facts).map_err(|error| SocketError::stack(error, &text))?;
+        Ok(complete.canonical())
+    }
 }
 
 /// A received datagram.
@@ -85,6 +107,11 @@ impl std::fmt::Debug for UdpSocket {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("UdpSocket").field("flow", &self.flow.granted).finish_non_exhaustive()
     }
+}
+
+/// The text of a stack where the options have none.
+fn usual_stack(port: u16) -> String {
+    format!("udp {port}")
 }
 
 /// The text of a stack, read.
@@ -143,7 +170,7 @@ impl UdpSocket {
             tcp: TcpFacts::default(),
         };
         let channel = granted.channel;
-        let text = options.stack.clone().unwrap_or_else(|| format!("udp {}", granted.local.port()));
+        let text = options.stack.clone().unwrap_or_else(|| usual_stack(granted.local.port()));
         let wrong = |error| SocketError::stack(error, &text);
         let build = || {
             let description = match stated {

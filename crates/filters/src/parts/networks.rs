@@ -129,7 +129,7 @@ fn not_an_address(text: &str) -> ParamError {
 }
 
 fn wrong(message: String) -> ParamError {
-    ParamError { key: None, message, help: None, system: false }
+    ParamError::of_request(message)
 }
 
 #[cfg(test)]

@@ -109,7 +109,7 @@ impl Meaning {
 }
 
 fn wrong(message: String) -> ParamError {
-    ParamError { key: None, message, help: None, system: false }
+    ParamError::of_request(message)
 }
 
 #[cfg(test)]

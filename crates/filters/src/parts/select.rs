@@ -140,7 +140,7 @@ pub(crate) fn are_streams(env: &Env) -> Result<bool, ParamError> {
     let frames = env.input.has(Type::Frame) || env.input.has(Type::Packet);
     if streams && frames {
         let message = format!("it gets {} on one input", env.input);
-        return Err(ParamError { key: None, message, help: None, system: false }
+        return Err(ParamError::of_request(message)
             .with_help("use one filter for each branch: frames and streams are looked at in different ways"));
     }
     Ok(streams)

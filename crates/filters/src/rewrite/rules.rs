@@ -68,7 +68,7 @@ fn maps(text: &str, may_set: bool) -> Result<Vec<(Option<&str>, &str)>, ParamErr
 }
 
 fn wrong(message: String) -> ParamError {
-    ParamError { key: None, message, help: None, system: false }
+    ParamError::of_request(message)
 }
 
 /// Networks that become others.

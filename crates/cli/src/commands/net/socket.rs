@@ -70,7 +70,11 @@ impl SocketArgs {
 /// What people are told of an error.
 pub(super) fn failed(error: SocketError) -> CommandError {
     match error {
-        SocketError::Stack { drawn: text, .. } | SocketError::Mismatch(text) => CommandError::Wrong(text),
+        SocketError::Stack { error, text } => {
+            let drawn = error.render(&text, "stack");
+            CommandError::Wrong(drawn.trim_start_matches("error: ").trim_end().to_string())
+        }
+        SocketError::Mismatch(text) => CommandError::Wrong(text),
         other => CommandError::Failed(other.to_string()),
     }
 }
