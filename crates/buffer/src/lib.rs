@@ -20,7 +20,6 @@ pub mod append_ring;
 #[cfg(not(loom))]
 pub mod control;
 pub mod descriptor;
-#[cfg(not(loom))]
 pub mod flow;
 mod held_blocks;
 #[cfg(not(loom))]

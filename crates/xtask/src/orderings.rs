@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 use weaken::Weakening;
 
 /// Which models are asked for which files: folders, and test files of `buffer`.
-const MODELS: [(&str, &[&str]); 4] = [
+const MODELS: [(&str, &[&str]); 5] = [
+    ("crates/buffer/src/flow/", &["flow_models"]),
     ("crates/buffer/src/queue/", &["queue_models", "credit_models"]),
     ("crates/buffer/src/ring/", &["ring_models"]),
     ("crates/buffer/src/shared/", &["ring_models"]),

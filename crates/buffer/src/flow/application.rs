@@ -1,12 +1,17 @@
 //! The application's half of a flow channel.
 
 use super::layout::{ApplicationWords, CONTINUES, DriverWords, Drop, Empty, Geometry, Packet, Record, State};
+use super::parts::Parts;
+#[cfg(not(loom))]
+use super::parts::Side;
 use crate::shared::payload::{Payload, Span};
+#[cfg(not(loom))]
 use crate::shared::segment::{Access, Refused, Segment};
 use crate::shared::words::{Shared, SharedArray};
 use base::atomic::Ordering;
-use std::io;
-use std::os::fd::OwnedFd;
+use std::collections::VecDeque;
+#[cfg(not(loom))]
+use std::{io, os::fd::OwnedFd};
 
 /// There is no room in the channel: the driver is not done with earlier packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +67,7 @@ pub struct Application {
     /// Records that the driver was done with when this last looked.
     done: u64,
     /// Where the bytes of each outstanding record end, by absolute position.
-    ends: std::collections::VecDeque<u64>,
+    ends: VecDeque<u64>,
     /// Bytes that the driver is done with, and bytes written, by absolute position.
     free_from: u64,
     written: u64,
@@ -74,39 +79,39 @@ pub struct Application {
 }
 
 impl Application {
-    /// Takes the two segments of a channel from the driver, which has all receive buffers at first.
-    pub fn attach(geometry: Geometry, [ours, theirs]: [OwnedFd; 2]) -> Result<Application, Refused> {
-        let invalid = |text: String| Refused::Io(io::Error::new(io::ErrorKind::InvalidData, text));
-        geometry.check().map_err(|error| invalid(error.to_string()))?;
-        let (ours_bytes, theirs_bytes) = geometry.bytes();
-        let ours = Segment::receive(ours, ours_bytes, Access::Write)?;
-        let theirs = Segment::receive(theirs, theirs_bytes, Access::Read)?;
-        let front = ours.map(0, geometry.send_data(), Access::Write).map_err(Refused::Io)?;
-        let their_front = theirs.map(0, geometry.receive_data(), Access::Read).map_err(Refused::Io)?;
-        let receive = theirs.map(geometry.receive_data(), geometry.receive_data_bytes(), Access::Read);
-        let send = Payload::map(&ours, geometry.send_data(), geometry.send_bytes as usize, Access::Write);
-        let misfit = || invalid("a flow channel's words do not fit".into());
-        Ok(Application {
+    /// The application's half of a channel that nothing went through yet. The driver has all receive buffers at first.
+    pub(super) fn new(parts: Parts) -> Application {
+        let Parts { geometry, driver, application, records, empties, packets, send, receive } = parts;
+        Application {
             geometry,
-            words: Shared::in_mapping(&front, 0).ok_or_else(misfit)?,
-            driver: Shared::in_mapping(&their_front, 0).ok_or_else(misfit)?,
-            records: SharedArray::in_mapping(&front, Geometry::records(), geometry.send_records as usize)
-                .ok_or_else(misfit)?,
-            empties: SharedArray::in_mapping(&front, geometry.empties(), geometry.receive_buffers as usize)
-                .ok_or_else(misfit)?,
-            packets: SharedArray::in_mapping(&their_front, Geometry::packets(), geometry.receive_buffers as usize)
-                .ok_or_else(misfit)?,
-            send: send.map_err(Refused::Io)?,
-            receive: Span::new(receive.map_err(Refused::Io)?),
+            words: application,
+            driver,
+            records,
+            empties,
+            packets,
+            send,
+            receive,
             sent: 0,
             done: 0,
-            ends: std::collections::VecDeque::new(),
+            ends: VecDeque::new(),
             free_from: 0,
             written: 0,
             received: 0,
             given: 0,
             pieces: Vec::new(),
-        })
+        }
+    }
+
+    /// Takes the two segments of a channel from the driver.
+    #[cfg(not(loom))]
+    pub fn attach(geometry: Geometry, [ours, theirs]: [OwnedFd; 2]) -> Result<Application, Refused> {
+        let invalid = |text: String| Refused::Io(io::Error::new(io::ErrorKind::InvalidData, text));
+        geometry.check().map_err(|error| invalid(error.to_string()))?;
+        let (our_bytes, their_bytes) = geometry.bytes();
+        let ours = Segment::receive(ours, our_bytes, Access::Write)?;
+        let theirs = Segment::receive(theirs, their_bytes, Access::Read)?;
+        let parts = Parts::map(geometry, &ours, &theirs, Side::Application).map_err(Refused::Io)?;
+        Ok(Application::new(parts))
     }
 
     fn give(&mut self, buffer: u64) {
@@ -142,7 +147,8 @@ impl Application {
 
     /// Is there room now for a packet of `len` bytes? Once there is, there is until the next [`send`](Self::send).
     pub fn has_room(&self, len: usize) -> bool {
-        let done = self.driver.done.load(Ordering::Acquire).min(self.sent).max(self.done);
+        // A hint: `send` looks again.
+        let done = self.driver.done.load(Ordering::Relaxed).min(self.sent).max(self.done);
         // The records that the driver finished since `outstanding` last looked.
         let newly = (done - self.done) as usize;
         let free_from = newly.checked_sub(1).and_then(|last| self.ends.get(last)).copied().unwrap_or(self.free_from);
@@ -152,6 +158,8 @@ impl Application {
 
     /// Packets sent that the driver is not done with.
     pub fn outstanding(&mut self) -> u64 {
+        // ordering: with the driver's Release: it has read the bytes that are overwritten from now on. The model checker lets no
+        // load see a later store, and so cannot show that.
         let done = self.driver.done.load(Ordering::Acquire).min(self.sent);
         while self.done < done {
             self.done += 1;
@@ -205,7 +213,8 @@ impl Application {
 
     /// Are there packets to receive?
     pub fn has_received(&self) -> bool {
-        self.driver.received.load(Ordering::Acquire) != self.received
+        // A hint: `receive` looks again.
+        self.driver.received.load(Ordering::Relaxed) != self.received
     }
 
     /// Whether the flow is alive.

@@ -7,18 +7,29 @@
 //! Both sides write the page. It holds hints only: what lies in a channel decides, so that a side that writes nonsense here
 //! keeps news from itself and wakes the other in vain, which costs the other a system call a ring at most.
 //!
-//! Pairing: the ringer sets the bit, then looks at `asleep`; the sleeper sets `asleep`, then looks at the bits. All four are
-//! sequentially consistent, so that one of them sees the other.
+//! Pairing: the ringer sets the bit, then looks at `asleep`; the sleeper sets `asleep`, then looks at the bits. Between the two
+//! steps of each is a fence, so that one of them sees the other. The ringer's bit is a Release: who takes it (Acquire) sees what
+//! the ringer wrote into the channel before.
+//!
+//! Under the model checker a word stands for the pipe (`bells/model.rs`).
 
-use crate::shared::segment::{Access, Mapping, Pages, Refused, Segment};
+#[cfg(loom)]
+mod model;
+#[cfg(not(loom))]
+mod pipe;
+
+#[cfg(loom)]
+use model::Wire;
+#[cfg(not(loom))]
+pub use pipe::Handles;
+#[cfg(not(loom))]
+use pipe::Wire;
+
 use crate::shared::words::{Shared, Words};
-use base::atomic::{AtomicU64, Ordering};
-use rustix::pipe::PipeFlags;
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use base::atomic::{AtomicU64, Ordering, fence};
 
-/// Channels of one application at most.
-pub const CHANNELS: usize = 1024;
+/// Channels of one application at most; a model has few.
+pub const CHANNELS: usize = if cfg!(loom) { 64 } else { 1024 };
 
 const WORDS: usize = CHANNELS / 64;
 
@@ -45,45 +56,16 @@ struct BellWords {
 // SAFETY: `repr(C)`, atomics only; zero is a value.
 unsafe impl Words for BellWords {}
 
-/// What an application is handed: the page, the end to ring the driver by, the end to be rung by.
-pub type Handles = [OwnedFd; 3];
-
 /// One side's doorbells: its own, which the other side rings, and the other's.
 #[derive(Debug)]
 pub struct Bells {
     words: Shared<BellWords>,
     is_driver: bool,
-    /// Readable after the other side rang while this one slept.
-    mine: OwnedFd,
-    theirs: OwnedFd,
-    /// Of the driver: the ends that the application has, so that none of the driver's ends says that the other one was closed.
-    _held: Option<[OwnedFd; 2]>,
+    /// What wakes this side, and by what this side wakes the other.
+    wire: Wire,
 }
 
 impl Bells {
-    /// The driver's side of new bells, and what the application is to be handed.
-    pub fn create() -> io::Result<(Bells, Handles)> {
-        let segment = Segment::create("streamline-bells", size_of::<BellWords>(), Pages::Normal)?;
-        segment.seal_for_writer()?;
-        let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
-        let ((mine, to_driver), (from_driver, theirs)) = (pipe()?, pipe()?);
-        let handles = [segment.fd().try_clone_to_owned()?, to_driver.try_clone()?, from_driver.try_clone()?];
-        let held = Some([to_driver, from_driver]);
-        Ok((Bells { words: Bells::words(&segment)?, is_driver: true, mine, theirs, _held: held }, handles))
-    }
-
-    /// The application's side.
-    pub fn attach([page, theirs, mine]: Handles) -> Result<Bells, Refused> {
-        let segment = Segment::receive(page, size_of::<BellWords>(), Access::Write)?;
-        let words = Bells::words(&segment).map_err(Refused::Io)?;
-        Ok(Bells { words, is_driver: false, mine, theirs, _held: None })
-    }
-
-    fn words(segment: &Segment) -> io::Result<Shared<BellWords>> {
-        let mapping: std::sync::Arc<Mapping> = segment.map(0, segment.bytes(), Access::Write)?;
-        Shared::in_mapping(&mapping, 0).ok_or_else(|| io::ErrorKind::InvalidData.into())
-    }
-
     fn sides(&self) -> (&Direction, &Direction) {
         match self.is_driver {
             true => (&self.words.driver, &self.words.application),
@@ -95,10 +77,10 @@ impl Bells {
     pub fn ring(&self, channel: usize) {
         let (_, theirs) = self.sides();
         let Some(word) = theirs.news.get(channel / 64) else { return };
-        word.fetch_or(1 << (channel % 64), Ordering::SeqCst);
-        if theirs.asleep.load(Ordering::SeqCst) != 0 {
-            // Full is as good as rung.
-            let _ = rustix::io::write(&self.theirs, &[1]);
+        word.fetch_or(1 << (channel % 64), Ordering::Release);
+        fence(Ordering::SeqCst);
+        if theirs.asleep.load(Ordering::Relaxed) != 0 {
+            self.wire.pull();
         }
     }
 
@@ -109,7 +91,7 @@ impl Bells {
             if word.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            let mut bits = word.swap(0, Ordering::SeqCst);
+            let mut bits = word.swap(0, Ordering::Acquire);
             while bits != 0 {
                 look(at * 64 + bits.trailing_zeros() as usize);
                 bits &= bits - 1;
@@ -120,28 +102,19 @@ impl Bells {
     /// Says that this side is about to sleep on [`fd`](Self::fd). `false`: there are news, do not sleep.
     pub fn fall_asleep(&self) -> bool {
         let (mine, _) = self.sides();
-        mine.asleep.store(1, Ordering::SeqCst);
-        let quiet = mine.news.iter().all(|word| word.load(Ordering::SeqCst) == 0);
+        mine.asleep.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let quiet = mine.news.iter().all(|word| word.load(Ordering::Relaxed) == 0);
         if !quiet {
             mine.asleep.store(0, Ordering::Relaxed);
         }
         quiet
     }
 
-    /// Says that this side is awake, and empties its pipe, as far as one read does.
+    /// Says that this side is awake, and forgets what woke it.
     pub fn awake(&self) {
         let (mine, _) = self.sides();
         mine.asleep.store(0, Ordering::Relaxed);
-        let _ = rustix::io::read(&self.mine, &mut [0u8; 4096]);
-    }
-
-    /// Both ends of this side: what has to stay open.
-    pub fn ends(&self) -> [BorrowedFd<'_>; 2] {
-        [self.mine.as_fd(), self.theirs.as_fd()]
-    }
-
-    /// To sleep on, by `poll`: readable once the other side rang.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.mine.as_fd()
+        self.wire.clear();
     }
 }

@@ -1,12 +1,16 @@
 //! The driver's half of a flow channel.
 
 use super::layout::{ApplicationWords, CONTINUES, DriverWords, Drop, Empty, Geometry, PIECES, Packet, Record};
+use super::parts::Parts;
+#[cfg(not(loom))]
+use super::parts::Side;
 use crate::shared::payload::{Payload, Span};
-use crate::shared::segment::{Access, Pages, Segment};
+#[cfg(not(loom))]
+use crate::shared::segment::{Pages, Segment};
 use crate::shared::words::{Shared, SharedArray};
 use base::atomic::Ordering;
-use std::io;
-use std::os::fd::OwnedFd;
+#[cfg(not(loom))]
+use std::{io, os::fd::OwnedFd};
 
 /// The application wrote into its half what no application writes. The driver closes the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,30 +79,18 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// A new channel, and the two segments for its application. All bytes are zero.
-    pub fn create(geometry: Geometry) -> io::Result<(Driver, [OwnedFd; 2])> {
-        geometry.check().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let (application_bytes, driver_bytes) = geometry.bytes();
-        let theirs = Segment::create("streamline-flow-out", application_bytes, Pages::Normal)?;
-        theirs.seal_for_writer()?;
-        let ours = Segment::create("streamline-flow-in", driver_bytes, Pages::Normal)?;
-        let front = ours.map(0, geometry.receive_data(), Access::Write)?;
-        let receive = ours.map(geometry.receive_data(), geometry.receive_data_bytes(), Access::Write)?;
-        ours.seal_for_readers()?;
-        let their_front = theirs.map(0, geometry.send_data(), Access::Read)?;
-        let send = Payload::map(&theirs, geometry.send_data(), geometry.send_bytes as usize, Access::Read)?;
-        let buffers = geometry.receive_buffers as usize;
-        let misfit = || io::Error::from(io::ErrorKind::InvalidData);
-        let half = Driver {
+    /// The driver's half of a channel that nothing went through yet.
+    pub(super) fn new(parts: Parts) -> Driver {
+        let Parts { geometry, driver, application, records, empties, packets, send, receive } = parts;
+        Driver {
             geometry,
-            words: Shared::in_mapping(&front, 0).ok_or_else(misfit)?,
-            application: Shared::in_mapping(&their_front, 0).ok_or_else(misfit)?,
-            records: SharedArray::in_mapping(&their_front, Geometry::records(), geometry.send_records as usize)
-                .ok_or_else(misfit)?,
-            empties: SharedArray::in_mapping(&their_front, geometry.empties(), buffers).ok_or_else(misfit)?,
-            packets: SharedArray::in_mapping(&front, Geometry::packets(), buffers).ok_or_else(misfit)?,
+            words: driver,
+            application,
+            records,
+            empties,
+            packets,
             send,
-            receive: Span::new(receive),
+            receive,
             taken: 0,
             done: 0,
             given: 0,
@@ -106,8 +98,20 @@ impl Driver {
             delivered: 0,
             // All of them: packets can come before the application has its half.
             free: (0..geometry.receive_buffers).rev().collect(),
-            owned: vec![true; buffers],
-        };
+            owned: vec![true; geometry.receive_buffers as usize],
+        }
+    }
+
+    /// A new channel, and the two segments for its application. All bytes are zero.
+    #[cfg(not(loom))]
+    pub fn create(geometry: Geometry) -> io::Result<(Driver, [OwnedFd; 2])> {
+        geometry.check().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let (application_bytes, driver_bytes) = geometry.bytes();
+        let theirs = Segment::create("streamline-flow-out", application_bytes, Pages::Normal)?;
+        theirs.seal_for_writer()?;
+        let ours = Segment::create("streamline-flow-in", driver_bytes, Pages::Normal)?;
+        let half = Driver::new(Parts::map(geometry, &theirs, &ours, Side::Driver)?);
+        ours.seal_for_readers()?;
         let fds = [theirs.fd().try_clone_to_owned()?, ours.read_only_fd()?];
         Ok((half, fds))
     }
@@ -160,6 +164,7 @@ impl Driver {
     /// The driver has no more use for the bytes of `count` packets: the application may use their places again.
     pub fn done(&mut self, count: u64) {
         self.done = (self.done + count).min(self.taken);
+        // ordering: see `Application::outstanding`.
         self.words.done.store(self.done, Ordering::Release);
     }
 

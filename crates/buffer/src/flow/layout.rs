@@ -73,6 +73,7 @@ impl Geometry {
         (self.send_data() + self.send_bytes as usize, self.receive_data() + self.receive_data_bytes())
     }
 
+    #[cfg(not(loom))]
     pub(super) fn records() -> usize {
         PAGE
     }
@@ -85,6 +86,7 @@ impl Geometry {
         self.empties() + pages(self.receive_buffers as usize * size_of::<Empty>())
     }
 
+    #[cfg(not(loom))]
     pub(super) fn packets() -> usize {
         PAGE
     }

@@ -4,7 +4,7 @@
 //! - [`Application`] — the half of the application: sends packets, receives packets.
 //! - [`Driver`] — the half of the driver: takes what the application sends, delivers what the device received.
 //! - [`bells`] — one doorbell for all channels of an application, in each direction.
-//! - [`layout`] — the words and where they lie.
+//! - [`layout`] — the words and where they lie; `parts.rs` — these parts, as one side maps them.
 //!
 //! A channel has two segments, each with one writer. The application writes the first: packets to send, a FIFO of gather
 //! records that name them, and a FIFO of empty receive buffers. The driver writes the second: received packets, a FIFO that
@@ -23,11 +23,14 @@ mod application;
 pub mod bells;
 mod driver;
 pub mod layout;
+mod parts;
 
 pub use application::{Application, Full, Received};
 pub use bells::Bells;
 pub use driver::{Delivered, Driver, Fault, Outgoing};
 pub use layout::{Drop, Geometry, GeometryError, State};
+#[cfg(loom)]
+pub use parts::model;
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;

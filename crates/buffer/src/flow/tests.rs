@@ -132,7 +132,7 @@ fn an_application_reads_no_further_than_its_buffers() {
         let packets: SharedArray<Packet> = SharedArray::in_mapping(&front, Geometry::packets(), 4).unwrap();
         let fds = [ours.fd().try_clone_to_owned().unwrap(), theirs.read_only_fd().unwrap()];
         let mut application = Application::attach(geometry, fds).unwrap();
-        words.received.store(received, Ordering::Release);
+        words.received.store(received, Ordering::Relaxed);
         places.iter().zip(0..).for_each(|(place, at)| packets.at(at).place.store(*place, Ordering::Relaxed));
         taken(&mut application, 100).into_iter().map(|(_, bytes)| bytes.len()).collect::<Vec<_>>()
     };

@@ -1,0 +1,128 @@
+//! The memory of a flow channel, as one side has it: what that side writes, and what it only reads.
+
+use super::layout::{ApplicationWords, DriverWords, Empty, Geometry, Packet, Record};
+use crate::shared::payload::{Payload, Span};
+use crate::shared::words::{Shared, SharedArray};
+
+/// All parts of a channel.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) geometry: Geometry,
+    pub(super) driver: Shared<DriverWords>,
+    pub(super) application: Shared<ApplicationWords>,
+    pub(super) records: SharedArray<Record>,
+    pub(super) empties: SharedArray<Empty>,
+    pub(super) packets: SharedArray<Packet>,
+    pub(super) send: Payload,
+    pub(super) receive: Span,
+}
+
+/// Who maps the segments.
+#[cfg(not(loom))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Application,
+    Driver,
+}
+
+#[cfg(not(loom))]
+mod mapped {
+    use super::*;
+    use crate::shared::segment::{Access, Segment};
+    use std::io;
+
+    impl Parts {
+        /// Maps the segment that the application writes and the one that the driver writes. `side` writes its own, and reads the other.
+        pub(in super::super) fn map(
+            geometry: Geometry,
+            applications: &Segment,
+            drivers: &Segment,
+            side: Side,
+        ) -> io::Result<Parts> {
+            let (applications_access, drivers_access) = match side {
+                Side::Application => (Access::Write, Access::Read),
+                Side::Driver => (Access::Read, Access::Write),
+            };
+            let front = applications.map(0, geometry.send_data(), applications_access)?;
+            let drivers_front = drivers.map(0, geometry.receive_data(), drivers_access)?;
+            let receive = drivers.map(geometry.receive_data(), geometry.receive_data_bytes(), drivers_access)?;
+            let buffers = geometry.receive_buffers as usize;
+            let parts = || {
+                Some((
+                    Shared::in_mapping(&drivers_front, 0)?,
+                    Shared::in_mapping(&front, 0)?,
+                    SharedArray::in_mapping(&front, Geometry::records(), geometry.send_records as usize)?,
+                    SharedArray::in_mapping(&front, geometry.empties(), buffers)?,
+                    SharedArray::in_mapping(&drivers_front, Geometry::packets(), buffers)?,
+                ))
+            };
+            let misfit = || io::Error::new(io::ErrorKind::InvalidData, "a flow channel's words do not fit");
+            let (driver, application, records, empties, packets) = parts().ok_or_else(misfit)?;
+            let send_bytes = geometry.send_bytes as usize;
+            Ok(Parts {
+                geometry,
+                driver,
+                application,
+                records,
+                empties,
+                packets,
+                send: Payload::map(applications, geometry.send_data(), send_bytes, applications_access)?,
+                receive: Span::new(receive),
+            })
+        }
+    }
+}
+
+#[cfg(loom)]
+mod modelled {
+    use super::*;
+    use crate::flow::{Application, Driver};
+    use base::atomic::AtomicU64;
+    use std::array::from_fn;
+
+    fn zero() -> AtomicU64 {
+        AtomicU64::new(0)
+    }
+
+    /// A channel of a few records, buffers and bytes in the model checker's own memory. `geometry` need not pass its own check.
+    pub fn model(geometry: Geometry) -> (Driver, Application) {
+        let driver = Shared::private(DriverWords {
+            done: zero(),
+            _done: from_fn(|_| zero()),
+            received: zero(),
+            _received: from_fn(|_| zero()),
+            state: zero(),
+            errors: zero(),
+            errno: zero(),
+            _state: from_fn(|_| zero()),
+            drops: from_fn(|_| zero()),
+        });
+        let application = Shared::private(ApplicationWords {
+            sent: zero(),
+            _sent: from_fn(|_| zero()),
+            empties: zero(),
+            _empties: from_fn(|_| zero()),
+        });
+        let record = |_| Record { count: zero(), pieces: from_fn(|_| zero()) };
+        let packet = |_| Packet { place: zero(), time: zero() };
+        let records = SharedArray::private((0..geometry.send_records).map(record).collect());
+        let empties = SharedArray::private((0..geometry.receive_buffers).map(|_| Empty(zero())).collect());
+        let packets = SharedArray::private((0..geometry.receive_buffers).map(packet).collect());
+        let send = Payload::private(geometry.send_bytes as usize);
+        let receive = Span::private((geometry.receive_buffers * geometry.buffer_bytes) as usize);
+        let parts = || Parts {
+            geometry,
+            driver: driver.clone(),
+            application: application.clone(),
+            records: records.clone(),
+            empties: empties.clone(),
+            packets: packets.clone(),
+            send: send.clone(),
+            receive: receive.clone(),
+        };
+        (Driver::new(parts()), Application::new(parts()))
+    }
+}
+
+#[cfg(loom)]
+pub use modelled::model;
