@@ -98,6 +98,9 @@ pub trait Stream {
     /// The other side finished, and everything was read.
     fn is_at_end(&self) -> bool;
 
+    /// Both sides have everything and were told so. What is left of the connection is to answer segments that come again.
+    fn is_settled(&self) -> bool;
+
     /// Ends the write side behind everything written.
     fn finish(&mut self, now: u64);
 

@@ -108,8 +108,8 @@ impl Application {
         let invalid = |text: String| Refused::Io(io::Error::new(io::ErrorKind::InvalidData, text));
         geometry.check().map_err(|error| invalid(error.to_string()))?;
         let (our_bytes, their_bytes) = geometry.bytes();
-        let ours = Segment::receive(ours, our_bytes, Access::Write)?;
-        let theirs = Segment::receive(theirs, their_bytes, Access::Read)?;
+        let ours = Segment::receive(ours, our_bytes, Access::Write)?.paged_on_use();
+        let theirs = Segment::receive(theirs, their_bytes, Access::Read)?.paged_on_use();
         let parts = Parts::map(geometry, &ours, &theirs, Side::Application).map_err(Refused::Io)?;
         Ok(Application::new(parts))
     }

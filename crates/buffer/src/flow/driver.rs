@@ -107,9 +107,9 @@ impl Driver {
     pub fn create(geometry: Geometry) -> io::Result<(Driver, [OwnedFd; 2])> {
         geometry.check().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let (application_bytes, driver_bytes) = geometry.bytes();
-        let theirs = Segment::create("streamline-flow-out", application_bytes, Pages::Normal)?;
+        let theirs = Segment::create("streamline-flow-out", application_bytes, Pages::Normal)?.paged_on_use();
         theirs.seal_for_writer()?;
-        let ours = Segment::create("streamline-flow-in", driver_bytes, Pages::Normal)?;
+        let ours = Segment::create("streamline-flow-in", driver_bytes, Pages::Normal)?.paged_on_use();
         let half = Driver::new(Parts::map(geometry, &theirs, &ours, Side::Driver)?);
         ours.seal_for_readers()?;
         let fds = [theirs.fd().try_clone_to_owned()?, ours.read_only_fd()?];

@@ -76,6 +76,8 @@ pub struct Segment {
     fd: OwnedFd,
     bytes: usize,
     page_bytes: usize,
+    /// Do maps have all their pages from the beginning?
+    populates: bool,
 }
 
 impl Segment {
@@ -100,7 +102,14 @@ impl Segment {
         let fd = rustix::fs::memfd_create(name, flags)?;
         rustix::fs::ftruncate(&fd, bytes as u64)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)?;
-        Ok(Segment { fd, bytes, page_bytes })
+        Ok(Segment { fd, bytes, page_bytes, populates: true })
+    }
+
+    /// Maps get each page when it is first touched: for memory of which little may ever be used.
+    #[must_use]
+    pub fn paged_on_use(mut self) -> Segment {
+        self.populates = false;
+        self
     }
 
     /// Nobody may map this for writing any more; maps there are still write. For the payload, once its writer has mapped it.
@@ -147,7 +156,7 @@ impl Segment {
         let is_huge = system.f_type == libc::HUGETLBFS_MAGIC && system.f_bsize as usize == HUGE_PAGE_BYTES;
         let page_bytes = if is_huge { HUGE_PAGE_BYTES } else { PAGE_BYTES };
         let bytes = usize::try_from(has).map_err(|_| Refused::TooShort { has, wants: bytes as u64 })?;
-        Ok(Segment { fd, bytes, page_bytes })
+        Ok(Segment { fd, bytes, page_bytes, populates: true })
     }
 
     /// The file descriptor, to be handed on.
@@ -171,7 +180,7 @@ impl Segment {
         self.page_bytes
     }
 
-    /// Maps `bytes` bytes from `offset` on, all pages present.
+    /// Maps `bytes` bytes from `offset` on, all pages present, unless they are there [on use](Self::paged_on_use) only.
     pub fn map(&self, offset: usize, bytes: usize, access: Access) -> io::Result<Arc<Mapping>> {
         self.map_times(offset, bytes, 1, access)
     }
@@ -213,7 +222,8 @@ impl Segment {
             // SAFETY: replaces a part of the range reserved above, which nothing refers to yet.
             unsafe {
                 let at = first.wrapping_add(time * bytes);
-                let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::POPULATE;
+                let populate = if self.populates { MapFlags::POPULATE } else { MapFlags::empty() };
+                let flags = MapFlags::SHARED | MapFlags::FIXED | populate;
                 rustix::mm::mmap(at.cast(), bytes, protection, flags, &self.fd, offset as u64)?;
             }
         }

@@ -53,7 +53,7 @@ fn at_exit() {
         }
         inner.turn(hub.now());
     }
-    held.retain(|(_, inner)| !inner.is_over());
+    held.retain_mut(|(_, inner)| !inner.is_done());
     if held.is_empty() {
         return;
     }
@@ -94,7 +94,7 @@ fn finish(hubs: &[Arc<Hub>], mut held: Vec<(&Hub, MutexGuard<'_, Inner>)>) {
             if let Some(next) = next.into_iter().chain(inner.dropped_until).min() {
                 due = due.min(Instant::now() + Duration::from_nanos(next.saturating_sub(hub.now())));
             }
-            !inner.is_over()
+            !inner.is_done()
         });
         if !held.is_empty() {
             sleep_on(hubs, due);

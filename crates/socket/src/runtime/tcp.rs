@@ -171,7 +171,7 @@ impl Tcp {
             hub.clear_timer(self.channel, before);
         }
         self.tell(inner);
-        inner.dropped_until.is_some() && inner.is_over()
+        inner.dropped_until.is_some() && inner.is_done()
     }
 
     fn set_timer(&self, hub: &Hub, inner: &mut Inner, next: Option<u64>) {
@@ -280,6 +280,12 @@ impl Inner {
     /// Has the connection ended, or the flow?
     pub(crate) fn is_over(&self) -> bool {
         self.was_over || self.down.is_some()
+    }
+
+    /// Is there nothing left to do for a connection that the application dropped? The driver answers for one in TIME-WAIT, and keeps
+    /// its name from others.
+    pub(crate) fn is_done(&mut self) -> bool {
+        self.is_over() || self.stream().is_some_and(|stream| stream.is_settled())
     }
 
     /// Is the handshake under way?

@@ -569,6 +569,10 @@ impl Stream for Connection {
         self.was_finished && self.readable() == 0
     }
 
+    fn is_settled(&self) -> bool {
+        self.before == State::TimeWait && self.sender.announced_acknowledgement() == self.receive_next()
+    }
+
     fn finish(&mut self, now: u64) {
         if self.was_open {
             self.socket_mut().close();

@@ -66,6 +66,11 @@ impl Sender {
         u16::from_be_bytes([self.last[10], self.last[11]])
     }
 
+    /// The acknowledgement of the last segment.
+    pub(super) fn announced_acknowledgement(&self) -> u32 {
+        u32::from_be_bytes([self.last[4], self.last[5], self.last[6], self.last[7]])
+    }
+
     /// Sends the first `len` bytes of the scratch room, an IPv4 packet without checksums.
     fn send(&mut self, len: usize, out: &mut dyn Out) {
         let Some(segment) = self.scratch.get_mut(IP_BYTES..len) else { return };
