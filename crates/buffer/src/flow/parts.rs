@@ -43,9 +43,9 @@ mod mapped {
                 Side::Application => (Access::Write, Access::Read),
                 Side::Driver => (Access::Read, Access::Write),
             };
-            let front = applications.map(0, geometry.send_data(), applications_access)?;
-            let drivers_front = drivers.map(0, geometry.receive_data(), drivers_access)?;
-            let receive = drivers.map(geometry.receive_data(), geometry.receive_data_bytes(), drivers_access)?;
+            // One map of each: most of what it costs to open and close a channel is mapping and unmapping.
+            let front = applications.map_with_ring(geometry.send_data(), applications_access)?;
+            let drivers_front = drivers.map(0, drivers.bytes(), drivers_access)?;
             let buffers = geometry.receive_buffers as usize;
             let parts = || {
                 Some((
@@ -54,11 +54,11 @@ mod mapped {
                     SharedArray::in_mapping(&front, Geometry::records(), geometry.send_records as usize)?,
                     SharedArray::in_mapping(&front, geometry.empties(), buffers)?,
                     SharedArray::in_mapping(&drivers_front, Geometry::packets(), buffers)?,
+                    Span::part(&drivers_front, geometry.receive_data(), geometry.receive_data_bytes())?,
                 ))
             };
             let misfit = || io::Error::new(io::ErrorKind::InvalidData, "a flow channel's words do not fit");
-            let (driver, application, records, empties, packets) = parts().ok_or_else(misfit)?;
-            let send_bytes = geometry.send_bytes as usize;
+            let (driver, application, records, empties, packets, receive) = parts().ok_or_else(misfit)?;
             Ok(Parts {
                 geometry,
                 driver,
@@ -66,8 +66,8 @@ mod mapped {
                 records,
                 empties,
                 packets,
-                send: Payload::map(applications, geometry.send_data(), send_bytes, applications_access)?,
-                receive: Span::new(receive),
+                send: Payload::of_ring(&front, geometry.send_data(), geometry.send_bytes as usize)?,
+                receive,
             })
         }
     }

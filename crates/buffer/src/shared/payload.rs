@@ -30,6 +30,16 @@ impl Payload {
         Ok(Payload { memory: memory::Memory::map(segment, offset, bytes, access)?, mask: bytes as u64 - 1 })
     }
 
+    /// The `bytes` bytes (a power of two) from `at` on of a segment that is mapped [with a ring](Segment::map_with_ring) there.
+    #[cfg(not(loom))]
+    pub fn of_ring(mapping: &Arc<super::segment::Mapping>, at: usize, bytes: usize) -> io::Result<Payload> {
+        let end = bytes.checked_mul(2).and_then(|twice| twice.checked_add(at));
+        if !bytes.is_power_of_two() || end.is_none_or(|end| end > mapping.bytes()) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a ring's size is a power of two"));
+        }
+        Ok(Payload { memory: memory::Memory::of(Arc::clone(mapping), at), mask: bytes as u64 - 1 })
+    }
+
     /// Bytes in the ring.
     #[inline]
     pub fn bytes(&self) -> u64 {
@@ -94,7 +104,14 @@ impl Span {
     /// All of a map.
     #[cfg(not(loom))]
     pub fn new(mapping: Arc<super::segment::Mapping>) -> Span {
-        Span { bytes: mapping.bytes(), memory: memory::Memory::of(mapping) }
+        Span { bytes: mapping.bytes(), memory: memory::Memory::of(mapping, 0) }
+    }
+
+    /// The part of a map from `at` on; none where it lies outside.
+    #[cfg(not(loom))]
+    pub fn part(mapping: &Arc<super::segment::Mapping>, at: usize, bytes: usize) -> Option<Span> {
+        let inside = at.checked_add(bytes).is_some_and(|end| end <= mapping.bytes());
+        inside.then(|| Span { memory: memory::Memory::of(Arc::clone(mapping), at), bytes })
     }
 
     /// A few bytes for a model.
@@ -215,45 +232,56 @@ impl<'a> SharedBytes<'a> {
 mod memory {
     use super::*;
     use crate::shared::segment::Mapping;
+    use std::ptr::NonNull;
 
     /// Two maps of the bytes in a row, or (between threads) as much memory of the process's own.
     #[derive(Clone, Debug)]
     pub struct Memory {
         mapping: Arc<Mapping>,
+        first: NonNull<u8>,
     }
+
+    // SAFETY: `first` points into the map, which is `Send` and `Sync` itself.
+    unsafe impl Send for Memory {}
+    // SAFETY: as above.
+    unsafe impl Sync for Memory {}
 
     impl Memory {
         pub fn map(segment: &Segment, offset: usize, bytes: usize, access: Access) -> io::Result<Memory> {
-            Ok(Memory { mapping: segment.map_twice(offset, bytes, access)? })
+            Ok(Memory::of(segment.map_twice(offset, bytes, access)?, 0))
         }
 
-        pub fn of(mapping: Arc<Mapping>) -> Memory {
-            Memory { mapping }
+        /// The bytes from `at` on, which lie inside.
+        pub fn of(mapping: Arc<Mapping>, at: usize) -> Memory {
+            // SAFETY: inside the map, by the caller's word.
+            let first = unsafe { mapping.first().add(at) };
+            Memory { mapping, first }
         }
 
         #[inline]
         pub fn address(&self, offset: usize) -> *const u8 {
-            self.mapping.first().as_ptr().wrapping_add(offset)
+            self.first.as_ptr().wrapping_add(offset)
         }
 
         #[inline]
         pub fn address_for_writing(&self, offset: usize) -> *mut u8 {
             assert!(self.mapping.is_writable(), "the writer's map is writable");
-            self.mapping.first().as_ptr().wrapping_add(offset)
+            self.first.as_ptr().wrapping_add(offset)
         }
 
         #[inline]
         pub fn copy_in(&self, offset: usize, from: &[u8]) {
             assert!(self.mapping.is_writable(), "the writer's map is writable");
             // SAFETY: the range lies in the map, which is writable: by `Payload`, offset < ring size and from.len() <= ring size,
-            // and the map is two ring sizes long; by `Span`, offset + from.len() <= bytes of the map, where from is not empty.
-            unsafe { copy(from.as_ptr(), self.mapping.first().as_ptr().add(offset), from.len()) }
+            // and the map has two ring sizes from `first` on; by `Span`, offset + from.len() <= bytes of its part of the map, where
+            // from is not empty.
+            unsafe { copy(from.as_ptr(), self.first.as_ptr().add(offset), from.len()) }
         }
 
         #[inline]
         pub fn copy_out(&self, offset: usize, to: &mut [u8]) {
             // SAFETY: as in `copy_in`; `to` is ours alone.
-            unsafe { copy(self.mapping.first().as_ptr().add(offset), to.as_mut_ptr(), to.len()) }
+            unsafe { copy(self.first.as_ptr().add(offset), to.as_mut_ptr(), to.len()) }
         }
     }
 

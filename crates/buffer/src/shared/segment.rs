@@ -182,19 +182,29 @@ impl Segment {
 
     /// Maps `bytes` bytes from `offset` on, all pages present, unless they are there [on use](Self::paged_on_use) only.
     pub fn map(&self, offset: usize, bytes: usize, access: Access) -> io::Result<Arc<Mapping>> {
-        self.map_times(offset, bytes, 1, access)
+        self.map_parts(&[(offset, bytes)], access)
     }
 
     /// The same twice, one after the other: a run of up to `bytes` bytes is contiguous wherever in the ring it begins.
     pub fn map_twice(&self, offset: usize, bytes: usize, access: Access) -> io::Result<Arc<Mapping>> {
-        self.map_times(offset, bytes, 2, access)
+        self.map_parts(&[(offset, bytes), (offset, bytes)], access)
     }
 
-    fn map_times(&self, offset: usize, bytes: usize, times: usize, access: Access) -> io::Result<Arc<Mapping>> {
-        let whole_pages = offset.is_multiple_of(self.page_bytes) && bytes.is_multiple_of(self.page_bytes);
-        let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
-        let all = bytes.checked_mul(times).filter(|&all| all > 0 && all <= isize::MAX as usize);
-        let (Some(all), true, true) = (all, whole_pages, inside) else {
+    /// Maps all of it, and behind it the part from `offset` on once more: a ring there is contiguous, as by
+    /// [`map_twice`](Self::map_twice).
+    pub fn map_with_ring(&self, offset: usize, access: Access) -> io::Result<Arc<Mapping>> {
+        self.map_parts(&[(0, self.bytes), (offset, self.bytes.saturating_sub(offset))], access)
+    }
+
+    /// Maps parts, each an offset and bytes, one behind the other.
+    fn map_parts(&self, parts: &[(usize, usize)], access: Access) -> io::Result<Arc<Mapping>> {
+        let is_part = |&(offset, bytes): &(usize, usize)| {
+            let whole_pages = offset.is_multiple_of(self.page_bytes) && bytes.is_multiple_of(self.page_bytes);
+            whole_pages && bytes > 0 && offset.checked_add(bytes).is_some_and(|end| end <= self.bytes)
+        };
+        let all = parts.iter().try_fold(0_usize, |sum, (_, bytes)| sum.checked_add(*bytes));
+        let all = all.filter(|&all| all > 0 && all <= isize::MAX as usize && parts.iter().all(is_part));
+        let Some(all) = all else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a part of the shared memory"));
         };
         // Room for one huge page more, so that maps of huge pages can begin at a multiple of their size.
@@ -218,14 +228,15 @@ impl Segment {
             Access::Read => ProtFlags::READ,
             Access::Write => ProtFlags::READ | ProtFlags::WRITE,
         };
-        for time in 0..times {
+        let populate = if self.populates { MapFlags::POPULATE } else { MapFlags::empty() };
+        let mut at = first;
+        for &(offset, bytes) in parts {
             // SAFETY: replaces a part of the range reserved above, which nothing refers to yet.
             unsafe {
-                let at = first.wrapping_add(time * bytes);
-                let populate = if self.populates { MapFlags::POPULATE } else { MapFlags::empty() };
                 let flags = MapFlags::SHARED | MapFlags::FIXED | populate;
                 rustix::mm::mmap(at.cast(), bytes, protection, flags, &self.fd, offset as u64)?;
             }
+            at = at.wrapping_add(bytes);
         }
         Ok(Arc::new(mapping))
     }
@@ -301,7 +312,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range was reserved by `map_times` and nothing else lies in it; all users hold an owner of this.
+        // SAFETY: the range was reserved by `map_parts` and nothing else lies in it; all users hold an owner of this.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.reserved) };
     }
 }
