@@ -49,8 +49,6 @@ pub mod mark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Call {
-    /// Does an interface route to `address`? Is it an address of one, for a `number` of 1?
-    Routes = 1,
     /// A TCP socket that connects to `address`. With an inode: the socket that was bound. `number` 1: do not wait.
     Connect = 2,
     /// A TCP socket that is bound to `address`.
@@ -78,8 +76,7 @@ pub enum Call {
 }
 
 impl Call {
-    const ALL: [Call; 12] = [
-        Call::Routes,
+    const ALL: [Call; 11] = [
         Call::Connect,
         Call::Bind,
         Call::Listen,

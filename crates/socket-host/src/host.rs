@@ -5,6 +5,7 @@ use crate::datagrams::{self, LONGEST, Packets};
 use crate::ends::{drain, fill, has_hung_up, pair};
 use crate::interfaces::Interfaces;
 use crate::place::Place;
+use crate::policy::{Policy, Protocol};
 use crate::poll::Poll;
 use crate::proxy::{Proxy, Pumped};
 use crate::remains::Remains;
@@ -97,12 +98,18 @@ pub struct Host {
 }
 
 impl Host {
-    /// A host at a place, for the process of this handle (pidfd).
+    /// A host at a place, for the process of this handle (pidfd). The policy says which of its sockets become flows.
     ///
     /// # Errors
     ///
     /// The kernel's, and those of the daemon.
-    pub fn new(place: &Place, listener: OwnedFd, program: OwnedFd, options: Options) -> io::Result<Host> {
+    pub fn new(
+        place: &Place,
+        listener: OwnedFd,
+        program: OwnedFd,
+        options: Options,
+        policy: Policy,
+    ) -> io::Result<Host> {
         // Each socket takes four file descriptors. Where more are refused, it does with those that it has.
         let files = rustix::process::getrlimit(Resource::Nofile);
         let _ = rustix::process::setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files });
@@ -113,7 +120,7 @@ impl Host {
         Ok(Host {
             desk,
             poll,
-            interfaces: Interfaces::new(&options.daemon, options.device.clone()),
+            interfaces: Interfaces::new(&options.daemon, options.device.clone(), policy),
             options,
             sockets: HashMap::new(),
             by_inode: HashMap::new(),
@@ -191,11 +198,6 @@ impl Host {
     fn answer(&mut self, ask: &Ask, asker: Asker) {
         let known = self.by_inode.get(&ask.inode).copied();
         match (ask.call, known) {
-            (Call::Routes, _) => {
-                let is_routed = self.interfaces.route(*ask.address.ip()).is_some();
-                let errno = if is_routed { 0 } else { Errno::NOSYS.raw_os_error() };
-                asker.answer(Answer::no(errno), None);
-            }
             (Call::Connect, key) => self.connect(ask, key, asker),
             (Call::Bind, _) => self.bind(ask, asker),
             (Call::Listen, Some(key)) => {
@@ -258,11 +260,11 @@ impl Host {
     fn give_datagrams(&mut self, ask: &Ask, peer: Option<SocketAddrV4>, asker: Asker) {
         let no = |asker: Asker, errno: i32| asker.answer(Answer::no(errno), None);
         let (device, local) = if peer.is_some() || ask.number == 1 {
-            match self.interfaces.route(*ask.address.ip()) {
+            match self.interfaces.route(Protocol::Udp, ask.address) {
                 Some(device) => (Some(device), NOWHERE),
                 None => return no(asker, Errno::NOSYS.raw_os_error()),
             }
-        } else if self.interfaces.have(*ask.address.ip()) {
+        } else if self.interfaces.have(Protocol::Udp, ask.address) {
             (None, ask.address)
         } else {
             return no(asker, Errno::NOSYS.raw_os_error());
@@ -345,7 +347,7 @@ impl Host {
                 0 => {}
                 errno => return asker.answer(Answer::no(errno), None),
             }
-            if self.interfaces.route(*ask.address.ip()).is_none() {
+            if self.interfaces.route(Protocol::Tcp, ask.address).is_none() {
                 return no(asker, if ask.inode == 0 { Errno::NOSYS } else { Errno::NETUNREACH });
             }
         }
@@ -388,7 +390,7 @@ impl Host {
     }
 
     fn bind(&mut self, ask: &Ask, asker: Asker) {
-        if !self.interfaces.have(*ask.address.ip()) {
+        if !self.interfaces.have(Protocol::Tcp, ask.address) {
             return asker.answer(Answer::no(Errno::NOSYS.raw_os_error()), None);
         }
         let pair = match pair(true) {

@@ -1,9 +1,10 @@
 //! Which addresses are for flows: what the daemon says of its interfaces, asked for again now and then.
 
+use crate::policy::{Act, Policy, Protocol};
 use capture::client::Client;
 use flow::{Answer, InterfaceState, Question};
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -16,20 +17,26 @@ pub(crate) struct Interfaces {
     daemon: PathBuf,
     /// Only this one.
     device: Option<String>,
+    /// Which sockets may become flows.
+    policy: Policy,
     client: Option<Client>,
     known: Vec<InterfaceState>,
     asked: Option<Instant>,
 }
 
 impl Interfaces {
-    /// Those of a daemon, or the one of this name.
-    pub(crate) fn new(daemon: &Path, device: Option<String>) -> Interfaces {
-        Interfaces { daemon: daemon.to_path_buf(), device, client: None, known: Vec::new(), asked: None }
+    /// Those of a daemon, or the one of this name, for the sockets that the policy permits.
+    pub(crate) fn new(daemon: &Path, device: Option<String>, policy: Policy) -> Interfaces {
+        Interfaces { daemon: daemon.to_path_buf(), device, policy, client: None, known: Vec::new(), asked: None }
     }
 
-    /// The one that routes to this address, by the most specific route. A device that stays the host's may: the daemon says so when a
-    /// flow is opened.
-    pub(crate) fn route(&mut self, to: Ipv4Addr) -> Option<String> {
+    /// The one that routes to this address, by the most specific route; none for a socket that stays the kernel's. A device that
+    /// stays the host's may route there: the daemon says so when a flow is opened.
+    pub(crate) fn route(&mut self, protocol: Protocol, to: SocketAddrV4) -> Option<String> {
+        if !self.policy.permits(Act::Connect, protocol, to.into()) {
+            return None;
+        }
+        let to = *to.ip();
         let holds = |(network, bits): (Ipv4Addr, u8)| {
             let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
             u32::from(network) & mask == u32::from(to) & mask
@@ -43,8 +50,12 @@ impl Interfaces {
         all.max_by_key(|(bits, _)| *bits).map(|(_, interface)| interface.device.clone())
     }
 
-    /// Is it an address of one of them, or any address while there are some?
-    pub(crate) fn have(&mut self, address: Ipv4Addr) -> bool {
+    /// Is it an address of one of them, or any address while there are some, and does the policy permit a flow there?
+    pub(crate) fn have(&mut self, protocol: Protocol, local: SocketAddrV4) -> bool {
+        if !self.policy.permits(Act::Bind, protocol, local.into()) {
+            return false;
+        }
+        let address = *local.ip();
         let own = |interface: &InterfaceState| interface.addresses.iter().any(|(own, _)| *own == address);
         self.all().iter().any(|interface| address.is_unspecified() || own(interface))
     }

@@ -7,7 +7,7 @@
 //!
 //! - [`Host`] — one loop for all sockets. Start reading `host.rs`.
 //! - `asks.rs` — questions and answers; `place.rs` — where programs find the host; `ends.rs` — pairs of unix sockets.
-//! - `interfaces.rs` — which addresses are for flows; `poll.rs` — what the host sleeps on.
+//! - `interfaces.rs` — which addresses are for flows; `policy.rs` — which sockets may become flows; `poll.rs` — what the host sleeps on.
 //! - `proxy.rs` — the bytes of one connection; `datagrams.rs` — those of one UDP socket; `remains.rs` — errors of sockets that broke.
 //!
 //! The host outlives its program: what a program wrote before it ended is sent, acknowledged and finished. It runs with the
@@ -21,10 +21,12 @@ mod ends;
 mod host;
 mod interfaces;
 mod place;
+mod policy;
 mod poll;
 mod proxy;
 mod remains;
 
 pub use host::Host;
 pub use place::Place;
+pub use policy::Policy;
 pub use socket_calls::VARIABLE;

@@ -26,8 +26,13 @@ pub(crate) fn with_program(names: &[&str]) -> Option<Net> {
 
 /// `streamline net run -- PROGRAM` as a user without rights, in the folder of the test.
 pub(crate) fn run(net: &Net, words: &[&str]) -> Command {
+    run_with(net, &[], words)
+}
+
+/// The same with options of the command.
+fn run_with(net: &Net, options: &[&str], words: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
-    command.args(["net", "run", "--daemon"]).arg(net.socket()).arg("--").args(words);
+    command.args(["net", "run", "--daemon"]).arg(net.socket()).args(options).arg("--").args(words);
     command.env("STREAMLINE_SOCKETS_LIBRARY", testkit::library::sockets());
     command.current_dir(net.path("")).uid(NOBODY).gid(NOBODY).env("HOME", net.path(""));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -289,6 +294,34 @@ fn what_no_interface_routes_stays_the_kernels() {
     let said = String::from_utf8(done(&net, &["/usr/bin/python3", "-c", &program])).unwrap();
     assert_eq!(said, format!("the kernel AF_INET ('127.0.0.1', {port})\n"));
     served.join().unwrap();
+}
+
+#[test]
+fn a_policy_file_says_which_sockets_become_flows() {
+    let Some(net) = with_program(&["python3"]) else { return };
+    serve(&net, "10.0.0.1:7001", |mut stream| stream.write_all(b"a flow").unwrap());
+    serve(&net, "10.0.0.1:7002", |mut stream| stream.write_all(b"a flow, too").unwrap());
+    let policy = net.path("sockets");
+    let with_policy = |text: &str, words: &[&str]| {
+        std::fs::write(&policy, text).unwrap();
+        run_with(&net, &["--policy", policy.to_str().unwrap()], words).output().unwrap()
+    };
+    let program = "\
+import socket
+for port in (7001, 7002):
+    try: print(port, socket.create_connection(('10.0.0.1', port), 1).recv(100).decode())
+    except OSError: print(port, 'the kernel')
+b = socket.socket()
+b.bind(('0.0.0.0', 0))
+print(b.getsockname()[0])
+";
+    let output =
+        with_policy("kernel connect tcp *:7002\nflow connect * 10.0.0.0/24\n", &["/usr/bin/python3", "-c", program]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(said, "7001 a flow\n7002 the kernel\n0.0.0.0\n", "{}", String::from_utf8_lossy(&output.stderr));
+    let output = with_policy("flow connect tcp\n", &["/bin/true"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && said.contains("line 1: a rule has four words"), "{said}");
 }
 
 #[test]

@@ -7,12 +7,12 @@ use crate::commands::preload::{self, Library};
 use crate::exit::{CommandError, Outcome};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use socket::net::Options;
-use socket_host::{Host, Place};
+use socket_host::{Host, Place, Policy};
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Run an unmodified program whose TCP and UDP sockets are flows
@@ -30,6 +30,10 @@ pub(super) struct Args {
     /// The share of the wire of each socket: 4ms/100ms, 4ms/100ms+slack, fair:3 or background; fair if not given
     #[arg(long, value_name = "SHARE")]
     slice: Option<String>,
+
+    /// A file that says which sockets become flows; all that can, if not given
+    #[arg(long, value_name = "FILE")]
+    policy: Option<PathBuf>,
 
     /// The daemon that listens at this socket
     #[arg(long, value_name = "PATH", default_value = capture::protocol::SOCKET)]
@@ -49,7 +53,14 @@ Examples:
 Sockets that connect to where an interface of Streamline routes, or that are bound to one of its addresses or to all, are flows;
 others, those of IPv6 and 127.0.0.0/8 stay the kernel's. Names are resolved by the kernel's sockets. Programs that are linked
 statically, setuid, or have file capabilities load no library and are refused. What the program starts has no more rights than it
-(no sudo), and no io_uring. Variables:
+(no sudo), and no io_uring.
+
+A line of a policy file has four words, and the first line that fits a socket decides. What no line names stays the kernel's:
+  kernel  connect  udp  *:53              # or `flow`; connect, bind or *; tcp, udp or *
+  flow    connect  *    10.0.0.0/8        # an address, a network or *
+  flow    bind     tcp  *:8080-8089       # and ports
+
+Variables:
   LD_PRELOAD                       libstreamline_sockets.so; `streamline net run` sets this, and STREAMLINE_SOCKETS
   STREAMLINE_SOCKETS_LIBRARY       where libstreamline_sockets.so is, if not beside the program `streamline`";
 
@@ -70,6 +81,8 @@ pub(super) fn run(args: &Args) -> Outcome {
     LIBRARY.is_heeded_by(&path).map_err(CommandError::Failed)?;
     // Says how a daemon is started, if there is none.
     drop(crate::daemon_client::connect(&args.daemon, "streamline net run")?);
+    // A mistake is told before anything starts.
+    read_policy(args.policy.as_deref())?;
     let variable = start_host(args)?;
     let mut command = Command::new(&path);
     command.arg0(program).args(arguments);
@@ -80,6 +93,14 @@ pub(super) fn run(args: &Args) -> Outcome {
     // Comes back only if it could not.
     let error = command.exec();
     Err(CommandError::Failed(format!("{} cannot be run: {error}", path.display())))
+}
+
+/// The policy of this file; without one every socket may become a flow.
+fn read_policy(file: Option<&Path>) -> Result<Policy, CommandError> {
+    let Some(file) = file else { return Ok(Policy::default()) };
+    let name = base::terminal::name(file);
+    let text = std::fs::read_to_string(file).map_err(|error| CommandError::Failed(format!("{name}: {error}")))?;
+    Policy::parse(&text).map_err(|why| CommandError::Wrong(format!("{name}: {why}")))
 }
 
 /// Starts the host; the value of the variable that programs find it by.
@@ -99,6 +120,9 @@ fn start_host(args: &Args) -> Result<String, CommandError> {
     }
     if let Some(share) = &args.slice {
         host.arg("--slice").arg(share);
+    }
+    if let Some(policy) = &args.policy {
+        host.arg("--policy").arg(std::path::absolute(policy).map_err(system)?);
     }
     host.stdin(Stdio::from(listener)).stdout(Stdio::null()).current_dir("/");
     // What runs now starts the host and ends: a program that waits for its children has none but its own.
@@ -126,6 +150,9 @@ pub(crate) struct HostArgs {
 
     #[arg(long)]
     slice: Option<String>,
+
+    #[arg(long)]
+    policy: Option<PathBuf>,
 
     /// This process is the host itself
     #[arg(long)]
@@ -156,7 +183,8 @@ pub(crate) fn host(args: HostArgs) -> Outcome {
         share: args.slice,
         ..Options::default()
     };
-    let mut host = Host::new(&place, listener, program, options).map_err(system)?;
+    let policy = read_policy(args.policy.as_deref())?;
+    let mut host = Host::new(&place, listener, program, options, policy).map_err(system)?;
     // Whoever reads what the program writes waits for its end, not for this one's.
     let null = std::fs::File::options().write(true).open("/dev/null").map_err(system)?;
     rustix::stdio::dup2_stderr(&null).map_err(|error| system(error.into()))?;
