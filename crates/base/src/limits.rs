@@ -233,6 +233,10 @@ pub const STACK_TCP_BUFFER_BYTES: (u32, u32) = (4 << 10, 16 << 20);
 /// What comes beyond them is counted as discarded, and the other side sends it again.
 pub const STACK_TCP_QUEUE_BYTES: usize = 512 << 10;
 
+/// Longest name or value [`nearest`](crate::nearest()) compares, in bytes: edit distance costs the product of both
+/// lengths.
+pub const NEAREST_BYTES_MAX: usize = 64;
+
 const _: () = assert!(BATCH_BLOCKS == u64::BITS as usize);
 const _: () = assert!(WATCHES <= u64::BITS as usize);
 const _: () = assert!(WATCHED_BLOCK_BYTES as u64 <= WATCH_RING.0 / 8, "a long block leaves room for others");

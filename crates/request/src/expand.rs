@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::diagnostic::{Diagnostic, Span};
 use crate::lets::{self, Lets, labels_of, named_twice};
 use crate::limits::{EXPANDED_BYTES_MAX, NESTING_MAX, TERM_COUNT_MAX};
-use crate::nearest::nearest;
 use crate::tree::{Chain, FilterCall, Item, Link, Name, Par, Param, Term, Text, Value};
 use crate::value::Piece;
+use base::nearest;
 
 /// The text without `let` and without variables.
 ///

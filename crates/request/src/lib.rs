@@ -17,7 +17,6 @@ mod flat;
 mod lets;
 mod lexer;
 pub mod limits;
-mod nearest;
 mod paper;
 mod params;
 mod parser;
@@ -27,10 +26,10 @@ mod selector;
 pub mod tree;
 mod value;
 
+pub use base::nearest;
 pub use begin::begin_with;
 pub use diagnostic::{Diagnostic, Span};
 pub use expand::expand;
-pub use nearest::nearest;
 pub use parser::parse;
 pub use print::{print, print_paper};
 pub use tree::{

@@ -15,10 +15,6 @@ pub const TERM_COUNT_MAX: usize = 16 * 1024;
 /// before [`TERM_COUNT_MAX`].
 pub const EXPANDED_BYTES_MAX: usize = 8 * SOURCE_BYTES_MAX;
 
-/// Longest name or value [`nearest`](crate::nearest()) compares, in bytes: edit distance costs the product of both
-/// lengths.
-pub const NEAREST_BYTES_MAX: usize = 64;
-
 /// Columns the formatter fills before it breaks an item over several lines.
 pub const PRINT_COLUMNS: usize = 100;
 
