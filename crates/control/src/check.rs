@@ -3,9 +3,9 @@
 
 use crate::graph::{Arrow, Call, Choice, Graph, Origin, Task, Vertex};
 use crate::registry::Registry;
-use crate::resolve::{is_halves, splice};
+use crate::resolve::{diagnostic, is_halves, splice};
 use engine::{NodeId, Select};
-use filter::{ClassUse, Gives, Kind, Params, Type, Types};
+use filter::{ClassUse, Gives, Kind, Params, Schema, Type, Types};
 use request::{Diagnostic, Span};
 
 /// Checks and completes a graph.
@@ -19,7 +19,36 @@ pub fn check(graph: &mut Graph, registry: &Registry) -> Result<(), Diagnostic> {
     }
     check_single(graph)?;
     add_endings(graph, registry)?;
+    check_records(graph)?;
     bind_selectors(graph)
+}
+
+/// Has filters whose parameters name fields look at the schemas of the records that may come to them.
+fn check_records(graph: &Graph) -> Result<(), Diagnostic> {
+    let mut given: Vec<Vec<&'static Schema>> = vec![Vec::new(); graph.nodes.len()];
+    for id in graph.sorted().unwrap_or_default() {
+        let vertex = graph.node(id);
+        let mut comes: Vec<&'static Schema> = Vec::new();
+        for arrow in graph.arrows_to(id) {
+            for schema in &given[arrow.from.index()] {
+                if comes.iter().all(|known| known.id() != schema.id()) {
+                    comes.push(schema);
+                }
+            }
+        }
+        let Task::Filter(Call { kind, params, param_spans, .. }) = &vertex.task else {
+            given[id.index()] = comes;
+            continue;
+        };
+        let made = kind.records.map_or(Ok(None), |records| records(params, &comes));
+        let made = made.map_err(|error| diagnostic(error, params, param_spans, vertex.span))?;
+        given[id.index()] = match made.or(kind.schema) {
+            Some(schema) => vec![schema],
+            None if kind.gives == Gives::Same || kind.records.is_some() => comes,
+            None => Vec::new(),
+        };
+    }
+    Ok(())
 }
 
 /// The process of a filter with `isolate=yes` runs the nodes that were inserted before it: those from `first` on.

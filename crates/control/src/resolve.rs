@@ -8,7 +8,7 @@ use crate::registry::Registry;
 use crate::reserved;
 use crate::settings::{self, SETTINGS};
 use engine::{NodeId, Select};
-use filter::{ClassUse, Param, ParamType, Params};
+use filter::{ClassUse, Param, ParamError, ParamType, Params};
 use request::{Chain, Diagnostic, Edge, FilterCall, Item, Name, Par, Selector, Span, Term, Text, Value, nearest};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -326,21 +326,37 @@ impl Resolver<'_> {
             Diagnostic::new(message, call.span).with_label(missing.help).with_help(format!("write: {how}"))
         })?;
         if let Some(complete) = kind.complete {
-            complete(&mut params).map_err(|error| {
-                let at = spans.iter().find(|(key, _)| Some(*key) == error.key);
-                let at = at.map_or(call.span, |(key, span)| narrowed(*span, params.text(key), error.within));
-                Diagnostic { help: error.help, ..Diagnostic::new(error.message, at) }
-            })?;
+            complete(&mut params).map_err(|error| diagnostic(error, &params, &spans, call.span))?;
         }
         let how = reserved::how(kind, &params, &reserved.params, &reserved.spans)?;
         Ok(Call { kind, params, param_spans: [spans, reserved.spans].concat(), how })
     }
 }
 
+/// What is wrong with parameters, pointing at the value that is. `call`: where the filter stands.
+pub(crate) fn diagnostic(error: ParamError, params: &Params, spans: &[(&'static str, Span)], call: Span) -> Diagnostic {
+    let at = error.key.and_then(|key| {
+        let mut spans = spans.iter().filter(|(known, _)| *known == key).map(|(_, span)| *span);
+        let Some(within) = error.within.map(|within| within.start as usize..within.end as usize) else {
+            return spans.next();
+        };
+        // The texts of a list count as one behind the other.
+        let (list, text) = (params.list(key), params.text(key));
+        let mut before = 0;
+        let mut texts = list.iter().map(String::as_str).chain(text).zip(spans).peekable();
+        while let Some((text, span)) = texts.next() {
+            if within.start < before + text.len() || texts.peek().is_none() {
+                return Some(narrowed(span, text, within.start.saturating_sub(before)..within.end - before));
+            }
+            before += text.len();
+        }
+        None
+    });
+    Diagnostic { help: error.help, ..Diagnostic::new(error.message, at.unwrap_or(call)) }
+}
+
 /// The part of a value's span that these bytes of its text have; all of it where the text is not as it was written.
-fn narrowed(value: Span, text: Option<&str>, within: Option<Range<u32>>) -> Span {
-    let (Some(text), Some(within)) = (text, within) else { return value };
-    let within = within.start as usize..within.end as usize;
+fn narrowed(value: Span, text: &str, within: Range<usize>) -> Span {
     let start = match (value.end - value.start).checked_sub(text.len()) {
         Some(0) => value.start,
         // In quotes, with nothing escaped.

@@ -283,6 +283,10 @@ pub type PreFilter = fn(&Params) -> Option<Predicate>;
 /// Fills in parameters: see [`Kind::complete`].
 pub type Complete = fn(&mut Params) -> Result<(), ParamError>;
 
+/// Checks parameters that name fields against the schemas of the records that may come; none: it is not known what comes. Gives
+/// the schema of the records that the filter makes of them; none: it gives those that came.
+pub type Records = fn(&Params, &[&'static Schema]) -> Result<Option<&'static Schema>, ParamError>;
+
 /// Makes an instance from checked parameters.
 pub type Make = fn(&Params, &Env) -> Result<Instance, ParamError>;
 
@@ -345,6 +349,8 @@ pub struct Kind {
     pub cost: Option<fn(&Params) -> u64>,
     /// What `explain` says of a filter with these parameters; none for a filter that hides nothing.
     pub note: Option<fn(&Params) -> Option<String>>,
+    /// Looks at the records that come; see [`Records`].
+    pub records: Option<Records>,
     /// Examples.
     pub examples: &'static [Example],
     /// The kind that this name means where nothing stands before it; its parameters are the same.
@@ -391,6 +397,7 @@ impl Kind {
             shared: true,
             cost: None,
             note: None,
+            records: None,
             examples: &[],
             first: None,
             complete: None,
@@ -568,6 +575,12 @@ impl Kind {
     /// The filter is costly: the function says how many ns a block takes with these parameters.
     pub const fn costs(mut self, cost: fn(&Params) -> u64) -> Kind {
         self.cost = Some(cost);
+        self
+    }
+
+    /// Its parameters name fields of the records that come.
+    pub const fn names_fields(mut self, records: Records) -> Kind {
+        self.records = Some(records);
         self
     }
 

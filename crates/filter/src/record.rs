@@ -9,6 +9,7 @@
 //! a peer.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::{Mutex, PoisonError};
 
 /// What a field holds.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +26,16 @@ pub enum FieldType {
     Address,
     /// Rows of another schema.
     Rows(&'static Schema),
+}
+
+impl FieldType {
+    /// Is it the same type?
+    pub fn is(&self, other: &FieldType) -> bool {
+        match (self, other) {
+            (FieldType::Rows(one), FieldType::Rows(other)) => one.id == other.id,
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
 }
 
 /// A named, typed field.
@@ -75,6 +86,42 @@ impl Schema {
     pub fn field(&self, name: &str) -> Option<usize> {
         self.fields.iter().position(|field| field.name == name)
     }
+}
+
+/// Schemas that requests made, most of all processes.
+const MADE_MAX: usize = 4096;
+
+static MADE: Mutex<Vec<&'static Schema>> = Mutex::new(Vec::new());
+
+/// The schema of this name and these fields, for filters whose parameters say what their records hold. It stays for ever, and the
+/// same fields give the same schema: a process keeps one for each shape that was ever asked for. `None`: there are 4,096
+/// others, or more fields than a schema has.
+pub fn made(name: &'static str, fields: &[(String, FieldType)]) -> Option<&'static Schema> {
+    if fields.len() > FIELDS_MAX {
+        return None;
+    }
+    let mut all = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let is_it = |schema: &&&'static Schema| {
+        let is_field =
+            |(field, (name, kind)): (&Field, &(String, FieldType))| field.name == name && field.kind.is(kind);
+        schema.name == name && schema.fields.len() == fields.len() && schema.fields.iter().zip(fields).all(is_field)
+    };
+    if let Some(known) = all.iter().find(is_it) {
+        return Some(known);
+    }
+    if all.len() >= MADE_MAX {
+        return None;
+    }
+    let field = |(name, kind): &(String, FieldType)| Field::new(String::leak(name.clone()), *kind);
+    let fields: Vec<Field> = fields.iter().map(field).collect();
+    let schema = Box::leak(Box::new(Schema::new(name, Vec::leak(fields))));
+    all.push(schema);
+    Some(schema)
+}
+
+/// The schema with this id that [`made`] gave.
+pub fn made_with_id(id: u32) -> Option<&'static Schema> {
+    MADE.lock().unwrap_or_else(PoisonError::into_inner).iter().find(|schema| schema.id == id).copied()
 }
 
 /// FNV-1a, 32 bits.

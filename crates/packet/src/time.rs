@@ -1,4 +1,4 @@
-//! Timestamps as RFC 3339 text with nanoseconds. Not clocks, not calendars other than UTC's, and no parsing.
+//! Timestamps as RFC 3339 text with nanoseconds, and back. Not clocks, and not calendars other than UTC's.
 
 /// Bytes of a timestamp: `2026-01-02T03:04:05.678901234Z`.
 pub const RFC3339_BYTES: usize = 30;
@@ -28,6 +28,51 @@ pub fn append_json(out: &mut Vec<u8>, time_ns: u64) {
     out.push(b'"');
     out.extend_from_slice(&rfc3339(time_ns));
     out.push(b'"');
+}
+
+/// Nanoseconds since 1970-01-01 UTC of a text: `2026-01-02`, `2026-01-02T03:04`, `2026-01-02 03:04:05.678Z` (UTC, with or without
+/// the Z), or seconds since 1970 with a fraction, `1767323045.6`. `None` for other texts, and for times before 1970 or after 2554.
+pub fn parse(text: &str) -> Option<u64> {
+    if !text.get(1..)?.contains('-') {
+        return seconds(text);
+    }
+    let (date, time) = text.split_once(['T', 't', ' ']).unwrap_or((text, "00:00"));
+    let mut date = date.splitn(3, '-').map(|part| if part.len() <= 4 { number(part) } else { None });
+    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
+    let days = days_of(year, month, day)?;
+    let time = time.strip_suffix(['Z', 'z']).unwrap_or(time);
+    let mut time = time.splitn(3, ':');
+    let (hour, minute, second) = (number(time.next()?)?, number(time.next()?)?, seconds(time.next().unwrap_or("0"))?);
+    if hour > 23 || minute > 59 || second >= 60 * NANOSECONDS {
+        return None;
+    }
+    let whole = days.checked_mul(DAY_SECONDS)?.checked_add(hour * 3_600 + minute * 60)?;
+    whole.checked_mul(NANOSECONDS)?.checked_add(second)
+}
+
+/// A number of digits alone.
+fn number(text: &str) -> Option<u64> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+/// Seconds with a fraction, in nanoseconds; digits behind the ninth are cut off.
+fn seconds(text: &str) -> Option<u64> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let fraction = fraction.get(..9).unwrap_or(fraction);
+    let scale = 10_u64.pow(9 - fraction.len() as u32);
+    let fraction = if fraction.is_empty() { 0 } else { number(fraction)? * scale };
+    number(whole)?.checked_mul(NANOSECONDS)?.checked_add(fraction)
+}
+
+/// The day since 1970-01-01 with this date, if there is one; the reverse of [`civil_date`].
+fn days_of(year: u64, month: u64, day: u64) -> Option<u64> {
+    let from_march = (month + 9) % 12;
+    let year_from_march = year.checked_sub(u64::from(month <= 2))?;
+    let (era, year_of_era) = (year_from_march / 400, year_from_march % 400);
+    let day_of_year = (153 * from_march + 2) / 5 + day.checked_sub(1)?;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    let days = (era * 146_097 + day_of_era).checked_sub(719_468)?;
+    (civil_date(days) == (year, month, day)).then_some(days)
 }
 
 /// Writes the lowest digits of `number`, as many as there are places.
@@ -73,6 +118,41 @@ mod tests {
         check(1_767_323_045_678_901_234, "2026-01-02T03:04:05.678901234Z");
         check(4_107_542_400_000_000_000, "2100-03-01T00:00:00.000000000Z");
         check(u64::MAX, "2554-07-21T23:34:33.709551615Z");
+    }
+
+    #[test]
+    fn texts_are_read() {
+        let rows = [
+            ("1970-01-01", Some(0)),
+            ("2000-02-29T00:00:00Z", Some(951_782_400_000_000_000)),
+            ("2026-01-02T03:04:05.678901234Z", Some(1_767_323_045_678_901_234)),
+            ("2026-01-02 03:04:05.6", Some(1_767_323_045_600_000_000)),
+            ("2026-01-02T03:04", Some(1_767_323_040_000_000_000)),
+            ("1767323045.5", Some(1_767_323_045_500_000_000)),
+            ("1767323045", Some(1_767_323_045_000_000_000)),
+            ("2554-07-21T23:34:33.709551615Z", Some(u64::MAX)),
+            ("2554-07-21T23:34:34Z", None),
+            ("1969-12-31", None),
+            ("2001-02-29", None),
+            ("2001-13-01", None),
+            ("2001-00-01", None),
+            ("2001-01-00", None),
+            ("2001-01-01T24:00", None),
+            ("2001-01-01T00:60", None),
+            ("2001-01-01T00:00:60", None),
+            ("99999999999999999999-01-01", None),
+            ("2001-01", None),
+            ("+5", None),
+            ("", None),
+            ("x", None),
+            ("-", None),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(parse(text), expected, "{text}");
+        }
+        for time in [0, 1, 86_399_999_999_999, 951_782_399_999_999_999, 4_107_542_400_000_000_000] {
+            assert_eq!(parse(std::str::from_utf8(&rfc3339(time)).unwrap()), Some(time));
+        }
     }
 
     /// Every day of the range follows the one before: the calendar's own rule against the arithmetic above.

@@ -432,7 +432,8 @@ impl<'a> Block<'a> {
     pub fn record(&self) -> Option<Row<'a>> {
         let bytes = self.is_record().then(|| self.bytes())?;
         let id = schema_id(bytes)?;
-        let schema = self.stream.schemas.iter().find(|schema| schema.id() == id)?;
+        let known = self.stream.schemas.iter().copied().find(|schema| schema.id() == id);
+        let schema = known.or_else(|| filter::record::made_with_id(id))?;
         Row::new(schema, bytes)
     }
 

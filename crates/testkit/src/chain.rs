@@ -116,6 +116,13 @@ impl Chain {
         self
     }
 
+    /// Makes a schema known of which no kind gives records.
+    #[must_use]
+    pub fn schema(mut self, schema: &'static filter::Schema) -> Chain {
+        self.schemas.push(schema);
+        self
+    }
+
     /// Uses this compiler for tcpdump's expressions.
     #[must_use]
     pub fn compiler(mut self, compiler: Arc<dyn Compile>) -> Chain {

@@ -21,6 +21,7 @@ pub(crate) mod preload;
 pub(crate) mod ps;
 pub(crate) mod replace;
 pub(crate) mod run;
+pub(crate) mod schema;
 pub(crate) mod stats;
 pub(crate) mod stop;
 pub(crate) mod top;

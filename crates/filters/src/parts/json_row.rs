@@ -5,7 +5,7 @@
 //! A list whose schema has one field without a name is an array of plain values: `["h2","http/1.1"]`.
 
 use crate::parts::json_text;
-use filter::record::{FieldValue, schema_id};
+use filter::record::{FieldValue, made_with_id, schema_id};
 use filter::{Env, FieldType, Row, Schema};
 use std::sync::Arc;
 
@@ -63,7 +63,8 @@ impl RowShapes {
             self.last = match known {
                 Some(place) => place,
                 None => {
-                    let schema = self.schemas.iter().find(|schema| schema.id() == id)?;
+                    let schema =
+                        self.schemas.iter().copied().find(|schema| schema.id() == id).or_else(|| made_with_id(id))?;
                     self.known.push(Shape::new(schema, LIST_DEPTH));
                     self.known.len() - 1
                 }

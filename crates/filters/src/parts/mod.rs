@@ -4,6 +4,8 @@ pub(crate) mod addresses;
 pub(crate) mod class_table;
 pub(crate) mod edit;
 pub(crate) mod eve;
+pub(crate) mod expression;
+pub(crate) mod fields;
 pub(crate) mod flow_table;
 #[cfg(test)]
 pub(crate) mod handmade;

@@ -1,0 +1,363 @@
+//! Groups records by fields, and gives a row for each group: how many there were, and sums, averages and percentiles.
+//!
+//! `by/groups.rs` has the groups; `by/spread.rs` the distribution that percentiles are read from.
+
+mod groups;
+mod spread;
+
+use crate::parts::fields::{Names, known};
+use filter::batch::places;
+use filter::prelude::*;
+use filter::record::made;
+use groups::{Group, Groups};
+use std::vec::IntoIter;
+
+/// What `by` is.
+pub static KIND: Kind = Kind::new("by", "counts records by fields, with sums, averages and percentiles", make)
+    .also(&["group", "aggregate", "stats", "uniq", "top"])
+    .help(
+        "`by NAME ...` counts records that have the same values in these fields, and gives a record for each group when the \
+         input ends, the largest first: the fields, and `count`. `sum=`, `avg=` and `p99=` each name number fields, several \
+         with commas between them, and add `sum.NAME`, `avg.NAME` (rounded) and `p99.NAME` (at most 1.6 % too large), of the \
+         records in the group that have the field. `top=N` gives the N largest groups only. `every=1s` gives the groups \
+         of each second of the records' own time, with a `timestamp`, and begins anew.\n\n\
+         A record without a field is in the group without it. One whose field has several values, such as \
+         `dns.answers.rdata`, counts once for each of them. Of a message its metadata are the record. There are at most \
+         `groups` groups; records of further ones are dropped and counted.",
+    )
+    .params(&[
+        Param::new("name", ParamType::List, "the fields to group by").required().main(),
+        Param::new("sum", ParamType::Text, "fields whose sums are wanted"),
+        Param::new("avg", ParamType::Text, "fields whose averages are wanted"),
+        Param::new("p99", ParamType::Text, "fields whose 99th percentiles are wanted"),
+        Param::new("top", ParamType::Number, "give so many groups only"),
+        Param::new("every", ParamType::Duration, "give the groups of each such interval"),
+        Param::new("groups", ParamType::Number, "groups at once, at most").default("1M"),
+    ])
+    .takes(&[Type::Record, Type::Message])
+    .gives(Type::Record)
+    .mode(Mode::Serial)
+    .names_fields(|params, schemas| schema(params, schemas).map(Some))
+    .examples(&[
+        Example { request: "pcap dns.pcap | dns | by dns.type", output: TYPES },
+        Example { request: "pcap web.pcap | http | by http.hostname http.status top=2", output: WEB },
+    ]);
+
+const TYPES: &str = "{\"dns\":{\"type\":\"request\"},\"count\":2}\n{\"dns\":{\"type\":\"response\"},\"count\":2}\n";
+const WEB: &str = "\
+{\"http\":{\"hostname\":\"192.88.99.42\"},\"count\":10}
+{\"http\":{\"hostname\":\"192.88.99.42\",\"status\":200},\"count\":10}
+";
+
+/// Records are given in pieces, so that nothing of a million groups is copied twice.
+const PIECE: usize = 64;
+
+/// What is measured beside the count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Measure {
+    Sum,
+    Average,
+    Percentile,
+}
+
+const MEASURES: [(&str, Measure); 3] = [("sum", Measure::Sum), ("avg", Measure::Average), ("p99", Measure::Percentile)];
+
+/// The measures that are asked for, with the field of each.
+fn measures(params: &Params) -> Vec<(&'static str, Measure, String)> {
+    let of = |(key, measure): (&'static str, Measure)| {
+        let names = params.text(key).unwrap_or_default().split(',').map(str::trim).filter(|name| !name.is_empty());
+        names.map(|name| (key, measure, name.to_string())).collect::<Vec<_>>()
+    };
+    MEASURES.into_iter().flat_map(of).collect()
+}
+
+/// The schema of the groups' records. `schemas`: of the records that may come.
+fn schema(params: &Params, schemas: &[&'static Schema]) -> Result<&'static Schema, ParamError> {
+    let mut fields = Vec::new();
+    if params.number("every").is_some() {
+        fields.push(("timestamp".to_string(), FieldType::Time));
+    }
+    let mut at = 0;
+    for name in params.list("name") {
+        let kind = known(name, schemas, "name", at..at + name.len())?;
+        if let FieldType::Rows(_) = kind {
+            return Err(ParamError::new("name", format!("`{name}` is a list: name a field of its rows"))
+                .within(at..at + name.len()));
+        }
+        fields.push((name.clone(), kind));
+        at += name.len();
+    }
+    fields.push(("count".to_string(), FieldType::Number));
+    for (key, _, name) in measures(params) {
+        let text = params.text(key).unwrap_or_default();
+        let begin = text.find(&name).unwrap_or(0);
+        let kind = known(&name, schemas, key, begin..begin + name.len())?;
+        if !schemas.is_empty() && !matches!(kind, FieldType::Number | FieldType::Time) {
+            return Err(ParamError::new(key, format!("`{name}` is no number")).within(begin..begin + name.len()));
+        }
+        fields.push((format!("{key}.{name}"), FieldType::Number));
+    }
+    for (at, (name, _)) in fields.iter().enumerate() {
+        if fields[..at].iter().any(|(other, _)| other == name) {
+            return Err(ParamError::of_request(format!("`{name}` is named twice")));
+        }
+    }
+    made("by", &fields).ok_or_else(|| ParamError::of_request("records of a group would have more than 64 fields"))
+}
+
+fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
+    let schemas: Vec<&'static Schema> = env.schemas.to_vec();
+    let is_known = |name: &str| schemas.iter().any(|schema| crate::parts::fields::find(name, schema).is_some());
+    // Fields that only another `by` gives are not among the schemas of filters.
+    let all_known = params.list("name").iter().all(|name| is_known(name));
+    let schema = schema(params, if all_known { &schemas } else { &[] })?;
+    let measures = measures(params);
+    let names = params.list("name").iter().cloned().chain(measures.iter().map(|(_, _, name)| name.clone())).collect();
+    let keys = params.list("name").len();
+    Ok(Instance::filter(By {
+        names: Names::new(names, env),
+        groups: Groups::new(keys, params.number("groups").unwrap_or(u64::MAX)),
+        measures: measures.into_iter().map(|(_, measure, _)| measure).collect(),
+        every: params.number("every").filter(|every| *every > 0),
+        until: None,
+        top: params.number("top").map_or(usize::MAX, |top| usize::try_from(top).unwrap_or(usize::MAX)),
+        writer: RowWriter::new(schema),
+        schema,
+        keys,
+        leaving: Vec::new().into_iter(),
+        leaving_time: 0,
+        of_messages: env.input.has(Type::Message),
+        seen: 0,
+    }))
+}
+
+struct By {
+    names: Names,
+    groups: Groups,
+    measures: Vec<Measure>,
+    /// ns of an interval.
+    every: Option<u64>,
+    /// The end of this interval.
+    until: Option<u64>,
+    top: usize,
+    schema: &'static Schema,
+    writer: RowWriter,
+    /// Fields to group by.
+    keys: usize,
+    /// Groups on their way out, and the beginning of their interval.
+    leaving: IntoIter<(Vec<Option<groups::Value>>, Group)>,
+    leaving_time: u64,
+    /// Records are the metadata of messages.
+    of_messages: bool,
+    /// Blocks of the batch that were counted before groups had to leave.
+    seen: u64,
+}
+
+impl By {
+    fn add(&mut self, block: &Descriptor, cx: &mut Context<'_>) {
+        let Some((row, places)) = self.names.row(cx.rings.bytes(block)) else { return cx.drop(1, "not a record") };
+        match self.groups.add(&row, places, &self.measures) {
+            (_, 0) => {}
+            (0, _) => cx.drop(1, "more groups than groups="),
+            // It counted for some of its values.
+            (_, over) => cx.count("values without a group", over),
+        }
+    }
+
+    /// Does an interval end before this time? Its groups leave then.
+    fn interval_ends(&mut self, time: u64) -> bool {
+        let Some(every) = self.every else { return false };
+        let end = (time - time % every).saturating_add(every);
+        let until = *self.until.get_or_insert(end);
+        if time < until {
+            return false;
+        }
+        self.until = Some(end);
+        self.settle(until.saturating_sub(every));
+        true
+    }
+
+    /// The groups so far leave, the largest first.
+    fn settle(&mut self, begin: u64) {
+        self.leaving = self.groups.take(self.top).into_iter();
+        self.leaving_time = begin;
+    }
+
+    /// Gives a piece of the groups that leave; `false`: those were all.
+    fn give(&mut self, cx: &mut Context<'_>) -> bool {
+        for _ in 0..PIECE {
+            let Some((key, group)) = self.leaving.next() else { return false };
+            self.write(&key, &group);
+            match cx.rings.append_copy(cx.own, &[self.writer.row()]) {
+                Some(mut block) => {
+                    block.time = if self.every.is_some() { self.leaving_time } else { cx.now };
+                    cx.emit(block);
+                }
+                None => cx.drop(1, "longer than a block"),
+            }
+        }
+        self.leaving.len() > 0
+    }
+
+    fn write(&mut self, key: &[Option<groups::Value>], group: &Group) {
+        let writer = &mut self.writer;
+        writer.begin();
+        let mut fields = self.schema.fields.iter();
+        if self.every.is_some()
+            && let Some(field) = fields.next()
+        {
+            writer.time(field.name, self.leaving_time);
+        }
+        for (field, value) in fields.by_ref().zip(key).take(self.keys) {
+            if let Some(value) = value {
+                value.write(writer, field);
+            }
+        }
+        writer.number("count", group.count);
+        for (field, measured) in fields.skip(1).zip(group.measured(&self.measures)) {
+            if let Some(number) = measured {
+                writer.number(field.name, number);
+            }
+        }
+    }
+}
+
+impl Filter for By {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        if self.give(cx) {
+            return Ok(Status::More);
+        }
+        for place in places(batch.live() & !self.seen) {
+            let block = batch.block(place);
+            if self.interval_ends(block.time) && self.give(cx) {
+                return Ok(Status::More);
+            }
+            self.seen |= 1 << place;
+            if !self.of_messages || block.has(Flags::META) {
+                self.add(block, cx);
+            }
+        }
+        self.seen = 0;
+        Ok(Status::Done)
+    }
+
+    fn finish(&mut self, cx: &mut Context<'_>) -> Made {
+        if self.give(cx) {
+            return Ok(Status::More);
+        }
+        let begin = self.until.zip(self.every).map_or(0, |(until, every)| until - every);
+        self.settle(begin);
+        Ok(if self.give(cx) { Status::More } else { Status::Done })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::Chain;
+
+    static SEEN: Schema = Schema::new(
+        "seen",
+        &[
+            Field::new("who", FieldType::Text),
+            Field::new("length", FieldType::Number),
+            Field::new("names", FieldType::Rows(&NAMES)),
+        ],
+    );
+    static NAMES: Schema = Schema::new("names", &[Field::new("", FieldType::Text)]);
+
+    /// Records as (seconds, who, length, names); groups as JSON would have them, without quotes.
+    fn check(records: &[(u64, &str, u64, &[&str])], given: &[(&str, &str)], expected: &[&str], dropped: u64) {
+        let pieces = records.iter().map(|(seconds, who, length, names)| {
+            let mut writer = RowWriter::new(&SEEN);
+            let mut list = Vec::new();
+            for name in *names {
+                filter::record::list_push(&mut list, RowWriter::new(&NAMES).text("", name).row());
+            }
+            if !who.is_empty() {
+                writer.text("who", who);
+            }
+            writer.number("length", *length).rows("names", &list);
+            let block = Descriptor { time: seconds * 1_000_000_000, ..Descriptor::default() };
+            (block, writer.row().to_vec())
+        });
+        let outcome = Chain::pieces(Type::Record, None, pieces.collect()).schema(&SEEN).then(&KIND, given).run();
+        let schema = {
+            let mut params = Params::new();
+            for param in KIND.params {
+                for (_, text) in given.iter().filter(|(key, _)| *key == param.key) {
+                    params.set(param.key, param.kind.parse(text).unwrap());
+                }
+            }
+            schema(&params, &[&SEEN]).unwrap()
+        };
+        let shown = outcome.blocks.iter().map(|block| {
+            let row = Row::new(schema, &block.bytes).unwrap();
+            let fields = schema.fields.iter().enumerate().filter_map(|(at, field)| {
+                let value = match row.get(at)? {
+                    filter::record::FieldValue::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
+                    filter::record::FieldValue::Number(number) => number.to_string(),
+                    filter::record::FieldValue::Time(time) => format!("{}s", time / 1_000_000_000),
+                    other => format!("{other:?}"),
+                };
+                Some(format!("{}={value}", field.name))
+            });
+            fields.collect::<Vec<_>>().join(" ")
+        });
+        assert_eq!(shown.collect::<Vec<_>>(), expected, "{given:?}");
+        assert_eq!(outcome.counters("by").drops.get("more groups than groups="), dropped);
+    }
+
+    #[test]
+    fn groups() {
+        let records: [(u64, &str, u64, &[&str]); 5] = [
+            (1, "a", 10, &["x", "y"]),
+            (1, "b", 5, &[]),
+            (2, "a", 20, &["x", "x"]),
+            (9, "", 1, &["y"]),
+            (9, "a", 30, &[]),
+        ];
+        check(&records, &[("name", "who")], &["who=a count=3", "count=1", "who=b count=1"], 0);
+        check(&records, &[("name", "who"), ("top", "1")], &["who=a count=3"], 0);
+        check(
+            &records,
+            &[("name", "who"), ("sum", "length"), ("avg", "length"), ("p99", "length")],
+            &[
+                "who=a count=3 sum.length=60 avg.length=20 p99.length=30",
+                "count=1 sum.length=1 avg.length=1 p99.length=1",
+                "who=b count=1 sum.length=5 avg.length=5 p99.length=5",
+            ],
+            0,
+        );
+        check(&records, &[("name", "names")], &["count=2", "names=x count=2", "names=y count=2"], 0);
+        check(&records, &[("name", "event_type")], &["event_type=seen count=5"], 0);
+        check(&records, &[("name", "who"), ("groups", "1")], &["who=a count=3"], 2);
+        check(
+            &records,
+            &[("name", "who"), ("every", "2s")],
+            &[
+                "timestamp=0s who=a count=1",
+                "timestamp=0s who=b count=1",
+                "timestamp=2s who=a count=1",
+                "timestamp=8s count=1",
+                "timestamp=8s who=a count=1",
+            ],
+            0,
+        );
+        check(&[], &[("name", "who")], &[], 0);
+    }
+
+    #[test]
+    fn many_groups_leave_in_pieces_and_none_is_lost() {
+        let names: Vec<String> = (0..1000).map(|number| format!("{number:04}")).collect();
+        let records: Vec<(u64, &str, u64, &[&str])> =
+            names.iter().enumerate().map(|(at, name)| (at as u64 / 100, name.as_str(), 1, &[][..])).collect();
+        let expected: Vec<String> = names.iter().map(|name| format!("who={name} count=1")).collect();
+        let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+        check(&records, &[("name", "who")], &expected, 0);
+        let timed: Vec<String> =
+            names.iter().enumerate().map(|(at, name)| format!("timestamp={}s who={name} count=1", at / 100)).collect();
+        let timed: Vec<&str> = timed.iter().map(String::as_str).collect();
+        check(&records, &[("name", "who"), ("every", "1s")], &timed, 0);
+    }
+}

@@ -1,0 +1,196 @@
+//! The groups: by the values of their fields, what was counted.
+
+use super::Measure;
+use super::spread::Spread;
+use crate::parts::fields::Place;
+use filter::record::FieldValue;
+use filter::{Field, Row, RowWriter};
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+/// Groups that one record with lists counts in, at most.
+const COMBINATIONS: usize = 64;
+
+/// A value of a field, kept.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Value {
+    Number(u64),
+    Time(u64),
+    Flag(bool),
+    Text(Box<[u8]>),
+    Address(IpAddr),
+}
+
+impl Value {
+    fn of(value: &FieldValue<'_>) -> Option<Value> {
+        Some(match value {
+            FieldValue::Number(number) => Value::Number(*number),
+            FieldValue::Time(time) => Value::Time(*time),
+            FieldValue::Flag(flag) => Value::Flag(*flag),
+            FieldValue::Text(text) => Value::Text((*text).into()),
+            FieldValue::Address(address) => Value::Address(*address),
+            FieldValue::Rows(_) => return None,
+        })
+    }
+
+    /// Sets a field to it. Where records of two schemas give a field different types, the first type is that of the group's record,
+    /// and other values are left out.
+    pub(super) fn write(&self, writer: &mut RowWriter, field: &Field) {
+        use filter::FieldType::{Address, Flag, Number, Text, Time};
+        match (self, field.kind) {
+            (Value::Number(number) | Value::Time(number), Number | Time) => drop(writer.number(field.name, *number)),
+            (Value::Flag(flag), Flag) => drop(writer.flag(field.name, *flag)),
+            (Value::Text(text), Text) => drop(writer.text(field.name, text)),
+            (Value::Address(address), Address) => drop(writer.address(field.name, *address)),
+            // Of a field of no known type the text is given.
+            (Value::Number(number) | Value::Time(number), Text) => drop(writer.text(field.name, number.to_string())),
+            (Value::Flag(flag), Text) => drop(writer.text(field.name, flag.to_string())),
+            (Value::Address(address), Text) => drop(writer.text(field.name, address.to_string())),
+            _ => {}
+        }
+    }
+}
+
+/// What a field adds up to in a group.
+#[derive(Debug)]
+enum Measured {
+    Sum(u64),
+    Average {
+        sum: u128,
+        count: u64,
+    },
+    Spread(Box<Spread>),
+    /// No record of the group had the field.
+    Nothing,
+}
+
+/// A group.
+#[derive(Debug, Default)]
+pub(super) struct Group {
+    pub(super) count: u64,
+    measured: Vec<Measured>,
+}
+
+impl Group {
+    fn add(&mut self, row: &Row<'_>, places: &[Option<Place>], measures: &[Measure]) {
+        self.count += 1;
+        self.measured.resize_with(measures.len(), || Measured::Nothing);
+        for ((measured, place), measure) in self.measured.iter_mut().zip(places).zip(measures) {
+            let Some(place) = place else { continue };
+            place.each(row, &mut |value| {
+                if let FieldValue::Number(number) | FieldValue::Time(number) = value {
+                    measured.add(number, *measure);
+                }
+                true
+            });
+        }
+    }
+
+    /// The results, in the order of the measures; none where no record of the group had the field.
+    pub(super) fn measured(&self, measures: &[Measure]) -> impl Iterator<Item = Option<u64>> {
+        let all = self.measured.iter().map(Measured::result).chain(std::iter::repeat(None));
+        all.take(measures.len())
+    }
+}
+
+impl Measured {
+    fn add(&mut self, number: u64, measure: Measure) {
+        if let Measured::Nothing = self {
+            *self = match measure {
+                Measure::Sum => Measured::Sum(0),
+                Measure::Average => Measured::Average { sum: 0, count: 0 },
+                Measure::Percentile => Measured::Spread(Box::default()),
+            };
+        }
+        match self {
+            Measured::Sum(sum) => *sum = sum.saturating_add(number),
+            Measured::Average { sum, count } => (*sum, *count) = (*sum + u128::from(number), *count + 1),
+            Measured::Spread(spread) => spread.add(number),
+            Measured::Nothing => {}
+        }
+    }
+
+    fn result(&self) -> Option<u64> {
+        match self {
+            Measured::Sum(sum) => Some(*sum),
+            Measured::Average { sum, count } => {
+                let count = u128::from(*count).max(1);
+                Some(((sum + count / 2) / count) as u64)
+            }
+            Measured::Spread(spread) => spread.percentile(99),
+            Measured::Nothing => None,
+        }
+    }
+}
+
+/// Values that records have in common; none: the field is not there.
+type Key = Vec<Option<Value>>;
+
+/// All groups.
+#[derive(Debug)]
+pub(super) struct Groups {
+    /// Fields of a key.
+    keys: usize,
+    most: usize,
+    groups: HashMap<Key, Group>,
+    /// The keys of the record at hand.
+    wanted: Vec<Key>,
+}
+
+impl Groups {
+    pub(super) fn new(keys: usize, most: u64) -> Groups {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        Groups { keys, most, groups: HashMap::new(), wanted: Vec::new() }
+    }
+
+    /// Counts a record; `places`: of the fields to group by, then of those to measure. Says in how many groups, and
+    /// for how many there was no room.
+    pub(super) fn add(&mut self, row: &Row<'_>, places: &[Option<Place>], measures: &[Measure]) -> (u64, u64) {
+        let (keys, measured) = places.split_at_checked(self.keys).unwrap_or((places, &[]));
+        self.wanted.clear();
+        self.wanted.push(Vec::with_capacity(keys.len()));
+        for place in keys {
+            let before = std::mem::take(&mut self.wanted);
+            let mut values = Vec::new();
+            if let Some(place) = place {
+                place.each(row, &mut |value| {
+                    values.push(Value::of(&value));
+                    values.len() * before.len() < COMBINATIONS
+                });
+            }
+            // A value that comes twice counts once.
+            values.sort();
+            values.dedup();
+            if values.is_empty() {
+                values.push(None);
+            }
+            let all = before
+                .iter()
+                .flat_map(|key| values.iter().map(|value| key.iter().cloned().chain([value.clone()]).collect::<Key>()));
+            self.wanted = all.collect();
+        }
+        let (mut counted, mut over) = (0, 0);
+        for key in self.wanted.drain(..) {
+            let is_full = self.groups.len() >= self.most;
+            let group = match self.groups.get_mut(&key) {
+                Some(group) => group,
+                None if is_full => {
+                    over += 1;
+                    continue;
+                }
+                None => self.groups.entry(key).or_default(),
+            };
+            group.add(row, measured, measures);
+            counted += 1;
+        }
+        (counted, over)
+    }
+
+    /// Takes all groups out, the largest first, at most `most`. Groups of one size are in the order of their values.
+    pub(super) fn take(&mut self, most: usize) -> Vec<(Key, Group)> {
+        let mut all: Vec<_> = std::mem::take(&mut self.groups).into_iter().collect();
+        all.sort_unstable_by(|(one, a), (other, b)| b.count.cmp(&a.count).then_with(|| one.cmp(other)));
+        all.truncate(most);
+        all
+    }
+}

@@ -1,0 +1,264 @@
+//! A record's fields as one line of text.
+
+use crate::parts::fields::Place;
+use crate::parts::json_text;
+use filter::Row as Record;
+use filter::record::FieldValue;
+use packet::time::rfc3339;
+use std::io::Write;
+
+/// Lines by which a table's columns get their width.
+const TABLE_LINES: usize = 1000;
+
+/// A column of a table is at most so wide; longer texts push the rest of their line.
+const COLUMN_MAX: usize = 60;
+
+/// How a line looks.
+#[derive(Debug)]
+pub(super) enum Format {
+    Tsv,
+    Csv,
+    Json,
+    /// Aligned columns.
+    Table(Table),
+}
+
+/// A table: the lines whose widths count, and the widths.
+#[derive(Debug)]
+pub(super) struct Table {
+    /// Cells of lines that wait; empty once the widths are known.
+    waiting: Vec<Vec<Vec<u8>>>,
+    widths: Vec<usize>,
+    is_known: bool,
+}
+
+/// How the text of a cell is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Style {
+    /// On a line of its own: tab, line feed and backslash are escaped.
+    Line,
+    /// Tab and line feed stand for themselves.
+    Plain,
+    Json,
+}
+
+/// The fields of one record.
+#[derive(Debug)]
+pub(super) struct Row {
+    names: Vec<String>,
+    style: Style,
+    /// The text of each field; empty: it is not there.
+    cells: Vec<Vec<u8>>,
+}
+
+impl Row {
+    pub(super) fn new(names: &[String], format: &Format) -> Row {
+        let style = match format {
+            Format::Tsv | Format::Table(_) => Style::Line,
+            Format::Csv => Style::Plain,
+            Format::Json => Style::Json,
+        };
+        Row { names: names.to_vec(), style, cells: vec![Vec::new(); names.len()] }
+    }
+
+    /// Takes the names as texts.
+    pub(super) fn set_names(&mut self) {
+        for (cell, name) in self.cells.iter_mut().zip(&self.names) {
+            cell.clear();
+            cell.extend_from_slice(name.as_bytes());
+        }
+    }
+
+    /// Takes the fields at these places of a record.
+    pub(super) fn set(&mut self, record: &Record<'_>, places: &[Option<Place>]) {
+        let style = self.style;
+        for (cell, place) in self.cells.iter_mut().zip(places) {
+            cell.clear();
+            let Some(place) = place else { continue };
+            let mut count = 0;
+            let is_array = style == Style::Json && matches!(place, Place::Each(..));
+            place.each(record, &mut |value| {
+                cell.extend_from_slice(match (count, is_array) {
+                    (0, true) => b"[",
+                    (0, false) => b"",
+                    _ => b",",
+                });
+                count += 1;
+                append(cell, &value, style);
+                true
+            });
+            if is_array && count > 0 {
+                cell.push(b']');
+            }
+        }
+    }
+}
+
+/// Appends a value.
+fn append(cell: &mut Vec<u8>, value: &FieldValue<'_>, style: Style) {
+    // Writing into memory does not fail.
+    match (value, style) {
+        (FieldValue::Number(number), _) => json_text::number(cell, *number),
+        (FieldValue::Time(ns), Style::Json) => packet::time::append_json(cell, *ns),
+        (FieldValue::Time(ns), _) => cell.extend_from_slice(&rfc3339(*ns)),
+        (FieldValue::Flag(flag), _) => drop(write!(cell, "{flag}")),
+        (FieldValue::Text(text), Style::Json) => json_text::text(cell, text),
+        (FieldValue::Text(text), _) => printable(cell, text, style),
+        (FieldValue::Address(address), Style::Json) => json_text::address(cell, *address),
+        (FieldValue::Address(address), _) => drop(write!(cell, "{address}")),
+        (FieldValue::Rows(rows), _) => json_text::number(cell, rows.clone().count() as u64),
+    }
+}
+
+/// A text fit for a terminal: bytes that are not UTF-8 and control characters become `\xHH`.
+fn printable(cell: &mut Vec<u8>, text: &[u8], style: Style) {
+    for chunk in text.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            let mut room = [0; 4];
+            let bytes = character.encode_utf8(&mut room).as_bytes();
+            match (character, style) {
+                ('\t', Style::Line) => cell.extend_from_slice(b"\\t"),
+                ('\n', Style::Line) => cell.extend_from_slice(b"\\n"),
+                ('\\', Style::Line) => cell.extend_from_slice(b"\\\\"),
+                ('\t' | '\n', _) => cell.extend_from_slice(bytes),
+                _ if base::terminal::is_unfit(character) => bytes.iter().for_each(|byte| hexadecimal(cell, *byte)),
+                _ => cell.extend_from_slice(bytes),
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| hexadecimal(cell, *byte));
+    }
+}
+
+fn hexadecimal(cell: &mut Vec<u8>, byte: u8) {
+    let _ = write!(cell, "\\x{byte:02x}");
+}
+
+/// RFC 4180 section 2, rules 5 to 7.
+fn csv(out: &mut Vec<u8>, cell: &[u8]) {
+    if !cell.iter().any(|byte| b",\"\n\r".contains(byte)) {
+        return out.extend_from_slice(cell);
+    }
+    out.push(b'"');
+    for &byte in cell {
+        if byte == b'"' {
+            out.push(b'"');
+        }
+        out.push(byte);
+    }
+    out.push(b'"');
+}
+
+fn separated(out: &mut Vec<u8>, row: &Row, separator: u8, cell: fn(&mut Vec<u8>, &[u8])) {
+    for (at, text) in row.cells.iter().enumerate() {
+        if at > 0 {
+            out.push(separator);
+        }
+        cell(out, text);
+    }
+}
+
+impl Format {
+    pub(super) fn table(columns: usize) -> Format {
+        Format::Table(Table { waiting: Vec::new(), widths: vec![0; columns], is_known: false })
+    }
+
+    /// Appends the line of a row, without its end. `false`: there is none yet.
+    pub(super) fn append(&mut self, out: &mut Vec<u8>, row: &Row) -> bool {
+        match self {
+            Format::Tsv => separated(out, row, b'\t', |out, cell| out.extend_from_slice(cell)),
+            Format::Csv => separated(out, row, b',', csv),
+            Format::Json => {
+                out.push(b'{');
+                for (name, json) in row.names.iter().zip(&row.cells).filter(|(_, json)| !json.is_empty()) {
+                    json_text::key(out, name);
+                    out.extend_from_slice(json);
+                }
+                out.push(b'}');
+            }
+            Format::Table(table) => return table.append(out, row),
+        }
+        true
+    }
+
+    /// Appends what waits, with line ends.
+    pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
+        if let Format::Table(table) = self {
+            table.settle(out);
+        }
+    }
+}
+
+impl Table {
+    fn append(&mut self, out: &mut Vec<u8>, row: &Row) -> bool {
+        if self.is_known {
+            self.line(out, &row.cells);
+            return true;
+        }
+        for (width, cell) in self.widths.iter_mut().zip(&row.cells) {
+            *width = (*width).max(columns(cell)).min(COLUMN_MAX);
+        }
+        self.waiting.push(row.cells.clone());
+        if self.waiting.len() >= TABLE_LINES {
+            self.settle(out);
+        }
+        false
+    }
+
+    /// The widths are known: writes the lines that wait.
+    fn settle(&mut self, out: &mut Vec<u8>) {
+        self.is_known = true;
+        for cells in std::mem::take(&mut self.waiting) {
+            self.line(out, &cells);
+            out.push(b'\n');
+        }
+    }
+
+    fn line(&self, out: &mut Vec<u8>, cells: &[Vec<u8>]) {
+        for (at, (cell, width)) in cells.iter().zip(&self.widths).enumerate() {
+            out.extend_from_slice(cell);
+            if at + 1 < cells.len() {
+                out.resize(out.len() + width.saturating_sub(columns(cell)) + 2, b' ');
+            }
+        }
+    }
+}
+
+/// Characters of a text.
+fn columns(cell: &[u8]) -> usize {
+    String::from_utf8_lossy(cell).chars().count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use filter::{Field, FieldType, RowWriter, Schema};
+
+    static SCHEMA: Schema = Schema::new(
+        "x",
+        &[Field::new("a", FieldType::Text), Field::new("b", FieldType::Number), Field::new("c", FieldType::Time)],
+    );
+
+    fn check(mut format: Format, text: &[u8], expected: &str) {
+        let names = ["a", "b", "c"].map(String::from);
+        let mut row = Row::new(&names, &format);
+        let mut writer = RowWriter::new(&SCHEMA);
+        writer.text("a", text).number("b", 7);
+        let places = [Some(Place::Field(0)), Some(Place::Field(1)), Some(Place::Field(2))];
+        row.set(&Record::new(&SCHEMA, writer.row()).unwrap(), &places);
+        let mut out = Vec::new();
+        let is_there = format.append(&mut out, &row);
+        format.finish(&mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+        assert_eq!(is_there, !matches!(format, Format::Table(_)));
+    }
+
+    #[test]
+    fn lines() {
+        let text = b"a\t\"b\",\\\n\x1b\xff";
+        check(Format::Tsv, text, "a\\t\"b\",\\\\\\n\\x1b\\xff\t7\t");
+        check(Format::Csv, text, "\"a\t\"\"b\"\",\\\n\\x1b\\xff\",7,");
+        check(Format::Json, text, r#"{"a":"a\t\"b\",\\\n\u001b\\xff","b":7}"#);
+        check(Format::table(3), b"ab", "ab  7  \n");
+        check(Format::Csv, b"plain", "plain,7,");
+    }
+}

@@ -1,0 +1,224 @@
+//! Fields of records by name: `http.status`, `src_ip`, `dns.answers.rdata`. A name means the field of that name in every schema
+//! that has it. A part behind a list means that field of each row in the list, so a name may have several values.
+
+use base::nearest;
+use filter::record::{FieldValue, made_with_id, schema_id};
+use filter::{Env, FieldType, ParamError, Row, Schema};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// The name of a record's schema, which is EVE's event type.
+const EVENT_TYPE: &str = "event_type";
+
+/// Where a name leads in rows of one schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The name of the schema.
+    EventType,
+    /// The field at this place.
+    Field(usize),
+    /// In each row of the list at this place.
+    Each(usize, Box<Place>),
+}
+
+/// Where a name leads in rows of this schema, and what is there; `None` where the schema has no such field.
+pub(crate) fn find(name: &str, schema: &'static Schema) -> Option<(Place, FieldType)> {
+    if name == EVENT_TYPE {
+        return Some((Place::EventType, FieldType::Text));
+    }
+    if let Some(place) = schema.field(name) {
+        let kind = schema.fields[place].kind;
+        return match kind {
+            // A list of plain values is its values.
+            FieldType::Rows(items) if matches!(items.fields, [field] if field.name.is_empty()) => {
+                Some((Place::Each(place, Box::new(Place::Field(0))), items.fields[0].kind))
+            }
+            _ => Some((Place::Field(place), kind)),
+        };
+    }
+    schema.fields.iter().enumerate().find_map(|(place, field)| {
+        let FieldType::Rows(items) = field.kind else { return None };
+        let rest = name.strip_prefix(field.name)?.strip_prefix('.')?;
+        let (inner, kind) = find(rest, items)?;
+        Some((Place::Each(place, Box::new(inner)), kind))
+    })
+}
+
+/// All names that fields of this schema have, those inside lists, too.
+fn names_of(schema: &'static Schema, before: &str, names: &mut Vec<String>) {
+    for field in schema.fields.iter().filter(|field| !field.name.is_empty()) {
+        let name = format!("{before}{}", field.name);
+        if let FieldType::Rows(items) = field.kind {
+            names_of(items, &format!("{name}."), names);
+        }
+        names.push(name);
+    }
+}
+
+/// Every name that records of these schemas have.
+pub(crate) fn names(schemas: &[&'static Schema]) -> Vec<String> {
+    let mut names = vec![EVENT_TYPE.to_string()];
+    schemas.iter().for_each(|schema| names_of(schema, "", &mut names));
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// What a field of this name holds in records of these schemas: the first that has it decides. `key` and `within` say where the
+/// request has the name. Where no schema is known any name will do, and is taken for a text.
+pub(crate) fn known(
+    name: &str,
+    schemas: &[&'static Schema],
+    key: &'static str,
+    within: Range<usize>,
+) -> Result<FieldType, ParamError> {
+    if let Some((_, kind)) = schemas.iter().find_map(|schema| find(name, schema)) {
+        return Ok(kind);
+    }
+    if schemas.is_empty() {
+        return Ok(FieldType::Text);
+    }
+    let names = names(schemas);
+    let error = ParamError::new(key, format!("no record that comes here has a field `{name}`")).within(within);
+    let ends_so = |known: &&String| known.rsplit('.').next() == name.rsplit('.').next();
+    let guess = nearest(name, names.iter().map(String::as_str));
+    Err(match guess.or_else(|| names.iter().find(ends_so).map(String::as_str)) {
+        Some(guess) => error.with_help(format!("did you mean `{guess}`?")),
+        None => error.with_help(format!("`streamline schema` lists them; here are, among others: {}", few(&names))),
+    })
+}
+
+fn few(names: &[String]) -> String {
+    names.iter().take(8).cloned().collect::<Vec<_>>().join(", ")
+}
+
+impl Place {
+    /// Gives the values there to `see`, until it says `false`. Says what `see` said last.
+    pub(crate) fn each<'a>(&self, row: &Row<'a>, see: &mut dyn FnMut(FieldValue<'a>) -> bool) -> bool {
+        match self {
+            Place::EventType => see(FieldValue::Text(row.schema().name.as_bytes())),
+            Place::Field(place) => row.get(*place).is_none_or(see),
+            Place::Each(place, inner) => match row.get(*place) {
+                Some(FieldValue::Rows(mut rows)) => rows.all(|item| inner.each(&item, see)),
+                _ => true,
+            },
+        }
+    }
+
+    /// The first value there.
+    pub(crate) fn first<'a>(&self, row: &Row<'a>) -> Option<FieldValue<'a>> {
+        let mut found = None;
+        self.each(row, &mut |value| {
+            found = Some(value);
+            false
+        });
+        found
+    }
+}
+
+/// Names, and where they lead in rows of each schema.
+#[derive(Debug)]
+pub(crate) struct Names {
+    names: Vec<String>,
+    schemas: Arc<[&'static Schema]>,
+    known: Vec<(&'static Schema, Vec<Option<Place>>)>,
+    /// Place of the one used last in `known`.
+    last: usize,
+}
+
+impl Names {
+    /// Of records of any schema of a plan.
+    pub(crate) fn new(names: Vec<String>, env: &Env) -> Names {
+        Names { names, schemas: Arc::clone(&env.schemas), known: Vec::new(), last: 0 }
+    }
+
+    /// The row in these bytes, and where each name leads in it; `None` where the bytes are no row of a known schema.
+    pub(crate) fn row<'a>(&mut self, bytes: &'a [u8]) -> Option<(Row<'a>, &[Option<Place>])> {
+        let id = schema_id(bytes)?;
+        if self.known.get(self.last).is_none_or(|(schema, _)| schema.id() != id) {
+            self.last = match self.known.iter().position(|(schema, _)| schema.id() == id) {
+                Some(at) => at,
+                None => {
+                    let known = self.schemas.iter().copied().find(|schema| schema.id() == id);
+                    let schema = known.or_else(|| made_with_id(id))?;
+                    let places = self.names.iter().map(|name| find(name, schema).map(|(place, _)| place)).collect();
+                    self.known.push((schema, places));
+                    self.known.len() - 1
+                }
+            };
+        }
+        let (schema, places) = &self.known[self.last];
+        Some((Row::new(schema, bytes)?, places))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use filter::record::list_push;
+    use filter::{Field, RowWriter};
+
+    static NAMES: Schema = Schema::new("names", &[Field::new("", FieldType::Text)]);
+    static ANSWERS: Schema = Schema::new("answers", &[Field::new("rdata", FieldType::Text)]);
+    static EVENT: Schema = Schema::new(
+        "dns",
+        &[
+            Field::new("src_port", FieldType::Number),
+            Field::new("dns.id", FieldType::Number),
+            Field::new("dns.answers", FieldType::Rows(&ANSWERS)),
+            Field::new("alpn", FieldType::Rows(&NAMES)),
+        ],
+    );
+
+    #[test]
+    fn names_lead_to_values() {
+        let list = |schema: &'static Schema, name: &str, texts: &[&str]| {
+            let mut list = Vec::new();
+            for text in texts {
+                list_push(&mut list, RowWriter::new(schema).text(name, text).row());
+            }
+            list
+        };
+        let (answers, names) = (list(&ANSWERS, "rdata", &["1.2.3.4", "::1"]), list(&NAMES, "", &["h2"]));
+        let mut writer = RowWriter::new(&EVENT);
+        writer.number("dns.id", 7).rows("dns.answers", &answers).rows("alpn", &names);
+        let row = Row::new(&EVENT, writer.row()).unwrap();
+        let rows: [(&str, &[&str]); 6] = [
+            ("dns.id", &["Number(7)"]),
+            ("src_port", &[]),
+            ("event_type", &["dns"]),
+            ("dns.answers.rdata", &["1.2.3.4", "::1"]),
+            ("alpn", &["h2"]),
+            ("dns.answers", &["rows"]),
+        ];
+        for (name, expected) in rows {
+            let (place, _) = find(name, &EVENT).unwrap();
+            let mut found = Vec::new();
+            assert!(place.each(&row, &mut |value| {
+                found.push(match value {
+                    FieldValue::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
+                    FieldValue::Rows(_) => "rows".into(),
+                    other => format!("{other:?}"),
+                });
+                true
+            }));
+            assert_eq!(found, expected, "{name}");
+        }
+        assert_eq!(find("dns.answers.ttl", &EVENT).map(|(place, _)| place), None);
+    }
+
+    #[test]
+    fn unknown_names_get_the_nearest() {
+        let check = |name: &str, help: &str| {
+            let error = known(name, &[&EVENT], "fields", 3..5).unwrap_err();
+            assert_eq!((error.within, error.help.as_deref()), (Some(3..5), Some(help)), "{name}");
+        };
+        check("dns.idd", "did you mean `dns.id`?");
+        check("rdata", "did you mean `dns.answers.rdata`?");
+        check(
+            "nothing.like.it",
+            "`streamline schema` lists them; here are, among others: alpn, dns.answers, dns.answers.rdata, dns.id, event_type, src_port",
+        );
+        assert!(known("anything", &[], "fields", 0..1).is_ok());
+    }
+}

@@ -1,0 +1,193 @@
+//! Gives records in the order of a field.
+
+use crate::parts::fields::{Names, known};
+use filter::batch::places;
+use filter::prelude::*;
+use filter::record::FieldValue;
+use std::net::IpAddr;
+
+/// What `sort` is.
+pub static KIND: Kind = Kind::new("sort", "gives records in the order of a field", make)
+    .also(&["order", "orderby", "rank"])
+    .help(
+        "Holds all records until the input ends, and gives them with the largest value of the field first, or with \
+         `order=up` the smallest. Records with equal values keep their order; those without the field come last. `top=N` gives the \
+         first N only, and holds no more. Records that do not fit into `memory` are dropped and counted.",
+    )
+    .params(&[
+        Param::new("name", ParamType::Text, "the field").required().main(),
+        Param::new("order", ParamType::Choice(&["down", "up"]), "the largest first, or the smallest").default("down"),
+        Param::new("top", ParamType::Number, "give so many records only"),
+        Param::new("memory", ParamType::Size, "bytes of records held, at most").default("256M"),
+    ])
+    .takes(&[Type::Record])
+    .mode(Mode::Serial)
+    .gives(Type::Record)
+    .names_fields(|params, schemas| {
+        let name = params.text("name").unwrap_or_default();
+        known(name, schemas, "name", 0..name.len()).map(|_| None)
+    })
+    .examples(&[Example { request: "pcap browse.pcap | histogram | sort count top=2 | fields low count", output: SIZES }]);
+
+const SIZES: &str = "low\tcount\n32\t22\n1024\t15\n";
+
+/// Records given at once.
+const PIECE: usize = 64;
+
+/// What holding a record costs beside its bytes.
+const OVERHEAD: u64 = 80;
+
+fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
+    let name = params.text("name").unwrap_or_default().to_string();
+    Ok(Instance::filter(Sort {
+        names: Names::new(vec![name], env),
+        is_down: params.text("order") != Some("up"),
+        top: params.number("top").map_or(usize::MAX, |top| usize::try_from(top).unwrap_or(usize::MAX)),
+        room: params.number("memory").unwrap_or(0),
+        held: Vec::new(),
+        given: None,
+    }))
+}
+
+/// A value to order by.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Key {
+    Number(u64),
+    Address(IpAddr),
+    Text(Box<[u8]>),
+}
+
+struct Held {
+    key: Option<Key>,
+    time: u64,
+    bytes: Box<[u8]>,
+}
+
+struct Sort {
+    names: Names,
+    is_down: bool,
+    top: usize,
+    /// Bytes that there is room for.
+    room: u64,
+    held: Vec<Held>,
+    /// Records given so far; none: more may come.
+    given: Option<usize>,
+}
+
+impl Sort {
+    fn order(&mut self) {
+        let is_down = self.is_down;
+        self.held.sort_by(|one, other| match (&one.key, &other.key) {
+            (Some(one), Some(other)) if is_down => other.cmp(one),
+            (Some(one), Some(other)) => one.cmp(other),
+            (one, other) => other.is_some().cmp(&one.is_some()),
+        });
+    }
+
+    /// Keeps the first `top` records only.
+    fn shorten(&mut self) {
+        self.order();
+        for gone in self.held.drain(self.top.min(self.held.len())..) {
+            self.room += gone.bytes.len() as u64 + OVERHEAD;
+        }
+    }
+}
+
+impl Filter for Sort {
+    fn run(&mut self, batch: &mut Batch<'_>, cx: &mut Context<'_>) -> Made {
+        for place in places(batch.live()) {
+            let block = batch.block(place);
+            let bytes = cx.rings.bytes(block);
+            let Some((row, places)) = self.names.row(bytes) else {
+                cx.drop(1, "not a record");
+                continue;
+            };
+            let key = places[0].as_ref().and_then(|place| place.first(&row)).map(|value| match value {
+                FieldValue::Number(number) | FieldValue::Time(number) => Key::Number(number),
+                FieldValue::Flag(flag) => Key::Number(flag.into()),
+                FieldValue::Text(text) => Key::Text(text.into()),
+                FieldValue::Address(address) => Key::Address(address),
+                FieldValue::Rows(rows) => Key::Number(rows.count() as u64),
+            });
+            let takes = bytes.len() as u64 + OVERHEAD;
+            if self.held.len() >= self.top.saturating_mul(2).max(PIECE) {
+                self.shorten();
+            }
+            match self.room.checked_sub(takes) {
+                Some(room) => {
+                    self.room = room;
+                    self.held.push(Held { key, time: block.time, bytes: bytes.into() });
+                }
+                None => cx.drop(1, "more records than fit into memory="),
+            }
+        }
+        Ok(Status::Done)
+    }
+
+    fn finish(&mut self, cx: &mut Context<'_>) -> Made {
+        if self.given.is_none() {
+            self.shorten();
+        }
+        let from = self.given.unwrap_or(0);
+        for record in self.held.iter().skip(from).take(PIECE) {
+            match cx.rings.append_copy(cx.own, &[&record.bytes]) {
+                Some(mut block) => {
+                    block.time = record.time;
+                    cx.emit(block);
+                }
+                None => cx.drop(1, "longer than a block"),
+            }
+        }
+        self.given = Some(from + PIECE);
+        Ok(if from + PIECE < self.held.len() { Status::More } else { Status::Done })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use testkit::Chain;
+
+    static SEEN: Schema =
+        Schema::new("seen", &[Field::new("length", FieldType::Number), Field::new("id", FieldType::Number)]);
+
+    /// Lengths, none for a record without; ids of the records in the order in which they come out.
+    fn check(lengths: &[Option<u64>], given: &[(&str, &str)], expected: &[u64], dropped: u64) {
+        let pieces = lengths.iter().zip(0..).map(|(length, id)| {
+            let mut writer = RowWriter::new(&SEEN);
+            if let Some(length) = length {
+                writer.number("length", *length);
+            }
+            (Descriptor { time: id, ..Descriptor::default() }, writer.number("id", id).row().to_vec())
+        });
+        let outcome = Chain::pieces(Type::Record, None, pieces.collect()).schema(&SEEN).then(&KIND, given).run();
+        let ids = outcome.blocks.iter().map(|block| Row::new(&SEEN, &block.bytes).unwrap().number("id").unwrap());
+        assert_eq!(ids.collect::<Vec<_>>(), expected, "{given:?}");
+        assert!(
+            outcome
+                .blocks
+                .iter()
+                .all(|block| block.descriptor.time == Row::new(&SEEN, &block.bytes).unwrap().number("id").unwrap())
+        );
+        assert_eq!(outcome.counters("sort").drops.get("more records than fit into memory="), dropped);
+    }
+
+    #[test]
+    fn orders() {
+        let lengths = [Some(3), None, Some(7), Some(3), Some(0)];
+        check(&lengths, &[("name", "length")], &[2, 0, 3, 4, 1], 0);
+        check(&lengths, &[("name", "length"), ("order", "up")], &[4, 0, 3, 2, 1], 0);
+        check(&lengths, &[("name", "length"), ("top", "2")], &[2, 0], 0);
+        check(&lengths, &[("name", "length"), ("top", "0")], &[], 0);
+        check(&[], &[("name", "length")], &[], 0);
+    }
+
+    #[test]
+    fn what_has_no_room_is_dropped_and_the_first_need_little() {
+        let lengths: Vec<Option<u64>> = (0..1000).map(Some).collect();
+        check(&lengths, &[("name", "length"), ("memory", "500")], &[3, 2, 1, 0], 996);
+        check(&lengths, &[("name", "length"), ("memory", "16k"), ("top", "3")], &[999, 998, 997], 0);
+        let all: Vec<u64> = (0..1000).rev().collect();
+        check(&lengths, &[("name", "length")], &all, 0);
+    }
+}
