@@ -52,7 +52,12 @@ pub fn send<M: Message>(socket: impl AsFd, message: &M, fds: &[BorrowedFd<'_>]) 
 /// Asks: as [`send`]. A peer that listens no more is no error, for it may have said why before it closed: its answer is there
 /// to be received.
 pub fn ask<M: Message>(socket: impl AsFd, question: &M) -> io::Result<()> {
-    match send(socket, question, &[]) {
+    ask_with(socket, question, &[])
+}
+
+/// As [`ask`], with file descriptors beside the question.
+pub fn ask_with<M: Message>(socket: impl AsFd, question: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    match send(socket, question, fds) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         sent => sent,
     }

@@ -12,8 +12,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-/// Most file descriptors beside one packet: two for each of 16 connections that a listener hands out. Linux takes 253.
-pub const FDS: usize = 32;
+/// Most file descriptors beside one packet: four for each of 16 connections that a listener hands out. Linux takes 253.
+pub const FDS: usize = 64;
 
 /// Sends one packet. A socket that does not block says [`io::ErrorKind::WouldBlock`] where there is no room.
 pub fn send(socket: impl AsFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -74,15 +74,23 @@ const SO_PASSRIGHTS: libc::c_int = 83;
 /// has to be closed, and its maker decides how long that takes (a socket that lingers, a file system of its own). Before Linux
 /// 6.16 files still come, and are closed.
 pub fn take_no_files(socket: impl AsFd) {
-    let no: libc::c_int = 0;
+    pass_rights(socket, 0);
+}
+
+/// From here on files may be sent to this socket, in spite of [`take_no_files`].
+pub fn take_files(socket: impl AsFd) {
+    pass_rights(socket, 1);
+}
+
+fn pass_rights(socket: impl AsFd, passes: libc::c_int) {
     // SAFETY: the option is one int, which is there. What an older kernel says to it changes nothing.
     unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
             SO_PASSRIGHTS,
-            (&raw const no).cast(),
-            size_of_val(&no) as libc::socklen_t,
+            (&raw const passes).cast(),
+            size_of_val(&passes) as libc::socklen_t,
         );
     }
 }

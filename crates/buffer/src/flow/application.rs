@@ -81,7 +81,7 @@ pub struct Application {
 impl Application {
     /// The application's half of a channel that nothing went through yet. The driver has all receive buffers at first.
     pub(super) fn new(parts: Parts) -> Application {
-        let Parts { geometry, driver, application, records, empties, packets, send, receive } = parts;
+        let Parts { geometry, driver, application, records, empties, packets, send, receive, .. } = parts;
         Application {
             geometry,
             words: application,
@@ -109,7 +109,7 @@ impl Application {
         geometry.check().map_err(|error| invalid(error.to_string()))?;
         let (our_bytes, their_bytes) = geometry.bytes();
         let ours = Segment::receive(ours, our_bytes, Access::Write)?.paged_on_use();
-        let theirs = Segment::receive(theirs, their_bytes, Access::Read)?.paged_on_use();
+        let theirs = Segment::receive_page(theirs, their_bytes)?.paged_on_use();
         let parts = Parts::map(geometry, &ours, &theirs, Side::Application).map_err(Refused::Io)?;
         Ok(Application::new(parts))
     }

@@ -1,16 +1,18 @@
 //! The driver's half of a flow channel.
 
-use super::layout::{ApplicationWords, CONTINUES, DriverWords, Drop, Empty, Geometry, PIECES, Packet, Record};
+use super::layout::{
+    ApplicationWords, CONTINUES, DriverWords, Drop, Empty, Geometry, Owned, PAGE, PIECES, Packet, Record,
+};
 use super::parts::Parts;
 #[cfg(not(loom))]
 use super::parts::Side;
 use crate::shared::payload::{Payload, Span};
 #[cfg(not(loom))]
-use crate::shared::segment::{Pages, Segment};
+use crate::shared::segment::{Access, Pages, Refused, Segment};
 use crate::shared::words::{Shared, SharedArray};
 use base::atomic::Ordering;
 #[cfg(not(loom))]
-use std::{io, os::fd::OwnedFd};
+use std::{io, os::fd::OwnedFd, sync::Arc};
 
 /// The application wrote into its half what no application writes. The driver closes the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +63,13 @@ pub struct Driver {
     records: SharedArray<Record>,
     empties: SharedArray<Empty>,
     packets: SharedArray<Packet>,
+    /// What `owned` says, for a driver that follows this one.
+    said_owned: SharedArray<Owned>,
     send: Payload,
     receive: Span,
+    /// Both segments, the application's first.
+    #[cfg(not(loom))]
+    segments: [Arc<OwnedFd>; 2],
     /// Records taken, and records done.
     taken: u64,
     done: u64,
@@ -79,29 +86,6 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// The driver's half of a channel that nothing went through yet.
-    pub(super) fn new(parts: Parts) -> Driver {
-        let Parts { geometry, driver, application, records, empties, packets, send, receive } = parts;
-        Driver {
-            geometry,
-            words: driver,
-            application,
-            records,
-            empties,
-            packets,
-            send,
-            receive,
-            taken: 0,
-            done: 0,
-            given: 0,
-            received: 0,
-            delivered: 0,
-            // All of them: packets can come before the application has its half.
-            free: (0..geometry.receive_buffers).rev().collect(),
-            owned: vec![true; geometry.receive_buffers as usize],
-        }
-    }
-
     /// A new channel, and the two segments for its application. All bytes are zero.
     #[cfg(not(loom))]
     pub fn create(geometry: Geometry) -> io::Result<(Driver, [OwnedFd; 2])> {
@@ -110,10 +94,122 @@ impl Driver {
         let theirs = Segment::create("streamline-flow-out", application_bytes, Pages::Normal)?.paged_on_use();
         theirs.seal_for_writer()?;
         let ours = Segment::create("streamline-flow-in", driver_bytes, Pages::Normal)?.paged_on_use();
-        let half = Driver::new(Parts::map(geometry, &theirs, &ours, Side::Driver)?);
-        ours.seal_for_readers()?;
+        ours.seal_for_successors()?;
         let fds = [theirs.fd().try_clone_to_owned()?, ours.read_only_fd()?];
+        let mut half = Driver::on(geometry, theirs, ours)?;
+        half.own_all();
         Ok((half, fds))
+    }
+
+    /// Goes on in the place of a driver that ended, with the [segments](Self::segments) of its channel. What it was about to do when it
+    /// ended is done again, or was done.
+    ///
+    /// # Errors
+    ///
+    /// They are no segments of such a channel.
+    #[cfg(not(loom))]
+    pub fn restore(geometry: Geometry, [theirs, ours]: [OwnedFd; 2]) -> Result<Driver, Refused> {
+        let invalid = |text: &str| Refused::Io(io::Error::new(io::ErrorKind::InvalidData, text));
+        geometry.check().map_err(|error| invalid(&error.to_string()))?;
+        let (application_bytes, driver_bytes) = geometry.bytes();
+        let theirs = Segment::receive_page(theirs, application_bytes)?.paged_on_use();
+        let ours = Segment::receive_page(ours, driver_bytes)?.paged_on_use();
+        let mut half = Driver::on(geometry, theirs, ours).map_err(Refused::Io)?;
+        let words = &half.words;
+        half.done = words.done.load(Ordering::Relaxed);
+        half.taken = half.done;
+        half.received = words.received.load(Ordering::Relaxed);
+        half.given = words.given.load(Ordering::Relaxed);
+        let settled = words.settled.load(Ordering::Relaxed);
+        // No channel carries so many packets: sums with these have room.
+        let is_far = [half.done, half.received, half.given].iter().any(|index| index >> 62 != 0);
+        if is_far || half.received.wrapping_sub(settled) > u64::from(geometry.receive_buffers) {
+            return Err(invalid("the driver's own words make no sense"));
+        }
+        // Published, and not marked yet.
+        for entry in settled..half.received {
+            half.mark(half.packets.at(entry).place.load(Ordering::Relaxed) as u32, false);
+        }
+        half.words.settled.store(half.received, Ordering::Release);
+        for buffer in (0..geometry.receive_buffers).rev() {
+            if half.said_owned.at(u64::from(buffer / 64)).0.load(Ordering::Relaxed) & 1 << (buffer % 64) != 0 {
+                half.own(buffer);
+            }
+        }
+        // Marked, and not counted yet.
+        let next = half.empties.at(half.given).0.load(Ordering::Relaxed);
+        let is_marked = usize::try_from(next).is_ok_and(|next| half.owned.get(next) == Some(&true));
+        if is_marked && half.application.empties.load(Ordering::Acquire) != half.given {
+            half.given += 1;
+            half.words.given.store(half.given, Ordering::Release);
+        }
+        Ok(half)
+    }
+
+    /// The driver's half of these segments, without a buffer.
+    #[cfg(not(loom))]
+    fn on(geometry: Geometry, theirs: Segment, ours: Segment) -> io::Result<Driver> {
+        let parts = Parts::map(geometry, &theirs, &ours, Side::Driver)?;
+        Ok(Driver::new(parts, [theirs, ours].map(|segment| Arc::new(segment.into_fd()))))
+    }
+
+    /// The driver's half of these parts, without a buffer.
+    pub(super) fn new(parts: Parts, #[cfg(not(loom))] segments: [Arc<OwnedFd>; 2]) -> Driver {
+        let Parts { geometry, driver, application, records, empties, packets, said_owned, send, receive } = parts;
+        Driver {
+            geometry,
+            words: driver,
+            application,
+            records,
+            empties,
+            packets,
+            said_owned,
+            send,
+            receive,
+            #[cfg(not(loom))]
+            segments,
+            taken: 0,
+            done: 0,
+            given: 0,
+            received: 0,
+            delivered: 0,
+            free: Vec::with_capacity(geometry.receive_buffers as usize),
+            owned: vec![false; geometry.receive_buffers as usize],
+        }
+    }
+
+    /// All buffers are the driver's: packets can come before the application has its half.
+    pub(super) fn own_all(&mut self) {
+        (0..self.geometry.receive_buffers).rev().for_each(|buffer| self.own(buffer));
+    }
+
+    /// Both segments of the channel, the application's first: for a driver that follows this one.
+    #[cfg(not(loom))]
+    pub fn segments(&self) -> &[Arc<OwnedFd>; 2] {
+        &self.segments
+    }
+
+    /// How large the channel is.
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// A buffer is the driver's from now on.
+    fn own(&mut self, buffer: u32) {
+        self.owned[buffer as usize] = true;
+        self.mark(buffer, true);
+        self.free.push(buffer);
+    }
+
+    /// Says whose a buffer is. One that does not exist is nobody's.
+    fn mark(&self, buffer: u32, is_owned: bool) {
+        if buffer >= self.geometry.receive_buffers {
+            return;
+        }
+        let (word, bit) = (&self.said_owned.at(u64::from(buffer / 64)).0, 1 << (buffer % 64));
+        let said = word.load(Ordering::Relaxed);
+        // ordering: a driver that follows finds everything that was stored before.
+        word.store(if is_owned { said | bit } else { said & !bit }, Ordering::Release);
     }
 
     /// The next packet to send; none where there is none. The caller says [`done`](Self::done) once for each, in order.
@@ -126,7 +222,20 @@ impl Driver {
         if ahead == self.taken - self.done {
             return Ok(None);
         }
-        let record = self.records.at(self.taken);
+        let outgoing = self.record(self.taken)?;
+        self.taken += 1;
+        Ok(Some(outgoing))
+    }
+
+    /// The last packet that the driver was done with, as the application has it now: it may have used the place again. None: there was
+    /// none, or what is there makes no sense.
+    pub fn last_done(&self) -> Option<Outgoing> {
+        self.done.checked_sub(1).and_then(|last| self.record(last).ok())
+    }
+
+    /// Reads a record once, and checks it.
+    fn record(&self, index: u64) -> Result<Outgoing, Fault> {
+        let record = self.records.at(index);
         let count = record.count.load(Ordering::Relaxed);
         if !(1..=PIECES as u64).contains(&count) {
             return Err(Fault::Record);
@@ -141,8 +250,7 @@ impl Driver {
             outgoing.pieces[at] = (offset, len);
             outgoing.len += len as usize;
         }
-        self.taken += 1;
-        Ok(Some(outgoing))
+        Ok(outgoing)
     }
 
     /// Copies bytes of a packet from its byte `from` on into `to`: as many as both have. Says how many.
@@ -164,7 +272,6 @@ impl Driver {
     /// The driver has no more use for the bytes of `count` packets: the application may use their places again.
     pub fn done(&mut self, count: u64) {
         self.done = (self.done + count).min(self.taken);
-        // ordering: see `Application::outstanding`.
         self.words.done.store(self.done, Ordering::Release);
     }
 
@@ -181,13 +288,12 @@ impl Driver {
         }
         for _ in 0..ahead {
             let buffer = self.empties.at(self.given).0.load(Ordering::Relaxed);
-            let owned = usize::try_from(buffer).ok().and_then(|buffer| self.owned.get_mut(buffer));
-            match owned {
-                Some(owned) if !*owned => *owned = true,
-                _ => return Err(Fault::Buffer),
+            if usize::try_from(buffer).ok().and_then(|buffer| self.owned.get(buffer)) != Some(&false) {
+                return Err(Fault::Buffer);
             }
-            self.free.push(buffer as u32);
+            self.own(buffer as u32);
             self.given += 1;
+            self.words.given.store(self.given, Ordering::Release);
         }
         Ok(())
     }
@@ -232,13 +338,18 @@ impl Driver {
         self.delivered += 1;
         // All entries of a packet at once: the application never finds a part of one.
         self.words.received.store(self.received, Ordering::Release);
+        // After that: a driver that follows marks what was published, and cannot know what was about to be.
+        for entry in self.received - count as u64..self.received {
+            self.mark(self.packets.at(entry).place.load(Ordering::Relaxed) as u32, false);
+        }
+        self.words.settled.store(self.received, Ordering::Release);
         Ok(Delivered::Yes)
     }
 
     /// Counts a packet as dropped for this reason; gives the reason back.
     pub fn drop_one(&mut self, why: Drop) -> Drop {
         let counter = &self.words.drops[why as usize];
-        counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         why
     }
 
@@ -261,11 +372,31 @@ impl Driver {
     /// the errno is EMSGSIZE, bytes of the longest IP packet that the path takes; 0: unknown, or another errno.
     pub fn report(&mut self, errno: i32, detail: u32) {
         self.words.errno.store(u64::from(detail) << 32 | u64::from(errno as u32), Ordering::Relaxed);
-        self.words.errors.store(self.words.errors.load(Ordering::Relaxed) + 1, Ordering::Release);
+        self.words.errors.store(self.words.errors.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
     /// Closes the flow; the application finds this errno. The caller rings it.
     pub fn close(&mut self, errno: i32) {
-        self.words.state.store((errno as u32 as u64) << 32 | 1, Ordering::Release);
+        self.words.state.store(closed(errno), Ordering::Release);
     }
+}
+
+/// Closes the channel of a driver that ended, and that no other follows: the application finds this errno. `segment` is the driver's. The
+/// caller rings the application.
+///
+/// # Errors
+///
+/// It is no such segment.
+#[cfg(not(loom))]
+pub fn close_abandoned(segment: OwnedFd, errno: i32) -> Result<(), Refused> {
+    let segment = Segment::receive_page(segment, PAGE)?;
+    let front = segment.map(0, PAGE, Access::Write).map_err(Refused::Io)?;
+    let words: Shared<DriverWords> = Shared::in_mapping(&front, 0).ok_or(Refused::Unsealed)?;
+    words.state.store(closed(errno), Ordering::Release);
+    Ok(())
+}
+
+/// The word of a closed flow.
+fn closed(errno: i32) -> u64 {
+    (errno as u32 as u64) << 32 | 1
 }

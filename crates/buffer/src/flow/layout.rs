@@ -3,14 +3,14 @@
 //! | segment | writer | parts, each at a multiple of a page |
 //! |---|---|---|
 //! | application | application | `ApplicationWords`, send records, empty receive buffers, bytes to send |
-//! | driver | driver | `DriverWords`, received packets, receive buffers |
+//! | driver | driver | `DriverWords`, received packets, whose each buffer is, receive buffers |
 
 use crate::shared::words::Words;
 use base::atomic::AtomicU64;
 use std::fmt;
 
 /// Version of everything in this file.
-pub const ABI: u32 = 2;
+pub const ABI: u32 = 3;
 
 /// Bytes of a page.
 pub(super) const PAGE: usize = 4096;
@@ -91,8 +91,17 @@ impl Geometry {
         PAGE
     }
 
-    pub(super) fn receive_data(&self) -> usize {
+    pub(super) fn owned(&self) -> usize {
         PAGE + pages(self.receive_buffers as usize * size_of::<Packet>())
+    }
+
+    /// Words of a bit for each receive buffer.
+    pub(super) fn owned_words(&self) -> usize {
+        (self.receive_buffers as usize).div_ceil(64)
+    }
+
+    pub(super) fn receive_data(&self) -> usize {
+        self.owned() + pages(self.owned_words() * size_of::<Owned>())
     }
 
     pub(super) fn receive_data_bytes(&self) -> usize {
@@ -136,12 +145,25 @@ pub(super) struct DriverWords {
     /// Errno of the last reported error in the low 32 bits, its detail above.
     pub(super) errno: AtomicU64,
     pub(super) _state: [AtomicU64; 13],
+    /// For a driver that follows this one; the application does not look at them. Numbers of empty buffers taken.
+    pub(super) given: AtomicU64,
+    /// Entries of received packets whose buffers are marked as the application's.
+    pub(super) settled: AtomicU64,
+    pub(super) _given: [AtomicU64; 14],
     /// Packets dropped, by [`Drop`].
     pub(super) drops: [AtomicU64; Drop::ALL.len()],
 }
 
 // SAFETY: `repr(C)`, atomics only; zero is a value.
 unsafe impl Words for DriverWords {}
+
+/// Receive buffers that are the driver's, a bit each.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Owned(pub(super) AtomicU64);
+
+// SAFETY: `repr(C)`, atomics only; zero is a value.
+unsafe impl Words for Owned {}
 
 /// A packet to send: up to [`PIECES`] runs of bytes, one after the other.
 #[derive(Debug)]

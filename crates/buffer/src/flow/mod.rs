@@ -18,6 +18,9 @@
 //!
 //! The two sides do not trust each other. Each keeps its own indices, loads a word of the other once, checks it and uses the
 //! copy. A word of the application that makes no sense is a [`Fault`]: the driver closes the flow, and no other notices.
+//!
+//! A driver may end at any moment, and another process go on in its place ([`Driver::restore`]): both segments outlive it, and its
+//! own says what it was done with and which buffers it had. The application notices a pause.
 
 mod application;
 pub mod bells;
@@ -27,6 +30,8 @@ mod parts;
 
 pub use application::{Application, Full, Received};
 pub use bells::Bells;
+#[cfg(not(loom))]
+pub use driver::close_abandoned;
 pub use driver::{Delivered, Driver, Fault, Outgoing};
 pub use layout::{Drop, Geometry, GeometryError, State};
 #[cfg(loom)]

@@ -1,6 +1,6 @@
 //! The memory of a flow channel, as one side has it: what that side writes, and what it only reads.
 
-use super::layout::{ApplicationWords, DriverWords, Empty, Geometry, Packet, Record};
+use super::layout::{ApplicationWords, DriverWords, Empty, Geometry, Owned, Packet, Record};
 use crate::shared::payload::{Payload, Span};
 use crate::shared::words::{Shared, SharedArray};
 
@@ -13,6 +13,7 @@ pub(super) struct Parts {
     pub(super) records: SharedArray<Record>,
     pub(super) empties: SharedArray<Empty>,
     pub(super) packets: SharedArray<Packet>,
+    pub(super) said_owned: SharedArray<Owned>,
     pub(super) send: Payload,
     pub(super) receive: Span,
 }
@@ -54,11 +55,12 @@ mod mapped {
                     SharedArray::in_mapping(&front, Geometry::records(), geometry.send_records as usize)?,
                     SharedArray::in_mapping(&front, geometry.empties(), buffers)?,
                     SharedArray::in_mapping(&drivers_front, Geometry::packets(), buffers)?,
+                    SharedArray::in_mapping(&drivers_front, geometry.owned(), geometry.owned_words())?,
                     Span::part(&drivers_front, geometry.receive_data(), geometry.receive_data_bytes())?,
                 ))
             };
             let misfit = || io::Error::new(io::ErrorKind::InvalidData, "a flow channel's words do not fit");
-            let (driver, application, records, empties, packets, receive) = parts().ok_or_else(misfit)?;
+            let (driver, application, records, empties, packets, said_owned, receive) = parts().ok_or_else(misfit)?;
             Ok(Parts {
                 geometry,
                 driver,
@@ -66,6 +68,7 @@ mod mapped {
                 records,
                 empties,
                 packets,
+                said_owned,
                 send: Payload::of_ring(&front, geometry.send_data(), geometry.send_bytes as usize)?,
                 receive,
             })
@@ -95,6 +98,9 @@ mod modelled {
             errors: zero(),
             errno: zero(),
             _state: from_fn(|_| zero()),
+            given: zero(),
+            settled: zero(),
+            _given: from_fn(|_| zero()),
             drops: from_fn(|_| zero()),
         });
         let application = Shared::private(ApplicationWords {
@@ -108,6 +114,7 @@ mod modelled {
         let records = SharedArray::private((0..geometry.send_records).map(record).collect());
         let empties = SharedArray::private((0..geometry.receive_buffers).map(|_| Empty(zero())).collect());
         let packets = SharedArray::private((0..geometry.receive_buffers).map(packet).collect());
+        let said_owned = SharedArray::private((0..geometry.owned_words()).map(|_| Owned(zero())).collect());
         let send = Payload::private(geometry.send_bytes as usize);
         let receive = Span::private((geometry.receive_buffers * geometry.buffer_bytes) as usize);
         let parts = || Parts {
@@ -117,10 +124,13 @@ mod modelled {
             records: records.clone(),
             empties: empties.clone(),
             packets: packets.clone(),
+            said_owned: said_owned.clone(),
             send: send.clone(),
             receive: receive.clone(),
         };
-        (Driver::new(parts()), Application::new(parts()))
+        let mut half = Driver::new(parts());
+        half.own_all();
+        (half, Application::new(parts()))
     }
 }
 

@@ -258,3 +258,125 @@ fn nonsense_is_a_fault() {
     // The same buffer twice: all numbers in the FIFO are 0.
     assert_eq!(hostile(&|words, _| words.empties.store(2, Ordering::Relaxed)).1, Err(Fault::Buffer));
 }
+
+/// The file descriptors of a channel, as one that keeps them for a driver that follows has them.
+fn kept(driver: &Driver) -> [std::os::fd::OwnedFd; 2] {
+    driver.segments().each_ref().map(|segment| segment.try_clone().unwrap())
+}
+
+#[test]
+fn a_driver_that_follows_another_goes_on_where_that_ended() {
+    let (mut driver, mut application) = pair(small());
+    let mut sent = 0u8;
+    for round in 0..50 {
+        // Of three packets that were sent, one is done, one was taken, one waits.
+        while application.send(&[&[sent; 20]]).is_ok() {
+            sent += 1;
+        }
+        for _ in 0..2 {
+            driver.take().unwrap().unwrap();
+        }
+        driver.done(1);
+        let waiting = driver.waiting();
+        // Of the buffers, one has a packet that nobody took, and one was given back.
+        assert_eq!(driver.deliver(&[&[round; 64], &[round]], 5).unwrap(), Delivered::Yes);
+        assert_eq!(taken(&mut application, 1).len(), 1);
+        assert_eq!(driver.deliver(&[&[round + 100]], 6).unwrap(), Delivered::Yes);
+        driver.drop_one(Drop::Forged);
+
+        let segments = kept(&driver);
+        drop(driver);
+        driver = Driver::restore(small(), segments).unwrap();
+        assert_eq!(driver.dropped(Drop::Forged), u64::from(round) + 1);
+        // The packet that was taken and not done is taken again.
+        assert_eq!(driver.waiting(), waiting + 1);
+        let mut frame = [0; 20];
+        let last = driver.last_done().unwrap();
+        assert_eq!(driver.copy_out(&last, 0, &mut frame), 20);
+        let before = frame[0];
+        let outgoing = driver.take().unwrap().unwrap();
+        driver.copy_out(&outgoing, 0, &mut frame);
+        assert_eq!(frame, [before + 1; 20]);
+        while driver.take().unwrap().is_some() {}
+        driver.done(4);
+        assert_eq!(application.outstanding(), 0);
+        assert_eq!(taken(&mut application, 9), [(6, vec![round + 100])]);
+        // No buffer is lost, and none is used twice.
+        for number in 0..4 {
+            assert_eq!(driver.deliver(&[&[number; 64]], 7).unwrap(), Delivered::Yes, "round {round}");
+        }
+        assert_eq!(driver.deliver(&[&[9]], 7).unwrap(), Delivered::Dropped(Drop::NoBuffer));
+        assert_eq!(taken(&mut application, 9), [0, 1, 2, 3].map(|number| (7, vec![number; 64])));
+    }
+}
+
+#[test]
+fn a_channel_without_a_driver_is_closed_for_its_application() {
+    let (driver, application) = pair(small());
+    let [theirs, ours] = kept(&driver);
+    drop(driver);
+    close_abandoned(ours, 100).unwrap();
+    assert_eq!(application.state(), State::Closed(100));
+    let page = std::fs::File::open("/dev/null").unwrap();
+    assert!(close_abandoned(page.into(), 100).is_err());
+    // A segment in the place of the other is none of this size.
+    let [_, ours] = kept(&Driver::create(small()).unwrap().0);
+    let long = Geometry { send_bytes: 1 << 20, receive_buffers: 1024, ..small() };
+    assert!(Driver::restore(long, [theirs, ours]).is_err());
+}
+
+/// Who has a descriptor for reading opens none for writing, not even by `/proc`; and nobody changes the size.
+#[test]
+fn an_application_does_not_write_the_drivers_segment() {
+    let (driver, [theirs, ours]) = Driver::create(small()).unwrap();
+    let path = |fd: &std::os::fd::OwnedFd| format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(fd));
+    let mode = |fd| rustix::fs::fstat(fd).unwrap().st_mode & 0o777;
+    assert_eq!(mode(&ours), 0o600);
+    assert!(rustix::fs::ftruncate(&theirs, 0).is_err() && rustix::fs::ftruncate(&driver.segments()[1], 0).is_err());
+    // SAFETY: a fresh range, which is unmapped with the process.
+    let mapped = unsafe {
+        let protection = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
+        rustix::mm::mmap(std::ptr::null_mut(), 4096, protection, rustix::mm::MapFlags::SHARED, &ours, 0)
+    };
+    assert_eq!(mapped.unwrap_err(), rustix::io::Errno::ACCESS);
+    // By another user: on a thread of its own, for users are of threads.
+    let [theirs, ours] = [path(&theirs), path(&ours)];
+    let opened = std::thread::spawn(move || {
+        let nobody = rustix::thread::Uid::from_raw(65_534);
+        // SAFETY: of this thread alone, which ends.
+        let changed = unsafe { libc::syscall(libc::SYS_setresuid, nobody.as_raw(), nobody.as_raw(), nobody.as_raw()) };
+        let open = |path: &str| std::fs::OpenOptions::new().read(true).write(true).open(path).map(drop);
+        (changed == 0).then(|| [open(&theirs), open(&ours)].map(|opened| opened.map_err(|error| error.kind())))
+    });
+    match opened.join().unwrap() {
+        Some(opened) => assert_eq!(opened, [Ok(()), Err(std::io::ErrorKind::PermissionDenied)]),
+        None => eprintln!("skipped (rights): this user may not become another"),
+    }
+}
+
+#[test]
+fn doorbells_go_on_with_another_driver_and_hang_up_with_the_application() {
+    let (driver, handles) = Bells::create().unwrap();
+    let application = Bells::attach(handles).unwrap();
+    assert!(driver.fall_asleep());
+    let kept = driver.handles().map(|handle| handle.try_clone().unwrap());
+    drop(driver);
+    // Nobody is there to hear it.
+    application.ring(3);
+    let driver = Bells::restore(kept).unwrap();
+    let mut news = vec![];
+    driver.news(|channel| news.push(channel));
+    driver.awake();
+    assert_eq!(news, [3]);
+    assert!(application.fall_asleep());
+    driver.ring(9);
+    application.news(|channel| news.push(channel));
+    assert_eq!(news, [3, 9]);
+    let hung_up = |bells: &Bells| {
+        let mut fds = [rustix::event::PollFd::from_borrowed_fd(bells.fd(), rustix::event::PollFlags::empty())];
+        rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default())).unwrap() == 1
+    };
+    assert!(!hung_up(&driver));
+    drop(application);
+    assert!(hung_up(&driver));
+}

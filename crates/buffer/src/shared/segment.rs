@@ -122,6 +122,14 @@ impl Segment {
         Ok(rustix::fs::fcntl_add_seals(&self.fd, SealFlags::SEAL)?)
     }
 
+    /// Its size is fixed, and no process of another user may open it again for writing (`/proc/self/fd`). A process that is given this
+    /// descriptor can map it for writing, which [`seal_for_readers`](Self::seal_for_readers) forbids; one that is given a
+    /// [read-only one](Self::read_only_fd) cannot. For a writer that another process is to follow.
+    pub fn seal_for_successors(&self) -> io::Result<()> {
+        rustix::fs::fchmod(&self.fd, Mode::RUSR | Mode::WUSR)?;
+        self.seal_for_writer()
+    }
+
     /// Takes a file descriptor from elsewhere for a segment of at least `bytes` bytes, if it is sealed as it must be: for
     /// [`Access::Read`] so that nobody can map it for writing any more, for [`Access::Write`] so that its size is fixed.
     pub fn receive(fd: OwnedFd, bytes: usize, access: Access) -> Result<Segment, Refused> {
@@ -136,7 +144,8 @@ impl Segment {
         Segment::of_size(fd, bytes)
     }
 
-    /// Takes a reader's page from its keeper: its size is fixed; that its reader writes it is what it is for.
+    /// Takes memory that other processes may map for writing: a reader's page from its keeper, a segment of a writer that may have a successor.
+    /// Its size is fixed.
     pub fn receive_page(fd: OwnedFd, bytes: usize) -> Result<Segment, Refused> {
         let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| Refused::Unsealed)?;
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL) {
@@ -162,6 +171,11 @@ impl Segment {
     /// The file descriptor, to be handed on.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+
+    /// The file descriptor alone.
+    pub fn into_fd(self) -> OwnedFd {
+        self.fd
     }
 
     /// The same memory by a file descriptor that can only be mapped for reading.

@@ -4,6 +4,7 @@
 //! - [`process`] — children of this process, and their deaths.
 //! - [`blocks`] — blocks whose bytes follow from their number, and readers that check them.
 //! - [`kill_points`] — a death at each store in turn (with the feature `kill-points`).
+//! - [`flow_points`] — the same of the driver of a flow channel, in whose place another goes on.
 //! - [`random_kills`] — deaths at random times. `STREAMLINE_KILLS` says how many.
 //! - [`named`] — deaths that a keeper learns of.
 //! - [`stopped`] — processes that stop, and go on when the others have.
@@ -12,6 +13,8 @@
 #![cfg(not(loom))]
 
 mod blocks;
+#[cfg(feature = "kill-points")]
+mod flow_points;
 #[cfg(feature = "kill-points")]
 mod kill_points;
 mod named;

@@ -11,14 +11,13 @@ use std::sync::Arc;
 /// What an application is handed: the page, the end to ring the driver by, the end to be rung by.
 pub type Handles = [OwnedFd; 3];
 
-/// One side's ends.
+/// One side's ends, and the page.
 #[derive(Debug)]
 pub(super) struct Wire {
-    /// Readable after the other side rang while this one slept.
-    mine: OwnedFd,
-    theirs: OwnedFd,
-    /// Of the driver: the ends that the application has, so that none of the driver's ends says that the other one was closed.
-    _held: Option<[OwnedFd; 2]>,
+    page: Arc<OwnedFd>,
+    /// Readable after the other side rang while this one slept. Hangs up when the other side has gone.
+    mine: Arc<OwnedFd>,
+    theirs: Arc<OwnedFd>,
 }
 
 impl Wire {
@@ -40,24 +39,39 @@ impl Bells {
         segment.seal_for_writer()?;
         let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
         let ((mine, to_driver), (from_driver, theirs)) = (pipe()?, pipe()?);
-        let handles = [segment.fd().try_clone_to_owned()?, to_driver.try_clone()?, from_driver.try_clone()?];
-        let wire = Wire { mine, theirs, _held: Some([to_driver, from_driver]) };
-        Ok((Bells { words: words(&segment)?, is_driver: true, wire }, handles))
+        let handles = [segment.fd().try_clone_to_owned()?, to_driver, from_driver];
+        Ok((Bells::on(segment, [mine, theirs], true)?, handles))
     }
 
     /// The application's side.
     pub fn attach([page, theirs, mine]: Handles) -> Result<Bells, Refused> {
         let segment = Segment::receive(page, size_of::<BellWords>(), Access::Write)?;
-        let words = words(&segment).map_err(Refused::Io)?;
-        Ok(Bells { words, is_driver: false, wire: Wire { mine, theirs, _held: None } })
+        Bells::on(segment, [mine, theirs], false).map_err(Refused::Io)
     }
 
-    /// Both ends of this side: what has to stay open.
-    pub fn ends(&self) -> [BorrowedFd<'_>; 2] {
-        [self.wire.mine.as_fd(), self.wire.theirs.as_fd()]
+    /// The driver's side, in the place of a driver that ended, with its [handles](Self::handles).
+    ///
+    /// # Errors
+    ///
+    /// They are no handles of doorbells.
+    pub fn restore([page, mine, theirs]: Handles) -> Result<Bells, Refused> {
+        let segment = Segment::receive(page, size_of::<BellWords>(), Access::Write)?;
+        Bells::on(segment, [mine, theirs], true).map_err(Refused::Io)
     }
 
-    /// To sleep on, by `poll`: readable once the other side rang.
+    fn on(segment: Segment, [mine, theirs]: [OwnedFd; 2], is_driver: bool) -> io::Result<Bells> {
+        let words = words(&segment)?;
+        let [page, mine, theirs] = [segment.into_fd(), mine, theirs].map(Arc::new);
+        Ok(Bells { words, is_driver, wire: Wire { page, mine, theirs } })
+    }
+
+    /// The page, the end to be rung by, and the end to ring the other side by: these have to stay open. A process that
+    /// has the page proves by it that the channels are its own.
+    pub fn handles(&self) -> [&Arc<OwnedFd>; 3] {
+        [&self.wire.page, &self.wire.mine, &self.wire.theirs]
+    }
+
+    /// To sleep on, by `poll`: readable once the other side rang. It hangs up once no process has the other side.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.wire.mine.as_fd()
     }
