@@ -379,9 +379,22 @@ fn run(program: BorrowedFd<'_>, frame: &[u8], repeat: u32, flags: u32) -> io::Re
     Ok(TestRun { result: attr.retval as i32, duration_ns: attr.duration })
 }
 
-/// A program on a hook, until this is dropped.
+/// A program on a hook, until this is dropped, and each copy of its file descriptor in other processes.
 #[derive(Debug)]
 pub struct Link(OwnedFd);
+
+impl From<OwnedFd> for Link {
+    /// Of another process. What is no link fails when it is used.
+    fn from(link: OwnedFd) -> Link {
+        Link(link)
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 impl Link {
     /// Attaches a program in front of those that are there; on [`Hook::Xdp`], where there is none.

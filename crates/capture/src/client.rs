@@ -6,10 +6,10 @@ use crate::capture_request::{CaptureError, CaptureErrorKind, CaptureRequest};
 use crate::protocol::{Answer, Code, DaemonState, PROTOCOL, Question};
 use buffer::control;
 use program::cbpf::Instruction;
-use rustix::net::SocketFlags;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{Shutdown, SocketFlags};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -32,7 +32,7 @@ const SILENT: &str = "the daemon does not answer; is it stopped?";
 
 /// Nobody speaks over this connection any more: the answer to this question would be taken for that to the next.
 fn silent(socket: &OwnedFd) -> CaptureError {
-    let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+    let _ = rustix::net::shutdown(socket, Shutdown::Both);
     CaptureError::new(CaptureErrorKind::System, SILENT)
 }
 
@@ -74,9 +74,13 @@ impl Client {
     }
 
     fn ask(&self, question: &Question) -> Result<(Answer, Vec<OwnedFd>), CaptureError> {
+        self.ask_with(question, &[])
+    }
+
+    fn ask_with(&self, question: &Question, fds: &[BorrowedFd<'_>]) -> Result<(Answer, Vec<OwnedFd>), CaptureError> {
         // Who panicked while holding it left a question without its answer: the next answer would be that one.
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        match control::ask(&*socket, question) {
+        match control::ask_with(&*socket, question, fds) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(silent(&socket)),
             asked => asked.map_err(|error| broken(&error))?,
         }
@@ -161,6 +165,23 @@ impl Client {
             (Answer::Refused(kind, text), _) => Err(CaptureError { kind, text }),
             _ => Err(unexpected()),
         }
+    }
+
+    /// Takes the flows over that this process had at an earlier daemon: those with these channels, and with the doorbells whose page this
+    /// is a descriptor of. `Absent`: the daemon knows no such flows, perhaps not yet.
+    pub fn claim(&self, channels: Vec<u32>, page: BorrowedFd<'_>) -> Result<(), CaptureError> {
+        // The daemon lets file descriptors come for this one question.
+        self.flows(flow::Question::Reclaim)?;
+        match self.ask_with(&Question::Flows(flow::Question::Claim(channels)), &[page])? {
+            (Answer::Flows(flow::Answer::Done), _) => Ok(()),
+            (Answer::Refused(kind, text), _) => Err(CaptureError { kind, text }),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// Ends the connection, also for a process that has a copy of its descriptor.
+    pub fn close(&self) {
+        let _ = rustix::net::shutdown(&*self.socket.lock().unwrap_or_else(PoisonError::into_inner), Shutdown::Both);
     }
 
     /// A descriptor that can be read once the daemon has closed the connection, and not before unless a question is under way.

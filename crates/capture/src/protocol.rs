@@ -12,7 +12,7 @@ use buffer::{wire_enum, wire_struct};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Version of these messages.
-pub const PROTOCOL: u32 = 8;
+pub const PROTOCOL: u32 = 9;
 
 /// Where a daemon listens if nothing else is said.
 pub const SOCKET: &str = "/run/streamline/control";

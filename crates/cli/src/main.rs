@@ -65,6 +65,8 @@ enum Command {
     SocketHost(commands::net::run::HostArgs),
     #[command(hide = true)]
     ParserProcess(commands::parser_process::Args),
+    #[command(hide = true)]
+    InterfaceProcess(commands::interface_process::Args),
     /// Run filters with isolate=yes (what `run` starts)
     #[command(hide = true)]
     IsolatedProcess,
@@ -126,6 +128,7 @@ fn run(command: Option<Command>) -> Outcome {
         Command::Run(args) => commands::run::run(&args),
         Command::SocketHost(args) => commands::net::run::host(args),
         Command::ParserProcess(args) => commands::parser_process::run(&args),
+        Command::InterfaceProcess(args) => commands::interface_process::run(&args),
         Command::IsolatedProcess => std::process::exit(streamline::isolate::child::run()),
         Command::Check(args) => commands::check::run(&args),
         Command::Explain(args) => commands::explain::run(&args),

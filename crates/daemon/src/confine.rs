@@ -6,7 +6,7 @@
 //! How that is done is for [`guard`], which the process that runs prefixes for several requests uses, too.
 
 mod calls;
-mod files;
+pub(crate) mod files;
 
 use crate::account::Account;
 use guard::{CapabilitySet, Guard};
@@ -37,7 +37,7 @@ pub fn describe(account: &Account, guards: &[Guard]) -> String {
 ///
 /// Not CAP_PERFMON, with which programs carry no guards against speculation: what they do is for clients to say, whom nobody
 /// trusts. And who has it with CAP_BPF reads all of the kernel's memory. The guards take 1 to 3 ns a packet (BENCHMARKS.md).
-const KEPT: CapabilitySet = CapabilitySet::NET_RAW.union(CapabilitySet::NET_ADMIN).union(CapabilitySet::BPF);
+pub(crate) const KEPT: CapabilitySet = CapabilitySet::NET_RAW.union(CapabilitySet::NET_ADMIN).union(CapabilitySet::BPF);
 
 /// Lets memory be locked without a limit, which some devices' rings take; as much as may be had where that is not permitted.
 /// Gives the limit, none where there is none.

@@ -9,14 +9,8 @@ use net::{NetError, NetErrorKind, Networks, ShareLimits};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// The counter of an interface that says how many of its flows one answer has no room for.
-pub const FLOWS_NOT_LISTED: &str = "flows not listed";
-
-/// The same of its listeners.
-pub const LISTENERS_NOT_LISTED: &str = "listeners not listed";
-
-/// The same of its neighbours.
-pub const NEIGHBOURS_NOT_LISTED: &str = "neighbours not listed";
+/// Bytes of an answer beside the states in it, and a few more.
+const ANSWER_BYTES: usize = 16;
 
 /// The flows of one client: they end when this is dropped.
 #[derive(Default)]
@@ -68,6 +62,7 @@ impl Flows {
         policy: &Policy,
         peer: &Peer,
         question: &flow::Question,
+        fds: Vec<OwnedFd>,
     ) -> Answered {
         let done = |done: Result<(), NetError>| match done {
             Ok(()) => Ok((flow::Answer::Done, Vec::new())),
@@ -103,9 +98,16 @@ impl Flows {
                 let (granted, fds) = client.trace(user, *flow, *snap).map_err(refused)?;
                 Ok((flow::Answer::Granted(granted), fds))
             }
+            flow::Question::Reclaim => done(Ok(())),
+            flow::Question::Claim(channels) => self.claim(networks, policy, peer, channels, fds),
+            flow::Question::Adopt => {
+                Err(denied("only a process of the daemon's own user has an interface; use `streamline net up`"))
+            }
             flow::Question::State => {
                 let user = if policy.may_manage(peer) { None } else { Some(peer.user) };
-                Ok((fitting(networks.state(user)), Vec::new()))
+                let mut state = networks.state(user);
+                flow::fit(&mut state, Answer::BYTES - ANSWER_BYTES);
+                Ok((flow::Answer::State(state), Vec::new()))
             }
         }
     }
@@ -117,6 +119,28 @@ impl Flows {
         let permit = |device: &str| permit(policy, peer, open.device.as_deref(), device);
         let (granted, fds) = client.open(open, &permit).map_err(refused)?;
         Ok((flow::Answer::Granted(granted), fds))
+    }
+
+    /// The flows that this client had at an earlier daemon are its own again.
+    fn claim(
+        &mut self,
+        networks: &Arc<Networks>,
+        policy: &Policy,
+        peer: &Peer,
+        channels: &[u32],
+        fds: Vec<OwnedFd>,
+    ) -> Answered {
+        if self.client.is_some() {
+            let text = "this connection has flows, or had some; connect again to claim others";
+            return Err(CaptureError::new(CaptureErrorKind::Request, text));
+        }
+        let Ok([page]) = <[OwnedFd; 1]>::try_from(fds) else {
+            let text = "a claim has one file descriptor beside it: the page of the doorbells (ask `Reclaim` first)";
+            return Err(CaptureError::new(CaptureErrorKind::Request, text));
+        };
+        let permit = |device: &str| permit(policy, peer, None, device);
+        self.client = Some(networks.claim(peer.process, peer.user, &page, channels, &permit).map_err(refused)?);
+        Ok((flow::Answer::Done, Vec::new()))
     }
 
     fn listen(
@@ -154,60 +178,10 @@ impl Flows {
     }
 }
 
-/// The state as far as one packet holds it: where there is too much, each interface shows an equal number of its flows, listeners
-/// and neighbours, and counts those that it leaves out.
-fn fitting(mut interfaces: Vec<flow::InterfaceState>) -> flow::Answer {
-    let is_short = |interfaces: &[flow::InterfaceState]| {
-        // It is copied to be measured: states are asked for by people, now and then.
-        Answer::Flows(flow::Answer::State(interfaces.to_vec())).encode().len() <= Answer::BYTES
-    };
-    if is_short(&interfaces) {
-        return flow::Answer::State(interfaces);
-    }
-    let longest = interfaces
-        .iter()
-        .map(|interface| interface.flows.len().max(interface.listeners.len()).max(interface.neighbours.len()))
-        .max();
-    let whole = interfaces;
-    let mut most = longest.unwrap_or(0);
-    loop {
-        most /= 2;
-        interfaces = whole.iter().map(|interface| shortened(interface, most)).collect();
-        if is_short(&interfaces) {
-            return flow::Answer::State(interfaces);
-        }
-        if most == 0 {
-            break;
-        }
-    }
-    // Even names, counters and routes of all interfaces do not fit.
-    while !is_short(&interfaces) {
-        interfaces.truncate(interfaces.len() / 2);
-    }
-    flow::Answer::State(interfaces)
-}
-
-fn shortened(interface: &flow::InterfaceState, most: usize) -> flow::InterfaceState {
-    let mut shortened = interface.clone();
-    shortened.flows.truncate(most);
-    shortened.listeners.truncate(most);
-    shortened.neighbours.truncate(most);
-    for (name, all, shown) in [
-        (FLOWS_NOT_LISTED, interface.flows.len(), shortened.flows.len()),
-        (LISTENERS_NOT_LISTED, interface.listeners.len(), shortened.listeners.len()),
-        (NEIGHBOURS_NOT_LISTED, interface.neighbours.len(), shortened.neighbours.len()),
-    ] {
-        if shown < all {
-            shortened.counters.push((name.into(), (all - shown) as u64));
-        }
-    }
-    shortened
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flow::{FlowState, InterfaceState, NeighbourState, OpenFlow, OpenInterface, OpenListener, Question};
+    use flow::{OpenFlow, OpenInterface, OpenListener, Question};
     use std::net::{Ipv4Addr, SocketAddrV4};
 
     const NOWHERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
@@ -266,12 +240,13 @@ mod tests {
             (&root, Question::Close(0), Absent, ""),
         ];
         for (peer, question, kind, told) in rows {
-            let answer = Flows::default().answer(&networks, &policy, peer, &question);
+            let answer = Flows::default().answer(&networks, &policy, peer, &question, Vec::new());
             let error = answer.expect_err(&format!("{question:?}"));
             assert!(error.kind == kind && error.text.contains(told), "{question:?}: {error:?}");
         }
         for peer in [root, stranger] {
-            let (answer, fds) = Flows::default().answer(&networks, &policy, &peer, &Question::State).unwrap();
+            let (answer, fds) =
+                Flows::default().answer(&networks, &policy, &peer, &Question::State, Vec::new()).unwrap();
             assert_eq!((answer, fds.len()), (flow::Answer::State(vec![]), 0));
         }
     }
@@ -290,56 +265,5 @@ mod tests {
             let error = refused(NetError { kind, text: "why".into() });
             assert_eq!((error.kind, error.text.as_str()), (expected, "why"));
         }
-    }
-
-    fn state(device: &str, flows: usize, neighbours: usize) -> InterfaceState {
-        let flow = FlowState {
-            flow: 1,
-            protocol: 17,
-            local: NOWHERE,
-            remote: None,
-            process: 1,
-            user: 0,
-            received: 0,
-            received_bytes: 0,
-            sent: 0,
-            sent_bytes: 0,
-            receive_ns: 0,
-            share: String::new(),
-            wire: Vec::new(),
-            drops: vec![("no buffer".into(), 1)],
-        };
-        let neighbour = NeighbourState { address: Ipv4Addr::LOCALHOST, mac: None, state: "asked".into(), age_ms: 0 };
-        InterfaceState {
-            device: device.into(),
-            how: "a packet socket".into(),
-            mac: [0; 6],
-            mtu: 1500,
-            addresses: vec![],
-            rate: None,
-            is_shared: false,
-            trouble: None,
-            counters: vec![],
-            flows: vec![flow; flows],
-            listeners: vec![],
-            neighbours: vec![neighbour; neighbours],
-            routes: vec![],
-        }
-    }
-
-    #[test]
-    fn a_state_fits_into_a_packet_and_says_what_it_leaves_out() {
-        let small = vec![state("a", 3, 2)];
-        assert_eq!(fitting(small.clone()), flow::Answer::State(small));
-        let answer = fitting(vec![state("a", 100_000, 7), state("b", 3, 0)]);
-        assert!(Answer::Flows(answer.clone()).encode().len() <= Answer::BYTES);
-        let flow::Answer::State(shown) = answer else { panic!("a state") };
-        let [a, b] = &shown[..] else { panic!("two interfaces") };
-        assert_eq!((b.flows.len(), &b.counters), (3, &vec![]), "one interface with many flows hides no other");
-        assert!(a.flows.len() > 500 && a.neighbours.len() == 7);
-        assert_eq!(a.counters, [(FLOWS_NOT_LISTED.to_string(), 100_000 - a.flows.len() as u64)]);
-        let many = fitting((0..100_000).map(|at| state(&at.to_string(), 1, 0)).collect());
-        assert!(Answer::Flows(many.clone()).encode().len() <= Answer::BYTES);
-        assert!(matches!(many, flow::Answer::State(shown) if shown.len() > 500));
     }
 }

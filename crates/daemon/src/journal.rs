@@ -18,10 +18,12 @@ pub(crate) enum Cause {
     Refusal,
     /// Packets of a device are not kept.
     Keeping,
+    /// A flow does not go on with another process.
+    Flows,
 }
 
 impl Cause {
-    const ALL: [Cause; 3] = [Cause::Accepting, Cause::Refusal, Cause::Keeping];
+    const ALL: [Cause; 4] = [Cause::Accepting, Cause::Refusal, Cause::Keeping, Cause::Flows];
 }
 
 /// What was said of one cause.

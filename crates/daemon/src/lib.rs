@@ -7,7 +7,8 @@
 //! - `journal` — lines for the administrator.
 //! - [`maps`] — which clients get no maps of the kernel's.
 //! - `standing` — rings that the policy keeps without readers.
-//! - [`ports`] — the process that holds ports of the host for flows on shared devices.
+//! - [`interfaces`] — the processes of interfaces, and the one that starts them; [`ports`] — the process that holds ports of the host for
+//!   flows on shared devices.
 //! - [`confine`] — what the daemon gives up before it listens; [`account`] — the user it becomes.
 //!
 //! What is said is in [`capture::protocol`]; the rings are [`capture::CaptureRegistry`], the interfaces [`net::Networks`].
@@ -17,6 +18,7 @@
 pub mod account;
 pub mod confine;
 mod flows;
+pub mod interfaces;
 mod journal;
 pub mod maps;
 pub mod policy;
@@ -25,6 +27,5 @@ pub mod server;
 mod standing;
 
 pub use account::Account;
-pub use flows::{FLOWS_NOT_LISTED, LISTENERS_NOT_LISTED, NEIGHBOURS_NOT_LISTED};
 pub use policy::Policy;
-pub use server::{Listening, MayConnect, Server};
+pub use server::{Helpers, Listening, MayConnect, Server};

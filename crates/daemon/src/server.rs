@@ -3,7 +3,9 @@
 //! One thread a client, as many as there may be; a client that sends nonsense is let go, one that is silent costs a
 //! sleeping thread. A client's readers go with its connection, and by their own lines; its flows go with the connection.
 
+use crate::account::Account;
 use crate::flows::Flows;
+use crate::interfaces::InterfaceStarter;
 use crate::journal::{Cause, Journal};
 use crate::maps;
 use crate::policy::{Peer, Policy};
@@ -16,10 +18,12 @@ use capture::protocol::{Answer, ClientState, Code, DaemonState, Granted, PROTOCO
 use capture::{By, CaptureError, CaptureRegistry, CaptureRequest, Device, Mode, Permission};
 use net::{Networks, PortKeeper};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::net::SocketFlags;
+use rustix::net::{SocketAddrUnix, SocketFlags};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -37,10 +41,25 @@ const CLIENTS_OF_USER: usize = 256;
 const KEEPER_WENT: &str = "the process that holds ports of the host ended: shared devices take no new flows, and the host may take \
                            the ports of those that are open; start the daemon again";
 
+/// The same of the process that starts interface processes.
+const STARTER_WENT: &str = "the process that starts interface processes ended: devices become no interfaces, and an interface whose process \
+                            ends goes down; start the daemon again";
+
+/// Processes that do what the daemon has no rights for any more.
+#[derive(Clone, Debug)]
+pub struct Helpers {
+    /// Holds ports of the host for flows on shared devices.
+    pub ports: Arc<PortKeeper>,
+    /// Starts the processes of interfaces.
+    pub interfaces: Arc<InterfaceStarter>,
+    /// Where the daemon listens, so that the processes of interfaces find the next one.
+    pub control: PathBuf,
+}
+
 /// Whom the socket's mode lets in; what they may do then is for the policy to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MayConnect {
-    /// Root alone.
+    /// Root alone, and the daemon's own user.
     Root,
     /// And this group.
     Group(u32),
@@ -65,6 +84,8 @@ impl Listening {
             std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
         }
         let (mode, group) = match who {
+            // And processes of interfaces, which look for the next daemon.
+            MayConnect::Root if rustix::process::geteuid().is_root() => (0o660, Some(Account::of_daemon().group)),
             MayConnect::Root => (0o600, None),
             MayConnect::Group(group) => (0o660, Some(group)),
             MayConnect::Everybody => (0o666, None),
@@ -84,6 +105,12 @@ impl Listening {
     pub fn folder(&self) -> Option<&Path> {
         let folder = self.path.as_deref()?.parent()?;
         Some(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
+    }
+
+    /// Where it listens, for processes that look for it from anywhere; none: at no path.
+    pub fn path(&self) -> Option<PathBuf> {
+        let address = SocketAddrUnix::try_from(rustix::net::getsockname(&self.socket).ok()?).ok()?;
+        std::path::absolute(OsStr::from_bytes(address.path_bytes()?)).ok()
     }
 
     /// Another process removes the socket at the end.
@@ -108,8 +135,8 @@ pub struct Server {
 struct Shared {
     registry: CaptureRegistry,
     networks: Arc<Networks>,
-    /// Holds ports of the host for flows on shared devices; none: there are no such devices.
-    keeper: Option<Arc<PortKeeper>>,
+    /// None: there are no interfaces.
+    helpers: Option<Helpers>,
     policy: Policy,
     confined: String,
     device: fn(&str) -> Result<capture::Device, CaptureError>,
@@ -136,6 +163,13 @@ struct Connected {
     socket: Arc<OwnedFd>,
 }
 
+impl Helpers {
+    /// A line to each, and what is said when it hangs up.
+    fn lines(&self) -> [(BorrowedFd<'_>, &'static str); 2] {
+        [(self.ports.as_fd(), KEEPER_WENT), (self.interfaces.as_fd(), STARTER_WENT)]
+    }
+}
+
 impl Shared {
     fn clients(&self) -> MutexGuard<'_, Clients> {
         // What panicked under it left a list that is as good as before.
@@ -144,20 +178,22 @@ impl Shared {
 }
 
 impl Server {
-    /// A daemon with these rings. `confined` says to people what holds of this process, `device` what is known of a device,
-    /// `keeper` holds ports of the host: without one, no device is shared with the host.
+    /// A daemon with these rings. `confined` says to people what holds of this process, `device` what is known of a device. Without `helpers`
+    /// there are no interfaces.
     pub fn new(
         registry: CaptureRegistry,
         policy: Policy,
         confined: String,
         device: fn(&str) -> Result<capture::Device, CaptureError>,
-        keeper: Option<Arc<PortKeeper>>,
+        helpers: Option<Helpers>,
     ) -> io::Result<Server> {
         let (stop, stopper) = UnixStream::pair()?;
         policy.instructions.inspect(|instructions| registry.limit(*instructions));
-        let networks = keeper.clone().map_or_else(Networks::new, Networks::with_ports);
+        let networks = helpers.clone().map_or_else(Networks::new, |helpers| {
+            Networks::with(helpers.interfaces, Some(helpers.ports), &helpers.control)
+        });
         let (networks, clients) = (Arc::new(networks), Mutex::default());
-        let shared = Shared { registry, networks, keeper, policy, confined, device, clients, stop, stopper };
+        let shared = Shared { registry, networks, helpers, policy, confined, device, clients, stop, stopper };
         Ok(Server { shared: Arc::new(shared) })
     }
 
@@ -169,18 +205,20 @@ impl Server {
     /// Listens until it is stopped. `tell` is for lines to whoever looks after the daemon.
     pub fn run(&self, listening: &Listening, tell: &dyn Fn(&str)) -> io::Result<()> {
         let mut journal = Journal::new(tell);
-        let Shared { policy, registry, .. } = self.shared.as_ref();
+        let Shared { policy, registry, networks, helpers, .. } = self.shared.as_ref();
         let mut standing = Standing::new(policy).map_err(|error| io::Error::other(error.text))?;
         if let Some(standing) = &mut standing {
             standing.see_to(policy, registry, &mut journal);
         }
-        let mut keeper = self.shared.keeper.as_deref();
+        // They say nothing without being asked, but hang up when they end.
+        let mut lines: Vec<(BorrowedFd<'_>, &str)> = helpers.iter().flat_map(Helpers::lines).collect();
         loop {
             let mut fds =
                 vec![PollFd::new(&listening.socket, PollFlags::IN), PollFd::new(&self.shared.stop, PollFlags::IN)];
+            fds.extend(networks.news_fd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+            let first_line = fds.len();
+            fds.extend(lines.iter().map(|(line, _)| PollFd::from_borrowed_fd(*line, PollFlags::empty())));
             fds.extend(standing.as_ref().map(|standing| PollFd::new(standing, PollFlags::IN)));
-            // It says nothing without being asked, but hangs up when it ends.
-            fds.extend(keeper.map(|keeper| PollFd::new(keeper, PollFlags::empty())));
             let now = Instant::now();
             // A minute at most: it is one.
             let timeout = journal.catch_up(now).and_then(|due| Timespec::try_from(due - now).ok());
@@ -193,12 +231,18 @@ impl Server {
             }
             let is_ready = |at: usize| fds.get(at).is_some_and(|fd: &PollFd<'_>| !fd.revents().is_empty());
             let comes = is_ready(0);
-            let changed = standing.is_some() && is_ready(2);
-            let keeper_went = keeper.is_some() && is_ready(2 + usize::from(standing.is_some()));
+            let changed = standing.is_some() && is_ready(first_line + lines.len());
+            let ended: Vec<bool> = (0..lines.len()).map(|at| is_ready(first_line + at)).collect();
             drop(fds);
-            if keeper_went {
-                keeper = None;
-                tell(KEEPER_WENT);
+            let mut ended = ended.into_iter();
+            for (_, text) in lines.extract_if(.., |_| ended.next() == Some(true)) {
+                tell(text);
+            }
+            for line in networks.news() {
+                match line {
+                    net::Line::Interface(line) => tell(&line),
+                    net::Line::Flow(line) => journal.tell(Cause::Flows, now, line),
+                }
             }
             if let Some(standing) = standing.as_mut().filter(|_| changed) {
                 standing.see_to(policy, registry, &mut journal);
@@ -223,12 +267,7 @@ impl Server {
         for client in self.shared.clients().all.values() {
             let _ = rustix::net::shutdown(&client.socket, rustix::net::Shutdown::Both);
         }
-        // Threads of clients may have the interfaces a moment longer than this.
-        for interface in self.shared.networks.state(None) {
-            if let Err(error) = self.shared.networks.down(&interface.device) {
-                tell(&format!("{}: {}", interface.device, error.text));
-            }
-        }
+        // Interfaces stay: their processes look for the next daemon for a while.
         Ok(())
     }
 
@@ -312,8 +351,8 @@ struct Session {
 impl Session {
     fn run(mut self, socket: &OwnedFd) {
         loop {
-            let question = match control::receive(socket) {
-                Ok(Some((question, _))) => question,
+            let (question, fds) = match control::receive(socket) {
+                Ok(Some(asked)) => asked,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 // It closed, or said what no client says.
                 Ok(None) | Err(_) => break,
@@ -323,13 +362,34 @@ impl Session {
             if !packets::all_taken(socket).unwrap_or(false) {
                 break;
             }
-            if self.answer(socket, question).is_err() {
+            if question == Question::Flows(flow::Question::Adopt) && self.adopts(socket) {
+                return self.adopt(socket);
+            }
+            if self.answer(socket, question, fds).is_err() {
                 break;
             }
         }
     }
 
-    fn answer(&mut self, socket: &OwnedFd, question: Question) -> io::Result<()> {
+    /// Is this the process of an interface that lost its daemon? Else it is refused.
+    fn adopts(&self, socket: &OwnedFd) -> bool {
+        if self.peer.user != rustix::process::geteuid().as_raw() {
+            return false;
+        }
+        packets::take_files(socket);
+        control::send(socket, &Answer::Flows(flow::Answer::Done), &[]).is_ok()
+    }
+
+    /// The process is no client any more.
+    fn adopt(self, socket: &OwnedFd) {
+        let (networks, own) = (Arc::clone(&self.shared.networks), socket.try_clone());
+        drop(self);
+        if let Ok(own) = own {
+            networks.adopt(own);
+        }
+    }
+
+    fn answer(&mut self, socket: &OwnedFd, question: Question, fds: Vec<OwnedFd>) -> io::Result<()> {
         let send = |answer: Answer| control::send(socket, &answer, &[]);
         match question {
             Question::Hello(_, purpose) => {
@@ -383,14 +443,20 @@ impl Session {
             Question::State => send(Answer::State(self.state())),
             Question::Stop(id) => send(self.stop(id)),
             Question::Forget(device) => send(self.forget(&device)),
-            Question::Flows(question) => self.answer_about_flows(socket, &question),
+            Question::Flows(question) => self.answer_about_flows(socket, &question, fds),
         }
     }
 
-    fn answer_about_flows(&mut self, socket: &OwnedFd, question: &flow::Question) -> io::Result<()> {
+    fn answer_about_flows(&mut self, socket: &OwnedFd, question: &flow::Question, fds: Vec<OwnedFd>) -> io::Result<()> {
         let Shared { networks, policy, .. } = self.shared.as_ref();
+        match question {
+            // The next question brings one. It may take a while to close it: that is this client's thread.
+            flow::Question::Reclaim => packets::take_files(socket),
+            flow::Question::Claim(_) => packets::take_no_files(socket),
+            _ => {}
+        }
         let send = |error: CaptureError| control::send(socket, &Answer::from(error), &[]);
-        let (answer, fds) = match self.flows.answer(networks, policy, &self.peer, question) {
+        let (answer, fds) = match self.flows.answer(networks, policy, &self.peer, question, fds) {
             Ok(answered) => answered,
             Err(error) => return send(error),
         };

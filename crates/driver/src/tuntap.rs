@@ -101,10 +101,23 @@ impl TunTap {
             let set = unsafe { libc::ioctl(queues[0].as_raw_fd(), libc::TUNSETPERSIST, 1) };
             check(set).map_err(Error::doing(doing()))?;
         }
-        let device = link::find(&name).map_err(Error::doing(doing()))?.ok_or_else(|| Error::Removed(name.clone()))?;
+        let tap = TunTap::of_queues(namespace, &name, queues)?;
         let change = Change { queue_frames: Some(options.queue_frames), ..Change::default() };
-        let changed = Netlink::route(0).and_then(|mut netlink| netlink.change(device.index, &change));
+        let changed = Netlink::route(0).and_then(|mut netlink| netlink.change(tap.device.index, &change));
         changed.map_err(Error::doing(doing()))?;
+        Ok(tap)
+    }
+
+    /// The device of a process that ended, by [a copy of the file descriptor](Receiver::file) of its only queue: a device stays as long as
+    /// one has it open.
+    pub fn of_file(namespace: &Namespace, name: &str, file: OwnedFd) -> Result<TunTap, Error> {
+        let opened = namespace.enter(|| TunTap::of_queues(namespace, name, vec![file]));
+        opened.map_err(Error::doing(format!("enter the network namespace of `{name}`")))?
+    }
+
+    fn of_queues(namespace: &Namespace, name: &str, queues: Vec<OwnedFd>) -> Result<TunTap, Error> {
+        let doing = || format!("use the device `{name}`");
+        let device = link::find(name).map_err(Error::doing(doing()))?.ok_or_else(|| Error::Removed(name.into()))?;
         let queues = queues.into_iter().map(|fd| {
             let socket = sys::socket(libc::AF_UNIX, libc::SOCK_DGRAM, 0)?;
             let queue = Arc::new(Queue { fd, socket, device: device.clone(), namespace: namespace.clone() });
@@ -216,6 +229,11 @@ impl Receiver {
             statistics: ReceiveStatistics::default(),
             was_down: true,
         }
+    }
+
+    /// The file by which the queue is read and written.
+    pub fn file(&self) -> BorrowedFd<'_> {
+        self.queue.fd.as_fd()
     }
 
     fn give(&mut self, take: &mut dyn FnMut(Batch<'_>)) -> Result<Option<usize>, Error> {

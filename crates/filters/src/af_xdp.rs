@@ -80,7 +80,7 @@ fn open(params: &Params, chosen: Option<(XdpProgram, Left)>) -> Result<Instance,
             _ => Copying::NoneIfThere,
         },
         promiscuous: params.flag("promisc"),
-        program: program.map(|XdpProgram { program, sockets }| Program { program, sockets }),
+        program: program.map(|XdpProgram { program, sockets }| Program { program, sockets, link: None }),
         ..Options::default()
     };
     let name = params.text("device").unwrap_or_default();

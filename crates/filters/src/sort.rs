@@ -23,10 +23,7 @@ pub static KIND: Kind = Kind::new("sort", "gives records in the order of a field
     .takes(&[Type::Record])
     .mode(Mode::Serial)
     .gives(Type::Record)
-    .names_fields(|params, schemas| {
-        let name = params.text("name").unwrap_or_default();
-        known(name, schemas, "name", 0..name.len()).map(|_| None)
-    })
+    .names_fields(check)
     .examples(&[Example { request: "pcap browse.pcap | histogram | sort count top=2 | fields low count", output: SIZES }]);
 
 const SIZES: &str = "low\tcount\n32\t22\n1024\t15\n";
@@ -36,6 +33,11 @@ const PIECE: usize = 64;
 
 /// What holding a record costs beside its bytes.
 const OVERHEAD: u64 = 80;
+
+fn check(params: &Params, schemas: &[&'static Schema]) -> Result<Option<&'static Schema>, ParamError> {
+    let name = params.text("name").unwrap_or_default();
+    known(name, schemas, "name", 0..name.len()).map(|_| None)
+}
 
 fn make(params: &Params, env: &Env) -> Result<Instance, ParamError> {
     let name = params.text("name").unwrap_or_default().to_string();

@@ -2,7 +2,7 @@
 //! and reads the packets.
 //!
 //! ```text
-//!  application                              daemon
+//!  application                              daemon, interface process
 //!  stack ── Application ══ channel ══ Driver ── driver ── device
 //!    │        (buffer::flow)                      │
 //!    └────── Question / Answer ──────────▶  Flow Manager      addresses, ports, neighbours, routes
@@ -11,14 +11,17 @@
 //! - [`message`] — questions and answers about interfaces and flows. Start reading here.
 //! - [`host`] — the application's side: its flows and listeners, and their doorbell.
 //!
-//! Nothing here knows a protocol: packets are bytes. The daemon's policy decides about flows.
+//! Nothing here knows a protocol: packets are bytes. The daemon's policy decides about flows. Driver and Flow Manager run in a process of
+//! the interface, which outlives the daemon for a while; the application claims its flows at the next daemon (`Question::Claim`).
 
 #![forbid(unsafe_code)]
 
+mod fitting;
 pub mod host;
 pub mod message;
 mod trace;
 
+pub use fitting::{FLOWS_NOT_LISTED, LISTENERS_NOT_LISTED, NEIGHBOURS_NOT_LISTED, fit};
 pub use host::{Flow, Host, Listener};
 pub use message::{
     ACCEPTED, Answer, BACKLOG, FlowState, Granted, InterfaceState, ListenerState, Listening, NeighbourState, OpenFlow,

@@ -28,10 +28,17 @@ pub enum Question {
     /// [`Granted`] with a channel of [`TRACE_GEOMETRY`](crate::TRACE_GEOMETRY) and doorbells of its own. The trace ends with the
     /// client.
     Trace(u64, u32),
+    /// This client had flows at an earlier daemon, and is about to [claim](Question::Claim) them: file descriptors may be sent.
+    Reclaim,
+    /// The flows and listeners with the doorbells whose page is beside this, of a client whose daemon ended, are this client's: those
+    /// with these channels. Others of that client end: their answers were lost. Once, before any other flow.
+    Claim(Vec<u32>),
+    /// An interface's process has lost its daemon. From the answer on it says other things (crate `net`).
+    Adopt,
 }
 
-/// Connections of one [`Answer::Accepted`] at most: two file descriptors of each fit beside one packet.
-pub const ACCEPTED: usize = buffer::control::packets::FDS / 2;
+/// Connections of one [`Answer::Accepted`] at most: two file descriptors of each fit beside one packet, and for the daemon two more.
+pub const ACCEPTED: usize = buffer::control::packets::FDS / 4;
 
 /// Connections that wait at one listener at most.
 pub const BACKLOG: u32 = 1024;
@@ -368,6 +375,9 @@ wire_enum!(Question {
     7 = Listen(open),
     8 = Accept(channel, most),
     9 = Trace(flow, snap),
+    10 = Reclaim,
+    11 = Claim(channels),
+    12 = Adopt,
 });
 wire_enum!(Answer {
     1 = Done,
@@ -433,6 +443,9 @@ mod tests {
             Question::Listen(listener()),
             Question::Accept(7, 16),
             Question::Trace(7, 96),
+            Question::Reclaim,
+            Question::Claim(vec![0, 7, 1023]),
+            Question::Adopt,
         ] {
             check(&question);
         }

@@ -5,8 +5,8 @@
 //! - [`files`] — files, ports and other processes (Landlock).
 //! - [`linger`] — a child that goes on with what an exit must not cut off, without the rest of the process.
 //!
-//! Which of them a process keeps stands with the process: `daemon/confine.rs`, `streamline/shared/confine.rs`,
-//! `cli/commands/pipe/confine.rs`. Where a kernel lacks one of these guards, a process runs without it, and says so.
+//! Which of them a process keeps stands with the process: `daemon/confine.rs`, `daemon/interfaces.rs`,
+//! `streamline/parser/confine.rs`, `cli/commands/pipe/confine.rs`. Where a kernel lacks one of these guards, a process runs without it, and says so.
 
 pub mod calls;
 pub mod files;
@@ -40,6 +40,24 @@ pub fn keep_capabilities(kept: CapabilitySet) -> io::Result<()> {
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     rustix::thread::set_no_new_privs(true)?;
     Ok(rustix::thread::set_capabilities(None, sets)?)
+}
+
+/// Keeps those of these capabilities that there are, and drops all others, as [`keep_capabilities`] does. Programs that this process
+/// executes have them, too.
+pub fn hand_on_capabilities(handed: CapabilitySet) -> io::Result<()> {
+    let kept = rustix::thread::capabilities(None)?.permitted & handed;
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: kept };
+    rustix::thread::set_no_new_privs(true)?;
+    rustix::thread::set_capabilities(None, sets)?;
+    for capability in kept.iter() {
+        rustix::thread::configure_capability_in_ambient_set(capability, true)?;
+    }
+    Ok(())
+}
+
+/// Other processes of this user do not look into this one any more: they do not trace it, and read neither its memory nor its files.
+pub fn hide() -> io::Result<()> {
+    Ok(rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)?)
 }
 
 /// Becomes this user, of this group and no other, for good. Root's capabilities stay permitted. To be called before the

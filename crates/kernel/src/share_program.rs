@@ -30,7 +30,8 @@ const DATAGRAMS: u32 = 4 << 10;
 /// A fragment that comes later than this after the first goes to the host (as long as Linux collects fragments), ns.
 const FRAGMENT_TIME: u64 = 30_000_000_000;
 
-// `linux/bpf.h`: on to the host; it goes where a map says.
+// `linux/bpf.h`: to nobody; on to the host; it goes where a map says.
+const DROP: i32 = 1;
 const PASS: i32 = 2;
 const REDIRECT: i32 = 4;
 /// Offset in `struct xdp_md`.
@@ -64,7 +65,8 @@ enum Reason {
     NoSocket,
 }
 
-/// Names of what is counted: frames that were taken first, then those that stayed the host's.
+/// Names of what is counted: frames that were taken first, then those that stayed the host's, and at last those of flows while no
+/// socket takes them. The host would answer the latter with a reset.
 pub const REASONS: [&str; 14] = [
     "taken.flow",
     "taken.local_port",
@@ -79,7 +81,7 @@ pub const REASONS: [&str; 14] = [
     "left.no_flow",
     "left.fragment_of_no_flow",
     "left.icmp",
-    "left.no_socket",
+    "dropped.no_socket",
 ];
 
 /// What one processor counts, by [`Reason`].
@@ -226,7 +228,7 @@ impl ShareProgram {
         })
     }
 
-    /// Runs the program on a frame, and counts it. Without a socket no frame is taken: what would be is `left.no_socket`.
+    /// Runs the program on a frame, and counts it. Without a socket no frame is taken: what would be is `dropped.no_socket`.
     ///
     /// # Errors
     ///
@@ -281,7 +283,7 @@ impl Maker<'_> {
         code.place(ends.take);
         code.load(Width::Four, R2, R6, QUEUE);
         code.set_map(R1, self.sockets);
-        code.set(R3, PASS);
+        code.set(R3, DROP);
         code.call(Helper::RedirectMap);
         code.copy(R8, R0);
         code.jump_if(Compare::Equal, R8, REDIRECT, counted);

@@ -7,36 +7,30 @@ use crate::flows::Name;
 use crate::interface::{Core, Holder};
 use crate::limits::CLIENT_FLOWS;
 use crate::listeners::{Listener, Waiting};
+use crate::numbers::Numbers;
 use crate::overload::Account;
-use crate::share::ShareLimits;
-use crate::sharing::gate;
-use crate::sharing::keeper::Reservation;
+use crate::process::message::Owner;
 use crate::users::{Place, Users};
 use buffer::flow::Bells;
 use flow::{ACCEPTED, BACKLOG, Granted, Listening, OpenListener};
+use qos::Class;
 use std::collections::VecDeque;
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 /// A listener to open: everything that could be made outside the interface's thread.
 #[derive(Debug)]
 pub(crate) struct OpeningListener {
     pub(crate) open: OpenListener,
-    pub(crate) client: u64,
-    pub(crate) process: i32,
-    pub(crate) user: u32,
-    pub(crate) limits: ShareLimits,
+    pub(crate) owner: Owner,
     pub(crate) number: u64,
     /// With the first flow or listener of a client.
     pub(crate) bells: Option<Bells>,
     pub(crate) place: Place,
-    /// On a shared device: the port.
-    pub(crate) reservation: Option<Arc<Reservation>>,
     /// Where connections take their places and numbers.
     pub(crate) users: Users,
-    pub(crate) numbers: Arc<AtomicU64>,
+    pub(crate) numbers: Arc<Numbers>,
 }
 
 /// Connections that were accepted, each with the segments for its application.
@@ -55,21 +49,32 @@ impl Core {
         listening
     }
 
-    fn try_listen_at(&mut self, opening: OpeningListener) -> Result<Listening, NetError> {
-        let OpeningListener { open, client, process, user, limits, number, bells, place, reservation, users, numbers } =
-            opening;
-        let local = SocketAddrV4::new(self.own_address(*open.local.ip(), None)?, open.local.port());
-        if self.sharing.is_some() {
-            gate::holds(reservation.as_ref(), local)?;
-        }
-        let (channel, class) = self.channel_for(client, bells.as_ref(), open.share.as_deref())?;
-        self.permits(class, limits, user, None)?;
-        let local = self.flows.listener_name(local, user)?;
+    fn try_listen_at(&mut self, mut opening: OpeningListener) -> Result<Listening, NetError> {
+        let OpeningListener { open, owner, number, bells, .. } = &mut opening;
+        open.local.set_ip(self.own_address(*open.local.ip(), None)?);
+        self.has_port(owner)?;
+        let (channel, class) = self.channel_for(owner.client, bells.as_ref(), open.share.as_deref())?;
+        self.permits(class, owner.limits, owner.user, None)?;
+        let (listener, channel, has_bells) = (*number, channel as u32, bells.is_some());
+        let local = self.put_listener(opening, channel, class)?;
+        Ok(Listening { listener, channel, device: self.name.clone(), local, has_bells })
+    }
+
+    /// Puts a listener in, at a channel of its client; gives its address and port.
+    pub(crate) fn put_listener(
+        &mut self,
+        opening: OpeningListener,
+        channel: u32,
+        class: Class,
+    ) -> Result<SocketAddrV4, NetError> {
+        let OpeningListener { open, owner, number, bells, place, users, numbers } = opening;
+        let Owner { client, process, user, limits, .. } = owner;
+        let local = self.flows.listener_name(open.local, user)?;
         if let Some(Err(error)) = self.sharing.as_ref().map(|sharing| sharing.insert(&bound(local))) {
             self.flows.release(local);
             return Err(error);
         }
-        let (channel, has_bells) = (channel as u32, bells.is_some());
+        self.give_bells(client, process, user, bells);
         let listener = Listener {
             number,
             process,
@@ -90,12 +95,11 @@ impl Core {
             receive_ns: 0,
             users,
             numbers,
-            reservation,
             _place: place,
         };
         self.flows.listeners.insert(local, listener);
-        self.hold(client, channel, Holder::Listener(local), bells);
-        Ok(Listening { listener: number, channel, device: self.name.clone(), local, has_bells })
+        self.hold(client, channel, Holder::Listener(local));
+        Ok(local)
     }
 
     /// Hands out connections that wait, at most `most`, the oldest first.
@@ -125,7 +129,7 @@ impl Core {
             if let Some(listener) = self.flows.listeners.get_mut(local) {
                 listener.accepted += 1;
             }
-            self.hold(client, channel as u32, Holder::Flow(id), None);
+            self.hold(client, channel as u32, Holder::Flow(id));
             accepted.push((self.granted(number, channel as u32, name, isn), segments));
         }
         Ok(accepted)
@@ -134,6 +138,7 @@ impl Core {
     /// Closes a listener, and resets the connections that wait.
     pub(crate) fn close_listener(&mut self, local: SocketAddrV4, now: u64) {
         let Some(listener) = self.flows.listeners.remove(local) else { return };
+        self.ended.push(listener.number);
         for waiting in listener.waiting {
             self.close(waiting.id, 0, now);
         }

@@ -30,6 +30,7 @@ impl Core {
         let waiting = flow.driver.waiting();
         flow.closing = Some(waiting);
         flow.driver.close(0);
+        self.ended.push(id.number);
         if let Some(sharing) = &self.sharing {
             sharing.remove(&flow.name);
         }

@@ -6,7 +6,7 @@
 
 use crate::limits::COOKIE_TIME;
 use packet::tcp::{Options, TcpOption};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, RandomState};
 use std::net::SocketAddrV4;
 
 /// Segment sizes that a cookie can say. The first is the least that Linux believes; 536 is that of a SYN without the option (RFC 9293
@@ -82,14 +82,27 @@ enum Use {
     Cookie(u8),
 }
 
-/// The secret of an interface. The system chooses it at random.
-#[derive(Debug, Default)]
-pub(crate) struct Secret(RandomState);
+/// The secret of an interface: cookies that were sent before its process ended are good in the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Secret(pub(crate) u64, pub(crate) u64);
+
+impl Default for Secret {
+    /// A new one, at random: the system chose the hasher's keys.
+    fn default() -> Secret {
+        let random = RandomState::new();
+        Secret(random.hash_one(0), random.hash_one(1))
+    }
+}
 
 impl Secret {
+    /// The hash begins with the secret, so that nobody without it can tell the state from which it goes on.
+    fn hash(self, what: impl Hash) -> u64 {
+        BuildHasherDefault::<DefaultHasher>::default().hash_one((self.0, self.1, what))
+    }
+
     /// The first number of a connecting flow (RFC 6528 3): a clock of 4 us, and a hash of the connection's name.
     pub(crate) fn number(&self, local: SocketAddrV4, remote: SocketAddrV4, now: u64) -> u32 {
-        let hash = self.0.hash_one((Use::Number, local, remote)) as u32;
+        let hash = self.hash((Use::Number, local, remote)) as u32;
         hash.wrapping_add((now / 4000) as u32)
     }
 
@@ -105,8 +118,8 @@ impl Secret {
     }
 
     fn bake(&self, names: [SocketAddrV4; 2], sequence: u32, byte: u8, time: u64) -> u32 {
-        let mask = self.0.hash_one((Use::Mask, names, sequence, time)) as u8;
-        let hash = self.0.hash_one((Use::Cookie(byte), names, sequence, time)) as u32;
+        let mask = self.hash((Use::Mask, names, sequence, time)) as u8;
+        let hash = self.hash((Use::Cookie(byte), names, sequence, time)) as u32;
         hash & 0xffff_ff00 | u32::from(byte ^ mask)
     }
 
@@ -114,7 +127,7 @@ impl Secret {
     pub(crate) fn open(&self, names: [SocketAddrV4; 2], sequence: u32, cookie: u32, now: u64) -> Option<SynOptions> {
         let time = now / COOKIE_TIME;
         [Some(time), time.checked_sub(1)].into_iter().flatten().find_map(|time| {
-            let mask = self.0.hash_one((Use::Mask, names, sequence, time)) as u8;
+            let mask = self.hash((Use::Mask, names, sequence, time)) as u8;
             let byte = cookie as u8 ^ mask;
             (self.bake(names, sequence, byte, time) == cookie).then(|| SynOptions::of_byte(byte))
         })

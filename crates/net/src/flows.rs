@@ -7,15 +7,13 @@ use crate::listeners::Listeners;
 use crate::overload::Account;
 use crate::ports::Ports;
 use crate::quarantine::Quarantine;
-use crate::sharing::keeper::Reservation;
 use crate::template::{Header, Template};
 use crate::users::Place;
-use buffer::flow::{Driver, Drop, Fault, Geometry, Outgoing};
+use buffer::flow::{Driver, Drop, Fault, Outgoing};
 use flow::FlowState;
 use packet::tcp;
 use std::collections::HashMap;
 use std::net::SocketAddrV4;
-use std::sync::Arc;
 
 /// Which flow: its place in the table, and its number, which no other flow ever has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,11 +55,8 @@ pub(crate) struct NewFlow {
     pub(crate) client: u64,
     pub(crate) channel: u32,
     pub(crate) driver: Driver,
-    pub(crate) geometry: Geometry,
     pub(crate) connection: Option<Connection>,
     pub(crate) place: Place,
-    /// On a shared device: the port.
-    pub(crate) reservation: Option<Arc<Reservation>>,
 }
 
 /// A flow.
@@ -99,8 +94,6 @@ pub(crate) struct Flow {
     pub(crate) receive_ns: u64,
     /// Its receive work in this window.
     pub(crate) account: Account,
-    /// On a shared device: its port, which the host does not take.
-    pub(crate) _reservation: Option<Arc<Reservation>>,
     /// Its place among the flows of its user.
     pub(crate) _place: Place,
 }

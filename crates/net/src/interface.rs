@@ -42,6 +42,8 @@ pub(crate) enum Holder {
 pub(crate) struct Client {
     pub(crate) bells: Bells,
     pub(crate) channels: Vec<Option<Holder>>,
+    pub(crate) process: i32,
+    pub(crate) user: u32,
 }
 
 /// The device.
@@ -88,6 +90,9 @@ pub(crate) struct Core {
     pub(crate) slices_from: Option<u64>,
     /// Flows whose applications are to be rung.
     pub(crate) rings: Vec<FlowId>,
+    /// Numbers of flows and listeners that ended, and clients that are gone: the daemon is told.
+    pub(crate) ended: Vec<u64>,
+    pub(crate) left: Vec<u64>,
     /// Frames of this interface's own: ARP and ICMP.
     pub(crate) answers: VecDeque<Vec<u8>>,
     /// Frames that the device is to take.
@@ -158,6 +163,8 @@ impl Interface {
             ready: 0,
             slices_from: None,
             rings: Vec::new(),
+            ended: Vec::new(),
+            left: Vec::new(),
             answers: VecDeque::with_capacity(ANSWERS),
             outbox: Outbox::new(mtu),
             own_frame: Vec::new(),
@@ -360,7 +367,7 @@ impl Core {
         self.end_closing(now);
         let due = self.neighbours.tick(now);
         for address in due.ask {
-            self.ask(address);
+            self.ask(address, now);
         }
         for number in due.wake {
             self.activate_number(number, now);

@@ -1,5 +1,7 @@
 //! Every cap and every interval of an interface, each with its reason.
 
+use std::time::Duration;
+
 /// A second, in the unit of all times here.
 pub(crate) const SECOND: u64 = 1_000_000_000;
 
@@ -163,3 +165,24 @@ pub(crate) const LAST_RESETS: u64 = SECOND / 2;
 
 /// The least MTU of a path (RFC 1191 3, RFC 791 3.2).
 pub(crate) const PATH_MTU: u32 = 68;
+
+/// An interface's process that has no daemon looks for another one for this long, and so long the flows go on.
+pub(crate) const ORPHAN: Duration = Duration::from_secs(5);
+
+/// How often it looks, and looks which applications have gone.
+pub(crate) const LONELY_LOOK: Duration = Duration::from_millis(50);
+
+/// A process that follows another tries to open the device for this long: the kernel releases memory and queues on the side.
+pub(crate) const REOPEN: Duration = Duration::from_secs(2);
+
+/// Applications have this long to claim their flows from a daemon that has just come.
+pub(crate) const CLAIM: Duration = Duration::from_secs(5);
+
+/// An interface's process answers within this time, or is ended: it makes a channel in less than a millisecond.
+pub(crate) const ANSWER: Duration = Duration::from_secs(5);
+
+/// How many processes of an interface may end within which time. After one more, the interface goes down.
+pub(crate) const RESTARTS: (usize, Duration) = (5, Duration::from_secs(60));
+
+/// A process has this long to end when its interface goes down: longer than it sends resets.
+pub(crate) const END: Duration = Duration::from_secs(3);

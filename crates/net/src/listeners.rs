@@ -3,9 +3,9 @@
 use crate::counters::ListenerDrop;
 use crate::flows::FlowId;
 use crate::limits::{ACCEPT_TIME, COOKIE_TIME, SECOND, USER_WAITING};
+use crate::numbers::Numbers;
 use crate::overload::Account;
 use crate::share::ShareLimits;
-use crate::sharing::keeper::Reservation;
 use crate::users::{Place, Users};
 use buffer::flow::Geometry;
 use flow::ListenerState;
@@ -14,7 +14,6 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddrV4;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 /// A connection that waits to be accepted.
 #[derive(Debug)]
@@ -55,10 +54,8 @@ pub(crate) struct Listener {
     pub(crate) receive_ns: u64,
     /// Where connections take their places and numbers.
     pub(crate) users: Users,
-    pub(crate) numbers: Arc<AtomicU64>,
+    pub(crate) numbers: Arc<Numbers>,
     /// Its own place among the flows of its user.
-    /// On a shared device: the port.
-    pub(crate) reservation: Option<Arc<Reservation>>,
     pub(crate) _place: Place,
 }
 
@@ -115,6 +112,11 @@ impl Listeners {
 
     pub(crate) fn remove(&mut self, local: SocketAddrV4) -> Option<Listener> {
         self.all.remove(&local)
+    }
+
+    /// All of them, with their addresses.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (SocketAddrV4, &Listener)> {
+        self.all.iter().map(|(local, listener)| (*local, listener))
     }
 
     /// The addresses of all.

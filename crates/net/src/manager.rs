@@ -9,9 +9,9 @@ use crate::flows::{Flow, FlowId, Name, NewFlow};
 use crate::interface::{Client, Core, Device, Holder, Interface};
 use crate::limits::{CLIENT_FLOWS, DEVICE_LOOK};
 use crate::overload::Account;
+use crate::process::message::Owner;
 use crate::share::{self, ShareLimits};
-use crate::sharing::keeper::Reservation;
-use crate::sharing::{Sharing, gate};
+use crate::sharing::Sharing;
 use crate::template::{Template, UDP};
 use crate::users::Place;
 use buffer::flow::{Bells, Driver};
@@ -19,23 +19,17 @@ use flow::{FlowState, Granted, InterfaceState, OpenFlow};
 use qos::Class;
 use rustix::io::Errno;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::sync::Arc;
 
 /// A flow to open: everything that could be made outside the interface's thread.
 #[derive(Debug)]
 pub(crate) struct Opening {
     pub(crate) open: OpenFlow,
-    pub(crate) client: u64,
-    pub(crate) process: i32,
-    pub(crate) user: u32,
-    pub(crate) limits: ShareLimits,
+    pub(crate) owner: Owner,
     pub(crate) number: u64,
     pub(crate) driver: Driver,
     /// With the first flow of a client.
     pub(crate) bells: Option<Bells>,
     pub(crate) place: Place,
-    /// On a shared device: the port.
-    pub(crate) reservation: Option<Arc<Reservation>>,
 }
 
 impl Core {
@@ -47,23 +41,20 @@ impl Core {
     }
 
     fn try_open(&mut self, opening: Opening, now: u64) -> Result<Granted, NetError> {
-        let Opening { open, client, process, user, limits, number, driver, bells, place, reservation } = opening;
+        let Opening { open, owner, number, driver, bells, place } = opening;
+        let Owner { client, process, user, limits, .. } = owner;
         let name = self.flow_name(open.protocol, open.local, open.remote)?;
-        if self.sharing.is_some() {
-            gate::holds(reservation.as_ref(), name.local)?;
-        }
+        self.has_port(&owner)?;
         let (channel, class) = self.channel_for(client, bells.as_ref(), open.share.as_deref())?;
         self.permits(class, limits, user, None)?;
         let has_bells = bells.is_some();
         let name = self.flows.name(name, user, now)?;
         let connection = (name.protocol == TCP).then(Connection::default);
-        let (channel, geometry) = (channel as u32, open.geometry());
-        let id = self.insert(
-            NewFlow { number, name, process, user, client, channel, driver, geometry, connection, place, reservation },
-            class,
-            now,
-        )?;
-        self.hold(client, channel, Holder::Flow(id), bells);
+        let channel = channel as u32;
+        let new = NewFlow { number, name, process, user, client, channel, driver, connection, place };
+        let id = self.insert(new, class, now)?;
+        self.give_bells(client, process, user, bells);
+        self.hold(client, channel, Holder::Flow(id));
         let isn = match name.remote {
             Some(remote) if name.protocol == TCP => self.secret.number(name.local, remote, now),
             _ => 0,
@@ -98,16 +89,31 @@ impl Core {
         Ok((channel, class))
     }
 
-    /// A client holds something by this channel number from now on.
-    pub(crate) fn hold(&mut self, client: u64, channel: u32, holder: Holder, bells: Option<Bells>) {
-        if let Some(bells) = bells {
-            self.clients.entry(client).or_insert(Client { bells, channels: Vec::new() });
-        }
-        if let Some(client) = self.clients.get_mut(&client) {
-            match client.channels.get_mut(channel as usize) {
-                Some(free) => *free = Some(holder),
-                None => client.channels.push(Some(holder)),
+    /// On a shared device: does the daemon hold the port, so that the host does not take it?
+    pub(crate) fn has_port(&self, owner: &Owner) -> Result<(), NetError> {
+        match &self.sharing {
+            Some(_) if !owner.has_port => {
+                Err(NetError::new(NetErrorKind::System, "no port of the host is held for this flow"))
             }
+            _ => Ok(()),
+        }
+    }
+
+    /// A client has these doorbells from now on; none: those that it has.
+    pub(crate) fn give_bells(&mut self, client: u64, process: i32, user: u32, bells: Option<Bells>) {
+        let Some(bells) = bells else { return };
+        let channels = self.clients.remove(&client).map_or_else(Vec::new, |client| client.channels);
+        self.clients.insert(client, Client { bells, channels, process, user });
+    }
+
+    /// A client holds something by this channel number from now on.
+    pub(crate) fn hold(&mut self, client: u64, channel: u32, holder: Holder) {
+        if let Some(client) = self.clients.get_mut(&client) {
+            let at = channel as usize;
+            if client.channels.len() <= at {
+                client.channels.resize(at + 1, None);
+            }
+            client.channels[at] = Some(holder);
         }
     }
 
@@ -130,8 +136,8 @@ impl Core {
 
     /// Puts a flow in whose name was taken. Gives the name back if the wire has no such share left.
     pub(crate) fn insert(&mut self, new: NewFlow, class: Class, now: u64) -> Result<FlowId, NetError> {
-        let NewFlow { number, name, process, user, client, channel, driver, geometry, connection, place, reservation } =
-            new;
+        let NewFlow { number, name, process, user, client, channel, driver, connection, place } = new;
+        let geometry = driver.geometry();
         let longest = u64::from(self.mtu) + 14;
         let id = self.flows.insert(Flow {
             number,
@@ -160,7 +166,6 @@ impl Core {
             sent_bytes: 0,
             receive_ns: 0,
             account: Account::default(),
-            _reservation: reservation,
             _place: place,
         });
         if let Err(refusal) = self.scheduler.admit(id.key(), class, now) {
@@ -227,6 +232,7 @@ impl Core {
         let Some(flow) = self.flows.get_mut(id) else { return };
         if flow.closing.is_none() {
             flow.driver.close(errno);
+            self.ended.push(id.number);
         }
         if flow.is_traced {
             self.traces.end(id.number);
@@ -363,7 +369,9 @@ impl Interface {
                 Holder::Listener(local) => self.core.close_listener(local, now),
             }
         }
-        self.core.clients.remove(&client);
+        if self.core.clients.remove(&client).is_some() {
+            self.core.left.push(client);
+        }
         self.core.end_traces(client);
     }
 
@@ -383,7 +391,10 @@ impl Device {
     /// The counters of the device and its sockets, by name. A counter that cannot be asked for now is left out.
     fn counters(&mut self) -> Vec<(String, u64)> {
         let receiver = self.receive.counters().unwrap_or_default();
-        let mut all: Vec<_> = receiver.into_iter().map(|counter| (counter.name.to_string(), counter.value)).collect();
+        // The daemon knows those of the device itself: this process may not ask for them.
+        let own =
+            receiver.into_iter().filter(|counter| !["link.", "softnet."].iter().any(|of| counter.name.starts_with(of)));
+        let mut all: Vec<_> = own.map(|counter| (counter.name.to_string(), counter.value)).collect();
         if let Ok(sender) = self.transmit.statistics() {
             let sender = [
                 ("sender.taken", sender.taken),

@@ -1,116 +1,206 @@
-//! All interfaces of a daemon, and the clients that have flows on them.
+//! All interfaces of a daemon. Each has a process of its own; the daemon decides who may have what, and holds ports of the host.
 
-use crate::accept::OpeningListener;
-use crate::answer::TCP;
+use crate::client::Client;
+use crate::cookies::Secret;
 use crate::error::{NetError, NetErrorKind};
-use crate::interface::Interface;
-use crate::manager::Opening;
-use crate::open::{self, Opened};
+use crate::limits::CLAIM;
+use crate::process::handle::{Process, Starter, lock};
+use crate::process::ledger::{Claimed, Held, identity};
+use crate::process::message::{Order, Start, Word};
+use crate::process::news::{Line, News};
+use crate::process::talk::Running;
 use crate::routes::Routes;
 use crate::share::ShareLimits;
-use crate::sharing::Sharing;
 use crate::sharing::gate::Gate;
 use crate::sharing::keeper::{PortKeeper, Reservation};
-use crate::thread::{self, Command, Line};
-use crate::trace::Tracing;
 use crate::users::Users;
-use buffer::flow::{Bells, Driver};
-use flow::{Granted, InterfaceState, Listening, OpenFlow, OpenInterface, OpenListener};
+use driver::counters::{LinkCounters, SoftnetCounters};
+use driver::link::{self, Link};
+use driver::namespace::Namespace;
+use flow::{InterfaceState, OpenInterface};
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddrV4;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-/// The least that each IPv4 link carries in one piece (RFC 791 3.2), and the most a packet can have.
-const MTU: std::ops::RangeInclusive<u32> = 68..=65535;
+/// A daemon that has just come waits so long for interfaces of an earlier one, before it makes a device an interface.
+const SETTLE: Duration = Duration::from_millis(500);
 
-/// An interface, from outside its thread.
-struct Handle {
-    device: String,
-    routes: Routes,
+/// An interface, as the daemon has it.
+pub(crate) struct Handle {
+    pub(crate) process: Arc<Process>,
+    pub(crate) routes: Routes,
     /// Of a device that stays the host's.
-    gate: Option<Gate>,
-    line: Line,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) gate: Option<Gate>,
+    /// The device's counters when it came up, and where they are asked for; none: the kernel does not say.
+    before: Option<Before>,
 }
 
-/// All interfaces that this process owns. Each has a thread. When it is dropped, all go down.
-#[derive(Default)]
+struct Before {
+    namespace: Namespace,
+    link: Link,
+    softnet: Option<SoftnetCounters>,
+}
+
+/// All interfaces of a daemon. Their processes outlive it for a while, and go to the daemon that comes next.
 pub struct Networks {
     interfaces: Mutex<Vec<Arc<Handle>>>,
     /// Held while an interface comes or goes.
     changing: Mutex<()>,
-    users: Users,
+    pub(crate) users: Users,
+    /// Starts interface processes; none: there are no interfaces.
+    starter: Option<Arc<dyn Starter>>,
     /// Holds ports of the host; none: no device can be shared.
     keeper: Option<Arc<PortKeeper>>,
-    /// Flows and listeners that there were.
-    flows: Arc<AtomicU64>,
+    /// Where processes find this daemon, and the next one; empty: nowhere.
+    control: String,
     clients: AtomicU64,
+    blocks: AtomicU64,
+    began: Instant,
+    news: Arc<News>,
 }
 
 impl fmt::Debug for Networks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.all().iter().map(|handle| &handle.device)).finish()
+        f.debug_list().entries(self.all().iter().map(|handle| &handle.process.device)).finish()
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every change is whole before anything can panic.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn ended(device: &str) -> NetError {
-    NetError::new(NetErrorKind::Absent, format!("the interface `{device}` went down; it takes a new `up`"))
-}
-
-fn absent(channel: u32) -> NetError {
-    NetError::new(NetErrorKind::Absent, format!("this connection has no channel {channel}"))
+impl Default for Networks {
+    fn default() -> Networks {
+        Networks::new()
+    }
 }
 
 impl Networks {
-    /// No interfaces.
+    /// No interfaces, and no way to have some.
     pub fn new() -> Networks {
-        Networks::default()
+        Networks {
+            interfaces: Mutex::default(),
+            changing: Mutex::default(),
+            users: Users::default(),
+            starter: None,
+            keeper: None,
+            control: String::new(),
+            // Clients of an earlier daemon have other numbers.
+            clients: AtomicU64::new(RandomState::new().hash_one(0) >> 1),
+            blocks: AtomicU64::new(0),
+            began: Instant::now(),
+            news: Arc::default(),
+        }
     }
 
-    /// No interfaces. `keeper` holds ports for flows on shared devices.
-    pub fn with_ports(keeper: Arc<PortKeeper>) -> Networks {
-        let mut networks = Networks::default();
-        networks.keeper = Some(keeper);
-        networks
+    /// No interfaces as yet. `starter` starts their processes. `keeper` holds ports for flows on shared devices; none: there are no such
+    /// devices. `control`: where the daemon listens, so that processes find the next daemon.
+    pub fn with(starter: Arc<dyn Starter>, keeper: Option<Arc<PortKeeper>>, control: &Path) -> Networks {
+        let control = control.to_str().unwrap_or_default().into();
+        Networks { starter: Some(starter), keeper, control, ..Networks::new() }
     }
 
-    /// Owns a device of this thread's network namespace and starts its thread. Switches the device on; where a packet socket reads
-    /// it, also switches its offloads off, which would join packets. Neither is taken back by [`down`](Self::down).
+    /// Owns a device of the namespace that processes are started in, and starts a process for it. Switches the device on; where a packet
+    /// socket reads it, also switches its offloads off, which would join packets. Neither is taken back by [`down`](Self::down).
     ///
     /// # Errors
     ///
     /// `Absent`: there is no such device. `InUse`: it is up already, or has addresses in the kernel. `Denied`: it takes rights.
     /// `Request`: addresses, gateway, rate or `how` make no sense. `System`: the kernel failed.
     pub fn up(&self, open: &OpenInterface) -> Result<(), NetError> {
+        if !self.control.is_empty() {
+            // The device may be that of a process that is about to come.
+            std::thread::sleep(SETTLE.saturating_sub(self.began.elapsed()));
+        }
         let _changing = lock(&self.changing);
-        let routes = self.check(open)?;
-        let device = open::open(open)?;
-        self.start(open, routes, device)
+        self.check(open)?;
+        let Some(starter) = &self.starter else {
+            return Err(NetError::new(NetErrorKind::System, "this daemon starts no processes for interfaces"));
+        };
+        if open.share && self.keeper.is_none() {
+            return Err(NetError::new(NetErrorKind::System, "there is no process that holds ports of the host"));
+        }
+        let secret = Secret::default();
+        let start = Start {
+            open: open.clone(),
+            mac: None,
+            secret: (secret.0, secret.1),
+            block: self.blocks.fetch_add(1, Ordering::Relaxed),
+            restarts: 0,
+            control: self.control.clone(),
+        };
+        let process = Process::start(starter, start, &self.news)?;
+        self.put(process, open)
     }
 
-    /// As [`up`](Self::up), on a device that is open already.
+    /// Takes the interface of a process that lost its daemon and came to this one: `socket` is its connection. It tells everything, and its
+    /// applications have some seconds to claim their flows.
     ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn up_on(&self, open: &OpenInterface, device: Opened) -> Result<(), NetError> {
-        let _changing = lock(&self.changing);
-        let routes = self.check(open)?;
-        self.start(open, routes, device)
+    /// Where the device is an interface already, or the process says something strange, its flows end. The administrator is told.
+    pub fn adopt(&self, socket: OwnedFd) {
+        if let Err(error) = self.try_adopt(socket) {
+            self.news.tell(format!("an interface's process that came from another daemon is refused: {}", error.text));
+        }
     }
 
-    /// The routes that are asked for; none: those of the host, which keeps the device.
-    fn check(&self, open: &OpenInterface) -> Result<Option<Routes>, NetError> {
-        let routes = if open.share { None } else { Some(Routes::new(open)?) };
-        if open.share && !(open.addresses.is_empty() && open.gateway.is_none()) {
+    fn try_adopt(&self, socket: OwnedFd) -> Result<(), NetError> {
+        let _changing = lock(&self.changing);
+        let Some(starter) = &self.starter else {
+            return Err(NetError::new(NetErrorKind::System, "this daemon starts no processes for interfaces"));
+        };
+        let process = buffer::control::peer::process(socket.as_fd()).ok();
+        let process = Process::adopt(Running { socket, process }, starter, &self.control, &self.news)?;
+        let open = process.open();
+        if let Err(error) = self.check(&open).and_then(|()| self.put(Arc::clone(&process), &open)) {
+            process.down();
+            return Err(error);
+        }
+        self.blocks.fetch_max(process.block() + 1, Ordering::Relaxed);
+        let flows = self.take_back(&process);
+        self.news.tell(format!(
+            "{}: the interface goes on from an earlier daemon, with {flows} flows and listeners",
+            open.device
+        ));
+        let late = Arc::clone(&process);
+        let thread = std::thread::Builder::new().name("net claims".into());
+        let wait = move || {
+            std::thread::sleep(CLAIM);
+            let unclaimed = lock(&late.ledger).unclaimed();
+            for client in unclaimed {
+                late.forget(client);
+            }
+        };
+        thread.spawn(wait).map_err(|error| NetError::system("start a thread", error))?;
+        Ok(())
+    }
+
+    /// Gives the flows of a process that came places in their users' quotas, and ports of the host; says how many there are.
+    fn take_back(&self, process: &Process) -> usize {
+        let handle = self.find(&process.device);
+        let gate = handle.as_ref().and_then(|handle| handle.gate.as_ref());
+        let held = lock(&process.ledger).held();
+        let count = held.len();
+        for Held { number, user, bytes, port } in held {
+            let place = self.users.take_all_the_same(user, bytes);
+            let reservation = gate.zip(port).and_then(|(gate, (protocol, local))| match gate.hold(protocol, local) {
+                Ok(reservation) => Some(reservation),
+                Err(error) => {
+                    let text = format!("{}: flow {number} goes on without its port: {}", process.device, error.text);
+                    self.news.tell_of_flow(text);
+                    None
+                }
+            });
+            lock(&process.ledger).give(number, Some(place), reservation);
+        }
+        count
+    }
+
+    /// Checks what an interface is to be.
+    fn check(&self, open: &OpenInterface) -> Result<(), NetError> {
+        if !open.share {
+            Routes::new(open)?;
+        } else if !(open.addresses.is_empty() && open.gateway.is_none()) {
             let text = "a shared device has the addresses and routes of the host; leave out addresses and gateway";
             return Err(NetError::new(NetErrorKind::Request, text));
         }
@@ -124,38 +214,35 @@ impl Networks {
             let text = format!("`{0}` is up; take it down first: streamline down {0}", open.device);
             return Err(NetError::new(NetErrorKind::InUse, text));
         }
-        Ok(routes)
+        Ok(())
     }
 
-    fn start(&self, open: &OpenInterface, routes: Option<Routes>, mut device: Opened) -> Result<(), NetError> {
-        if !MTU.contains(&device.mtu) || device.mac[0] & 1 != 0 || device.mac == [0; 6] {
-            let text = format!("`{}` has no MTU from 68 to 65535, or no hardware address of a host", open.device);
-            return Err(NetError::new(NetErrorKind::Request, text));
-        }
-        let (line, desk) = thread::line().map_err(|error| NetError::system("make an eventfd", error))?;
-        let (routes, gate, sharing) = match (routes, device.share.take()) {
-            (Some(routes), None) => (routes, None, None),
-            (None, Some(shared)) => {
-                let Some(keeper) = &self.keeper else {
-                    return Err(NetError::new(
-                        NetErrorKind::System,
-                        "there is no process that holds ports of the host",
-                    ));
-                };
-                let gate = Gate::new(&open.device, shared.index, Arc::clone(keeper))?;
-                let routes = Routes::of_host(&shared.addresses);
-                (routes, Some(gate), Some(Sharing::start(shared, line.clone())?))
-            }
-            _ => return Err(NetError::new(NetErrorKind::Request, "this device cannot be opened as asked for")),
+    /// Lists the interface of a process.
+    fn put(&self, process: Arc<Process>, open: &OpenInterface) -> Result<(), NetError> {
+        let parts = || {
+            let (routes, gate) = match (&process.facts.shared, &self.keeper) {
+                (None, _) => (Routes::new(open)?, None),
+                (Some((index, addresses)), Some(keeper)) => {
+                    (Routes::of_host(addresses), Some(Gate::new(&open.device, *index, Arc::clone(keeper))?))
+                }
+                (Some(_), None) => {
+                    let text = "there is no process that holds ports of the host";
+                    return Err(NetError::new(NetErrorKind::System, text));
+                }
+            };
+            Ok((routes, gate))
         };
-        let interface = Interface::new(open, routes.clone(), device, sharing);
-        // Names of threads have 15 bytes.
-        let thread = std::thread::Builder::new().name(format!("net {}", open.device).chars().take(15).collect());
-        let thread = thread.spawn(move || thread::run(interface, &desk));
-        let thread = thread.map_err(|error| NetError::system("start a thread", error))?;
-        let handle = Handle { device: open.device.clone(), routes, gate, line, thread: Mutex::new(Some(thread)) };
-        lock(&self.interfaces).push(Arc::new(handle));
-        Ok(())
+        match parts() {
+            Ok((routes, gate)) => {
+                let before = Before::now(&open.device);
+                lock(&self.interfaces).push(Arc::new(Handle { process, routes, gate, before }));
+                Ok(())
+            }
+            Err(error) => {
+                process.down();
+                Err(error)
+            }
+        }
     }
 
     /// Gives a device up. Its flows end with ENETDOWN.
@@ -165,20 +252,50 @@ impl Networks {
     /// `Absent`: it is not up.
     pub fn down(&self, device: &str) -> Result<(), NetError> {
         let _changing = lock(&self.changing);
-        let mut interfaces = lock(&self.interfaces);
-        let Some(at) = interfaces.iter().position(|handle| handle.device == device) else {
+        let Some(handle) = self.find(device) else {
             return Err(NetError::new(NetErrorKind::Absent, format!("`{device}` is not up")));
         };
-        let handle = interfaces.remove(at);
-        drop(interfaces);
-        handle.stop();
+        lock(&self.interfaces).retain(|other| !Arc::ptr_eq(other, &handle));
+        handle.process.down();
         Ok(())
     }
 
     /// A client: a process of a user, which may have flows on one interface.
     pub fn client(self: &Arc<Self>, process: i32, user: u32) -> Client {
         let id = self.clients.fetch_add(1, Ordering::Relaxed) + 1;
-        Client { networks: Arc::clone(self), id, process, user, interface: None, traced: Vec::new() }
+        Client::new(Arc::clone(self), id, process, user)
+    }
+
+    /// The client of an earlier daemon whose doorbells' page `page` is a descriptor of: an application came again, and proves by it that the
+    /// flows are its own. Of its channels those remain that it knows.
+    ///
+    /// # Errors
+    ///
+    /// `Absent`: no flows of this user with such doorbells wait to be claimed. Their process may come in a moment. `Denied`: `permit` says so.
+    pub fn claim(
+        self: &Arc<Self>,
+        process: i32,
+        user: u32,
+        page: &OwnedFd,
+        known: &[u32],
+        permit: &dyn Fn(&str) -> Result<ShareLimits, NetError>,
+    ) -> Result<Client, NetError> {
+        let absent =
+            || NetError::new(NetErrorKind::Absent, "no flows of yours with these doorbells wait to be claimed");
+        let page = identity(page).ok_or_else(absent)?;
+        for handle in self.all() {
+            let Some(Claimed { client, channels }) = lock(&handle.process.ledger).claim(page, user) else { continue };
+            let mut claimed = Client::new(Arc::clone(self), client, process, user);
+            claimed.goes_on(&handle);
+            // If the policy forbids the flows now, they end with the client.
+            permit(&handle.process.device)?;
+            for channel in channels.into_iter().filter(|channel| !known.contains(channel)) {
+                // The answer about it was lost with the earlier daemon.
+                let _ = claimed.close(channel);
+            }
+            return Ok(claimed);
+        }
+        Err(absent())
     }
 
     /// Gives a flow of this user another share of the wire (`flow::OpenFlow::share`). `user`: none: a flow of any user. `permit`
@@ -197,11 +314,10 @@ impl Networks {
     ) -> Result<(), NetError> {
         let mut absent = Err(NetError::new(NetErrorKind::Absent, format!("there is no flow {flow} of yours")));
         for handle in self.all() {
-            let (share, Some(limits)) = (share.to_string(), permit(&handle.device)) else { continue };
-            match handle.line.ask(|reply| Command::Share { user, flow, share, limits, reply }) {
-                Some(Err(error)) if error.kind == NetErrorKind::Absent => absent = Err(error),
-                Some(done) => return done,
-                None => {}
+            let Some(limits) = permit(&handle.process.device) else { continue };
+            match handle.process.ask(&Order::Share(user, flow, share.into(), limits)) {
+                Err(error) if error.kind == NetErrorKind::Absent => absent = Err(error),
+                done => return done.map(drop),
             }
         }
         absent
@@ -209,26 +325,31 @@ impl Networks {
 
     /// All interfaces, in the order in which they came up. `user`: with flows of this user only; none: with all.
     pub fn state(&self, user: Option<u32>) -> Vec<InterfaceState> {
-        let ask = |handle: Arc<Handle>| handle.line.ask(|reply| Command::State { user, reply });
-        self.all().into_iter().filter_map(ask).collect()
+        self.all().iter().filter_map(|handle| handle.state(user)).collect()
     }
 
-    /// Flows and traces of all users.
-    #[cfg(test)]
-    pub(crate) fn flows_of_all(&self) -> usize {
-        self.users.flows()
+    /// Lines for the administrator since the last call.
+    pub fn news(&self) -> Vec<Line> {
+        self.news.take()
     }
 
-    fn all(&self) -> Vec<Arc<Handle>> {
-        lock(&self.interfaces).clone()
+    /// Readable while there are [news](Self::news); none: there is no such descriptor.
+    pub fn news_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.news.fd()
     }
 
-    fn find(&self, device: &str) -> Option<Arc<Handle>> {
-        lock(&self.interfaces).iter().find(|handle| handle.device == device).cloned()
+    pub(crate) fn all(&self) -> Vec<Arc<Handle>> {
+        let mut interfaces = lock(&self.interfaces);
+        interfaces.retain(|handle| !handle.process.is_over());
+        interfaces.clone()
+    }
+
+    pub(crate) fn find(&self, device: &str) -> Option<Arc<Handle>> {
+        self.all().into_iter().find(|handle| handle.process.device == device)
     }
 
     /// The interface for a flow or listener.
-    fn choose(
+    pub(crate) fn choose(
         &self,
         device: Option<&str>,
         local: SocketAddrV4,
@@ -262,17 +383,29 @@ impl Networks {
     }
 }
 
-impl Drop for Networks {
-    fn drop(&mut self) {
-        for handle in lock(&self.interfaces).drain(..) {
-            handle.stop();
-        }
+impl Before {
+    /// In this thread's network namespace.
+    fn now(device: &str) -> Option<Before> {
+        let namespace = Namespace::current().ok()?;
+        let link = link::find(device).ok()??;
+        Some(Before { namespace, link, softnet: SoftnetCounters::read().ok() })
+    }
+
+    /// The kernel's counters since.
+    fn counters(&self) -> Vec<(String, u64)> {
+        let links = self.namespace.enter(link::list).and_then(|links| links).unwrap_or_default();
+        let now = links.into_iter().find(|link| link.index == self.link.index).map(|link| link.counters);
+        let since = |now: LinkCounters| now.since(&self.link.counters).all().collect::<Vec<_>>();
+        let softnet = self.softnet.as_ref().zip(SoftnetCounters::read().ok());
+        let softnet = softnet.into_iter().flat_map(|(before, now)| now.since(before).all());
+        let counters = now.into_iter().flat_map(since).chain(softnet);
+        counters.map(|counter| (counter.name.to_string(), counter.value)).collect()
     }
 }
 
 impl Handle {
     /// Address and port of a flow or listener as they will be, and on a shared device what holds the port.
-    fn admit(
+    pub(crate) fn admit(
         &self,
         protocol: u8,
         local: SocketAddrV4,
@@ -285,214 +418,11 @@ impl Handle {
         }
     }
 
-    fn stop(&self) {
-        let _ = self.line.tell(Command::Down);
-        if let Some(thread) = lock(&self.thread).take() {
-            // It panicked: there is nothing left of it to stop.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// A client's flows. They end when it is dropped.
-pub struct Client {
-    networks: Arc<Networks>,
-    id: u64,
-    process: i32,
-    user: u32,
-    /// Where its flows and doorbells are; none before the first.
-    interface: Option<Arc<Handle>>,
-    /// Where its traces are.
-    traced: Vec<Arc<Handle>>,
-}
-
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("process", &self.process).field("user", &self.user).finish_non_exhaustive()
-    }
-}
-
-impl Client {
-    /// Opens a flow. `permit` says whether the user may have one on an interface, and what of its wire. Beside the answer go the two segments of its channel; with the first flow also the doorbells' three handles.
-    ///
-    /// # Errors
-    ///
-    /// `Absent`: no such interface, no route. `InUse`: the port is taken. `Denied`: ports below 1024, or `permit` says so. `Full`: a quota is reached.
-    /// `Request`: the flow makes no sense, or is on another interface than this client's others. `System`: the kernel failed.
-    pub fn open(
-        &mut self,
-        open: &OpenFlow,
-        permit: &dyn Fn(&str) -> Result<ShareLimits, NetError>,
-    ) -> Result<(Granted, Vec<OwnedFd>), NetError> {
-        open.geometry().check().map_err(|error| NetError::new(NetErrorKind::Request, error.to_string()))?;
-        let handle = self.interface_for(open.device.as_deref(), open.local, open.remote)?;
-        let limits = permit(&handle.device)?;
-        let (into, out) = open.geometry().bytes();
-        let place = self.networks.users.take(self.user, into + out)?;
-        let (local, reservation) = handle.admit(open.protocol, open.local, open.remote, self.user)?;
-        let system = |error| NetError::system("make a channel", error);
-        let (driver, segments) = Driver::create(open.geometry()).map_err(system)?;
-        let (bells, handles) = self.bells()?;
-        let fds = segments.into_iter().chain(handles).collect();
-        let opening = Opening {
-            open: OpenFlow { local, ..open.clone() },
-            client: self.id,
-            process: self.process,
-            user: self.user,
-            limits,
-            number: self.number(),
-            driver,
-            bells,
-            place,
-            reservation,
-        };
-        let granted = handle.line.ask(|reply| Command::Open(Box::new(opening), reply));
-        let granted = granted.ok_or_else(|| ended(&handle.device))??;
-        self.interface = Some(handle);
-        Ok((granted, fds))
-    }
-
-    /// Opens a listener; `permit` as for [`open`](Self::open). With the first flow or listener the doorbells' three handles go beside the answer.
-    ///
-    /// # Errors
-    ///
-    /// As [`open`](Self::open).
-    pub fn listen(
-        &mut self,
-        open: &OpenListener,
-        permit: &dyn Fn(&str) -> Result<ShareLimits, NetError>,
-    ) -> Result<(Listening, Vec<OwnedFd>), NetError> {
-        open.geometry().check().map_err(|error| NetError::new(NetErrorKind::Request, error.to_string()))?;
-        if open.window_shift > 14 {
-            return Err(NetError::new(NetErrorKind::Request, "the shift of a window is 0 to 14"));
-        }
-        let handle = self.interface_for(open.device.as_deref(), open.local, None)?;
-        let limits = permit(&handle.device)?;
-        let place = self.networks.users.take(self.user, 0)?;
-        let (local, reservation) = handle.admit(TCP, open.local, None, self.user)?;
-        let (bells, fds) = self.bells()?;
-        let opening = OpeningListener {
-            open: OpenListener { local, ..open.clone() },
-            client: self.id,
-            process: self.process,
-            user: self.user,
-            limits,
-            number: self.number(),
-            bells,
-            place,
-            reservation,
-            users: self.networks.users.clone(),
-            numbers: Arc::clone(&self.networks.flows),
-        };
-        let listening = handle.line.ask(|reply| Command::Listen(Box::new(opening), reply));
-        let listening = listening.ok_or_else(|| ended(&handle.device))??;
-        self.interface = Some(handle);
-        Ok((listening, fds))
-    }
-
-    /// Accepts connections that wait at the listener of this channel, at most `most` and at most [`flow::ACCEPTED`]. Beside the answer
-    /// go two segments for each, in this order.
-    ///
-    /// # Errors
-    ///
-    /// `Absent`: there is no such listener. `Full`: this client has all the channels that it may have.
-    pub fn accept(&mut self, channel: u32, most: u32) -> Result<(Vec<Granted>, Vec<OwnedFd>), NetError> {
-        let handle = self.interface.as_ref().ok_or_else(|| absent(channel))?;
-        let client = self.id;
-        let accepted = handle.line.ask(|reply| Command::Accept { client, channel, most, reply });
-        let accepted = accepted.ok_or_else(|| ended(&handle.device))??;
-        let (granted, segments): (_, Vec<_>) = accepted.into_iter().unzip();
-        Ok((granted, segments.into_iter().flatten().collect()))
-    }
-
-    /// The interface for a flow or listener: that of this client's others, if it still is there.
-    fn interface_for(
-        &mut self,
-        device: Option<&str>,
-        local: SocketAddrV4,
-        remote: Option<SocketAddrV4>,
-    ) -> Result<Arc<Handle>, NetError> {
-        let handle = self.networks.choose(device, local, remote)?;
-        // An interface that went down took the flows and doorbells of this client along.
-        let current = self
-            .interface
-            .take()
-            .filter(|own| self.networks.find(&own.device).is_some_and(|listed| Arc::ptr_eq(own, &listed)));
-        if let Some(own) = &current
-            && !Arc::ptr_eq(own, &handle)
-        {
-            let text =
-                format!("this connection's flows are on `{}`; connect again for `{}`", own.device, handle.device);
-            self.interface = current;
-            return Err(NetError::new(NetErrorKind::Request, text));
-        }
-        self.interface = current;
-        Ok(handle)
-    }
-
-    /// Doorbells, before the first flow or listener of this client, and what its application gets of them.
-    fn bells(&self) -> Result<(Option<Bells>, Vec<OwnedFd>), NetError> {
-        if self.interface.is_some() {
-            return Ok((None, Vec::new()));
-        }
-        let (bells, handles) = Bells::create().map_err(|error| NetError::system("make doorbells", error))?;
-        Ok((Some(bells), Vec::from(handles)))
-    }
-
-    fn number(&self) -> u64 {
-        self.networks.flows.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Traces the flow of this number (`flow::Question::Trace`). `user`: it must be one of this user; none: of any. Beside the answer go
-    /// the two segments of the trace's channel and its doorbells' three handles. The trace ends with this client, and with the flow.
-    ///
-    /// # Errors
-    ///
-    /// `Absent`: there is no such flow. `Full`: it has as many traces as it may have, or a quota is reached. `System`: the kernel failed.
-    pub fn trace(&mut self, user: Option<u32>, flow: u64, snap: u32) -> Result<(Granted, Vec<OwnedFd>), NetError> {
-        let geometry = flow::TRACE_GEOMETRY;
-        let (into, out) = geometry.bytes();
-        let mut absent = NetError::new(NetErrorKind::Absent, format!("there is no flow {flow} of yours"));
-        for handle in self.networks.all() {
-            let place = self.networks.users.take(self.user, into + out)?;
-            let system = |error| NetError::system("make a channel", error);
-            let (driver, segments) = Driver::create(geometry).map_err(system)?;
-            let (bells, handles) = Bells::create().map_err(|error| NetError::system("make doorbells", error))?;
-            let snap = snap as usize;
-            let tracing = Box::new(Tracing { flow, user, client: self.id, snap, driver, bells, place });
-            match handle.line.ask(|reply| Command::Trace(tracing, reply)) {
-                Some(Ok(granted)) => {
-                    self.traced.push(handle);
-                    return Ok((granted, segments.into_iter().chain(handles).collect()));
-                }
-                Some(Err(error)) if error.kind == NetErrorKind::Absent => absent = error,
-                Some(Err(error)) => return Err(error),
-                None => (),
-            }
-        }
-        Err(absent)
-    }
-
-    /// Closes a flow or a listener by the number of its channel. The packets in it still leave in their turns, within a second. Of
-    /// those that wait for their neighbour, a few leave when it answers.
-    ///
-    /// # Errors
-    ///
-    /// `Absent`: there is no such channel.
-    pub fn close(&mut self, channel: u32) -> Result<(), NetError> {
-        let handle = self.interface.as_ref().ok_or_else(|| absent(channel))?;
-        let client = self.id;
-        let closed = handle.line.ask(|reply| Command::Close { client, channel, reply });
-        closed.unwrap_or_else(|| Err(ended(&handle.device)))
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        for handle in self.interface.iter().chain(&self.traced) {
-            let client = self.id;
-            // The interface may be down: then the flows ended with it.
-            let _ = handle.line.ask(|reply| Command::Leave { client, reply });
-        }
+    /// The state, with what the process cannot know: the device's own counters, and how many processes the interface had.
+    fn state(&self, user: Option<u32>) -> Option<InterfaceState> {
+        let Word::State(mut state) = self.process.ask(&Order::State(user)).ok()?.word else { return None };
+        state.counters.push(("process.restarts".into(), self.process.restarts()));
+        state.counters.extend(self.before.iter().flat_map(Before::counters));
+        Some(state)
     }
 }

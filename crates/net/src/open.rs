@@ -14,24 +14,41 @@ use kernel::ShareProgram;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::net::Ipv4Addr;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// A device that is open, both ways.
-pub struct Opened {
+pub(crate) struct Opened {
     /// Receives frames from it.
-    pub receive: Box<dyn Receive>,
+    pub(crate) receive: Box<dyn Receive>,
     /// Sends frames by it.
-    pub transmit: Box<dyn Transmit>,
+    pub(crate) transmit: Box<dyn Transmit>,
     /// The hardware address that frames come to and go from.
-    pub mac: [u8; 6],
+    pub(crate) mac: [u8; 6],
     /// Bytes of the longest IP packet that it takes.
-    pub mtu: u32,
-    /// How it is reached, for people.
-    pub how: String,
+    pub(crate) mtu: u32,
+    /// How it is reached: a word for [`OpenInterface::how`], and for people.
+    pub(crate) via: &'static str,
+    pub(crate) how: String,
     /// May transport checksums of received packets be unfinished?
-    pub unfinished_checksums: bool,
+    pub(crate) unfinished_checksums: bool,
     /// The device stays the host's; none: it is Streamline's alone.
-    pub share: Option<SharedDevice>,
+    pub(crate) share: Option<SharedDevice>,
+    /// Keeps the device as it is between two processes; none: nothing has to.
+    pub(crate) handle: Option<Arc<OwnedFd>>,
+}
+
+/// Something that a process which ended left of a device, for the process that follows.
+#[derive(Debug)]
+pub(crate) struct Left {
+    pub(crate) mac: [u8; 6],
+    pub(crate) handle: Option<OwnedFd>,
+}
+
+fn copy(fd: BorrowedFd<'_>) -> Result<Arc<OwnedFd>, NetError> {
+    let copy = fd.try_clone_to_owned().map_err(|error| NetError::system("have a copy of a file descriptor", error))?;
+    Ok(Arc::new(copy))
 }
 
 impl fmt::Debug for Opened {
@@ -43,11 +60,11 @@ impl fmt::Debug for Opened {
 /// Bytes of an AF_XDP chunk that are not for the IP packet: the kernel's headroom, and the Ethernet header with a tag.
 const FRAME_SLACK: u32 = 256 + 18;
 
-/// Opens the device as asked for, in this thread's network namespace.
-pub(crate) fn open(open: &OpenInterface) -> Result<Opened, NetError> {
+/// Opens the device as asked for, in this thread's network namespace. `left`: another process had it, and ended.
+pub(crate) fn open(open: &OpenInterface, left: Option<Left>) -> Result<Opened, NetError> {
     let namespace = Namespace::current().map_err(|error| NetError::system("find the network namespace", error))?;
     match open.how.as_deref() {
-        None | Some("af_xdp") if open.share => shared(&namespace, &open.device),
+        None | Some("af_xdp") if open.share => shared(&namespace, &open.device, left),
         Some(how @ ("af_packet" | "tuntap")) if open.share => {
             let text = format!("to share a device with the host takes XDP, and `{how}` has none; leave it out");
             Err(NetError::new(NetErrorKind::Request, text))
@@ -58,7 +75,7 @@ pub(crate) fn open(open: &OpenInterface) -> Result<Opened, NetError> {
         }
         Some("af_xdp") => by_xdp(&namespace, &check(&namespace, &open.device)?, None),
         Some("af_packet") => by_packet_socket(&namespace, &check(&namespace, &open.device)?),
-        Some("tuntap") => by_tap(&namespace, &open.device),
+        Some("tuntap") => by_tap(&namespace, &open.device, left),
         Some(how) => {
             let text = format!("`{how}` is no way to a device; there are af_xdp, af_packet and tuntap");
             Err(NetError::new(NetErrorKind::Request, text))
@@ -98,7 +115,7 @@ fn addresses(link: &Link) -> Result<Vec<(Ipv4Addr, u8)>, NetError> {
 }
 
 /// A device that stays the host's, with its addresses; nothing of it is changed.
-fn shared(namespace: &Namespace, name: &str) -> Result<Opened, NetError> {
+fn shared(namespace: &Namespace, name: &str, left: Option<Left>) -> Result<Opened, NetError> {
     let link = ethernet(namespace, name)?;
     let refuse = |kind, text: String| Err(NetError::new(kind, text));
     if !link.is_up() {
@@ -115,11 +132,13 @@ fn shared(namespace: &Namespace, name: &str) -> Result<Opened, NetError> {
     let program = program.map_err(|error| NetError::new(NetErrorKind::System, needs(&error)))?;
     let [loaded, sockets] =
         sharing::handles(&program).map_err(|error| NetError::system("have handles of a program", error))?;
-    let loaded = af_xdp::Program { program: loaded, sockets };
+    let held = left.and_then(|left| left.handle);
+    let is_attached = held.is_none();
+    let loaded = af_xdp::Program { program: loaded, sockets, link: held };
     let opened = by_xdp(namespace, &link, Some(loaded));
     let opened = opened.map_err(|error| NetError::new(error.kind, needs(&error)))?;
     let how = format!("{}, shared with the host", opened.how);
-    Ok(Opened { how, share: Some(SharedDevice { program, index: link.index, addresses }), ..opened })
+    Ok(Opened { how, share: Some(SharedDevice { program, index: link.index, addresses, is_attached }), ..opened })
 }
 
 fn switch_on(index: u32) -> std::io::Result<()> {
@@ -144,6 +163,8 @@ fn by_xdp(namespace: &Namespace, link: &Link, program: Option<af_xdp::Program>) 
         af_xdp::Options { receive_chunks: 1024, transmit_chunks: 512, chunk_bytes, program, ..Default::default() };
     let opened = af_xdp::Device::open(namespace, &link.name, options)?;
     let mode = opened.mode;
+    // The host would answer packets of flows while no program takes them.
+    let handle = if is_whole { None } else { Some(copy(opened.attachment())?) };
     let Ok([queue]) = <[af_xdp::Queue; 1]>::try_from(opened.queues) else {
         let text = format!(
             "`{0}` receives by several queues, and one is read; set one: ethtool -L {0} combined 1{1}",
@@ -157,9 +178,11 @@ fn by_xdp(namespace: &Namespace, link: &Link, program: Option<af_xdp::Program>) 
         transmit: Box::new(queue.sender),
         mac: mac(link),
         mtu: link.mtu,
+        via: "af_xdp",
         how: format!("an AF_XDP socket ({mode:?})").to_lowercase().replacen("an af_xdp", "an AF_XDP", 1),
         unfinished_checksums: leaves_checksums(link),
         share: None,
+        handle,
     })
 }
 
@@ -177,29 +200,41 @@ fn by_packet_socket(namespace: &Namespace, link: &Link) -> Result<Opened, NetErr
         transmit: Box::new(af_packet::Sender::open(namespace, &link.name, af_packet::SenderOptions::default())?),
         mac: mac(link),
         mtu: link.mtu,
+        via: "af_packet",
         how: "a packet socket".into(),
         unfinished_checksums: leaves_checksums(link),
         share: None,
+        handle: None,
     })
 }
 
 /// A tap device of this name, whose other end is the kernel's stack. This end has an address of its own.
-fn by_tap(namespace: &Namespace, name: &str) -> Result<Opened, NetError> {
-    let options = tuntap::Options { name: name.into(), ..tuntap::Options::default() };
-    let opened = tuntap::TunTap::open(namespace, &options)?;
-    switch_on(opened.device.index).map_err(|error| NetError::system(&format!("switch `{name}` on"), error))?;
+fn by_tap(namespace: &Namespace, name: &str, left: Option<Left>) -> Result<Opened, NetError> {
+    // Locally administered, of one host; the hasher's keys are random.
+    let [a, b, c, d, e, ..] = RandomState::new().hash_one(name).to_be_bytes();
+    let (mac, file) = left.map_or(([2, a, b, c, d, e], None), |left| (left.mac, left.handle));
+    let opened = match file {
+        Some(file) => tuntap::TunTap::of_file(namespace, name, file)?,
+        None => {
+            let options = tuntap::Options { name: name.into(), ..tuntap::Options::default() };
+            let opened = tuntap::TunTap::open(namespace, &options)?;
+            switch_on(opened.device.index).map_err(|error| NetError::system(&format!("switch `{name}` on"), error))?;
+            opened
+        }
+    };
     let Some((receive, transmit)) = opened.queues.into_iter().next() else {
         return Err(NetError::new(NetErrorKind::System, format!("`{name}` came without a queue")));
     };
-    // Locally administered, of one host; the hasher's keys are random.
-    let [a, b, c, d, e, ..] = RandomState::new().hash_one(name).to_be_bytes();
+    let handle = Some(copy(receive.file())?);
     Ok(Opened {
         receive: Box::new(receive),
         transmit: Box::new(transmit),
-        mac: [2, a, b, c, d, e],
+        mac,
         mtu: opened.device.mtu,
+        via: "tuntap",
         how: "a tap device".into(),
         unfinished_checksums: true,
         share: None,
+        handle,
     })
 }

@@ -141,10 +141,10 @@ impl Core {
     }
 
     /// Asks who has this address.
-    pub(crate) fn ask(&mut self, address: Ipv4Addr) {
-        if let Some(sharing) = &self.sharing {
+    pub(crate) fn ask(&mut self, address: Ipv4Addr, now: u64) {
+        if self.sharing.is_some() {
             self.counters.event(Event::HostAsked);
-            return sharing.ask(address);
+            return self.ask_host(address, now);
         }
         let own = self.routes.source(Some(address)).0;
         self.counters.event(Event::ArpAsked);

@@ -18,7 +18,6 @@ use buffer::flow::Driver;
 use packet::pseudo;
 use packet::tcp::{Flags, Packet};
 use std::net::SocketAddrV4;
-use std::sync::atomic::Ordering;
 
 /// A connection that waits has no channel number yet: doorbells have no such bit.
 pub(crate) const NO_CHANNEL: u32 = u32::MAX;
@@ -254,9 +253,8 @@ impl Core {
         }
         let (into, out) = geometry.bytes();
         let place = listener.users.take(user, into + out).map_err(|_| ListenerDrop::Quota)?;
-        let number = listener.numbers.fetch_add(1, Ordering::Relaxed) + 1;
+        let number = listener.numbers.take();
         let (process, client) = (listener.process, listener.client);
-        let reservation = listener.reservation.clone();
         if !self.flows.listeners.may_wait(user) {
             return Err(ListenerDrop::Quota);
         }
@@ -266,8 +264,7 @@ impl Core {
         let name = self.flows.name(name, user, now).map_err(|_| ListenerDrop::InUse)?;
         let connection = Some(connection);
         let channel = NO_CHANNEL;
-        let new =
-            NewFlow { number, name, process, user, client, channel, driver, geometry, connection, place, reservation };
+        let new = NewFlow { number, name, process, user, client, channel, driver, connection, place };
         let id = self.insert(new, class, now).map_err(|_| ListenerDrop::NoShare)?;
         self.flows.listeners.wait(local, id, segments, now);
         Ok(id)
@@ -326,7 +323,15 @@ impl Core {
                 self.answers.push_back(frame);
                 true
             }
-            (None, Some(neighbour)) => self.neighbours.park(neighbour, frame),
+            // An earlier process knew it.
+            (None, Some(neighbour)) => {
+                let mut asks = false;
+                self.neighbours.find(neighbour, 0, now, &mut || asks = true);
+                if asks {
+                    self.ask(neighbour, now);
+                }
+                self.neighbours.park(neighbour, frame)
+            }
             _ => false,
         };
         self.counters.event(if is_sent { Event::ResetsSent } else { Event::ResetsDropped });

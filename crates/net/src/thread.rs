@@ -1,100 +1,129 @@
-//! The thread of an interface: turns while there is work, sleep when there is none, commands in between.
+//! The thread of an interface: turns while there is work, sleep when there is none, commands in between. It answers by letters to the
+//! daemon (`process/letters.rs`).
 
-use crate::accept::{Accepted, OpeningListener};
+use crate::accept::OpeningListener;
 use crate::counters::Event;
 use crate::error::NetError;
 use crate::interface::{Interface, Next};
 use crate::limits::{LAST_RESETS, NO_ROOM, SECOND};
 use crate::manager::Opening;
+use crate::process::letters::{Letter, Letters};
+use crate::process::message::{BYTES, Word};
 use crate::share::ShareLimits;
 use crate::trace::Tracing;
-use flow::{Granted, InterfaceState, Listening};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::time::{Duration, Instant};
-
-/// Where the answer to a command goes.
-pub(crate) type Reply<T> = SyncSender<T>;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 /// What an interface's thread is told.
 pub(crate) enum Command {
-    Open(Box<Opening>, Reply<Result<Granted, NetError>>),
-    Listen(Box<OpeningListener>, Reply<Result<Listening, NetError>>),
-    Accept { client: u64, channel: u32, most: u32, reply: Reply<Result<Accepted, NetError>> },
-    Close { client: u64, channel: u32, reply: Reply<Result<(), NetError>> },
-    Leave { client: u64, reply: Reply<()> },
-    Share { user: Option<u32>, flow: u64, share: String, limits: ShareLimits, reply: Reply<Result<(), NetError>> },
-    Trace(Box<Tracing>, Reply<Result<Granted, NetError>>),
-    State { user: Option<u32>, reply: Reply<InterfaceState> },
-    NextHop { address: Ipv4Addr, mac: Option<[u8; 6]> },
+    /// Beside the answer go these file descriptors.
+    Open(Box<Opening>, Vec<OwnedFd>),
+    Listen(Box<OpeningListener>, Vec<OwnedFd>),
+    Accept {
+        client: u64,
+        channel: u32,
+        most: u32,
+    },
+    Close {
+        client: u64,
+        channel: u32,
+    },
+    Leave {
+        client: u64,
+    },
+    Share {
+        user: Option<u32>,
+        flow: u64,
+        share: String,
+        limits: ShareLimits,
+    },
+    Trace(Box<Tracing>, Vec<OwnedFd>),
+    State {
+        user: Option<u32>,
+    },
+    NextHop {
+        address: Ipv4Addr,
+        mac: Option<[u8; 6]>,
+    },
+    /// There is no daemon: applications that end have to be noticed.
+    Alone,
+    /// There is a daemon at the end of this socket: after these letters it is told everything.
+    Tell {
+        daemon: Arc<OwnedFd>,
+        first: Vec<Letter>,
+    },
     Down,
 }
 
 /// The way to an interface's thread.
 #[derive(Clone)]
 pub(crate) struct Line {
-    commands: Sender<Command>,
+    commands: Sender<(u64, Command)>,
     wake: Arc<OwnedFd>,
 }
 
 impl Line {
-    /// Gives a command; none: the thread has ended.
-    pub(crate) fn tell(&self, command: Command) -> Option<()> {
-        self.commands.send(command).ok()?;
+    /// Gives a command, whose answer has this number; none: the thread has ended.
+    pub(crate) fn tell(&self, number: u64, command: Command) -> Option<()> {
+        self.commands.send((number, command)).ok()?;
         // Full is as good as written.
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
         Some(())
     }
-
-    /// Gives a command and waits for its answer; none: the thread has ended.
-    pub(crate) fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Option<T> {
-        let (reply, answer) = sync_channel(1);
-        self.tell(command(reply))?;
-        answer.recv().ok()
-    }
 }
 
-/// The thread's end of the line.
+/// The thread's end of the line, and its way to the daemon.
 pub(crate) struct Desk {
-    commands: Receiver<Command>,
+    commands: Receiver<(u64, Command)>,
     wake: Arc<OwnedFd>,
+    letters: Letters,
 }
 
 /// A line, both ends.
-pub(crate) fn line() -> io::Result<(Line, Desk)> {
+pub(crate) fn line(letters: Letters) -> io::Result<(Line, Desk)> {
     let wake = Arc::new(rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
     let (sender, commands) = channel();
-    Ok((Line { commands: sender, wake: Arc::clone(&wake) }, Desk { commands, wake }))
+    Ok((Line { commands: sender, wake: Arc::clone(&wake) }, Desk { commands, wake, letters }))
 }
 
 /// Commands between two turns: a client that asks on and on does not keep packets from moving.
 const COMMANDS: usize = 4;
 
+/// ns on the clock of all interfaces. It goes on in the next process, so that cookies and sequence numbers do. It is not 0: limits look
+/// back from here.
+pub(crate) fn clock() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    SECOND + seconds.saturating_mul(SECOND) + u64::try_from(now.tv_nsec).unwrap_or(0)
+}
+
 /// Runs an interface until it is told to go down.
 pub(crate) fn run(mut interface: Interface, desk: &Desk) {
-    let begun = Instant::now();
-    // Not 0: limits look back from here.
-    let clock = || SECOND + u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX / 2);
     loop {
         let mut left = COMMANDS;
         while left > 0
-            && let Ok(command) = desk.commands.try_recv()
+            && let Ok((number, command)) = desk.commands.try_recv()
         {
             left -= 1;
-            if !obey(&mut interface, command, clock()) {
+            if !obey(&mut interface, number, command, desk) {
                 let last = clock() + LAST_RESETS;
                 while let Some(next) = interface.end(clock()).filter(|next| *next < last && clock() < last) {
                     std::thread::sleep(Duration::from_nanos(next.saturating_sub(clock()).max(NO_ROOM)));
                 }
+                report(&mut interface, &desk.letters);
                 return;
             }
         }
         // With none left, the queue may hold more, whose wake-ups a sleep would swallow.
-        if let Next::Sleep(until) = interface.turn(clock())
+        let next = interface.turn(clock());
+        report(&mut interface, &desk.letters);
+        if let Next::Sleep(until) = next
             && left > 0
         {
             sleep(&mut interface, desk, until, clock());
@@ -102,36 +131,98 @@ pub(crate) fn run(mut interface: Interface, desk: &Desk) {
     }
 }
 
-/// Carries a command out; `false`: the interface is to go down. Who asked may be gone.
-fn obey(interface: &mut Interface, command: Command, now: u64) -> bool {
-    match command {
-        Command::Open(opening, reply) => drop(reply.send(interface.core.open(*opening, now))),
-        Command::Listen(opening, reply) => drop(reply.send(interface.core.listen_at(*opening))),
-        Command::Accept { client, channel, most, reply } => {
-            drop(reply.send(interface.core.accept(client, channel, most)));
-        }
-        Command::Close { client, channel, reply } => {
-            drop(reply.send(interface.close_channel(client, channel, now)));
-        }
-        Command::Leave { client, reply } => {
-            interface.leave(client, now);
-            let _ = reply.send(());
-        }
-        Command::Share { user, flow, share, limits, reply } => {
-            drop(reply.send(interface.core.change_share(user, flow, &share, limits, now)));
-        }
-        Command::Trace(tracing, reply) => drop(reply.send(interface.core.trace(*tracing))),
-        Command::State { user, reply } => drop(reply.send(interface.state(user, now))),
-        Command::NextHop { address, mac } => interface.core.next_hop(address, mac, now),
-        Command::Down => return false,
+/// Tells the daemon what ended.
+fn report(interface: &mut Interface, letters: &Letters) {
+    let core = &mut interface.core;
+    for number in core.ended.drain(..).chain(core.traces.ended.drain(..)) {
+        letters.send(Letter::word(0, Word::Ended(number)));
     }
+    for client in core.left.drain(..) {
+        letters.send(Letter::word(0, Word::Left(client)));
+    }
+}
+
+/// Carries a command out, and answers; `false`: the interface is to go down.
+fn obey(interface: &mut Interface, number: u64, command: Command, desk: &Desk) -> bool {
+    let (now, core) = (clock(), &mut interface.core);
+    let shared = |fds: Vec<OwnedFd>| fds.into_iter().map(Arc::new).collect();
+    let done = |done: Result<(), NetError>| done.map(|()| Letter::word(number, Word::Done));
+    let answer = match command {
+        Command::Open(opening, fds) => core.open(*opening, now).map(|granted| {
+            let records = core.records_of(granted.flow, granted.has_bells);
+            Letter::with(number, Word::Granted(granted), shared(fds), records)
+        }),
+        Command::Listen(opening, fds) => core.listen_at(*opening).map(|listening| {
+            let records = core.records_of(listening.listener, listening.has_bells);
+            Letter::with(number, Word::Listening(listening), shared(fds), records)
+        }),
+        Command::Accept { client, channel, most } => core.accept(client, channel, most).map(|accepted| {
+            let (granted, segments): (Vec<_>, Vec<_>) = accepted.into_iter().unzip();
+            let records = granted.iter().flat_map(|granted| core.records_of(granted.flow, false)).collect();
+            let fds = shared(segments.into_iter().flatten().collect());
+            Letter::with(number, Word::Accepted(granted), fds, records)
+        }),
+        Command::Trace(tracing, fds) => {
+            let trace = tracing.number;
+            core.trace(*tracing).map(|granted| {
+                let records = core.records_of(trace, false);
+                Letter::with(number, Word::Tracing(granted, trace), shared(fds), records)
+            })
+        }
+        Command::Close { client, channel } => done(interface.close_channel(client, channel, now)),
+        Command::Leave { client } => {
+            interface.leave(client, now);
+            done(Ok(()))
+        }
+        Command::Share { user, flow, share, limits } => core.change_share(user, flow, &share, limits, now).map(|()| {
+            let records = core.records_of(flow, false);
+            Letter::with(number, Word::Done, Vec::new(), records)
+        }),
+        Command::State { user } => {
+            let mut state = vec![interface.state(user, now)];
+            // A word is more than a state.
+            flow::fit(&mut state, BYTES - 64);
+            state.pop().map_or_else(|| done(Ok(())), |state| Ok(Letter::word(number, Word::State(state))))
+        }
+        Command::NextHop { address, mac } => {
+            core.next_hop(address, mac, now);
+            return true;
+        }
+        Command::Alone => {
+            core.sharing.iter_mut().for_each(|sharing| sharing.set_alone(true));
+            let gone = hung_up(interface);
+            gone.into_iter().for_each(|client| interface.leave(client, now));
+            return true;
+        }
+        Command::Tell { daemon, first } => {
+            core.sharing.iter_mut().for_each(|sharing| sharing.set_alone(false));
+            desk.letters.send(Letter::To(daemon));
+            first.into_iter().for_each(|letter| desk.letters.send(letter));
+            core.tell_everything(&desk.letters);
+            return true;
+        }
+        Command::Down => return false,
+    };
+    // What ended by this command ended before the answer: the client may have its place again.
+    report(interface, &desk.letters);
+    desk.letters.send(answer.unwrap_or_else(|error| Letter::word(number, Word::Refused(error.kind, error.text))));
     true
+}
+
+/// Clients whose applications have gone: no process has the other side of their doorbells.
+fn hung_up(interface: &Interface) -> Vec<u64> {
+    let clients = &interface.core.clients;
+    let ends = clients.values().map(|client| client.bells.fd());
+    let mut fds: Vec<PollFd<'_>> = ends.map(|end| PollFd::from_borrowed_fd(end, PollFlags::empty())).collect();
+    let _ = rustix::event::poll(&mut fds, Some(&Timespec::default()));
+    clients.keys().zip(&fds).filter(|(_, fd)| !fd.revents().is_empty()).map(|(client, _)| *client).collect()
 }
 
 /// Sleeps until the device, an application, a command or the time wakes it.
 fn sleep(interface: &mut Interface, desk: &Desk, until: Option<u64>, now: u64) {
     let core = &mut interface.core;
     let quiet = core.clients.values().all(|client| client.bells.fall_asleep());
+    let mut gone = Vec::new();
     if quiet {
         core.counters.event(Event::Sleeps);
         let mut fds = vec![PollFd::new(&*desk.wake, PollFlags::IN)];
@@ -140,15 +231,22 @@ fn sleep(interface: &mut Interface, desk: &Desk, until: Option<u64>, now: u64) {
         if core.listens(now) {
             fds.push(PollFd::from_borrowed_fd(device, PollFlags::IN));
         }
+        let others = fds.len();
         fds.extend(core.clients.values().map(|client| PollFd::from_borrowed_fd(client.bells.fd(), PollFlags::IN)));
         let wait = until.map(|until| until.saturating_sub(now));
         let wait = wait
             .map(|ns| Timespec { tv_sec: i64::try_from(ns / SECOND).unwrap_or(i64::MAX), tv_nsec: (ns % SECOND) as _ });
         // A signal is no reason to end; neither is anything else that `poll` says.
         let _ = rustix::event::poll(&mut fds, wait.as_ref());
+        let ends = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+        let ended = fds[others..].iter().map(|fd| fd.revents().intersects(ends));
+        gone.extend(core.clients.keys().zip(ended).filter(|(_, ended)| *ended).map(|(client, _)| *client));
     }
     for client in interface.core.clients.values() {
         client.bells.awake();
     }
     let _ = rustix::io::read(desk.wake.as_fd(), &mut [0_u8; 8]);
+    for client in gone {
+        interface.leave(client, clock());
+    }
 }

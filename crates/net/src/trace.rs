@@ -8,6 +8,7 @@ use crate::counters::Event;
 use crate::error::{NetError, NetErrorKind};
 use crate::interface::Core;
 use crate::limits::FLOW_TRACES;
+use crate::process::message::Owner;
 use crate::users::Place;
 use buffer::flow::{Bells, Driver};
 use flow::{Direction, Granted, TraceHead};
@@ -17,10 +18,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// A trace to begin: everything that could be made outside the interface's thread.
 #[derive(Debug)]
 pub(crate) struct Tracing {
+    /// Its own number.
+    pub(crate) number: u64,
     /// The flow's number, and its user; none: of any user.
     pub(crate) flow: u64,
     pub(crate) user: Option<u32>,
-    pub(crate) client: u64,
+    pub(crate) owner: Owner,
     /// Bytes of each frame at most.
     pub(crate) snap: usize,
     pub(crate) driver: Driver,
@@ -28,13 +31,15 @@ pub(crate) struct Tracing {
     pub(crate) place: Place,
 }
 
+/// A trace.
 #[derive(Debug)]
-struct Trace {
-    flow: u64,
-    client: u64,
-    snap: usize,
-    driver: Driver,
-    bells: Bells,
+pub(crate) struct Trace {
+    pub(crate) number: u64,
+    pub(crate) flow: u64,
+    pub(crate) owner: Owner,
+    pub(crate) snap: usize,
+    pub(crate) driver: Driver,
+    pub(crate) bells: Bells,
     /// Is the application to be rung?
     ring: bool,
     /// It broke its channel.
@@ -51,16 +56,33 @@ impl Trace {
 
 /// All traces of an interface.
 #[derive(Debug, Default)]
-pub(crate) struct Traces(Vec<Trace>);
+pub(crate) struct Traces {
+    all: Vec<Trace>,
+    /// Numbers of traces that ended.
+    pub(crate) ended: Vec<u64>,
+}
 
 impl Traces {
+    /// All of them.
+    pub(crate) fn all(&self) -> &[Trace] {
+        &self.all
+    }
+
+    /// Ends those that this is true of; their applications find this errno.
+    fn end_those(&mut self, errno: i32, ends: impl Fn(&Trace) -> bool) {
+        for mut trace in self.all.extract_if(.., |trace| ends(trace)) {
+            trace.end(errno);
+            self.ended.push(trace.number);
+        }
+    }
+
     /// Copies a frame to all traces of its flow. `time`: ns since 1970 UTC; none: now.
     pub(crate) fn record(&mut self, flow: u64, direction: Direction, frame: &[u8], time: Option<u64>) {
         let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
         let time = time.unwrap_or_else(now);
         // A frame has 64 KiB at most.
         let head = TraceHead { direction, bytes: frame.len() as u32 }.to_bytes();
-        for trace in self.0.iter_mut().filter(|trace| trace.flow == flow && !trace.is_broken) {
+        for trace in self.all.iter_mut().filter(|trace| trace.flow == flow && !trace.is_broken) {
             let kept = &frame[..frame.len().min(trace.snap)];
             // A frame that finds no room is counted in the channel.
             trace.is_broken = trace.driver.deliver(&[&head, kept], time).is_err();
@@ -70,46 +92,36 @@ impl Traces {
 
     /// Rings the applications that have news.
     pub(crate) fn ring(&mut self) {
-        for trace in self.0.iter_mut().filter(|trace| trace.ring) {
+        for trace in self.all.iter_mut().filter(|trace| trace.ring) {
             trace.ring = false;
             trace.bells.ring(0);
         }
-        self.0.retain_mut(|trace| {
-            if trace.is_broken {
-                trace.end(Errno::PROTO.raw_os_error());
-            }
-            !trace.is_broken
-        });
+        self.end_those(Errno::PROTO.raw_os_error(), |trace| trace.is_broken);
     }
 
     /// A flow ended, and its traces with it.
     pub(crate) fn end(&mut self, flow: u64) {
-        self.0.retain_mut(|trace| {
-            let ends = trace.flow == flow;
-            if ends {
-                trace.end(0);
-            }
-            !ends
-        });
+        self.end_those(0, |trace| trace.flow == flow);
     }
 }
 
 impl Core {
     /// Begins a trace.
     pub(crate) fn trace(&mut self, tracing: Tracing) -> Result<Granted, NetError> {
-        let Tracing { flow: number, user, client, snap, driver, bells, place } = tracing;
-        let found = self.flows.numbered(number).and_then(|id| self.flows.get_mut(id));
-        let absent = || NetError::new(NetErrorKind::Absent, format!("there is no flow {number} of yours"));
+        let Tracing { number, flow: traced, user, owner, snap, driver, bells, place } = tracing;
+        let found = self.flows.numbered(traced).and_then(|id| self.flows.get_mut(id));
+        let absent = || NetError::new(NetErrorKind::Absent, format!("there is no flow {traced} of yours"));
         let flow = found.filter(|flow| user.is_none_or(|user| flow.user == user)).ok_or_else(absent)?;
-        if self.traces.0.iter().filter(|trace| trace.flow == number).count() >= FLOW_TRACES {
-            let text = format!("flow {number} has {FLOW_TRACES} traces, the most it may have; end one of them");
+        if self.traces.all.iter().filter(|trace| trace.flow == traced).count() >= FLOW_TRACES {
+            let text = format!("flow {traced} has {FLOW_TRACES} traces, the most it may have; end one of them");
             return Err(NetError::new(NetErrorKind::Full, text));
         }
         flow.is_traced = true;
         let (local, remote) = (flow.name.local, flow.name.remote);
-        self.traces.0.push(Trace {
-            flow: number,
-            client,
+        self.traces.all.push(Trace {
+            number,
+            flow: traced,
+            owner,
             snap,
             driver,
             bells,
@@ -119,7 +131,7 @@ impl Core {
         });
         self.counters.event(Event::Traces);
         Ok(Granted {
-            flow: number,
+            flow: traced,
             channel: 0,
             device: self.name.clone(),
             mac: self.mac,
@@ -135,8 +147,10 @@ impl Core {
 
     /// A client is gone, and its traces with it.
     pub(crate) fn end_traces(&mut self, client: u64) {
-        self.traces.0.retain(|trace| trace.client != client);
-        let numbers: Vec<u64> = self.traces.0.iter().map(|trace| trace.flow).collect();
+        // The client has gone, and needs no word.
+        let gone = self.traces.all.extract_if(.., |trace| trace.owner.client == client);
+        self.traces.ended.extend(gone.map(|trace| trace.number));
+        let numbers: Vec<u64> = self.traces.all.iter().map(|trace| trace.flow).collect();
         for id in self.flows.ids() {
             if let Some(flow) = self.flows.get_mut(id).filter(|flow| flow.is_traced) {
                 flow.is_traced = numbers.contains(&flow.number);

@@ -171,7 +171,7 @@ impl Core {
         let mut ask = false;
         let known = self.neighbours.find(neighbour, number, now, &mut || ask = true);
         if ask {
-            self.ask(neighbour);
+            self.ask(neighbour, now);
         }
         match known {
             Known::Mac(mac) => Fate::Send(mac),

@@ -39,6 +39,14 @@ impl Users {
         Ok(Place { users: Arc::clone(&self.0), user, bytes })
     }
 
+    /// A place for a flow that is there already, also beyond the limits.
+    pub(crate) fn take_all_the_same(&self, user: u32, bytes: usize) -> Place {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (flows, used) = counts.entry(user).or_default();
+        (*flows, *used) = (*flows + 1, *used + bytes);
+        Place { users: Arc::clone(&self.0), user, bytes }
+    }
+
     /// Flows of all users.
     #[cfg(test)]
     pub(crate) fn flows(&self) -> usize {

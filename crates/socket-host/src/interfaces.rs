@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// What the daemon said is believed for so long.
 const FRESH: Duration = Duration::from_secs(1);
 
+/// Interfaces of a daemon that ended are believed for so long: as long as they wait for the next one, and a little longer.
+const LAST: Duration = Duration::from_secs(7);
+
 /// The daemon's interfaces.
 #[derive(Debug)]
 pub(crate) struct Interfaces {
@@ -22,12 +25,22 @@ pub(crate) struct Interfaces {
     client: Option<Client>,
     known: Vec<InterfaceState>,
     asked: Option<Instant>,
+    /// When the daemon last answered.
+    heard: Option<Instant>,
 }
 
 impl Interfaces {
     /// Those of a daemon, or the one of this name, for the sockets that the policy permits.
     pub(crate) fn new(daemon: &Path, device: Option<String>, policy: Policy) -> Interfaces {
-        Interfaces { daemon: daemon.to_path_buf(), device, policy, client: None, known: Vec::new(), asked: None }
+        Interfaces {
+            daemon: daemon.to_path_buf(),
+            device,
+            policy,
+            client: None,
+            known: Vec::new(),
+            asked: None,
+            heard: None,
+        }
     }
 
     /// The one that routes to this address, by the most specific route; none for a socket that stays the kernel's. A device that
@@ -65,7 +78,9 @@ impl Interfaces {
             self.asked = Some(Instant::now());
             // A daemon that says nothing has no interfaces for new sockets; a later look connects again.
             match self.ask() {
-                Ok(interfaces) => self.known = interfaces,
+                Ok(interfaces) => (self.known, self.heard) = (interfaces, self.asked),
+                // Its interfaces outlive it for a while: their addresses are not the kernel's meanwhile.
+                Err(_) if self.heard.is_some_and(|heard| heard.elapsed() < LAST) => self.client = None,
                 Err(_) => (self.client, self.known) = (None, Vec::new()),
             }
             if let Some(device) = &self.device {

@@ -1,26 +1,92 @@
-//! An application's connection to a daemon, for flows.
+//! An application's connection to a daemon, for flows. When the daemon ends, the flows go on: the connection looks for the next daemon and
+//! claims them there.
 
+use crate::attendant;
 use crate::error::SocketError;
 use buffer::flow::{Bells, Geometry};
 use capture::client::Client;
 use capture::{CaptureError, CaptureErrorKind};
 use flow::{Answer, Flow, Host, Listener, OpenFlow, OpenListener, Question};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
-/// Flows at one daemon. They end when it is dropped, and when the daemon ends.
+/// How long a connection looks for another daemon, and then, how long for its flows there: the process that holds them has to find that
+/// daemon, too.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// How often it looks.
+pub(crate) const AGAIN: Duration = Duration::from_millis(50);
+
+/// Flows at one daemon, or at the one that follows. They end when it is dropped.
 #[derive(Debug)]
-pub struct Connection {
-    client: Client,
+pub struct Connection(Arc<Shared>);
+
+/// A connection, as the attendant has it.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    daemon: PathBuf,
+    purpose: String,
+    line: Mutex<Line>,
+    /// Daemons that were found after the first one.
+    found: AtomicU32,
+    /// The attendant writes to it then; none: no hub sleeps.
+    wake: OnceLock<OwnedFd>,
     host: Mutex<Host>,
-    /// Readable once the daemon has closed the connection.
-    line: OwnedFd,
+    /// The page of the doorbells, which claims the flows; none before the first flow.
+    page: Mutex<Option<Arc<OwnedFd>>>,
+    /// Readable once no daemon came.
+    over: OwnedFd,
+    /// The process that connected.
+    process: u32,
+}
+
+/// The way to the daemon.
+#[derive(Debug)]
+struct Line {
+    state: State,
+    /// Flows and listeners that the application has, by channel.
+    channels: BTreeSet<u32>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// A daemon is there. The second value hangs up when it ends.
+    There(Client, OwnedFd),
+    /// It ended at this time. Another one was `found`, which does not know the flows yet.
+    Away {
+        since: Instant,
+        found: Option<Instant>,
+    },
+    Over,
+}
+
+/// It ended just now.
+fn away() -> State {
+    State::Away { since: Instant::now(), found: None }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn unexpected() -> SocketError {
     CaptureError::new(CaptureErrorKind::System, "the daemon answers something else than was asked").into()
+}
+
+fn absent() -> io::Error {
+    io::Error::new(io::ErrorKind::NotConnected, "the daemon has gone, and no other came yet; try again in a moment")
+}
+
+/// Does this hang up?
+fn has_hung_up(line: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(line, PollFlags::RDHUP)];
+    matches!(rustix::event::poll(&mut fds, Some(&Timespec::default())), Ok(1..))
 }
 
 impl Connection {
@@ -34,60 +100,317 @@ impl Connection {
             let text = format!("no daemon can be reached at {}: {error}", base::terminal::name(daemon));
             SocketError::Daemon(io::Error::new(error.kind(), text))
         })?;
-        let line = client.line().map_err(SocketError::Daemon)?;
-        Ok(Connection { client, host: Mutex::default(), line })
+        let hangs_up = client.line().map_err(SocketError::Daemon)?;
+        let over = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let shared = Arc::new(Shared {
+            // The program may be in another folder when the attendant looks for another daemon.
+            daemon: std::path::absolute(daemon).unwrap_or_else(|_| daemon.to_path_buf()),
+            purpose: purpose.into(),
+            line: Mutex::new(Line { state: State::There(client, hangs_up), channels: BTreeSet::new() }),
+            found: AtomicU32::new(0),
+            wake: OnceLock::new(),
+            host: Mutex::default(),
+            page: Mutex::default(),
+            over: over.map_err(|error| SocketError::Daemon(error.into()))?,
+            process: std::process::id(),
+        });
+        attendant::look_after(&shared).map_err(SocketError::Daemon)?;
+        Ok(Connection(shared))
     }
 
     /// Opens a flow.
     ///
     /// # Errors
     ///
-    /// [`SocketError::Refused`]: the policy, a port that is taken, no such interface; [`SocketError::Daemon`]: it has gone.
+    /// [`SocketError::Refused`]: the policy, a port that is taken, no such interface; [`SocketError::Daemon`]: it has gone, and no other
+    /// came yet; [`SocketError::Closed`]: none came.
     pub fn flow(&self, open: &OpenFlow) -> Result<Flow, SocketError> {
         // One flow after the other: the doorbells come with the first one.
-        let mut host = self.lock();
-        match self.client.flows(Question::Open(open.clone()))? {
+        let mut host = lock(&self.0.host);
+        let flow = match self.0.ask(&Question::Open(open.clone()))? {
             (Answer::Granted(granted), fds) => host.adopt(granted, open.geometry(), fds).map_err(SocketError::Daemon),
             _ => Err(unexpected()),
-        }
+        };
+        self.0.note_page(&host);
+        flow
     }
 
     /// Opens a listener.
     pub(crate) fn listen(&self, open: &OpenListener) -> Result<Listener, SocketError> {
-        let mut host = self.lock();
-        match self.client.flows(Question::Listen(open.clone()))? {
+        let mut host = lock(&self.0.host);
+        let listener = match self.0.ask(&Question::Listen(open.clone()))? {
             (Answer::Listening(listening), fds) => host.adopt_listener(listening, fds).map_err(SocketError::Daemon),
             _ => Err(unexpected()),
+        };
+        self.0.note_page(&host);
+        listener
+    }
+
+    /// Takes at most `most` connections that wait at a listener, whose channels have this geometry. Does not wait for any. While the daemon
+    /// is away there are none.
+    pub(crate) fn accept(&self, channel: u32, most: u32, geometry: Geometry) -> Result<Vec<Flow>, SocketError> {
+        let mut host = lock(&self.0.host);
+        match self.0.ask(&Question::Accept(channel, most)) {
+            Ok((Answer::Accepted(granted), fds)) => {
+                host.adopt_accepted(granted, geometry, fds).map_err(SocketError::Daemon)
+            }
+            Err(_) if matches!(self.0.lock().state, State::Away { .. }) => Ok(Vec::new()),
+            Err(error) => Err(error),
+            Ok(_) => Err(unexpected()),
         }
     }
 
-    /// Takes at most `most` connections that wait at a listener, whose channels have this geometry. Does not wait for any.
-    pub(crate) fn accept(&self, channel: u32, most: u32, geometry: Geometry) -> Result<Vec<Flow>, SocketError> {
-        let mut host = self.lock();
-        match self.client.flows(Question::Accept(channel, most))? {
-            (Answer::Accepted(granted), fds) => {
-                host.adopt_accepted(granted, geometry, fds).map_err(SocketError::Daemon)
-            }
-            _ => Err(unexpected()),
-        }
+    /// Has this descriptor written to when another daemon was found.
+    pub(crate) fn wake_by(&self, wake: OwnedFd) {
+        let _ = self.0.wake.set(wake);
+    }
+
+    /// Daemons that were found after the first one. Each has to be asked for connections that wait.
+    pub(crate) fn found(&self) -> u32 {
+        self.0.found.load(Ordering::Relaxed)
+    }
+
+    /// Is a daemon there?
+    pub(crate) fn has_daemon(&self) -> bool {
+        matches!(self.0.lock().state, State::There(..))
     }
 
     /// The doorbells of all flows; none before the first.
     pub(crate) fn bells(&self) -> Option<Arc<Bells>> {
-        self.lock().bells().cloned()
+        lock(&self.0.host).bells().cloned()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Host> {
-        self.host.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Closes a flow by its channel. A daemon that has gone has closed it.
+    /// Closes a flow by its channel. A daemon that has gone is not waited for: the next one hears that this channel is not claimed.
     pub(crate) fn close(&self, channel: u32) {
-        let _ = self.client.flows(Question::Close(channel));
+        let mut line = self.0.lock();
+        line.channels.remove(&channel);
+        if let State::There(client, _) = &line.state {
+            let _ = client.flows(Question::Close(channel));
+        }
     }
 
-    /// Readable once the daemon has closed the connection.
+    /// Readable once the daemon has gone, and no other came in its place.
     pub fn line(&self) -> BorrowedFd<'_> {
-        self.line.as_fd()
+        self.0.over.as_fd()
     }
+
+    /// The connection for a copy of this process, which has no attendant: its lock is taken. None: a call keeps it for too long.
+    pub(crate) fn hold(&self, deadline: Instant) -> Option<Held<'_>> {
+        let line = loop {
+            match self.0.line.try_lock() {
+                Ok(line) => break line,
+                Err(TryLockError::Poisoned(line)) => break line.into_inner(),
+                Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return None,
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        };
+        Some(Held { shared: &self.0, page: lock(&self.0.page).clone(), line })
+    }
+}
+
+/// A connection whose lock is taken.
+#[derive(Debug)]
+pub(crate) struct Held<'a> {
+    shared: &'a Shared,
+    page: Option<Arc<OwnedFd>>,
+    line: MutexGuard<'a, Line>,
+}
+
+impl Held<'_> {
+    /// Hangs up when the daemon ends; none: it has. It is all that a copy of this process keeps of the connection.
+    pub(crate) fn hangs_up(&self) -> Option<BorrowedFd<'_>> {
+        match &self.line.state {
+            State::There(_, hangs_up) => Some(hangs_up.as_fd()),
+            State::Away { .. } | State::Over => None,
+        }
+    }
+
+    /// As the attendant does, in the copy.
+    pub(crate) fn attend(&mut self) -> Attended {
+        if let State::There(_, hangs_up) = &self.line.state
+            && has_hung_up(hangs_up)
+            && let State::There(client, _) = std::mem::replace(&mut self.line.state, away())
+        {
+            // Its own descriptor was closed in this copy, and the number may be another file's by now.
+            std::mem::forget(client);
+        }
+        match self.line.step(&self.shared.over) {
+            Step::Look(channels) => {
+                let looked = self.shared.look(channels, self.page.as_deref());
+                self.line.came(looked)
+            }
+            Step::Is(attended) => attended,
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        // A copy of this process that `fork` made leaves it alone.
+        if self.0.process == std::process::id() {
+            let mut line = self.0.lock();
+            if let State::There(client, _) = std::mem::replace(&mut line.state, State::Over) {
+                client.close();
+            }
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Line> {
+        lock(&self.line)
+    }
+
+    fn note_page(&self, host: &Host) {
+        *lock(&self.page) = host.bells().map(|bells| Arc::clone(bells.handles()[0]));
+    }
+
+    /// Asks the daemon that is there.
+    fn ask(&self, question: &Question) -> Result<(Answer, Vec<OwnedFd>), SocketError> {
+        let mut line = self.lock();
+        let Line { state, channels } = &mut *line;
+        let State::There(client, hangs_up) = state else {
+            return Err(if matches!(state, State::Over) { SocketError::GONE } else { SocketError::Daemon(absent()) });
+        };
+        match client.flows(question.clone()) {
+            Ok(answered) => {
+                match &answered.0 {
+                    Answer::Granted(granted) => drop(channels.insert(granted.channel)),
+                    Answer::Listening(listening) => drop(channels.insert(listening.channel)),
+                    Answer::Accepted(all) => channels.extend(all.iter().map(|granted| granted.channel)),
+                    Answer::Done | Answer::State(_) => {}
+                }
+                Ok(answered)
+            }
+            // It ended meanwhile. The next daemon ends what it may have opened, because that is not claimed.
+            Err(_) if has_hung_up(hangs_up) => {
+                *state = away();
+                Err(SocketError::Daemon(absent()))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Hangs up when the daemon ends; none: it has.
+    pub(crate) fn hangs_up(&self) -> Option<OwnedFd> {
+        match &self.lock().state {
+            State::There(_, line) => line.try_clone().ok(),
+            State::Away { .. } | State::Over => None,
+        }
+    }
+
+    /// Looks whether the daemon is there, and for another one if it is not.
+    pub(crate) fn attend(&self) -> Attended {
+        // Not under the lock: to look takes a while.
+        let step = self.lock().step(&self.over);
+        let channels = match step {
+            Step::Look(channels) => channels,
+            Step::Is(attended) => return attended,
+        };
+        let page = self.page(!channels.is_empty());
+        let looked = self.look(channels, page.as_deref());
+        let attended = self.lock().came(looked);
+        if attended == Attended::There {
+            self.found.fetch_add(1, Ordering::Relaxed);
+            // Full is as good as written.
+            let _ = self.wake.get().map(|wake| rustix::io::write(wake, &1_u64.to_ne_bytes()));
+        }
+        attended
+    }
+
+    /// Connects to a daemon and claims the flows with these channels, and with doorbells of this page; none: there are none yet.
+    fn look(&self, channels: Vec<u32>, page: Option<&OwnedFd>) -> Looked {
+        let found = Client::connect(&self.daemon, &self.purpose).and_then(|client| Ok((client.line()?, client)));
+        let Ok((hangs_up, client)) = found else { return Looked::Nowhere };
+        let Some(page) = page else { return Looked::Found(client, hangs_up, channels) };
+        match client.claim(channels.clone(), page.as_fd()) {
+            Ok(()) => Looked::Found(client, hangs_up, channels),
+            // The process that holds the flows has not found this daemon yet.
+            Err(error) if error.kind == CaptureErrorKind::Absent => Looked::Unknown,
+            Err(_) if has_hung_up(&hangs_up) => Looked::Nowhere,
+            Err(_) => Looked::Refused,
+        }
+    }
+
+    /// The page of the doorbells; none: there are no flows. `has_flows`: there are some, and a call may be about to take their doorbells.
+    fn page(&self, has_flows: bool) -> Option<Arc<OwnedFd>> {
+        let of = |host: MutexGuard<'_, Host>| host.bells().map(|bells| Arc::clone(bells.handles()[0]));
+        let page = lock(&self.page).clone();
+        // Else a call may have this lock, and wait for the daemon.
+        page.or_else(|| has_flows.then(|| of(lock(&self.host))).flatten())
+    }
+}
+
+impl Line {
+    /// The next step of the attendant.
+    fn step(&mut self, over: &OwnedFd) -> Step {
+        match &self.state {
+            State::There(_, hangs_up) if !has_hung_up(hangs_up) => return Step::Is(Attended::There),
+            State::There(..) => self.state = away(),
+            State::Away { since, found } if found.unwrap_or(*since).elapsed() >= LOOK => {
+                self.state = State::Over;
+                let _ = rustix::io::write(over, &1_u64.to_ne_bytes());
+            }
+            State::Away { .. } | State::Over => {}
+        }
+        match self.state {
+            State::Over => Step::Is(Attended::Over),
+            _ => Step::Look(self.channels.iter().copied().collect()),
+        }
+    }
+
+    /// This came of it.
+    fn came(&mut self, looked: Looked) -> Attended {
+        let State::Away { since, found } = &mut self.state else { return Attended::Over };
+        match looked {
+            Looked::Found(client, hangs_up, claimed) => {
+                // Closed since: nobody told the daemon that was away.
+                for channel in claimed.into_iter().filter(|channel| !self.channels.contains(channel)) {
+                    let _ = client.flows(Question::Close(channel));
+                }
+                self.state = State::There(client, hangs_up);
+                Attended::There
+            }
+            Looked::Nowhere => Attended::Away,
+            Looked::Unknown => {
+                found.get_or_insert_with(Instant::now);
+                Attended::Away
+            }
+            Looked::Refused => {
+                // The time is over.
+                *found = Some(since.checked_sub(LOOK).unwrap_or(*since));
+                Attended::Away
+            }
+        }
+    }
+}
+
+/// What is to be done about a connection.
+enum Step {
+    /// Nothing.
+    Is(Attended),
+    /// A daemon is to be looked for, and the flows with these channels to be claimed.
+    Look(Vec<u32>),
+}
+
+/// What came of looking for a daemon.
+enum Looked {
+    /// It is there, and the flows with these channels were claimed.
+    Found(Client, OwnedFd, Vec<u32>),
+    Nowhere,
+    /// It does not know the flows, perhaps not yet.
+    Unknown,
+    /// It will not have them.
+    Refused,
+}
+
+/// How a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attended {
+    /// Its daemon is there.
+    There,
+    /// It looks for one.
+    Away,
+    /// There is none, or the connection was dropped.
+    Over,
 }

@@ -1,7 +1,7 @@
 //! Sockets of applications whose protocol stacks are their own: a flow of the daemon's interface, and the stack that makes and
 //! reads its packets in this process.
 //!
-//! - [`Connection`] — flows at one daemon. They end with it.
+//! - [`Connection`] — flows at one daemon. They end with it. When the daemon ends, it claims them at the next one (`attendant.rs`).
 //! - [`UdpSocket`] — datagrams, in the manner of `std::net::UdpSocket`. Start reading here.
 //! - [`net`] — `TcpStream`, `TcpListener` and `UdpSocket` with the names, arguments and errors of `std::net`.
 //! - [`SocketError`] — why not.
@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attendant;
 mod connection;
 mod error;
 pub mod net;

@@ -307,15 +307,23 @@ impl UdpSocket {
         ];
         // A signal, or a doorbell: the caller looks.
         let _ = rustix::event::poll(&mut fds, timeout.as_ref());
-        let has_gone = !fds[1].revents().is_empty();
+        let has_gone = is_over(&fds);
         self.flow.awake();
         if has_gone { Err(SocketError::GONE) } else { Ok(()) }
     }
 
-    /// Has the daemon gone? A daemon that was killed closes no flow.
+    /// Has the driver closed the flow? Also one that is open may have lost daemon and driver ([`has_gone`](Self::has_gone)).
+    pub fn is_open(&self) -> bool {
+        self.flow.channel.state() == State::Open
+    }
+
+    /// Has the daemon gone, and no other come in its place? A daemon that was killed closes no flow.
     pub fn has_gone(&self) -> bool {
-        let mut fds = [PollFd::from_borrowed_fd(self.connection.line(), PollFlags::IN)];
-        matches!(rustix::event::poll(&mut fds, Some(&Timespec::default())), Ok(1..))
+        let mut fds = [
+            PollFd::from_borrowed_fd(self.flow.fd(), PollFlags::empty()),
+            PollFd::from_borrowed_fd(self.connection.line(), PollFlags::IN),
+        ];
+        rustix::event::poll(&mut fds, Some(&Timespec::default())).is_ok() && is_over(&fds)
     }
 
     /// To sleep on together with others: [`fall_asleep`](Self::fall_asleep) first, [`awake`](Self::awake) after.
@@ -323,7 +331,7 @@ impl UdpSocket {
         self.flow.fd()
     }
 
-    /// Readable once the daemon has gone.
+    /// Readable once the daemon has gone, and no other came in its place.
     pub fn line(&self) -> BorrowedFd<'_> {
         self.connection.line()
     }
@@ -352,6 +360,11 @@ impl UdpSocket {
             not_sent: dropped(false).filter(some).collect(),
         }
     }
+}
+
+/// Of a doorbell and a line that were polled: has the flow ended with its daemon? Without daemon and driver the doorbell hangs up.
+pub(crate) fn is_over([bell, line]: &[PollFd<'_>; 2]) -> bool {
+    bell.revents().intersects(PollFlags::HUP | PollFlags::ERR) || !line.revents().is_empty()
 }
 
 impl Drop for UdpSocket {

@@ -56,7 +56,7 @@ fn what_is_wanted_is_taken_and_the_rest_is_the_hosts_while_programs_are_exchange
         };
         let second = first.with(Wanted::Any(&[&rest(1)])).unwrap();
         let (program, sockets) = (first.program().try_clone_to_owned(), first.sockets().try_clone_to_owned());
-        let program = Some(Program { program: program.unwrap(), sockets: sockets.unwrap() });
+        let program = Some(Program { program: program.unwrap(), sockets: sockets.unwrap(), link: None });
         let options = af_packet::Options { direction: Direction::In, ..af_packet::Options::default() };
         let mut host = af_packet::Receiver::open(&namespace, "near", &options).unwrap();
         let mut device =

@@ -59,6 +59,13 @@ macro_rules! counted {
 
             /// As the standard library's, behind a point.
             #[inline]
+            pub fn fetch_or(&self, value: $value, order: Ordering) -> $value {
+                point();
+                self.0.fetch_or(value, order)
+            }
+
+            /// As the standard library's, behind a point.
+            #[inline]
             pub fn swap(&self, value: $value, order: Ordering) -> $value {
                 point();
                 self.0.swap(value, order)

@@ -63,7 +63,7 @@ mod tests {
             let script = script(shell);
             assert!(script.contains("complete -- "), "{shell}");
             assert!(script.contains("stats-file"), "{shell}");
-            for hidden in ["parser-process", "isolated-process", "extcap"] {
+            for hidden in ["parser-process", "interface-process", "isolated-process", "extcap"] {
                 assert!(!script.contains(hidden), "{shell}: {hidden}");
             }
         }

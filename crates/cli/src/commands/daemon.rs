@@ -4,13 +4,11 @@ mod remover;
 
 use crate::exit::{CommandError, Outcome};
 use capture::CaptureRegistry;
-use daemon::ports::PortKeeper;
-use daemon::{Account, Listening, MayConnect, Policy, Server, account, confine};
+use daemon::{Account, Helpers, Listening, MayConnect, Policy, Server, account, confine};
 use remover::Remover;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::Arc;
 use streamline::devices::opener::{self, Opener};
 
 /// The policy's form, with what each key is for.
@@ -63,6 +61,10 @@ pub(crate) struct Args {
     /// Hold ports of the host as the daemon at standard input asks (what a daemon starts)
     #[arg(long, hide = true)]
     port_keeper: bool,
+
+    /// Start the processes of interfaces as the daemon at standard input asks (what a daemon starts)
+    #[arg(long, hide = true)]
+    interface_starter: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Outcome {
@@ -70,7 +72,10 @@ pub(crate) fn run(args: &Args) -> Outcome {
         return remover::run(&args.socket);
     }
     if args.port_keeper {
-        return keep_ports();
+        return helper(daemon::ports::run);
+    }
+    if args.interface_starter {
+        return helper(daemon::interfaces::run_starter);
     }
     let failed = |what: &str| {
         let what = what.to_string();
@@ -88,8 +93,11 @@ pub(crate) fn run(args: &Args) -> Outcome {
                     start it as root; it keeps no other rights";
         return Err(CommandError::Failed(text.into()));
     }
-    // First: it inherits nothing that the daemon opens or confines itself to.
-    let keeper = port_keeper().map_err(failed("the process that holds ports cannot be started"))?;
+    // They start first, so that they inherit nothing that the daemon opens or confines itself to.
+    let ports = own_command("--port-keeper").and_then(daemon::ports::start);
+    let ports = ports.map_err(failed("the process that holds ports cannot be started"))?;
+    let interfaces = own_command("--interface-starter").and_then(daemon::interfaces::start);
+    let interfaces = interfaces.map_err(failed("the process that starts interface processes cannot be started"))?;
     confine::raise_memory_lock();
     confine::raise_files();
     let who = match (&args.config, daemon::policy::group()) {
@@ -129,7 +137,8 @@ pub(crate) fn run(args: &Args) -> Outcome {
     }
     let confined = confine::describe(&account, &guards);
     let registry = CaptureRegistry::new(Box::new(Opener))?;
-    let server = Server::new(registry, policy, confined.clone(), opener::device, Some(keeper))
+    let helpers = Helpers { ports, interfaces, control: listening.path().unwrap_or_default() };
+    let server = Server::new(registry, policy, confined.clone(), opener::device, Some(helpers))
         .map_err(failed("the daemon cannot be started"))?;
     let stopper = server.stopper().map_err(failed("the daemon cannot be started"))?;
     crate::signals::write_on(stopper).map_err(failed("cannot listen for signals"))?;
@@ -138,17 +147,17 @@ pub(crate) fn run(args: &Args) -> Outcome {
     server.run(&listening, &|line| tell!("{line}")).map_err(failed("the daemon cannot go on"))
 }
 
-/// Starts the process that holds ports.
-fn port_keeper() -> std::io::Result<Arc<PortKeeper>> {
+/// This program, told to help the daemon.
+fn own_command(option: &str) -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["daemon", "--port-keeper"]);
-    daemon::ports::start(command)
+    command.args(["daemon", option]);
+    Ok(command)
 }
 
-/// The process: holds ports until the daemon ends.
-fn keep_ports() -> Outcome {
-    // A signal that ends the daemon may go to all its processes. The daemon's flows end first, and then their ports.
-    crate::signals::outlive().and_then(|()| daemon::ports::run()).map_err(|_| CommandError::ToldFailed)
+/// A process that does something for the daemon until that ends.
+fn helper(run: fn() -> std::io::Result<()>) -> Outcome {
+    // A signal that ends the daemon may go to all its processes. They end by themselves, after the daemon.
+    crate::signals::outlive().and_then(|()| run()).map_err(|_| CommandError::ToldFailed)
 }
 
 /// Becomes the daemon's own user. Gives the process that removes the socket at the end, if the daemon has to.

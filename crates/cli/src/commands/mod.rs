@@ -12,6 +12,7 @@ pub(crate) mod explain;
 pub(crate) mod extcap;
 pub(crate) mod filters;
 pub(crate) mod fmt;
+pub(crate) mod interface_process;
 pub(crate) mod man;
 pub(crate) mod net;
 pub(crate) mod parser_process;

@@ -11,29 +11,14 @@ mod hostile;
 mod maps;
 mod openings;
 
-/// The section "Live capture" of CRASH.md has a row for each of these tests of what goes wrong, and names no others.
-#[test]
-fn each_row_of_crash_md_on_live_capture_names_a_test() {
+/// A section of CRASH.md has a row for each test in the files `whole`, and names no tests but those and some of the files `others`.
+fn check(section: &str, whole: &[&str], others: &[&str]) {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
-    let files = [
-        "cli/tests/faults/deaths.rs",
-        "cli/tests/faults/hostile.rs",
-        "cli/tests/faults/openings.rs",
-        "cli/tests/faults/maps.rs",
-    ];
-    let tests: String = files
-        .iter()
-        .chain(&[
-            "capture/tests/registry/changes.rs",
-            "streamline/tests/kernel_faults.rs",
-            "cli/tests/live/consume.rs",
-            "cli/tests/live/parser.rs",
-        ])
-        .map(|file| text(&format!("crates/{file}")))
-        .collect();
+    let read = |file: &&str| text(&format!("crates/{file}"));
+    let tests: String = whole.iter().chain(others).map(read).collect();
     let table = text("CRASH.md");
-    let section = table.split("\n## ").find(|section| section.starts_with("Live capture")).expect("there is a section");
+    let section = table.split("\n## ").find(|found| found.starts_with(section)).expect("there is a section");
     let rows = section.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
     let named = rows.flat_map(|row| row.rsplit('|').nth(1).unwrap_or_default().split(','));
     let named: Vec<&str> = named.map(|name| name.trim().trim_matches('`')).collect();
@@ -41,10 +26,29 @@ fn each_row_of_crash_md_on_live_capture_names_a_test() {
     for name in &named {
         assert!(tests.contains(&format!("fn {name}(")), "there is no test `{name}`");
     }
-    for file in [files[0], files[2]] {
-        let text = text(&format!("crates/{file}"));
+    for text in whole.iter().map(read) {
         for test in text.split("#[test]\nfn ").skip(1).filter_map(|rest| rest.split('(').next()) {
             assert!(named.contains(&test), "CRASH.md has no row for `{test}`");
         }
     }
+}
+
+#[test]
+fn each_row_of_crash_md_on_live_capture_names_a_test() {
+    let whole = ["cli/tests/faults/deaths.rs", "cli/tests/faults/openings.rs"];
+    let others = [
+        "cli/tests/faults/hostile.rs",
+        "cli/tests/faults/maps.rs",
+        "capture/tests/registry/changes.rs",
+        "streamline/tests/kernel_faults.rs",
+        "cli/tests/live/consume.rs",
+        "cli/tests/live/parser.rs",
+    ];
+    check("Live capture", &whole, &others);
+}
+
+#[test]
+fn each_row_of_crash_md_on_flows_names_a_test() {
+    let others = ["buffer/tests/crash/flow_points.rs", "net/src/tests/restore.rs", "net/src/process/ledger.rs"];
+    check("Flows", &["cli/tests/live/restarts.rs"], &others);
 }

@@ -81,15 +81,22 @@ impl Net {
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
         let mut net = Net { pair, folder, daemon: None };
-        let mut command = Command::new(PROGRAM);
-        command.arg("daemon").arg("--socket").arg(net.socket());
         if let Some(policy) = policy {
             std::fs::write(net.path("policy.toml"), policy).unwrap();
-            command.arg("--config").arg(net.path("policy.toml"));
         }
-        net.daemon = Some(net.there(command));
-        until("the daemon listens", || Client::connect(&net.socket(), "a test").is_ok());
+        net.start_daemon();
         net
+    }
+
+    /// Starts a daemon, perhaps in place of one that ended.
+    pub(crate) fn start_daemon(&mut self) {
+        let mut command = Command::new(PROGRAM);
+        command.arg("daemon").arg("--socket").arg(self.socket());
+        if self.path("policy.toml").exists() {
+            command.arg("--config").arg(self.path("policy.toml"));
+        }
+        self.daemon = Some(self.there(command));
+        until("the daemon listens", || Client::connect(&self.socket(), "a test").is_ok());
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

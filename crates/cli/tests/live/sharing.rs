@@ -11,7 +11,7 @@ const POLICY: &str = "[[allow]]\nusers = [\"65534\"]\ndevices = [\"*\"]\nmodes =
 
 /// A daemon that shares one end of a pair, the host's 10.0.0.2; the other end is the kernel's, 10.0.0.1. None where that cannot
 /// be made.
-fn shared() -> Option<Net> {
+pub(crate) fn shared() -> Option<Net> {
     if !may_make_networks() {
         return None;
     }

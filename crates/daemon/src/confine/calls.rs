@@ -24,6 +24,7 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_dup3,
     libc::SYS_lseek,
     libc::SYS_fstat,
+    libc::SYS_fstatfs,
     libc::SYS_newfstatat,
     libc::SYS_statx,
     libc::SYS_ftruncate,

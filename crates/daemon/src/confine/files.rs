@@ -3,8 +3,8 @@
 //! to execute, no secrets of root's to read. What else it cannot reach is in [`guard::files`].
 
 use guard::Guard;
-use guard::files::{AccessFs, BitFlags};
-use std::path::Path;
+use guard::files::{AccessFs, BitFlags, Permitted};
+use std::path::{Path, PathBuf};
 
 /// What people are told.
 const NAME: &str = "its socket, /dev/net/tun, /proc and /sys (Landlock)";
@@ -22,6 +22,19 @@ pub(super) fn confine(folder: Option<&Path>) -> Guard {
     let read = READ.map(|place| (Path::new(place), AccessFs::ReadFile | AccessFs::ReadDir));
     let taps = (Path::new(TAPS), AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev);
     guard::files::confine(NAME, &removed.into_iter().chain(read).chain([taps]).collect::<Vec<_>>())
+}
+
+/// The same for the process that starts interface processes, and for these until they are confined themselves: beside what the kernel
+/// says and taps, they read and execute these files.
+pub(crate) fn confine_to_start(programs: &[PathBuf]) -> Guard {
+    let read = BitFlags::from(AccessFs::ReadFile);
+    let mut permitted: Vec<Permitted<'_>> = READ.map(|place| (Path::new(place), read | AccessFs::ReadDir)).to_vec();
+    permitted
+        .extend([TAPS, "/dev/null"].map(|file| (Path::new(file), read | AccessFs::WriteFile | AccessFs::IoctlDev)));
+    // Where the loader finds libraries.
+    permitted.push((Path::new("/etc/ld.so.cache"), read));
+    permitted.extend(programs.iter().map(|program| (program.as_path(), read | AccessFs::Execute)));
+    guard::files::confine(NAME, &permitted)
 }
 
 /// Does this kernel confine files? Nothing is confined by asking.

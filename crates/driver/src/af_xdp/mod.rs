@@ -18,7 +18,7 @@ mod rings;
 mod sender;
 
 pub use receiver::Receiver;
-pub use redirect::{Program, check_free};
+pub use redirect::{Program, check_free, replace};
 pub use sender::Sender;
 
 use crate::af_packet::PacketSocket;
@@ -163,6 +163,11 @@ impl Device {
     pub fn exchange(&self, program: BorrowedFd<'_>) -> Result<(), Error> {
         let exchanged = self.redirect.exchange(program);
         exchanged.map_err(Error::doing(format!("exchange the XDP program of `{}`", self.link.name)))
+    }
+
+    /// Holds the program on the device as long as it is open, also in another process.
+    pub fn attachment(&self) -> BorrowedFd<'_> {
+        self.redirect.link()
     }
 }
 

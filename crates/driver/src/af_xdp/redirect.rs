@@ -19,6 +19,18 @@ pub struct Program {
     pub program: OwnedFd,
     /// The map of sockets it redirects by: a key for each queue.
     pub sockets: OwnedFd,
+    /// The link of a process that ended, which holds the program of that process on the device: it is not exchanged for this one, which
+    /// the caller does ([`replace`]). None: the program is attached where there is none.
+    pub link: Option<OwnedFd>,
+}
+
+/// Puts a program in the place of the one that this link holds on its device, between two frames.
+///
+/// # Errors
+///
+/// It is no link, or no program of its kind.
+pub fn replace(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    bpf::Link::from(link.try_clone_to_owned()?).update(program)
 }
 
 /// A program on a device, and the map of sockets it redirects by. Both go when this is dropped.
@@ -35,17 +47,21 @@ impl Redirect {
     /// Attaches a program to a device that has none, in the first of `modes` that it can.
     pub(super) fn attach(device: &Link, program: Option<Program>, modes: &[XdpMode]) -> Result<Redirect, Error> {
         let name = &device.name;
-        check_free(device)?;
         let doing = |what: &str| Error::doing(format!("{what} for `{name}`"));
-        let Program { program, sockets } = match program {
+        let Program { program, sockets, link } = match program {
             Some(program) => program,
             None => {
                 let sockets = bpf::create_map(MapKind::Sockets, "sl_sockets", 4, device.receive_queues.max(1), 0)
                     .map_err(doing("make a map of sockets"))?;
                 let program = load(sockets.as_fd()).map_err(doing("load an XDP program"))?;
-                Program { program, sockets }
+                Program { program, sockets, link: None }
             }
         };
+        if let Some(link) = link {
+            let mode = device.xdp.map_or(XdpMode::Generic, |attached| attached.mode);
+            return Ok(Redirect { link: link.into(), _program: program, sockets, mode });
+        }
+        check_free(device)?;
         let mut refused = Error::Invalid("an XDP program has to run somewhere".into());
         for &mode in modes {
             match bpf::Link::attach_xdp(program.as_fd(), device.index, mode == XdpMode::Generic) {
@@ -65,6 +81,11 @@ impl Redirect {
     /// sockets are not moved.
     pub(super) fn exchange(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         self.link.update(program)
+    }
+
+    /// Holds a program on the device as long as it is open.
+    pub(super) fn link(&self) -> BorrowedFd<'_> {
+        self.link.as_fd()
     }
 
     /// Where the program runs.

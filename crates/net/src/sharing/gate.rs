@@ -55,6 +55,11 @@ impl Gate {
         Ok((reservation.local, Some(reservation)))
     }
 
+    /// Holds the port of a flow that is there already.
+    pub(crate) fn hold(&self, protocol: u8, local: SocketAddrV4) -> Result<Arc<Reservation>, NetError> {
+        self.keeper.take(protocol, local)
+    }
+
     /// The address that the host sends from to this one, which it must reach by this device.
     fn source_to(&self, to: Ipv4Addr) -> Result<Option<Ipv4Addr>, NetError> {
         let mut netlink = self.netlink.lock().unwrap_or_else(PoisonError::into_inner);
@@ -66,13 +71,5 @@ impl Gate {
                 Err(NetError::new(NetErrorKind::Absent, text))
             }
         }
-    }
-}
-
-/// Has this address and port a reservation?
-pub(crate) fn holds(reservation: Option<&Arc<Reservation>>, local: SocketAddrV4) -> Result<(), NetError> {
-    match reservation {
-        Some(reservation) if reservation.local == local => Ok(()),
-        _ => Err(NetError::new(NetErrorKind::System, "no port of the host is held for this flow")),
     }
 }

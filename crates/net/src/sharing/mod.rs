@@ -6,60 +6,82 @@
 //! ```
 //!
 //! - here — what the interface's thread does: an entry of the program's maps for each flow, and the host's answers.
-//! - [`gate`] — what a client's thread does before: the port is held, the host's route is looked at.
-//! - `resolver.rs` — the thread that asks the host for next hops; [`keeper`] — the process that holds ports.
+//! - [`gate`] — what the daemon does before: the port is held, the host's route is looked at.
+//! - `resolver.rs` — the daemon's thread that asks the host for next hops; [`keeper`] — the process that holds ports.
 //!
 //! The interface answers nothing itself: what comes for no flow, because one was closed meanwhile, is counted.
+//!
+//! The daemon has a copy of the link that holds the program on the device. So the program stays when the interface's process ends, and
+//! drops the packets of flows until the next process takes them: the host would answer them with resets.
 
 pub(crate) mod gate;
 pub(crate) mod keeper;
-mod resolver;
+pub(crate) mod resolver;
 
 use crate::error::{NetError, NetErrorKind};
 use crate::flows::Name;
 use crate::interface::Core;
 use crate::limits::SHARE_QUESTIONS;
 use crate::neighbours::Woken;
-use crate::thread::Line;
-use driver::netlink::Netlink;
+use crate::process::letters::{Letter, Letters};
+use crate::process::message::Word;
+use driver::af_xdp;
 use kernel::share_program::{FLOWS, REASONS};
 use kernel::{FlowKey, ShareProgram};
 use std::net::Ipv4Addr;
-use std::os::fd::OwnedFd;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 /// A device that is open and stays the host's: what is known of it besides.
 #[derive(Debug)]
-pub struct SharedDevice {
+pub(crate) struct SharedDevice {
     pub(crate) program: ShareProgram,
     /// Number of the device.
     pub(crate) index: u32,
     /// The host's addresses on it.
     pub(crate) addresses: Vec<(Ipv4Addr, u8)>,
+    /// Is the program on the device? Else that of an earlier process is, until the flows are restored.
+    pub(crate) is_attached: bool,
 }
 
 /// The host's share of an interface, as its thread has it.
 #[derive(Debug)]
 pub(crate) struct Sharing {
     program: ShareProgram,
-    questions: SyncSender<Ipv4Addr>,
+    /// Holds the program of an earlier process on the device; none: this one is there.
+    link: Option<Arc<OwnedFd>>,
+    letters: Letters,
+    /// Questions that the daemon has not answered.
+    questions: usize,
+    /// There is no daemon.
+    is_alone: bool,
 }
 
 impl Sharing {
-    /// Starts the thread that asks the host, in this thread's network namespace.
-    pub(crate) fn start(device: SharedDevice, line: Line) -> Result<Sharing, NetError> {
-        let system = |error| NetError::system("ask the host for next hops", error);
-        let netlink = Netlink::route(0).map_err(system)?;
-        let (questions, asked) = sync_channel(SHARE_QUESTIONS);
-        let index = device.index;
-        let thread = std::thread::Builder::new().name("net next hops".into());
-        thread.spawn(move || resolver::run(netlink, index, &asked, &line)).map_err(system)?;
-        Ok(Sharing { program: device.program, questions })
+    /// `link` holds a program on the device; the daemon, which asks the host for next hops, is reached by `letters`.
+    pub(crate) fn new(device: SharedDevice, link: Option<Arc<OwnedFd>>, letters: Letters) -> Sharing {
+        let link = link.filter(|_| !device.is_attached);
+        Sharing { program: device.program, link, letters, questions: 0, is_alone: false }
+    }
+
+    /// Puts the program in the place of that of an earlier process.
+    pub(crate) fn attach(&mut self) -> Result<(), NetError> {
+        let Some(link) = self.link.take() else { return Ok(()) };
+        af_xdp::replace(link.as_fd(), self.program.program())
+            .map_err(|error| NetError::system("put a program on the device", error))
     }
 
     /// Asks where packets to this address go. What there is no room for is asked again later.
-    pub(crate) fn ask(&self, to: Ipv4Addr) {
-        let _ = self.questions.try_send(to);
+    fn ask(&mut self, to: Ipv4Addr) {
+        if self.questions < SHARE_QUESTIONS {
+            self.questions += 1;
+            self.letters.send(Letter::word(0, Word::AskHop(to)));
+        }
+    }
+
+    /// There is a daemon from now on, or none. It was asked nothing.
+    pub(crate) fn set_alone(&mut self, is_alone: bool) {
+        (self.is_alone, self.questions) = (is_alone, 0);
     }
 
     /// The device's packets for a flow come here from now on.
@@ -95,8 +117,21 @@ pub(crate) fn handles(program: &ShareProgram) -> std::io::Result<[OwnedFd; 2]> {
 }
 
 impl Core {
+    /// Asks the host where packets to this address go. Without a daemon, which asks the host, what it said last holds on.
+    pub(crate) fn ask_host(&mut self, address: Ipv4Addr, now: u64) {
+        let known = self.neighbours.known(address);
+        match &mut self.sharing {
+            Some(sharing) if !sharing.is_alone => sharing.ask(address),
+            Some(_) if known.is_some() => self.next_hop(address, known, now),
+            _ => {}
+        }
+    }
+
     /// The host said where packets to this address go; none: it does not reach it by this device.
     pub(crate) fn next_hop(&mut self, address: Ipv4Addr, mac: Option<[u8; 6]>, now: u64) {
+        if let Some(sharing) = &mut self.sharing {
+            sharing.questions = sharing.questions.saturating_sub(1);
+        }
         let mut woken = Woken::default();
         self.neighbours.decide(address, mac, now, &mut woken);
         for number in woken.flows {

@@ -1,8 +1,7 @@
-//! The thread that asks the host for next hops. The kernel may make an asker wait for a change of the network to end, and the
-//! interface's thread must not wait.
+//! The daemon's thread that asks the host for next hops of a shared device: an interface's process has no right to. The kernel may make
+//! an asker wait for a change of the network to end.
 
 use crate::limits::SHARE_PENDING;
-use crate::thread::{Command, Line};
 use driver::netlink::Netlink;
 use driver::route::Neighbour;
 use std::io;
@@ -36,8 +35,13 @@ struct Pending {
     until: Instant,
 }
 
-/// Asks the host about what `questions` names, and tells the interface at the end of `line`, until nobody asks any more.
-pub(super) fn run(mut netlink: Netlink, device: u32, questions: &Receiver<Ipv4Addr>, line: &Line) {
+/// Asks the host about what `questions` names, and tells the interface by `tell`, until nobody asks any more.
+pub(crate) fn run(
+    mut netlink: Netlink,
+    device: u32,
+    questions: &Receiver<Ipv4Addr>,
+    tell: &dyn Fn(Ipv4Addr, Option<[u8; 6]>),
+) {
     let mut pending: Vec<Pending> = Vec::new();
     loop {
         let now = Instant::now();
@@ -55,7 +59,7 @@ pub(super) fn run(mut netlink: Netlink, device: u32, questions: &Receiver<Ipv4Ad
         match question {
             Ok(to) if pending.iter().any(|pending| pending.to == to) => {}
             Ok(to) => match look(&mut netlink, device, to, true) {
-                Ok(Verdict::Decided(mac)) => tell(line, to, mac),
+                Ok(Verdict::Decided(mac)) => tell(to, mac),
                 // An error of the kernel may pass.
                 Ok(Verdict::Asked) | Err(_) => {
                     pending.push(Pending { to, next: now + FIRST_LOOK, wait: FIRST_LOOK, until: now + GIVE_UP });
@@ -69,22 +73,17 @@ pub(super) fn run(mut netlink: Netlink, device: u32, questions: &Receiver<Ipv4Ad
                 return true;
             }
             match look(&mut netlink, device, pending.to, false) {
-                Ok(Verdict::Decided(mac)) => tell(line, pending.to, mac),
+                Ok(Verdict::Decided(mac)) => tell(pending.to, mac),
                 Ok(Verdict::Asked) | Err(_) if now < pending.until => {
                     pending.wait = (2 * pending.wait).min(LONGEST_LOOK);
                     pending.next = now + pending.wait;
                     return true;
                 }
-                Ok(Verdict::Asked) | Err(_) => tell(line, pending.to, None),
+                Ok(Verdict::Asked) | Err(_) => tell(pending.to, None),
             }
             false
         });
     }
-}
-
-fn tell(line: &Line, address: Ipv4Addr, mac: Option<[u8; 6]>) {
-    // An interface that went down needs no answer.
-    let _ = line.tell(Command::NextHop { address, mac });
 }
 
 /// `is_first`: the host's own failure may be an old one, so it is asked to try again.

@@ -6,11 +6,15 @@ use crate::error::NetError;
 use crate::interface::{Interface, Next};
 use crate::limits::SECOND;
 use crate::manager::Opening;
-use crate::networks::{Client, Networks};
-use crate::open::Opened;
+use crate::numbers::Numbers;
+use crate::open::{self, Opened};
+use crate::process::message::Owner;
+use crate::process::{Surroundings, serve_device};
 use crate::routes::Routes;
 use crate::share::ShareLimits;
+use crate::sharing::keeper::PortKeeper;
 use crate::users::Users;
+use crate::{Client, Networks, Running, Starter};
 use buffer::flow::{Bells, Driver, Geometry};
 use driver::loopback::{self, Capacity, End, Receiver};
 use driver::{Batch, Receive, Transmit, Turn};
@@ -18,10 +22,11 @@ use flow::{Flow, Host, Listener, OpenFlow, OpenInterface, OpenListener};
 use packet::checksum::Sum;
 use packet::pseudo;
 use std::collections::HashMap;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Hardware addresses of the two sides.
@@ -53,14 +58,21 @@ pub(super) fn udp(local: SocketAddrV4, remote: Option<SocketAddrV4>) -> OpenFlow
 
 /// One end of a pair as a device.
 pub(super) fn opened(end: End, mac: [u8; 6]) -> Opened {
+    opened_by(Box::new(end.receiver), Box::new(end.sender), mac)
+}
+
+/// A device of these two halves.
+pub(super) fn opened_by(receive: Box<dyn Receive>, transmit: Box<dyn Transmit>, mac: [u8; 6]) -> Opened {
     Opened {
-        receive: Box::new(end.receiver),
-        transmit: Box::new(end.sender),
+        receive,
+        transmit,
         mac,
         mtu: 1500,
+        via: "pair",
         how: "a pair".into(),
         unfinished_checksums: false,
         share: None,
+        handle: None,
     }
 }
 
@@ -213,7 +225,7 @@ pub(super) struct Bed {
     pub(super) now: u64,
     pub(super) users: Users,
     hosts: HashMap<u64, Host>,
-    numbers: Arc<AtomicU64>,
+    pub(super) numbers: Arc<Numbers>,
 }
 
 impl Bed {
@@ -242,19 +254,8 @@ impl Bed {
         let fds = segments.into_iter().chain(handles).collect();
         let user = client as u32;
         let place = self.users.take(user, 0).expect("there is room");
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed) + 1;
-        let opening = Opening {
-            open: open.clone(),
-            client,
-            process: 1,
-            user,
-            limits: ShareLimits::NONE,
-            number,
-            driver,
-            bells,
-            place,
-            reservation: None,
-        };
+        let number = self.numbers.take();
+        let opening = Opening { open: open.clone(), owner: owner(client), number, driver, bells, place };
         let granted = self.interface.core.open(opening, self.now)?;
         Ok(self.hosts.entry(client).or_default().adopt(granted, open.geometry(), fds).expect("it is sound"))
     }
@@ -272,14 +273,10 @@ impl Bed {
         let (bells, fds) = self.bells(client);
         let opening = OpeningListener {
             open: open.clone(),
-            client,
-            process: 1,
-            user: client as u32,
-            limits: ShareLimits::NONE,
-            number: self.numbers.fetch_add(1, Ordering::Relaxed) + 1,
+            owner: owner(client),
+            number: self.numbers.take(),
             bells,
             place: self.users.take(client as u32, 0)?,
-            reservation: None,
             users: self.users.clone(),
             numbers: Arc::clone(&self.numbers),
         };
@@ -352,6 +349,82 @@ impl Bed {
     }
 }
 
+/// A client whose user has the same number.
+pub(super) fn owner(client: u64) -> Owner {
+    let (limits, is_first, has_port) = (ShareLimits::NONE, false, false);
+    Owner { client, process: 1, user: client as u32, limits, is_first, has_port }
+}
+
+/// Interface processes that are threads of this one, in the network namespace of the caller. They give up nothing.
+#[derive(Default)]
+pub(super) struct Threads {
+    /// Of the next one; none: it opens its device.
+    device: Mutex<Option<Opened>>,
+}
+
+impl std::fmt::Debug for Threads {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("threads")
+    }
+}
+
+struct Unconfined;
+
+impl Surroundings for Unconfined {
+    fn confine(&self, _uses_maps: bool) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn find_daemon(&self, _control: &Path) -> io::Result<OwnedFd> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+}
+
+impl Starter for Threads {
+    fn start(&self, _device: &str) -> io::Result<Running> {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+        let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let device = Mutex::new(self.device.lock().expect("no panic").take());
+        std::thread::spawn(move || {
+            serve_device(theirs, &Unconfined, &|open, left| match device.lock().expect("no panic").take() {
+                Some(device) => Ok(device),
+                None => open::open(open, left),
+            })
+        });
+        Ok(Running { socket, process: None })
+    }
+
+    fn kill(&self, _process: BorrowedFd<'_>) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// No interfaces as yet, and what starts them.
+pub(super) fn networks_and_starter(keeper: Option<Arc<PortKeeper>>) -> (Arc<Networks>, Arc<Threads>) {
+    let threads = Arc::new(Threads::default());
+    (Arc::new(Networks::with(Arc::clone(&threads) as _, keeper, Path::new(""))), threads)
+}
+
+/// No interfaces as yet.
+pub(super) fn networks() -> Arc<Networks> {
+    networks_and_starter(None).0
+}
+
+/// An interface on a device that is open, and its daemon.
+pub(super) fn up_on(open: &OpenInterface, device: Opened) -> Arc<Networks> {
+    let (networks, threads) = networks_and_starter(None);
+    threads.give(device);
+    networks.up(open).expect("it is sound");
+    networks
+}
+
+impl Threads {
+    /// The next process has this device.
+    pub(super) fn give(&self, device: Opened) {
+        *self.device.lock().expect("no panic") = Some(device);
+    }
+}
+
 /// Permits everything.
 pub(super) fn no_limits(_: &str) -> Result<ShareLimits, NetError> {
     Ok(ShareLimits::NONE)
@@ -377,11 +450,7 @@ impl Application {
 /// Two networks with threads, joined: 10.0.0.1 on `near`, 10.0.0.2 on `far`.
 pub(super) fn joined() -> [Arc<Networks>; 2] {
     let (near, far) = loopback::pair(Capacity::default()).expect("a few file descriptors");
-    let up = |end, mac, device: &str, last| {
-        let networks = Arc::new(Networks::new());
-        networks.up_on(&interface(device, last), opened(end, mac)).expect("it is sound");
-        networks
-    };
+    let up = |end, mac, device: &str, last| up_on(&interface(device, last), opened(end, mac));
     [up(near, NEAR, "near", 1), up(far, FAR, "far", 2)]
 }
 

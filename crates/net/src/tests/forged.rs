@@ -2,8 +2,8 @@
 
 use super::bed::{
     ACK, Application, Bed, FAR, NEAR, Tcp, at, await_that, connecting, interface, no_limits, opened, outgoing, udp,
+    up_on,
 };
-use crate::Networks;
 use buffer::flow::{Drop, Geometry};
 use buffer::shared::payload::Span;
 use buffer::shared::segment::{Access, Segment};
@@ -83,8 +83,7 @@ fn lengths_that_are_none_are_dropped() {
 #[test]
 fn a_header_that_changes_meanwhile_arrives_as_it_was_checked() {
     let (near, far) = loopback::pair(Capacity::default()).expect("a few file descriptors");
-    let networks = Arc::new(Networks::new());
-    networks.up_on(&interface("near", 1), opened(near, NEAR)).expect("it is sound");
+    let networks = up_on(&interface("near", 1), opened(near, NEAR));
     let mut application = Application::new(&networks, 1000);
     // The smallest channel: the thread is often where the driver is.
     let open = flow::OpenFlow { send_bytes: 4096, send_records: 64, ..udp(at(1, 4000), Some(at(2, 4001))) };

@@ -4,7 +4,9 @@
 //!
 //! The tests run it with few packets. With ten million: `STREAMLINE_FORGED=10000000 cargo test -p net --release --lib forged_run -- --nocapture`.
 
-use super::bed::{Application, FAR, NEAR, arp, at, await_that, datagram, interface, no_limits, opened, outgoing, udp};
+use super::bed::{
+    Application, FAR, NEAR, arp, at, await_that, datagram, interface, no_limits, opened, outgoing, udp, up_on,
+};
 use crate::Networks;
 use buffer::flow::{Drop, Geometry, State};
 use buffer::shared::payload::Span;
@@ -54,7 +56,7 @@ struct Channel {
 }
 
 fn span(segment: OwnedFd, bytes: usize, access: Access) -> Span {
-    let segment = Segment::receive(segment, bytes, access).expect("it is the channel's");
+    let segment = Segment::receive_page(segment, bytes).expect("it is the channel's");
     Span::new(segment.map(0, bytes, access).expect("as above"))
 }
 
@@ -295,8 +297,7 @@ fn check(bytes: &[u8], of_attacker: &mut u64, of_honest: &mut u64) {
 
 fn attack(goal: u64) {
     let (near, end) = loopback::pair(Capacity::default()).expect("a few file descriptors");
-    let networks = Arc::new(Networks::new());
-    networks.up_on(&interface("near", 1), opened(near, NEAR)).expect("it is sound");
+    let networks = up_on(&interface("near", 1), opened(near, NEAR));
     let mut other = Application::new(&networks, 1001);
     let mut honest = other.open(&udp(at(1, 4001), Some(at(2, 4001))));
     let (channels, flipped) = channel();

@@ -1,6 +1,6 @@
 //! Frames and channels that attackers made: the interface counts each, and no other flow notices.
 
-use super::bed::{Bed, FAR, NEAR, arp, at, datagram, icmp, ipv4, outgoing, received, udp};
+use super::bed::{Bed, FAR, NEAR, arp, at, datagram, icmp, ipv4, outgoing, owner, received, udp};
 use buffer::flow::{Bells, Driver, Drop, State};
 use buffer::shared::payload::Span;
 use buffer::shared::segment::{Access, Segment};
@@ -142,19 +142,8 @@ fn hostile(bed: &mut Bed, client: u64, open: &OpenFlow) -> Hostile {
     let mut fds = Vec::from(segments);
     fds.extend(handles);
     let place = bed.users.take(client as u32, 0).expect("there is room");
-    let (user, number, bells) = (client as u32, 1000 + client, Some(bells));
-    let opening = crate::manager::Opening {
-        open: open.clone(),
-        client,
-        process: 1,
-        user,
-        limits: crate::ShareLimits::NONE,
-        number,
-        driver,
-        bells,
-        place,
-        reservation: None,
-    };
+    let (owner, number, bells) = (owner(client), 1000 + client, Some(bells));
+    let opening = crate::manager::Opening { open: open.clone(), owner, number, driver, bells, place };
     let granted = bed.interface.core.open(opening, bed.now).expect("nothing is in its way");
     let flow = Host::default().adopt(granted, open.geometry(), fds).expect("as above");
     let bytes = open.geometry().bytes().0;

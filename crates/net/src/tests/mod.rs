@@ -7,6 +7,7 @@ mod forged_run;
 mod hostile;
 mod overload;
 mod protocols;
+mod restore;
 mod sharing;
 mod tcp;
 mod tcp_ends;

@@ -1,7 +1,10 @@
 //! A device that stays the host's, 10.0.0.1: its sockets and flows side by side, with the kernel's sockets of 10.0.0.2 on the
 //! other side.
 
-use super::bed::{Application, adds_up, at, await_that, datagram, icmp, interface, no_limits, received, udp};
+use super::bed::{
+    Application, adds_up, at, await_that, datagram, icmp, interface, networks, networks_and_starter, no_limits,
+    received, udp,
+};
 use super::veth::{give_address, in_namespace, kernel_at_the_far_end};
 use crate::sharing::keeper::{PortKeeper, in_a_thread};
 use crate::{NetError, NetErrorKind, Networks};
@@ -47,7 +50,7 @@ impl Bed {
             return None;
         }
         let keeper: Arc<PortKeeper> = in_namespace(&pair.near.namespace, in_a_thread);
-        Some(Bed { pair, networks: Arc::new(Networks::with_ports(keeper)) })
+        Some(Bed { pair, networks: networks_and_starter(Some(keeper)).0 })
     }
 
     fn host(&self, address: SocketAddrV4) -> std::io::Result<UdpSocket> {
@@ -173,7 +176,7 @@ fn flows_and_the_hosts_own_sockets_work_side_by_side() {
     assert_eq!((bed.counter("ended.delivered"), bed.counter("received")), (150, 150), "nothing else came");
     assert!(bed.counter("xdp.left.no_flow") > 50 && bed.counter("xdp.left.icmp") >= 50);
     assert_eq!((bed.counter("sent.answers"), bed.counter("sent.arp_requests")), (0, 0), "the host answers");
-    assert_eq!((bed.counter("sent"), bed.counter("xdp.left.no_socket")), (100, 0));
+    assert_eq!((bed.counter("sent"), bed.counter("xdp.dropped.no_socket")), (100, 0));
 }
 
 #[test]
@@ -291,7 +294,7 @@ fn what_cannot_be_shared_is_refused_with_a_reason() {
     let addresses = OpenInterface { share: true, ..interface(name, 1) };
     check(&bed.networks, addresses, NetErrorKind::Request, "leave out addresses");
     check(&bed.networks, shared("lo"), NetErrorKind::Request, "no Ethernet device");
-    check(&Networks::new(), shared(name), NetErrorKind::System, "no process that holds ports");
+    check(&networks(), shared(name), NetErrorKind::System, "no process that holds ports");
     near.set_up(false);
     check(&bed.networks, shared(name), NetErrorKind::Request, "is down");
     assert_eq!(near.link().xdp, None);

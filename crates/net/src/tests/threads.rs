@@ -4,12 +4,11 @@ use super::bed::{
     self, ACK, Application, FAR, NEAR, RST, SYN, Tcp, at, await_that, connecting, datagram, joined, listener,
     no_limits, received, udp,
 };
-use crate::{NetError, NetErrorKind, Networks, ShareLimits};
+use crate::{NetError, NetErrorKind, ShareLimits};
 use buffer::flow::State;
 use driver::loopback::{self, Capacity};
 use flow::OpenFlow;
 use rustix::io::Errno;
-use std::sync::Arc;
 use std::time::Duration;
 
 #[test]
@@ -88,7 +87,8 @@ fn flows_that_cannot_be_are_refused_with_a_reason() {
     let [near, _far] = joined();
     let mut client = near.client(1, 1000);
     let mut other = near.client(2, 1001);
-    client.open(&udp(at(1, 4000), None), &no_limits).expect("it is free");
+    // The doorbells of a client that drops them hang up.
+    let _held = client.open(&udp(at(1, 4000), None), &no_limits).expect("it is free");
     let mut check = |user: u32, open: &OpenFlow, kind, text: &str| {
         let client = if user == 1000 { &mut client } else { &mut other };
         let (found, says) = refusal(client.open(open, &no_limits));
@@ -119,12 +119,13 @@ fn flows_that_cannot_be_are_refused_with_a_reason() {
 
 #[test]
 fn interfaces_come_up_once_and_go_down_with_their_flows() {
-    let networks = Arc::new(Networks::new());
+    let (networks, threads) = bed::networks_and_starter(None);
     let mut fars = Vec::new();
     let mut up = |device: &str, last| {
         let (near, far) = loopback::pair(Capacity::default()).expect("a few file descriptors");
         fars.push(far);
-        networks.up_on(&bed::interface(device, last), bed::opened(near, NEAR))
+        threads.give(bed::opened(near, NEAR));
+        networks.up(&bed::interface(device, last))
     };
     up("one", 1).expect("it is sound");
     assert_eq!(up("one", 1).expect_err("it is up").kind, NetErrorKind::InUse);
@@ -144,8 +145,7 @@ fn interfaces_come_up_once_and_go_down_with_their_flows() {
 #[test]
 fn a_device_that_is_removed_ends_its_flows_and_stays_listed() {
     let (near, far) = loopback::pair(Capacity::default()).expect("a few file descriptors");
-    let networks = Arc::new(Networks::new());
-    networks.up_on(&bed::interface("near", 1), bed::opened(near, NEAR)).expect("it is sound");
+    let networks = bed::up_on(&bed::interface("near", 1), bed::opened(near, NEAR));
     let mut application = Application::new(&networks, 1000);
     let flow = application.open(&udp(at(1, 0), None));
     drop(far);
@@ -205,28 +205,26 @@ fn a_client_has_a_quota_and_the_text_says_which() {
     let mut client = near.client(1, 1000);
     let small =
         OpenFlow { send_records: 1, send_bytes: 4096, receive_buffers: 1, buffer_bytes: 64, ..udp(at(1, 0), None) };
-    for _ in 0..1024 {
-        client.open(&small, &no_limits).expect("there is room");
-    }
+    let flows: Vec<_> = (0..1024).map(|_| client.open(&small, &no_limits).expect("there is room")).collect();
     let (kind, text) = refusal(client.open(&small, &no_limits));
     assert!(kind == NetErrorKind::Full && text.contains("1024 flows"), "{text}");
     client.close(500).expect("it is there");
     assert_eq!(client.open(&small, &no_limits).expect("there is room again").0.channel, 500);
+    drop(flows);
 }
 
 #[test]
 fn each_user_has_limits_of_its_own_for_shares() {
     let (near, _far) = loopback::pair(Capacity::default()).expect("a few file descriptors");
-    let networks = Arc::new(Networks::new());
     let open = flow::OpenInterface { rate: Some(100_000_000), ..bed::interface("near", 1) };
-    networks.up_on(&open, bed::opened(near, NEAR)).expect("it is sound");
+    let networks = bed::up_on(&open, bed::opened(near, NEAR));
     let limits = |device: &str| {
         assert_eq!(device, "near");
         Ok(ShareLimits::default())
     };
     let share = |share: &str| OpenFlow { share: Some(share.into()), ..udp(at(1, 0), None) };
     let mut anna = networks.client(1, 1000);
-    let (first, _) = anna.open(&share("5ms/100ms"), &limits).expect("it is 5 %");
+    let (first, _held) = anna.open(&share("5ms/100ms"), &limits).expect("it is 5 %");
     anna.open(&share("15ms/100ms"), &limits).expect("it is 20 % together");
     let (kind, text) = refusal(anna.open(&share("1ms/100ms+slack"), &limits));
     let expected = "1ms/100ms+slack is 1 % of the wire; user 1000 may guarantee 20 % of `near` to its flows, and other flows of it \

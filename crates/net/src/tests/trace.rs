@@ -55,7 +55,7 @@ fn a_trace_shows_both_directions_of_one_flow() {
     await_that("the trace ends with the flow", || whole.channel.state() == State::Closed(0));
     assert_eq!(short.channel.state(), State::Open, "nobody was left to be told");
     drop((watcher, one));
-    await_that("the quota comes back", || near.flows_of_all() == 0);
+    await_that("the quota comes back", || near.users.flows() == 0);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! An interface on a real device: the kernel's UDP sockets are on the other side.
 
-use super::bed::{Application, at, await_that, datagram, interface, received, udp};
-use crate::{NetErrorKind, Networks};
+use super::bed::{Application, at, await_that, datagram, interface, networks, received, udp};
+use crate::NetErrorKind;
 use buffer::flow::Drop;
 use driver::change::Change;
 use driver::namespace::Namespace;
@@ -9,7 +9,6 @@ use flow::{OpenFlow, OpenInterface};
 use rustix::io::Errno;
 use std::net::UdpSocket;
 use std::process::Command;
-use std::sync::Arc;
 use testkit::network::{End, Pair, may_make_networks};
 
 /// A pair whose far end is the kernel's, 10.0.0.2; none where `ip` is missing.
@@ -35,7 +34,7 @@ pub(super) fn in_namespace<T: Send>(namespace: &Namespace, work: impl FnOnce() -
 
 fn exchange(how: &str) {
     let Some(pair) = kernel_at_the_far_end() else { return };
-    let networks = Arc::new(Networks::new());
+    let networks = networks();
     let open = OpenInterface { how: Some(how.into()), ..interface(&pair.near.name, 1) };
     in_namespace(&pair.near.namespace, || networks.up(&open)).expect("root may open devices");
     let socket = in_namespace(&pair.far.namespace, || UdpSocket::bind("10.0.0.2:4000")).expect("the port is free");
@@ -101,7 +100,7 @@ fn the_kernel_and_an_application_talk_by_an_xdp_socket() {
 /// Datagrams of the kernel's socket that no receive buffer holds alone; one that finds too few is dropped and counted.
 fn receive_long_datagrams(how: &str) {
     let Some(pair) = kernel_at_the_far_end() else { return };
-    let networks = Arc::new(Networks::new());
+    let networks = networks();
     let open = OpenInterface { how: Some(how.into()), ..interface(&pair.near.name, 1) };
     in_namespace(&pair.near.namespace, || networks.up(&open)).expect("root may open devices");
     let socket = in_namespace(&pair.far.namespace, || UdpSocket::bind("10.0.0.2:4000")).expect("the port is free");
@@ -144,7 +143,7 @@ fn devices_that_the_kernel_uses_are_refused() {
         return;
     }
     let Some(pair) = kernel_at_the_far_end() else { return };
-    let networks = Networks::new();
+    let networks = networks();
     let check = |device: &str, how: Option<&str>, kind, text: &str| {
         let open = OpenInterface { how: how.map(String::from), ..interface(device, 1) };
         let error = in_namespace(&pair.far.namespace, || networks.up(&open)).expect_err("it is refused");
@@ -162,7 +161,7 @@ fn the_kernel_and_an_application_talk_by_a_tap_device() {
         return;
     }
     let namespace = testkit::network::quiet_namespace();
-    let networks = Arc::new(Networks::new());
+    let networks = networks();
     let open = OpenInterface { how: Some("tuntap".into()), ..interface("tap7", 1) };
     if let Err(error) = in_namespace(&namespace, || networks.up(&open)) {
         // No door to tap devices here.

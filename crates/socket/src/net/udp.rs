@@ -4,7 +4,7 @@ use super::stream::checked;
 use super::{Options, address};
 use crate::connection::Connection;
 use crate::error::{ENETDOWN, SocketError};
-use crate::udp::UdpOptions;
+use crate::udp::{UdpOptions, is_over};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use stack::NoEnv;
 use std::collections::VecDeque;
@@ -31,7 +31,7 @@ struct Handle {
     local: SocketAddrV4,
     /// Readable once the driver rang while a call slept.
     bell: OwnedFd,
-    /// Hangs up once the daemon has gone.
+    /// Readable once the daemon has gone, and no other came.
     line: OwnedFd,
     inner: Mutex<Inner>,
     /// One call at a time sleeps on the doorbell; the others wait for it here.
@@ -351,13 +351,13 @@ impl Handle {
         if may_sleep {
             let mut fds = [
                 PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN),
-                PollFd::from_borrowed_fd(self.line.as_fd(), PollFlags::RDHUP),
+                PollFd::from_borrowed_fd(self.line.as_fd(), PollFlags::IN),
             ];
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let left = left.and_then(|left| Timespec::try_from(left).ok());
             // A signal is as good as news: the caller looks.
             let _ = rustix::event::poll(&mut fds, left.as_ref());
-            has_gone = !fds[1].revents().is_empty();
+            has_gone = is_over(&fds);
         }
         self.lock().socket.awake();
         has_gone

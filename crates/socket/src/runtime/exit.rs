@@ -7,6 +7,7 @@
 use super::hub::{Hub, Member, sleep_on};
 use super::hubs;
 use super::tcp::{Inner, LINGER, Tcp};
+use crate::connection::Held;
 use crate::error::ENETDOWN;
 use guard::linger::{self, Side};
 use std::io;
@@ -57,7 +58,9 @@ fn at_exit() {
     if held.is_empty() {
         return;
     }
-    let kept: Vec<_> = hubs.iter().flat_map(|hub| hub.fds()).collect();
+    let mut lines: Vec<Option<Held<'_>>> = hubs.iter().map(|hub| hub.connection.hold(deadline)).collect();
+    let kept = lines.iter().flatten().filter_map(|line| line.hangs_up());
+    let kept: Vec<_> = hubs.iter().flat_map(|hub| hub.fds()).chain(kept).collect();
     match linger::fork(&kept) {
         Ok(Side::Parent) => {
             // The child has them now.
@@ -66,10 +69,10 @@ fn at_exit() {
             }
         }
         Ok(Side::Child) => {
-            finish(&hubs, held);
+            finish(&hubs, held, &mut lines);
             linger::leave();
         }
-        Err(_) => finish(&hubs, held),
+        Err(_) => finish(&hubs, held, &mut lines),
     }
 }
 
@@ -83,9 +86,9 @@ fn hold(tcp: &Tcp, deadline: Instant) -> Option<MutexGuard<'_, Inner>> {
     }
 }
 
-/// Works for the connections until the last one is over, its minute is, or the daemon has gone. Takes no lock: that of each
-/// connection is held, and other locks may be taken for ever in a child.
-fn finish(hubs: &[Arc<Hub>], mut held: Vec<(&Hub, MutexGuard<'_, Inner>)>) {
+/// Works for the connections until the last one is over, its minute is, or no daemon is there. Takes no lock: that of each
+/// connection is held, and those of the `lines` to daemons; other locks may be taken for ever in a child.
+fn finish(hubs: &[Arc<Hub>], mut held: Vec<(&Hub, MutexGuard<'_, Inner>)>, lines: &mut [Option<Held<'_>>]) {
     let end = Instant::now() + LINGER + Duration::from_secs(1);
     while !held.is_empty() && Instant::now() < end {
         let mut due = end;
@@ -97,7 +100,7 @@ fn finish(hubs: &[Arc<Hub>], mut held: Vec<(&Hub, MutexGuard<'_, Inner>)>) {
             !inner.is_done()
         });
         if !held.is_empty() {
-            sleep_on(hubs, due);
+            sleep_on(hubs, lines, due);
             held.retain(|(hub, _)| !hub.is_gone());
         }
     }

@@ -11,7 +11,7 @@ use super::seat::{Lead, Seat};
 use super::tcp::Tcp;
 use super::timers::Timers;
 use super::waiters::{Waiters, eventfd};
-use crate::connection::Connection;
+use crate::connection::{AGAIN, Attended, Connection, Held};
 use crate::error::{ENETDOWN, SocketError};
 use buffer::flow::Bells;
 use buffer::flow::bells::CHANNELS;
@@ -58,6 +58,8 @@ struct Table {
 #[derive(Debug)]
 pub(crate) struct Hub {
     pub(crate) connection: Connection,
+    /// Daemons of the connection that listeners were told of.
+    found: AtomicU32,
     bells: OnceLock<Arc<Bells>>,
     table: Mutex<Table>,
     count: AtomicU32,
@@ -85,14 +87,17 @@ pub(crate) struct TimedOut;
 impl Hub {
     /// Connects to the daemon.
     pub(crate) fn open(daemon: &Path, purpose: &str) -> Result<Arc<Hub>, SocketError> {
+        let (connection, nudge) = (Connection::open(daemon, purpose)?, eventfd(false).map_err(SocketError::Daemon)?);
+        connection.wake_by(nudge.try_clone().map_err(SocketError::Daemon)?);
         Ok(Arc::new(Hub {
-            connection: Connection::open(daemon, purpose)?,
+            connection,
+            found: AtomicU32::new(0),
             bells: OnceLock::new(),
             table: Mutex::default(),
             count: AtomicU32::new(0),
             timers: Mutex::default(),
             seat: Seat::default(),
-            nudge: eventfd(false).map_err(SocketError::Daemon)?,
+            nudge,
             always: eventfd(true).map_err(SocketError::Daemon)?,
             began: Instant::now(),
             is_gone: AtomicBool::new(false),
@@ -284,6 +289,15 @@ impl Hub {
 
     /// Works for the channels that rang and those whose time came.
     fn work(&self) {
+        let found = self.connection.found();
+        if self.found.swap(found, Ordering::Relaxed) != found {
+            // There was no daemon to ask when they rang.
+            for member in self.all() {
+                if let Member::Listening(listening) = member {
+                    listening.rang();
+                }
+            }
+        }
         if let Some(bells) = self.bells.get() {
             bells.news(|channel| {
                 if let Some(member) = self.member(channel as u32) {
@@ -330,29 +344,34 @@ impl Hub {
         if !bells.fall_asleep() {
             return;
         }
-        // A question under way makes the line readable, and its end hangs up.
         let mut fds = [
             PollFd::from_borrowed_fd(bells.fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.nudge.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.connection.line(), PollFlags::RDHUP),
+            PollFd::from_borrowed_fd(self.connection.line(), PollFlags::IN),
         ];
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         // A signal is as good as news: the leader looks.
         let _ = rustix::event::poll(&mut fds, timeout.as_ref());
-        let [_, nudged, hung_up] = fds.each_ref().map(|fd| !fd.revents().is_empty());
+        let [_, nudged, is_over] = fds.each_ref().map(|fd| !fd.revents().is_empty());
+        // The daemon and the driver have gone, and nobody can bring either back.
+        let hung_up = fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR);
         bells.awake();
         if nudged {
             let _ = rustix::io::read(&self.nudge, &mut [0_u8; 8]);
         }
-        if hung_up {
+        if is_over || hung_up {
             self.go();
         }
     }
 
-    /// The daemon has gone, and everything of this connection with it.
+    /// The daemon has gone and no other came: everything of this connection has ended.
     fn go(&self) {
         if self.is_gone.swap(true, Ordering::Relaxed) {
             return;
+        }
+        // Packets that came before are read first.
+        for member in self.all() {
+            self.give_turn(&member, false);
         }
         self.end_all(ENETDOWN);
     }
@@ -375,28 +394,32 @@ impl Hub {
 
     /// The file descriptors that work for flows takes.
     pub(crate) fn fds(&self) -> Vec<BorrowedFd<'_>> {
-        let bells = self.bells.get().into_iter().flat_map(|bells| bells.ends());
-        bells.chain([self.nudge.as_fd(), self.connection.line()]).collect()
+        let bells = self.bells.get().into_iter().flat_map(|bells| bells.handles()).map(|handle| handle.as_fd());
+        bells.chain([self.nudge.as_fd()]).collect()
     }
 }
 
-/// Sleeps on the doorbells of several connections until `deadline`, without a lock. Notes which daemons have gone.
-pub(crate) fn sleep_on(hubs: &[Arc<Hub>], deadline: Instant) {
+/// Sleeps on the doorbells of several connections until `deadline`, without a lock but those of `lines`. Looks for other daemons where some
+/// ended, and notes where none came.
+pub(crate) fn sleep_on(hubs: &[Arc<Hub>], lines: &mut [Option<Held<'_>>], mut deadline: Instant) {
     let there = || hubs.iter().filter(|hub| !hub.is_gone());
+    for (hub, line) in hubs.iter().zip(&mut *lines) {
+        match line.as_mut().map(Held::attend) {
+            Some(Attended::There) => {}
+            Some(Attended::Away) => deadline = deadline.min(Instant::now() + AGAIN),
+            Some(Attended::Over) | None => hub.is_gone.store(true, Ordering::Relaxed),
+        }
+    }
     let bells: Vec<&Bells> = there().filter_map(|hub| hub.bells.get().map(|bells| &**bells)).collect();
     // Each of them is told, not only the first ones.
     let are_quiet = bells.iter().filter(|bells| bells.fall_asleep()).count() == bells.len();
     if are_quiet {
         let doors = bells.iter().map(|bells| PollFd::from_borrowed_fd(bells.fd(), PollFlags::IN));
-        let lines = there().map(|hub| PollFd::from_borrowed_fd(hub.connection.line(), PollFlags::RDHUP));
+        let lines = lines.iter().flatten().filter_map(|line| line.hangs_up());
+        let lines = lines.map(|line| PollFd::from_borrowed_fd(line, PollFlags::RDHUP));
         let mut fds: Vec<PollFd<'_>> = doors.chain(lines).collect();
         let timeout = Timespec::try_from(deadline.saturating_duration_since(Instant::now())).ok();
         let _ = rustix::event::poll(&mut fds, timeout.as_ref());
-        for (hub, line) in there().zip(fds.iter().skip(bells.len())) {
-            if !line.revents().is_empty() {
-                hub.is_gone.store(true, Ordering::Relaxed);
-            }
-        }
     }
     for bells in bells {
         bells.awake();

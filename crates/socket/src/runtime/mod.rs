@@ -66,13 +66,15 @@ fn open<T>(
         hubs.retain(|(_, hub)| !hub.is_gone());
         hubs.iter().filter(|(path, hub)| path == daemon && hub.is_own()).map(|(_, hub)| Arc::clone(hub)).collect()
     };
-    for hub in known.into_iter().filter(|hub| (hub.members() as usize) < CHANNELS && suits(hub)) {
+    // Where the daemon of one has gone, it is with the flows that it has. Another daemon may be there for a new one.
+    let has_room = |hub: &Arc<Hub>| (hub.members() as usize) < CHANNELS && hub.connection.has_daemon();
+    for hub in known.into_iter().filter(|hub| has_room(hub) && suits(hub)) {
         match open(&hub) {
             Ok(opened) => return Ok((hub, opened)),
             // Another connection may be told something else: its flows may be on this interface, and it may have room.
             Err(SocketError::Refused(CaptureErrorKind::Full | CaptureErrorKind::Request, _)) => {}
-            // It ends just now.
-            Err(SocketError::Refused(CaptureErrorKind::System, _)) if hub.is_gone() => {}
+            // Its daemon ends just now.
+            Err(_) if !hub.connection.has_daemon() => {}
             Err(error) => return Err(error),
         }
     }

@@ -157,6 +157,7 @@ fn open(namespace: &Namespace, name: &str, mtu: u32, chooses: &Chooses) -> Resul
                 Some(af_xdp::Program {
                     program: own(consume_program.program())?,
                     sockets: own(consume_program.sockets())?,
+                    link: None,
                 })
             }
             Chooses::Nobody(_) => None,

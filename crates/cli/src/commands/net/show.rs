@@ -5,7 +5,7 @@ use crate::exit::Outcome;
 use crate::progress::{bit_rate, count, duration, size};
 use crate::table::Table;
 use crate::who::Users;
-use daemon::{FLOWS_NOT_LISTED, LISTENERS_NOT_LISTED, NEIGHBOURS_NOT_LISTED};
+use flow::{FLOWS_NOT_LISTED, LISTENERS_NOT_LISTED, NEIGHBOURS_NOT_LISTED};
 use flow::{FlowState, InterfaceState, ListenerState, NeighbourState, RouteState};
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;

@@ -95,9 +95,11 @@ pub(super) fn sleep(
     fds.extend(input.map(|input| PollFd::from_borrowed_fd(input, PollFlags::IN)));
     let polled = rustix::event::poll(&mut fds, timeout.as_ref());
     let seen: Vec<bool> = fds.iter().map(|fd| polled.is_ok() && !fd.revents().is_empty()).collect();
+    let is_over = seen[1] || fds[0].revents().contains(PollFlags::HUP);
     drop(fds);
     socket.awake();
-    if seen[1] {
+    // Where the driver said why, the flow says so itself.
+    if is_over && socket.is_open() {
         return Err(CommandError::Failed("the daemon has gone, and the flow with it".into()));
     }
     Ok(seen.get(2) == Some(&true))

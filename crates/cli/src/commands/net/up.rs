@@ -9,7 +9,7 @@ use std::path::PathBuf;
 /// Make a device an interface: the daemon owns it, and applications have flows on it
 ///
 /// The daemon answers for these addresses on the device: to ARP and to ping. The host's own stack should have no address there,
-/// else both answer. The interface stays until `net down`, or until the daemon ends. This takes root.
+/// else both answer. The interface stays until `net down`, or until there was no daemon for 5 s. This takes root.
 #[derive(clap::Args)]
 #[command(after_help = UP_HELP)]
 pub(super) struct UpArgs {

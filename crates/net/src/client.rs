@@ -1,0 +1,208 @@
+//! A client of the daemon: a process of a user, and its flows on one interface.
+
+use crate::answer::TCP;
+use crate::error::{NetError, NetErrorKind};
+use crate::networks::{Handle, Networks};
+use crate::process::handle::{Answer, lock};
+use crate::process::message::{Order, Owner, Word};
+use crate::share::ShareLimits;
+use crate::sharing::keeper::Reservation;
+use flow::{ACCEPTED, Granted, Listening, OpenFlow, OpenListener};
+use std::fmt;
+use std::net::SocketAddrV4;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// A client's flows. They end when it is dropped.
+pub struct Client {
+    networks: Arc<Networks>,
+    id: u64,
+    process: i32,
+    user: u32,
+    /// Where its flows and doorbells are; none before the first.
+    interface: Option<Arc<Handle>>,
+    /// Where its traces are.
+    traced: Vec<Arc<Handle>>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("process", &self.process).field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+fn absent(channel: u32) -> NetError {
+    NetError::new(NetErrorKind::Absent, format!("this connection has no channel {channel}"))
+}
+
+/// The process answers something else than was asked.
+fn strange() -> NetError {
+    NetError::new(NetErrorKind::System, "the interface's process answers something else than was asked")
+}
+
+impl Client {
+    pub(crate) fn new(networks: Arc<Networks>, id: u64, process: i32, user: u32) -> Client {
+        Client { networks, id, process, user, interface: None, traced: Vec::new() }
+    }
+
+    /// Its flows are on this interface.
+    pub(crate) fn goes_on(&mut self, handle: &Arc<Handle>) {
+        self.interface = Some(Arc::clone(handle));
+    }
+
+    fn owner(&self, limits: ShareLimits, reservation: Option<&Arc<Reservation>>) -> Owner {
+        let (is_first, has_port) = (self.interface.is_none(), reservation.is_some());
+        Owner { client: self.id, process: self.process, user: self.user, limits, is_first, has_port }
+    }
+
+    /// Opens a flow. `permit` says whether the user may have one on an interface, and what of its wire. Beside the answer go the two segments of its channel; with the first flow also the doorbells' three handles.
+    ///
+    /// # Errors
+    ///
+    /// `Absent`: no such interface, no route. `InUse`: the port is taken. `Denied`: ports below 1024, or `permit` says so. `Full`: a quota is reached.
+    /// `Request`: the flow makes no sense, or is on another interface than this client's others. `System`: the kernel failed.
+    pub fn open(
+        &mut self,
+        open: &OpenFlow,
+        permit: &dyn Fn(&str) -> Result<ShareLimits, NetError>,
+    ) -> Result<(Granted, Vec<OwnedFd>), NetError> {
+        open.geometry().check().map_err(|error| NetError::new(NetErrorKind::Request, error.to_string()))?;
+        let handle = self.interface_for(open.device.as_deref(), open.local, open.remote)?;
+        let limits = permit(&handle.process.device)?;
+        let (into, out) = open.geometry().bytes();
+        let place = self.networks.users.take(self.user, into + out)?;
+        let (local, reservation) = handle.admit(open.protocol, open.local, open.remote, self.user)?;
+        let owner = self.owner(limits, reservation.as_ref());
+        let asked = handle.process.ask(&Order::Open(owner, OpenFlow { local, ..open.clone() }))?;
+        let Answer { word: Word::Granted(granted), fds } = asked else { return Err(strange()) };
+        lock(&handle.process.ledger).give(granted.flow, Some(place), reservation);
+        self.interface = Some(handle);
+        Ok((granted, fds))
+    }
+
+    /// Opens a listener; `permit` as for [`open`](Self::open). With the first flow or listener the doorbells' three handles go beside the answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn listen(
+        &mut self,
+        open: &OpenListener,
+        permit: &dyn Fn(&str) -> Result<ShareLimits, NetError>,
+    ) -> Result<(Listening, Vec<OwnedFd>), NetError> {
+        open.geometry().check().map_err(|error| NetError::new(NetErrorKind::Request, error.to_string()))?;
+        if open.window_shift > 14 {
+            return Err(NetError::new(NetErrorKind::Request, "the shift of a window is 0 to 14"));
+        }
+        let handle = self.interface_for(open.device.as_deref(), open.local, None)?;
+        let limits = permit(&handle.process.device)?;
+        let place = self.networks.users.take(self.user, 0)?;
+        let (local, reservation) = handle.admit(TCP, open.local, None, self.user)?;
+        let owner = self.owner(limits, reservation.as_ref());
+        let asked = handle.process.ask(&Order::Listen(owner, OpenListener { local, ..open.clone() }))?;
+        let Answer { word: Word::Listening(listening), fds } = asked else { return Err(strange()) };
+        lock(&handle.process.ledger).give(listening.listener, Some(place), reservation);
+        self.interface = Some(handle);
+        Ok((listening, fds))
+    }
+
+    /// Accepts connections that wait at the listener of this channel, at most `most` and at most [`flow::ACCEPTED`]. Beside the answer
+    /// go two segments for each, in this order.
+    ///
+    /// # Errors
+    ///
+    /// `Absent`: there is no such listener. `Full`: this client has all the channels that it may have, or a quota is reached.
+    pub fn accept(&mut self, channel: u32, most: u32) -> Result<(Vec<Granted>, Vec<OwnedFd>), NetError> {
+        let handle = self.interface.as_ref().ok_or_else(|| absent(channel))?;
+        let (process, client) = (&handle.process, self.id);
+        let (bytes, reservation) = {
+            let ledger = lock(&process.ledger);
+            (ledger.accepted_bytes(client, channel), ledger.port_of(client, channel))
+        };
+        // A listener that is not known is for the process to refuse.
+        let (mut places, bytes) = (Vec::new(), bytes.unwrap_or(0));
+        for _ in 0..most.min(ACCEPTED as u32) {
+            match self.networks.users.take(self.user, bytes) {
+                Ok(place) => places.push(place),
+                Err(full) if places.is_empty() => return Err(full),
+                Err(_) => break,
+            }
+        }
+        let asked = process.ask(&Order::Accept(client, channel, places.len() as u32))?;
+        let Answer { word: Word::Accepted(granted), fds } = asked else { return Err(strange()) };
+        for (granted, place) in granted.iter().zip(places) {
+            lock(&process.ledger).give(granted.flow, Some(place), reservation.clone());
+        }
+        Ok((granted, fds))
+    }
+
+    /// The interface for a flow or listener: that of this client's others, if it still is there.
+    fn interface_for(
+        &mut self,
+        device: Option<&str>,
+        local: SocketAddrV4,
+        remote: Option<SocketAddrV4>,
+    ) -> Result<Arc<Handle>, NetError> {
+        let handle = self.networks.choose(device, local, remote)?;
+        // An interface that went down took the flows and doorbells of this client along.
+        let current = self
+            .interface
+            .take()
+            .filter(|own| self.networks.find(&own.process.device).is_some_and(|listed| Arc::ptr_eq(own, &listed)));
+        if let Some(own) = &current
+            && !Arc::ptr_eq(own, &handle)
+        {
+            let (own, other) = (&own.process.device, &handle.process.device);
+            let text = format!("this connection's flows are on `{own}`; connect again for `{other}`");
+            self.interface = current;
+            return Err(NetError::new(NetErrorKind::Request, text));
+        }
+        self.interface = current;
+        Ok(handle)
+    }
+
+    /// Traces the flow of this number (`flow::Question::Trace`). `user`: it must be one of this user; none: of any. Beside the answer go
+    /// the two segments of the trace's channel and its doorbells' three handles. The trace ends with this client, and with the flow.
+    ///
+    /// # Errors
+    ///
+    /// `Absent`: there is no such flow. `Full`: it has as many traces as it may have, or a quota is reached. `System`: the kernel failed.
+    pub fn trace(&mut self, user: Option<u32>, flow: u64, snap: u32) -> Result<(Granted, Vec<OwnedFd>), NetError> {
+        let mut absent = NetError::new(NetErrorKind::Absent, format!("there is no flow {flow} of yours"));
+        let (into, out) = flow::TRACE_GEOMETRY.bytes();
+        let place = self.networks.users.take(self.user, into + out)?;
+        for handle in self.networks.all() {
+            let owner = self.owner(ShareLimits::NONE, None);
+            match handle.process.ask(&Order::Trace(owner, user, flow, snap)) {
+                Ok(Answer { word: Word::Tracing(granted, number), fds }) => {
+                    lock(&handle.process.ledger).give(number, Some(place), None);
+                    self.traced.push(handle);
+                    return Ok((granted, fds));
+                }
+                Ok(_) => return Err(strange()),
+                Err(error) if error.kind == NetErrorKind::Absent => absent = error,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(absent)
+    }
+
+    /// Closes a flow or a listener by the number of its channel. The packets in it still leave in their turns, within a second. Of
+    /// those that wait for their neighbour, a few leave when it answers.
+    ///
+    /// # Errors
+    ///
+    /// `Absent`: there is no such channel.
+    pub fn close(&mut self, channel: u32) -> Result<(), NetError> {
+        let handle = self.interface.as_ref().ok_or_else(|| absent(channel))?;
+        handle.process.ask(&Order::Close(self.id, channel)).map(drop)
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        for handle in self.interface.iter().chain(&self.traced) {
+            handle.process.forget(self.id);
+        }
+    }
+}

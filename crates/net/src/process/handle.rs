@@ -1,0 +1,480 @@
+//! The daemon's end of an interface's process: asks it, keeps what it has to keep, and starts another process when one ends.
+//!
+//! A thread hears the process out. A question that its process did not answer goes to the next one: the daemon keeps nothing
+//! without an answer.
+
+use super::ledger::{Entry, Ledger};
+use super::message::{Facts, Order, Said, Start, Word};
+use super::news::News;
+use super::talk::{BEGIN, Running, hear, open_device, order, send, unheard};
+use crate::error::{NetError, NetErrorKind};
+use crate::limits::{ANSWER, END, RESTARTS, SHARE_QUESTIONS};
+use crate::sharing::resolver;
+use buffer::control;
+use driver::netlink::Netlink;
+use rustix::io::Errno;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Between two attempts to start a process.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Starts interface processes.
+pub trait Starter: Send + Sync + fmt::Debug {
+    /// Starts a process for this device.
+    ///
+    /// # Errors
+    ///
+    /// The process could not be made.
+    fn start(&self, device: &str) -> io::Result<Running>;
+
+    /// Ends a process that does not answer.
+    ///
+    /// # Errors
+    ///
+    /// It may not be ended by this one.
+    fn kill(&self, process: BorrowedFd<'_>) -> io::Result<()>;
+}
+
+#[derive(Debug)]
+enum State {
+    Runs(Arc<Running>),
+    /// Another one is being started.
+    Starts,
+    /// The interface is to go down.
+    Ends(Option<Arc<Running>>),
+    /// The interface is down.
+    Ended,
+}
+
+/// An answer, and the file descriptors for the application.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) word: Word,
+    pub(crate) fds: Vec<OwnedFd>,
+}
+
+/// The process of an interface, whichever runs.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) device: String,
+    pub(crate) facts: Facts,
+    /// Keeps the device as it is between two processes; none: nothing has to, or the interface is down.
+    handle: Mutex<Option<OwnedFd>>,
+    start: Mutex<Start>,
+    starter: Arc<dyn Starter>,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Questions that were not answered yet, by number.
+    waiting: Mutex<HashMap<u64, SyncSender<Answer>>>,
+    numbers: AtomicU64,
+    pub(crate) ledger: Mutex<Ledger>,
+    /// On a shared device: the thread that asks the host.
+    questions: Option<SyncSender<Ipv4Addr>>,
+    news: Arc<News>,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every change is whole before anything can panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn ended(device: &str) -> NetError {
+    NetError::new(NetErrorKind::Absent, format!("the interface `{device}` went down; it takes a new `up`"))
+}
+
+impl Process {
+    /// Brings an interface up, in a process that this starts.
+    pub(crate) fn start(starter: &Arc<dyn Starter>, start: Start, news: &Arc<News>) -> Result<Arc<Process>, NetError> {
+        let running = starter.start(&start.open.device).map_err(|error| unheard("start", error))?;
+        let (facts, handle) = open_device(&running, &start, None)?;
+        order(&running, &Order::Begin, &[])?;
+        let start = Start {
+            open: flow::OpenInterface { how: Some(facts.via.clone()), ..start.open },
+            mac: Some(facts.mac),
+            ..start
+        };
+        Process::new(running, facts, handle, start, Ledger::default(), starter, news)
+    }
+
+    /// Takes an interface whose process lost its daemon. The process tells everything first.
+    pub(crate) fn adopt(
+        running: Running,
+        starter: &Arc<dyn Starter>,
+        control: &str,
+        news: &Arc<News>,
+    ) -> Result<Arc<Process>, NetError> {
+        let deadline = Instant::now() + BEGIN;
+        let (mut start, mut opened, mut ledger) = (None, None, Ledger::default());
+        loop {
+            let (Said { word, records, .. }, mut fds) =
+                hear(&running, deadline).map_err(|error| unheard("hear", error))?;
+            keep(&mut ledger, records, &mut fds, &mut Vec::new());
+            match word {
+                Word::Began(began) => start = Some(began),
+                Word::Opened(facts) => opened = Some((facts, fds.pop())),
+                Word::Ready => break,
+                Word::Ended(number) => drop(ledger.ended(number)),
+                Word::Left(client) => drop(ledger.left(client)),
+                _ => {}
+            }
+        }
+        let (Some(start), Some((facts, handle))) = (start, opened) else {
+            return Err(unheard("hear", "it says nothing of its device"));
+        };
+        ledger.nobody_came();
+        let start = Start { control: control.into(), ..start };
+        Process::new(running, facts, handle, start, ledger, starter, news)
+    }
+
+    fn new(
+        running: Running,
+        facts: Facts,
+        handle: Option<OwnedFd>,
+        start: Start,
+        ledger: Ledger,
+        starter: &Arc<dyn Starter>,
+        news: &Arc<News>,
+    ) -> Result<Arc<Process>, NetError> {
+        let system = |error| NetError::system("start a thread", error);
+        let (questions, asked) = sync_channel(SHARE_QUESTIONS);
+        let index = facts.shared.as_ref().map(|(index, _)| *index);
+        let process = Arc::new(Process {
+            device: start.open.device.clone(),
+            facts,
+            handle: Mutex::new(handle),
+            start: Mutex::new(start),
+            starter: Arc::clone(starter),
+            state: Mutex::new(State::Runs(Arc::new(running))),
+            changed: Condvar::new(),
+            waiting: Mutex::default(),
+            numbers: AtomicU64::new(1),
+            ledger: Mutex::new(ledger),
+            questions: index.map(|_| questions),
+            news: Arc::clone(news),
+        });
+        if let Some(index) = index {
+            let netlink = Netlink::route(0).map_err(|error| NetError::system("ask the host for next hops", error))?;
+            // It ends with the process, whose end of the questions it does not hold.
+            let interface = Arc::downgrade(&process);
+            let tell = move |address, mac| {
+                if let Some(process) = interface.upgrade() {
+                    process.tell(&Order::NextHop(address, mac));
+                }
+            };
+            let thread = std::thread::Builder::new().name("net next hops".into());
+            thread.spawn(move || resolver::run(netlink, index, &asked, &tell)).map_err(system)?;
+        }
+        let kept = Arc::clone(&process);
+        let thread = std::thread::Builder::new();
+        let thread = thread.name(format!("net {}", process.device).chars().take(15).collect());
+        thread.spawn(move || kept.keep()).map_err(system)?;
+        Ok(process)
+    }
+
+    /// The interface, as it was asked for and is reached.
+    pub(crate) fn open(&self) -> flow::OpenInterface {
+        lock(&self.start).open.clone()
+    }
+
+    /// A client is gone: its flows end.
+    pub(crate) fn forget(&self, client: u64) {
+        // The interface may be down: then the flows ended with it.
+        let _ = self.ask(&Order::Leave(client));
+        // Where its process ended just then, the next one does not go on with them.
+        drop(take(&self.ledger, |ledger| ledger.left(client)));
+    }
+
+    /// Number of the first flow that this process counts, as a block.
+    pub(crate) fn block(&self) -> u64 {
+        lock(&self.start).block
+    }
+
+    /// Processes of this interface that ended.
+    pub(crate) fn restarts(&self) -> u64 {
+        lock(&self.start).restarts
+    }
+
+    /// Is the interface down?
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(*lock(&self.state), State::Ends(_) | State::Ended)
+    }
+
+    /// The process that runs. Waits for one that is being started; none: the interface is down.
+    fn running(&self) -> Option<Arc<Running>> {
+        let mut state = lock(&self.state);
+        loop {
+            match &*state {
+                State::Runs(running) => return Some(Arc::clone(running)),
+                State::Ends(_) | State::Ended => return None,
+                State::Starts => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    /// Gives an order, and waits for no answer.
+    pub(crate) fn tell(&self, order: &Order) {
+        let running = match &*lock(&self.state) {
+            State::Runs(running) => Arc::clone(running),
+            _ => return,
+        };
+        // A process that ends needs no order.
+        let _ = send(&running, 0, order, &[]);
+    }
+
+    /// Asks, and waits for the answer: that of the next process where one ends meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The process refuses. `Absent`: the interface is down. `System`: the process does not answer, and is ended.
+    pub(crate) fn ask(&self, order: &Order) -> Result<Answer, NetError> {
+        loop {
+            let running = self.running().ok_or_else(|| ended(&self.device))?;
+            let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+            let (reply, answer) = sync_channel(1);
+            lock(&self.waiting).insert(number, reply);
+            if let Err(error) = send(&running, number, order, &[]) {
+                lock(&self.waiting).remove(&number);
+                match error.kind() {
+                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => self.await_end_of(&running),
+                    io::ErrorKind::InvalidInput => return Err(unheard("speak to", error)),
+                    _ => return Err(self.give_up_on(&running)),
+                }
+                continue;
+            }
+            match answer.recv_timeout(ANSWER) {
+                Ok(Answer { word: Word::Refused(kind, text), .. }) => return Err(NetError::new(kind, text)),
+                Ok(answer) => return Ok(answer),
+                Err(RecvTimeoutError::Disconnected) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    lock(&self.waiting).remove(&number);
+                    return Err(self.give_up_on(&running));
+                }
+            }
+        }
+    }
+
+    /// Waits until the thread has noticed that a process ended.
+    fn await_end_of(&self, running: &Arc<Running>) {
+        let is_it = |state: &mut State| matches!(state, State::Runs(now) if Arc::ptr_eq(now, running));
+        let state = lock(&self.state);
+        let _ = self.changed.wait_timeout_while(state, ANSWER, is_it);
+    }
+
+    /// Ends a process that does not answer: another one goes on.
+    fn give_up_on(&self, running: &Running) -> NetError {
+        self.end(running);
+        unheard("hear", "it did not answer in time, and was ended; another one goes on")
+    }
+
+    fn end(&self, running: &Running) {
+        let killed = running.process.as_ref().map(|process| self.starter.kill(process.as_fd()));
+        if !matches!(killed, Some(Ok(()))) {
+            self.news.tell(format!(
+                "{}: the interface's process does not answer, and cannot be ended from here",
+                self.device
+            ));
+        }
+        let _ = rustix::net::shutdown(&running.socket, rustix::net::Shutdown::Both);
+    }
+
+    /// Takes the interface down; returns once the device is free.
+    pub(crate) fn down(&self) {
+        let mut state = lock(&self.state);
+        let running = match &*state {
+            State::Runs(running) => Some(Arc::clone(running)),
+            State::Starts => None,
+            State::Ends(running) => running.clone(),
+            State::Ended => return,
+        };
+        *state = State::Ends(running.clone());
+        self.changed.notify_all();
+        drop(state);
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let is_told = running.as_ref().is_none_or(|running| send(running, number, &Order::Down, &[]).is_ok());
+        let ends = |state: &mut State| !matches!(state, State::Ended);
+        let wait = |time| {
+            let waited = self.changed.wait_timeout_while(lock(&self.state), time, ends);
+            !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        };
+        let time = if is_told { END } else { Duration::ZERO };
+        if !wait(time) {
+            running.iter().for_each(|running| self.end(running));
+            let _ = wait(END);
+        }
+    }
+
+    /// The thread: hears processes, one after the other, until the interface is down.
+    fn keep(&self) {
+        let mut ends = VecDeque::new();
+        loop {
+            let running = match &*lock(&self.state) {
+                State::Runs(running) | State::Ends(Some(running)) => Arc::clone(running),
+                State::Starts | State::Ends(None) | State::Ended => break,
+            };
+            let why = self.listen(&running);
+            // Calls that wait ask the next process.
+            lock(&self.waiting).clear();
+            if !self.change(State::Starts) {
+                break;
+            }
+            if let Err(why) = self.follow(&mut ends, why) {
+                self.news.tell(format!("{}: the interface went down: {why}", self.device));
+                break;
+            }
+        }
+        let (entries, failed) = lock(&self.ledger).close_all(Errno::NETDOWN);
+        if failed > 0 {
+            self.news.tell(format!("{}: {failed} flows could not be told of it", self.device));
+        }
+        drop((entries, lock(&self.handle).take()));
+        *lock(&self.state) = State::Ended;
+        self.changed.notify_all();
+        lock(&self.waiting).clear();
+    }
+
+    /// Another state, unless the interface is to go down.
+    fn change(&self, to: State) -> bool {
+        let mut state = lock(&self.state);
+        let changes = !matches!(*state, State::Ends(_) | State::Ended);
+        if changes {
+            *state = to;
+        }
+        self.changed.notify_all();
+        changes
+    }
+
+    /// Starts another process after one ended for this reason, unless too many did.
+    fn follow(&self, ends: &mut VecDeque<Instant>, mut why: String) -> Result<(), String> {
+        loop {
+            let now = Instant::now();
+            let (most, window) = RESTARTS;
+            ends.retain(|end| now.saturating_duration_since(*end) < window);
+            if ends.len() >= most {
+                return Err(format!(
+                    "its process ended {} times within {} s, at last because {why}; bring it up again: streamline net up {}",
+                    most + 1,
+                    window.as_secs(),
+                    self.device
+                ));
+            }
+            ends.push_back(now);
+            self.news.tell(format!("{}: the interface's process ended ({why}); another one goes on", self.device));
+            match self.again() {
+                // It may have to go down meanwhile.
+                Ok(running) if self.change(State::Runs(Arc::clone(&running))) => return Ok(()),
+                Ok(running) => {
+                    let _ = send(&running, 0, &Order::Down, &[]);
+                    let _ = self.listen(&running);
+                    return Ok(());
+                }
+                Err(error) => why = error.text,
+            }
+            if self.is_over() {
+                return Ok(());
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// A process that goes on with everything that is kept.
+    fn again(&self) -> Result<Arc<Running>, NetError> {
+        let start = {
+            let mut start = lock(&self.start);
+            start.restarts += 1;
+            start.clone()
+        };
+        let running = self.starter.start(&self.device).map_err(|error| unheard("start", error))?;
+        open_device(&running, &start, lock(&self.handle).as_ref().map(AsFd::as_fd))?;
+        let mut lost = Vec::new();
+        {
+            let ledger = lock(&self.ledger);
+            for (record, fds) in ledger.all() {
+                let number = record.number;
+                if let Err(error) = order(&running, &Order::Restore(record), &fds) {
+                    lost.push((number, error));
+                }
+            }
+        }
+        for (number, error) in lost {
+            let entry = lock(&self.ledger).ended(number);
+            drop(entry);
+            self.news.tell_of_flow(format!("{}: flow {number} ended: {}", self.device, error.text));
+        }
+        order(&running, &Order::Begin, &[])?;
+        Ok(Arc::new(running))
+    }
+
+    /// Hears a process until it ends; says why, as far as it is known.
+    fn listen(&self, running: &Running) -> String {
+        let mut why = String::from("it was killed, or crashed");
+        loop {
+            match control::receive::<Said>(&running.socket) {
+                Ok(Some((said, fds))) => self.heard(said, fds, &mut why),
+                Ok(None) => return why,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return why,
+                Err(error) => {
+                    self.end(running);
+                    return format!("it says what cannot be understood: {error}");
+                }
+            }
+        }
+    }
+
+    fn heard(&self, said: Said, mut fds: Vec<OwnedFd>, why: &mut String) {
+        let Said { number, mut word, records } = said;
+        // Dropped behind the lock.
+        let mut replaced = Vec::new();
+        let channels: Vec<_> = records.iter().map(|record| (record.client, record.channel)).collect();
+        let is_whole = keep(&mut lock(&self.ledger), records, &mut fds, &mut replaced);
+        if !is_whole && number != 0 {
+            for (client, channel) in channels {
+                self.tell(&Order::Close(client, channel));
+            }
+            word = Word::Refused(NetErrorKind::System, "the daemon has no file descriptors left for a flow".into());
+        }
+        match word {
+            Word::Ended(number) => drop(take(&self.ledger, |ledger| ledger.ended(number))),
+            Word::Left(client) => drop(take(&self.ledger, |ledger| ledger.left(client))),
+            Word::AskHop(address) => {
+                // What there is no room for is asked again later.
+                let _ = self.questions.as_ref().map(|questions| questions.try_send(address));
+            }
+            Word::Fails(text) => *why = base::terminal::line(&text).into_owned(),
+            word => {
+                let reply = lock(&self.waiting).remove(&number);
+                // Who asked may be gone.
+                let _ = reply.map(|reply| reply.send(Answer { word, fds }).is_ok());
+            }
+        }
+    }
+}
+
+fn take<T>(ledger: &Mutex<Ledger>, change: impl FnOnce(&mut Ledger) -> T) -> T {
+    change(&mut lock(ledger))
+}
+
+/// Keeps these records with their file descriptors, the last of `fds`; `false`: not all of them came. What they replace goes to `replaced`.
+fn keep(
+    ledger: &mut Ledger,
+    records: Vec<super::message::Record>,
+    fds: &mut Vec<OwnedFd>,
+    replaced: &mut Vec<Entry>,
+) -> bool {
+    let count = records.iter().map(super::message::Record::fds).sum::<usize>();
+    let Some(first) = fds.len().checked_sub(count) else { return false };
+    let mut kept = fds.split_off(first).into_iter();
+    for record in records {
+        let fds = kept.by_ref().take(record.fds()).collect();
+        replaced.extend(ledger.keep(record, fds));
+    }
+    true
+}

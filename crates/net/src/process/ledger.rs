@@ -1,0 +1,262 @@
+//! What the daemon keeps of an interface: a record of everything that outlives the interface's process, with its file descriptors, the
+//! place in its user's quota and the port that it holds. The daemon maps none of the memory.
+
+use super::message::{Kept, Record};
+use crate::sharing::keeper::Reservation;
+use crate::users::Place;
+use buffer::flow::{Bells, close_abandoned};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::SocketAddrV4;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Records of one interface at most: as many flows as 64 users may have.
+const RECORDS: usize = 1 << 18;
+
+/// A record, and what the daemon gave for it.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) record: Record,
+    pub(crate) fds: Vec<OwnedFd>,
+    place: Option<Place>,
+    reservation: Option<Arc<Reservation>>,
+}
+
+/// All records of an interface.
+#[derive(Debug, Default)]
+pub(crate) struct Ledger {
+    /// Flows, listeners and traces, by number.
+    entries: BTreeMap<u64, Entry>,
+    /// Doorbells, by client.
+    bells: HashMap<u64, Entry>,
+    /// Clients of an earlier daemon that did not come to this one yet.
+    unclaimed: HashSet<u64>,
+}
+
+/// The same open file for as long as one of the two is open: device and inode. Numbers of memory are never given twice.
+pub(crate) fn identity(fd: impl AsFd) -> Option<(u64, u64)> {
+    rustix::fs::fstat(fd).ok().map(|stat| (stat.st_dev, stat.st_ino))
+}
+
+impl Ledger {
+    /// Keeps a record. One of the same number is replaced: what was given for it stays, and its file descriptors are given back.
+    pub(crate) fn keep(&mut self, record: Record, fds: Vec<OwnedFd>) -> Option<Entry> {
+        let mut entry = Entry { record, fds, place: None, reservation: None };
+        if entry.record.what == Kept::Bells {
+            return self.bells.insert(entry.record.client, entry);
+        }
+        if let Some(before) = self.entries.get_mut(&entry.record.number) {
+            (entry.place, entry.reservation) = (before.place.take(), before.reservation.take());
+        } else if self.entries.len() >= RECORDS {
+            return Some(entry);
+        }
+        self.entries.insert(entry.record.number, entry)
+    }
+
+    /// What the daemon gave for a record: free again when the record goes. It may have gone already.
+    pub(crate) fn give(&mut self, number: u64, place: Option<Place>, reservation: Option<Arc<Reservation>>) {
+        if let Some(entry) = self.entries.get_mut(&number) {
+            (entry.place, entry.reservation) = (place, reservation);
+        }
+    }
+
+    /// A flow, listener or trace ended. Gives what to drop: no lock is to be held meanwhile.
+    pub(crate) fn ended(&mut self, number: u64) -> Option<Entry> {
+        self.entries.remove(&number)
+    }
+
+    /// A client is gone. Gives what to drop.
+    pub(crate) fn left(&mut self, client: u64) -> Vec<Entry> {
+        self.unclaimed.remove(&client);
+        let gone = self.entries.extract_if(.., |_, entry| entry.record.client == client).map(|(_, entry)| entry);
+        gone.chain(self.bells.remove(&client)).collect()
+    }
+
+    /// The port that the listener of this channel holds.
+    pub(crate) fn port_of(&self, client: u64, channel: u32) -> Option<Arc<Reservation>> {
+        self.listener(client, channel)?.reservation.clone()
+    }
+
+    /// Bytes of the channel of a connection that the listener of this channel accepts.
+    pub(crate) fn accepted_bytes(&self, client: u64, channel: u32) -> Option<usize> {
+        let Kept::Listener(open, _) = &self.listener(client, channel)?.record.what else { return None };
+        let (into, out) = open.geometry().bytes();
+        Some(into + out)
+    }
+
+    fn listener(&self, client: u64, channel: u32) -> Option<&Entry> {
+        self.entries.values().find(|entry| {
+            (entry.record.client, entry.record.channel) == (client, channel)
+                && matches!(entry.record.what, Kept::Listener(..))
+        })
+    }
+
+    /// All records in the order in which a process goes on with them: doorbells before the flows that ring them, flows before their
+    /// traces.
+    pub(crate) fn all(&self) -> Vec<(Record, Vec<BorrowedFd<'_>>)> {
+        let rank = |record: &Record| match record.what {
+            Kept::Bells => 0,
+            Kept::Flow(_) => 1,
+            Kept::Listener(..) => 2,
+            Kept::Trace(..) => 3,
+        };
+        let entries = self.bells.values().chain(self.entries.values());
+        let mut all: Vec<_> =
+            entries.map(|entry| (entry.record.clone(), entry.fds.iter().map(AsFd::as_fd).collect())).collect();
+        all.sort_by_key(|(record, _): &(Record, Vec<_>)| (rank(record), record.number));
+        all
+    }
+
+    /// Flows, listeners and traces.
+    pub(crate) fn held(&self) -> Vec<Held> {
+        let held = |entry: &Entry| {
+            let (geometry, port) = match &entry.record.what {
+                Kept::Flow(open) => (Some(open.geometry()), Some((open.protocol, open.local))),
+                Kept::Listener(open, _) => (None, Some((crate::answer::TCP, open.local))),
+                Kept::Trace(..) => (Some(flow::TRACE_GEOMETRY), None),
+                Kept::Bells => (None, None),
+            };
+            let bytes = geometry.map_or(0, |geometry| {
+                let (into, out) = geometry.bytes();
+                into + out
+            });
+            Held { number: entry.record.number, user: entry.record.user, bytes, port }
+        };
+        self.entries.values().map(held).collect()
+    }
+
+    /// All clients are those of an earlier daemon: each has to be claimed.
+    pub(crate) fn nobody_came(&mut self) {
+        let clients = self.entries.values().map(|entry| entry.record.client).chain(self.bells.keys().copied());
+        self.unclaimed = clients.collect();
+    }
+
+    /// Clients that nobody claimed.
+    pub(crate) fn unclaimed(&mut self) -> Vec<u64> {
+        self.unclaimed.drain().collect()
+    }
+
+    /// The client that has these doorbells, and its user, if nobody claimed it: it is claimed now.
+    pub(crate) fn claim(&mut self, page: (u64, u64), user: u32) -> Option<Claimed> {
+        let has = |entry: &Entry| entry.fds.first().and_then(identity) == Some(page);
+        let (client, entry) =
+            self.bells.iter().find(|(client, entry)| self.unclaimed.contains(client) && has(entry))?;
+        if entry.record.user != user {
+            return None;
+        }
+        let client = *client;
+        self.unclaimed.remove(&client);
+        let of_client = self.entries.values().map(|entry| &entry.record).filter(|record| record.client == client);
+        let channels = of_client.filter(|record| !matches!(record.what, Kept::Trace(..))).map(|record| record.channel);
+        Some(Claimed { client, channels: channels.collect() })
+    }
+
+    /// No process goes on: ends everything for its applications, with this errno. Gives what to drop, and how many were no channels.
+    pub(crate) fn close_all(&mut self, errno: Errno) -> (Vec<Entry>, usize) {
+        let entries: Vec<Entry> = std::mem::take(&mut self.entries).into_values().collect();
+        let bells: HashMap<u64, Bells> =
+            self.bells.drain().filter_map(|(client, entry)| Some((client, attach(&entry.fds)?))).collect();
+        let mut failed = 0;
+        for Entry { record, fds, .. } in &entries {
+            let channel = record.channel as usize;
+            let closed =
+                fds.get(1).map(|ours| Some(close_abandoned(ours.try_clone().ok()?, errno.raw_os_error()).is_ok()));
+            failed += usize::from(closed.is_some_and(|closed| closed != Some(true)));
+            match record.what {
+                Kept::Trace(..) => drop(fds.get(2..).and_then(attach).map(|bells| bells.ring(channel))),
+                _ => drop(bells.get(&record.client).map(|bells| bells.ring(channel))),
+            }
+        }
+        self.unclaimed.clear();
+        (entries, failed)
+    }
+}
+
+/// What a record takes of its user's quota, and of the host.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub(crate) number: u64,
+    pub(crate) user: u32,
+    /// Of its channel.
+    pub(crate) bytes: usize,
+    /// Protocol, address and port; none: it has no port.
+    pub(crate) port: Option<(u8, SocketAddrV4)>,
+}
+
+/// A client that was claimed, and its channels.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Claimed {
+    pub(crate) client: u64,
+    pub(crate) channels: Vec<u32>,
+}
+
+/// The driver's side of doorbells.
+fn attach(fds: &[OwnedFd]) -> Option<Bells> {
+    let copies: Vec<OwnedFd> = fds.iter().map(|fd| fd.try_clone().ok()).collect::<Option<_>>()?;
+    Bells::restore(copies.try_into().ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use buffer::flow::{Application, Driver, State};
+    use flow::OpenFlow;
+    use std::net::Ipv4Addr;
+
+    fn copies(fds: &[Arc<OwnedFd>]) -> Vec<OwnedFd> {
+        fds.iter().map(|fd| fd.try_clone().expect("a file descriptor")).collect()
+    }
+
+    /// A client with a flow, and what its application has.
+    fn client(ledger: &mut Ledger, client: u64, user: u32, number: u64) -> (Bells, Application) {
+        let open = OpenFlow::new(None, 17, SocketAddrV4::new(Ipv4Addr::LOCALHOST, 4000), None);
+        let geometry = open.geometry();
+        let (driver, segments) = Driver::create(geometry).expect("a little memory");
+        let (bells, handles) = Bells::create().expect("as above");
+        let record = |number, what| Record { number, client, process: 1, user, channel: 3, what };
+        ledger.keep(record(0, Kept::Bells), copies(&bells.handles().map(Arc::clone)));
+        ledger.keep(record(number, Kept::Flow(open)), copies(driver.segments()));
+        (Bells::attach(handles).expect("they are sound"), Application::attach(geometry, segments).expect("as above"))
+    }
+
+    #[test]
+    fn flows_are_claimed_once_by_their_doorbells_and_by_their_user() {
+        let mut ledger = Ledger::default();
+        let [one, other] =
+            [(1, 1000, 11), (2, 1001, 12)].map(|(id, user, number)| client(&mut ledger, id, user, number));
+        let page = |(bells, _): &(Bells, Application)| identity(bells.handles()[0]).expect("it is open");
+        assert_eq!(ledger.claim(page(&one), 1000), None, "a client of this daemon");
+        ledger.nobody_came();
+        assert_eq!(ledger.claim(page(&one), 1001), None, "another user has it");
+        // Not the doorbells themselves, nor memory of the channel.
+        for fd in [one.0.handles()[1], one.0.handles()[2]] {
+            assert_eq!(ledger.claim(identity(fd).expect("it is open"), 1000), None);
+        }
+        let own = Bells::create().expect("a little memory").0;
+        assert_eq!(ledger.claim(identity(own.handles()[0]).expect("it is open"), 1000), None);
+        assert_eq!(ledger.claim(page(&one), 1000), Some(Claimed { client: 1, channels: vec![3] }));
+        assert_eq!(ledger.claim(page(&one), 1000), None, "twice");
+        assert_eq!(ledger.unclaimed(), [2]);
+        assert_eq!(ledger.claim(page(&other), 1001), None, "too late");
+        assert_eq!(ledger.left(2).len(), 2);
+        assert_eq!(ledger.all().len(), 2);
+    }
+
+    #[test]
+    fn a_record_that_comes_again_is_replaced_and_what_ends_is_closed() {
+        let mut ledger = Ledger::default();
+        let (bells, flow) = client(&mut ledger, 1, 1000, 11);
+        let entry = ledger.ended(11).expect("it is kept");
+        let again = |entry: &Entry| entry.fds.iter().map(|fd| fd.try_clone().expect("a file descriptor")).collect();
+        assert!(ledger.keep(entry.record.clone(), again(&entry)).is_none());
+        assert!(ledger.keep(entry.record.clone(), again(&entry)).is_some());
+        assert_eq!((ledger.held().len(), ledger.held()[0].user), (1, 1000));
+        assert!(bells.fall_asleep());
+        let (entries, failed) = ledger.close_all(Errno::NETDOWN);
+        assert_eq!((entries.len(), failed, flow.state()), (1, 0, State::Closed(Errno::NETDOWN.raw_os_error())));
+        let mut news = Vec::new();
+        bells.news(|channel| news.push(channel));
+        assert_eq!((news, ledger.all().len()), (vec![3], 0));
+    }
+}

@@ -1,0 +1,354 @@
+//! The process of an interface: it holds the device and the channels, and nothing else. A mistake in how it reads packets harms this
+//! interface alone.
+//!
+//! ```text
+//!  daemon                                   interface process
+//!  Networks ─▶ Process ══ orders, words ══▶ serve ─▶ thread ─▶ Interface ── device
+//!              ledger                        ◀─ letters ─┘         ║
+//!                                                              channels ══ applications
+//! ```
+//!
+//! - here, [`serve`] — the process: it opens the device, gives up its rights, and carries orders out.
+//! - [`message`] — orders and words; [`letters`] — how words leave.
+//! - [`handle`] — the daemon's end: it asks, and starts another process when one ends; [`ledger`] — what that goes on with; [`talk`] — how
+//!   it speaks to one; [`news`] — what the administrator is told.
+//!
+//! When the daemon ends, the process goes on for [`ORPHAN`] and looks for another one, which it tells everything.
+
+pub(crate) mod handle;
+pub(crate) mod ledger;
+pub(crate) mod letters;
+pub(crate) mod message;
+pub(crate) mod news;
+pub(crate) mod talk;
+
+use crate::accept::OpeningListener;
+use crate::cookies::Secret;
+use crate::error::{NetError, NetErrorKind};
+use crate::interface::Interface;
+use crate::limits::{LONELY_LOOK, ORPHAN, REOPEN};
+use crate::manager::Opening;
+use crate::numbers::Numbers;
+use crate::open::{self, Left, Opened};
+use crate::routes::Routes;
+use crate::sharing::Sharing;
+use crate::thread::{self, Command, Line};
+use crate::trace::Tracing;
+use crate::users::Users;
+use buffer::control;
+use buffer::flow::{Bells, Driver};
+use flow::{OpenFlow, OpenListener};
+use letters::{Letter, Letters};
+use message::{Asked, Facts, Order, Owner, Said, Start, Word};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// The least that each IPv4 link carries in one piece (RFC 791 3.2), and the most a packet can have.
+const MTU: std::ops::RangeInclusive<u32> = 68..=65535;
+
+/// What an interface process needs of its program.
+pub trait Surroundings {
+    /// Gives up every right but to use what is open. `uses_maps`: the process changes maps of a program that is loaded.
+    ///
+    /// # Errors
+    ///
+    /// Rights could not be given up.
+    fn confine(&self, uses_maps: bool) -> io::Result<()>;
+
+    /// Connects to the daemon that listens at this path, if it takes this process for one of its own.
+    ///
+    /// # Errors
+    ///
+    /// There is no daemon, or it does not.
+    fn find_daemon(&self, control: &Path) -> io::Result<OwnedFd>;
+}
+
+/// The process: carries out what the daemon at the end of this socket orders, until it says that the interface goes down, or until there
+/// is no daemon any more.
+///
+/// # Errors
+///
+/// The daemon ended before the interface was up, or said something strange.
+pub fn serve(socket: OwnedFd, surroundings: &dyn Surroundings) -> io::Result<()> {
+    let last_words = socket.try_clone()?;
+    *LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner) = Some(last_words);
+    std::panic::set_hook(Box::new(|panic| {
+        let fails = Said { number: 0, word: Word::Fails(panic.to_string()), records: Vec::new() };
+        if let Ok(socket) = LAST_WORDS.try_lock()
+            && let Some(socket) = socket.as_ref()
+        {
+            let _ = control::send(socket, &fails, &[]);
+        }
+        // Not the thread alone: the interface would stand still.
+        std::process::abort();
+    }));
+    serve_device(socket, surroundings, &open::open)
+}
+
+/// Where a panic is told.
+static LAST_WORDS: Mutex<Option<OwnedFd>> = Mutex::new(None);
+
+/// Opens a device, perhaps that of a process that ended.
+pub(crate) type OpenDevice<'a> = &'a dyn Fn(&flow::OpenInterface, Option<Left>) -> Result<Opened, NetError>;
+
+/// As [`serve`], with a device that `open` opens.
+pub(crate) fn serve_device(socket: OwnedFd, surroundings: &dyn Surroundings, open: OpenDevice<'_>) -> io::Result<()> {
+    let mut socket = Arc::new(socket);
+    let (letters, to_send) = letters::queue();
+    let (to, (number, start, mut interface, told)) = match begin(&socket, surroundings, open, &letters)? {
+        Ok(begun) => (Arc::clone(&socket), begun),
+        Err((number, error)) => {
+            let said = Said { number, word: Word::Refused(error.kind, error.text), records: Vec::new() };
+            return control::send(&socket, &said, &[]);
+        }
+    };
+    let numbers = Arc::new(Numbers::of(start.block));
+    let users = Users::default();
+    let carrier = std::thread::Builder::new().name("net letters".into());
+    let carrier = carrier.spawn(move || letters::carry(&to_send, to))?;
+    letters.send(told.letter(number));
+    restore(&socket, &mut interface, &users, &numbers, &letters)?;
+    let (line, desk) = thread::line(letters.clone())?;
+    // Names of threads have 15 bytes.
+    let thread = std::thread::Builder::new().name(format!("net {}", start.open.device).chars().take(15).collect());
+    let thread = thread.spawn(move || thread::run(interface, &desk))?;
+    let clerk = Clerk { line, users, numbers };
+    let last = loop {
+        match control::receive::<Asked>(&socket) {
+            Ok(Some((Asked(number, Order::Down), _))) => break Some(number),
+            Ok(Some((Asked(number, order), _))) => match clerk.carry_out(number, order) {
+                Ok(()) => {}
+                Err(error) => letters.send(Letter::word(number, Word::Refused(error.kind, error.text))),
+            },
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // It ended, or says what no daemon says.
+            Ok(None) | Err(_) => match clerk.find_daemon(&start, surroundings) {
+                None => break None,
+                Some(daemon) => {
+                    if let Ok(copy) = daemon.try_clone() {
+                        *LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner) = Some(copy);
+                    }
+                    socket = Arc::new(daemon);
+                    let first = vec![Letter::word(0, Word::Began(start.clone())), told.letter(0)];
+                    let _ = clerk.line.tell(0, Command::Tell { daemon: Arc::clone(&socket), first });
+                }
+            },
+        }
+    };
+    end(clerk, thread, last, letters, carrier);
+    Ok(())
+}
+
+/// Takes the interface down: its flows end, and the daemon is told last.
+fn end(clerk: Clerk, thread: JoinHandle<()>, number: Option<u64>, letters: Letters, carrier: JoinHandle<()>) {
+    let _ = clerk.line.tell(0, Command::Down);
+    // Where it panicked, in a test, there is nothing left of it.
+    let _ = thread.join();
+    if let Some(number) = number {
+        letters.send(Letter::word(number, Word::Done));
+    }
+    drop((clerk, letters));
+    let _ = carrier.join();
+}
+
+/// What a daemon is told of the device.
+#[derive(Debug)]
+struct Told {
+    facts: Facts,
+    handle: Option<Arc<OwnedFd>>,
+}
+
+impl Told {
+    fn letter(&self, number: u64) -> Letter {
+        Letter::with(number, Word::Opened(self.facts.clone()), self.handle.iter().cloned().collect(), Vec::new())
+    }
+}
+
+/// An interface that is open, and the number of the order that said so.
+type Begun = (u64, Start, Interface, Told);
+
+/// Opens the device as the first order says, and gives up what that took.
+fn begin(
+    socket: &OwnedFd,
+    surroundings: &dyn Surroundings,
+    open: OpenDevice<'_>,
+    letters: &Letters,
+) -> io::Result<Result<Begun, (u64, NetError)>> {
+    let (number, mut start, mut fds) = match control::receive(socket)? {
+        Some((Asked(number, Order::Up(start)), fds)) => (number, start, fds),
+        _ => return Err(io::ErrorKind::InvalidData.into()),
+    };
+    let mut begun = || {
+        let mut device = open_device(&start, fds.pop(), open)?;
+        if !MTU.contains(&device.mtu) || device.mac[0] & 1 != 0 || device.mac == [0; 6] {
+            let device = &start.open.device;
+            let text = format!("`{device}` has no MTU from 68 to 65535, or no hardware address of a host");
+            return Err(NetError::new(NetErrorKind::Request, text));
+        }
+        let shared = device.share.take();
+        let routes = match &shared {
+            Some(shared) => Routes::of_host(&shared.addresses),
+            None => Routes::new(&start.open)?,
+        };
+        surroundings.confine(shared.is_some()).map_err(|error| NetError::system("give up rights", error))?;
+        let facts = Facts {
+            mac: device.mac,
+            mtu: device.mtu,
+            via: device.via.into(),
+            shared: shared.as_ref().map(|shared| (shared.index, shared.addresses.clone())),
+        };
+        let told = Told { facts, handle: device.handle.take() };
+        let sharing = shared.map(|shared| Sharing::new(shared, told.handle.clone(), letters.clone()));
+        let mut interface = Interface::new(&start.open, routes, device, sharing);
+        interface.core.secret = Secret(start.secret.0, start.secret.1);
+        Ok((interface, told))
+    };
+    let begun = begun();
+    Ok(match begun {
+        Ok((interface, told)) => {
+            // As another process would find it.
+            start.open.how = Some(told.facts.via.clone());
+            start.mac = Some(told.facts.mac);
+            Ok((number, start, interface, told))
+        }
+        Err(error) => Err((number, error)),
+    })
+}
+
+/// Opens the device. Where an earlier process had it, the kernel may not be done with what that left: it is tried again for a while.
+fn open_device(start: &Start, mut handle: Option<OwnedFd>, open: OpenDevice<'_>) -> Result<Opened, NetError> {
+    let end = Instant::now() + REOPEN;
+    loop {
+        let copy = handle.as_ref().map(OwnedFd::try_clone).transpose();
+        let copy = copy.map_err(|error| NetError::system("have a copy of a file descriptor", error))?;
+        match open(&start.open, start.mac.map(|mac| Left { mac, handle: copy })) {
+            Err(error) if start.mac.is_some() && error.kind != NetErrorKind::Absent && Instant::now() < end => {
+                std::thread::sleep(LONELY_LOOK);
+            }
+            opened => {
+                drop(handle.take());
+                return opened;
+            }
+        }
+    }
+}
+
+/// Goes on with what an earlier process had, until the daemon says that this was all.
+fn restore(
+    socket: &OwnedFd,
+    interface: &mut Interface,
+    users: &Users,
+    numbers: &Arc<Numbers>,
+    letters: &Letters,
+) -> io::Result<()> {
+    loop {
+        let (number, done) = match control::receive(socket)? {
+            Some((Asked(number, Order::Restore(record)), fds)) => {
+                (number, interface.core.restore(record, fds, users, numbers, thread::clock()))
+            }
+            Some((Asked(number, Order::Begin), _)) => {
+                let attached = interface.core.sharing.as_mut().map_or(Ok(()), Sharing::attach);
+                let is_done = attached.is_ok();
+                letters.send(answer(number, attached));
+                if is_done {
+                    return Ok(());
+                }
+                continue;
+            }
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        };
+        letters.send(answer(number, done));
+    }
+}
+
+fn answer(number: u64, done: Result<(), NetError>) -> Letter {
+    let word = done.map_or_else(|error| Word::Refused(error.kind, error.text), |()| Word::Done);
+    Letter::word(number, word)
+}
+
+/// Carries orders out: it makes what takes system calls, so that the interface's thread need not.
+struct Clerk {
+    line: Line,
+    users: Users,
+    numbers: Arc<Numbers>,
+}
+
+impl Clerk {
+    /// Carries an order out. The interface's thread answers, if this does not fail.
+    fn carry_out(&self, number: u64, order: Order) -> Result<(), NetError> {
+        let (command, number) = match order {
+            Order::Open(owner, open) => (self.open(owner, open)?, number),
+            Order::Listen(owner, open) => (self.listen(owner, open)?, number),
+            Order::Trace(owner, user, flow, snap) => (self.trace(owner, user, flow, snap)?, number),
+            Order::Accept(client, channel, most) => (Command::Accept { client, channel, most }, number),
+            Order::Close(client, channel) => (Command::Close { client, channel }, number),
+            Order::Leave(client) => (Command::Leave { client }, number),
+            Order::Share(user, flow, share, limits) => (Command::Share { user, flow, share, limits }, number),
+            Order::State(user) => (Command::State { user }, number),
+            Order::NextHop(address, mac) => (Command::NextHop { address, mac }, number),
+            Order::Up(_) | Order::Restore(_) | Order::Begin | Order::Down => {
+                return Err(NetError::new(NetErrorKind::Request, "the interface is up already"));
+            }
+        };
+        let ended = || NetError::new(NetErrorKind::Absent, "the interface goes down");
+        self.line.tell(number, command).ok_or_else(ended)
+    }
+
+    fn open(&self, owner: Owner, open: OpenFlow) -> Result<Command, NetError> {
+        let (into, out) = open.geometry().bytes();
+        let place = self.users.take(owner.user, into + out)?;
+        let (driver, segments) =
+            Driver::create(open.geometry()).map_err(|error| NetError::system("make a channel", error))?;
+        let (bells, handles) = doorbells(owner.is_first)?;
+        let number = self.numbers.take();
+        let opening = Opening { open, owner, number, driver, bells, place };
+        Ok(Command::Open(Box::new(opening), segments.into_iter().chain(handles).collect()))
+    }
+
+    fn listen(&self, owner: Owner, open: OpenListener) -> Result<Command, NetError> {
+        let place = self.users.take(owner.user, 0)?;
+        let (bells, handles) = doorbells(owner.is_first)?;
+        let (number, users, numbers) = (self.numbers.take(), self.users.clone(), Arc::clone(&self.numbers));
+        let opening = OpeningListener { open, owner, number, bells, place, users, numbers };
+        Ok(Command::Listen(Box::new(opening), handles))
+    }
+
+    fn trace(&self, owner: Owner, user: Option<u32>, flow: u64, snap: u32) -> Result<Command, NetError> {
+        let geometry = flow::TRACE_GEOMETRY;
+        let (into, out) = geometry.bytes();
+        let place = self.users.take(owner.user, into + out)?;
+        let (driver, segments) = Driver::create(geometry).map_err(|error| NetError::system("make a channel", error))?;
+        let (bells, handles) = Bells::create().map_err(|error| NetError::system("make doorbells", error))?;
+        let (number, snap) = (self.numbers.take(), snap as usize);
+        let tracing = Tracing { number, flow, user, owner, snap, driver, bells, place };
+        Ok(Command::Trace(Box::new(tracing), segments.into_iter().chain(handles).collect()))
+    }
+
+    /// Looks for another daemon as long as that may come. Meanwhile packets move, and applications that end are noticed.
+    fn find_daemon(&self, start: &Start, surroundings: &dyn Surroundings) -> Option<OwnedFd> {
+        let end = Instant::now() + ORPHAN;
+        while Instant::now() < end {
+            self.line.tell(0, Command::Alone)?;
+            if !start.control.is_empty()
+                && let Ok(daemon) = surroundings.find_daemon(Path::new(&start.control))
+            {
+                return Some(daemon);
+            }
+            std::thread::sleep(LONELY_LOOK.min(end.saturating_duration_since(Instant::now())));
+        }
+        None
+    }
+}
+
+/// Doorbells for the first flow or listener of a client, and what its application gets of them.
+fn doorbells(is_first: bool) -> Result<(Option<Bells>, Vec<OwnedFd>), NetError> {
+    if !is_first {
+        return Ok((None, Vec::new()));
+    }
+    let (bells, handles) = Bells::create().map_err(|error| NetError::system("make doorbells", error))?;
+    Ok((Some(bells), Vec::from(handles)))
+}
