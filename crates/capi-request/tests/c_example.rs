@@ -3,50 +3,12 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
-
-/// Builds the library, once; says where it is. Cargo builds it for no test by itself, for no test can link it.
-fn libraries() -> &'static Path {
-    static LIBRARIES: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARIES.get_or_init(|| {
-        // TARGET/PROFILE/deps/test
-        let test = std::env::current_exe().unwrap();
-        let profile = test.ancestors().nth(2).unwrap();
-        let mut cargo = Command::new(env!("CARGO"));
-        cargo.args(["build", "--quiet", "--package", "capi-request", "--target-dir"]).arg(profile.parent().unwrap());
-        if profile.ends_with("release") {
-            cargo.arg("--release");
-        }
-        let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        profile.to_owned()
-    })
-}
-
-/// A file of the repository.
-fn file(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
-}
+use testkit::library;
 
 /// Compiles a program; `None` where there is no compiler.
 fn compile(source: &Path, folder: &Path) -> Option<PathBuf> {
     let program = folder.join("program");
-    let libraries = libraries().to_str().unwrap();
-    let mut compiler = Command::new("cc");
-    compiler.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic"]);
-    compiler.arg(source).arg("-I").arg(file("crates/capi-request/include")).arg("-o").arg(&program);
-    compiler.args(["-L", libraries, "-lstreamline_request", &format!("-Wl,-rpath,{libraries}")]);
-    match compiler.output() {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            eprintln!("skipped: there is no C compiler `cc`");
-            None
-        }
-        output => {
-            let output = output.unwrap();
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            Some(program)
-        }
-    }
+    library::compile(source, &program, "capi-request", library::requests()).then_some(program)
 }
 
 fn run(program: &Path, arguments: &[&Path], input: &[u8]) -> (String, String, Option<i32>) {
@@ -65,20 +27,20 @@ const RESPONSES: &str = "192.88.99.42 100 0\n";
 #[test]
 fn the_example_prints_messages() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(program) = compile(&file("examples/c/messages.c"), folder.path()) else { return };
-    let (stdout, stderr, status) = run(&program, &[&file("captures/web.pcap")], b"");
+    let Some(program) = compile(&library::file("examples/c/messages.c"), folder.path()) else { return };
+    let (stdout, stderr, status) = run(&program, &[&library::file("captures/web.pcap")], b"");
     assert!(stdout.starts_with(RESPONSES) && stdout.lines().count() > 5, "{stdout}{stderr}");
     assert_eq!(status, Some(0));
     let (_, stderr, status) = run(&program, &[Path::new("/nowhere.pcap")], b"");
     assert!(stderr.contains("/nowhere.pcap") && status == Some(1), "{stderr}");
-    let (_, stderr, status) = run(&program, &[&file("README.md")], b"");
+    let (_, stderr, status) = run(&program, &[&library::file("README.md")], b"");
     assert!(stderr.contains("README.md") && status == Some(1), "{stderr}");
 }
 
 #[test]
 fn the_example_pushes_bytes() {
     let folder = tempfile::tempdir().unwrap();
-    let Some(program) = compile(&file("examples/c/push.c"), folder.path()) else { return };
+    let Some(program) = compile(&library::file("examples/c/push.c"), folder.path()) else { return };
     let (stdout, _, status) =
         run(&program, &[], b"GET /a HTTP/1.1\r\nHost: b\r\n\r\nPUT /b HTTP/1.1\r\nHost: b\r\n\r\n");
     assert_eq!((stdout.as_str(), status), ("GET /a\nPUT /b\n", Some(0)));
@@ -86,14 +48,13 @@ fn the_example_pushes_bytes() {
 
 #[test]
 fn the_guides_example_counts_frames() {
-    let guide = std::fs::read_to_string(file("docs/guide/embedding.md")).unwrap();
-    let mut blocks = guide.split("```c\n").skip(1).filter_map(|block| block.split_once("```\n"));
-    let (example, _) = blocks.find(|(block, _)| block.contains("streamline_request.h")).expect("the guide has one");
+    let examples = library::guide("embedding.md", "streamline_request.h");
+    let [example] = &examples[..] else { panic!("the guide has another: test it here, too") };
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("records.c");
     std::fs::write(&source, example).unwrap();
     let Some(program) = compile(&source, folder.path()) else { return };
-    let (stdout, stderr, status) = run(&program, &[&file("captures/dns.pcap")], b"");
+    let (stdout, stderr, status) = run(&program, &[&library::file("captures/dns.pcap")], b"");
     assert!(stdout.lines().count() == 4 && stdout.contains(r#""event_type":"dns""#), "{stdout}{stderr}");
     assert_eq!(status, Some(0));
 }
@@ -192,7 +153,7 @@ fn requests_in_stages_give_the_same_blocks() {
     let source = folder.path().join("staged.c");
     std::fs::write(&source, STAGED).unwrap();
     let Some(program) = compile(&source, folder.path()) else { return };
-    let (stdout, stderr, status) = run(&program, &[&file("captures/web.pcap")], b"");
+    let (stdout, stderr, status) = run(&program, &[&library::file("captures/web.pcap")], b"");
     let counts: Vec<i32> = stdout.lines().map(|line| line.parse().unwrap()).collect();
     assert!(counts.len() == 4 && counts[0] > 5 && counts.iter().all(|count| *count == counts[0]), "{stdout}{stderr}");
     assert_eq!(status, Some(0), "{stderr}");

@@ -7,48 +7,10 @@ use buffer::pipe::OpenOptions;
 use buffer::ring::RingKind;
 use buffer::ring::memory::Geometry;
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
-
-/// Builds both libraries; says where they are. Cargo builds them for no test by itself, for no test can use them.
-fn libraries() -> PathBuf {
-    // TARGET/PROFILE/deps/test
-    let test = std::env::current_exe().unwrap();
-    let profile = test.ancestors().nth(2).unwrap();
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(["build", "--quiet", "--package", "capi", "--target-dir"]).arg(profile.parent().unwrap());
-    if profile.ends_with("release") {
-        cargo.arg("--release");
-    }
-    let built = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-    profile.to_owned()
-}
-
-/// A file of the repository.
-fn file(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
-}
-
-/// Compiles an example; `false` where there is no compiler.
-fn compile(source: &Path, to: &Path, with: &[&str]) -> bool {
-    let mut compiler = Command::new("cc");
-    compiler.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-D_GNU_SOURCE"]);
-    compiler.arg(source).arg("-I").arg(file("crates/capi/include"));
-    compiler.arg("-o").arg(to).args(with);
-    match compiler.output() {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            eprintln!("skipped: there is no C compiler `cc`");
-            false
-        }
-        output => {
-            let output = output.unwrap();
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            true
-        }
-    }
-}
+use testkit::library;
 
 /// A named ring in this folder: its name, and its keeper's thread.
 fn keep(folder: &Path, name: &str) -> (String, JoinHandle<io::Result<()>>) {
@@ -93,17 +55,13 @@ fn forwards(program: &Path) {
 #[test]
 fn the_example_forwards_what_it_should_and_copies_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let source = file("examples/c/forward.c");
-    let libraries = libraries();
-    let libraries = libraries.to_str().unwrap();
+    let source = library::file("examples/c/forward.c");
     let with_shared = folder.path().join("with-shared");
-    let run_path = format!("-Wl,-rpath,{libraries}");
-    if compile(&source, &with_shared, &["-L", libraries, "-lstreamline", &run_path]) {
+    if library::compile(&source, &with_shared, "capi", library::rings()) {
         forwards(&with_shared);
     }
     let with_static = folder.path().join("with-static");
-    let library = format!("{libraries}/libstreamline.a");
-    if compile(&source, &with_static, &[&library, "-lpthread", "-ldl", "-lm", "-lgcc_s"]) {
+    if library::compile(&source, &with_static, "capi", &library::rings().with_extension("a")) {
         forwards(&with_static);
     }
     if folder.path().join("with-shared").exists() {
@@ -115,17 +73,12 @@ fn the_example_forwards_what_it_should_and_copies_nothing() {
 
 #[test]
 fn the_guides_example_counts_what_is_written() {
-    let guide = std::fs::read_to_string(file("docs/guide/embedding.md")).unwrap();
-    // Those of requests are compiled by `capi-request`.
-    let mut blocks = guide.split("```c\n").skip(1).filter_map(|block| block.split_once("```\n"));
-    let (example, _) = blocks.find(|(block, _)| block.contains("<streamline.h>")).expect("the guide has one");
-    assert!(!blocks.any(|(block, _)| block.contains("<streamline.h>")), "the guide has another: test it here, too");
+    let examples = library::guide("embedding.md", "streamline.h");
+    let [example] = &examples[..] else { panic!("the guide has another: test it here, too") };
     let folder = tempfile::tempdir().unwrap();
     let (source, program) = (folder.path().join("total.c"), folder.path().join("total"));
     std::fs::write(&source, example).unwrap();
-    let libraries = libraries();
-    let libraries = libraries.to_str().unwrap();
-    if !compile(&source, &program, &["-L", libraries, "-lstreamline", &format!("-Wl,-rpath,{libraries}")]) {
+    if !library::compile(&source, &program, "capi", library::rings()) {
         return;
     }
     let (name, keeper) = keep(folder.path(), "ring.sock");

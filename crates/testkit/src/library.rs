@@ -1,4 +1,5 @@
-//! The libraries that unmodified programs are run with, which cargo builds for no test by itself, for no test can link them.
+//! The libraries for programs of others, which cargo builds for no test by itself, for no test can link them; and the C compiler for
+//! programs that do.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,6 +23,82 @@ pub fn pcap() -> &'static Path {
 pub fn sockets() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     LIBRARY.get_or_init(|| built("socket-shim", "libstreamline_sockets.so"))
+}
+
+/// `libstreamline.so` for rings in C, in the profile of this test; `libstreamline.a` lies beside it.
+///
+/// # Panics
+///
+/// If it cannot be built.
+pub fn rings() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| built("capi", "libstreamline.so"))
+}
+
+/// `libstreamline_request.so`, for requests in C, in the profile of this test.
+///
+/// # Panics
+///
+/// If it cannot be built.
+pub fn requests() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| built("capi-request", "libstreamline_request.so"))
+}
+
+/// `libstreamline_net.so`, for sockets in C, in the profile of this test; `libstreamline_net.a` lies beside it.
+///
+/// # Panics
+///
+/// If it cannot be built.
+pub fn net() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| built("capi-net", "libstreamline_net.so"))
+}
+
+/// A file of the repository.
+pub fn file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// The C programs in a page of the guide that include this header.
+///
+/// # Panics
+///
+/// If the page cannot be read.
+pub fn guide(page: &str, header: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(file("docs/guide").join(page)).expect("the page is there");
+    let blocks = text.split("```c\n").skip(1).filter_map(|block| block.split_once("```\n"));
+    let programs = blocks.map(|(program, _)| program).filter(|program| program.contains(&format!("<{header}>")));
+    programs.map(String::from).collect()
+}
+
+/// Compiles a C program with the headers of this crate and one of its libraries; a shared one is found where it lies. `false`: there is
+/// no compiler, as standard error says.
+///
+/// # Panics
+///
+/// If the program is wrong, or only has warnings.
+#[must_use]
+pub fn compile(source: &Path, program: &Path, package: &str, library: &Path) -> bool {
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-D_GNU_SOURCE"]);
+    compiler.arg(source).arg("-I").arg(file("crates").join(package).join("include"));
+    compiler.arg("-o").arg(program).arg(library);
+    match library.extension().is_some_and(|extension| extension == "a") {
+        true => compiler.args(["-lpthread", "-ldl", "-lm", "-lgcc_s"]),
+        false => compiler.arg(format!("-Wl,-rpath,{}", library.parent().unwrap_or(Path::new("/")).display())),
+    };
+    match compiler.output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("skipped: there is no C compiler `cc`");
+            false
+        }
+        output => {
+            let output = output.expect("the compiler runs");
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            true
+        }
+    }
 }
 
 /// Builds a package; says where its file is.
