@@ -12,6 +12,7 @@ use crate::remains::Remains;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
+use socket::errno_of;
 use socket::net::{Options, TcpListener, TcpStream};
 use socket_calls::{Answer, Ask, Call, NOWHERE, address_bytes, option};
 use std::collections::{HashMap, VecDeque};
@@ -650,19 +651,4 @@ fn peer_of(stream: &TcpStream) -> SocketAddrV4 {
         Ok(std::net::SocketAddr::V4(address)) => address,
         _ => NOWHERE,
     }
-}
-
-/// The errno of an error; EIO where it has none.
-fn errno_of(error: &io::Error) -> i32 {
-    use io::ErrorKind;
-    error.raw_os_error().unwrap_or(match error.kind() {
-        ErrorKind::AddrInUse => Errno::ADDRINUSE.raw_os_error(),
-        ErrorKind::AddrNotAvailable => Errno::ADDRNOTAVAIL.raw_os_error(),
-        ErrorKind::PermissionDenied => Errno::ACCESS.raw_os_error(),
-        ErrorKind::ConnectionRefused => Errno::CONNREFUSED.raw_os_error(),
-        ErrorKind::QuotaExceeded => Errno::NOBUFS.raw_os_error(),
-        ErrorKind::TimedOut => Errno::TIMEDOUT.raw_os_error(),
-        ErrorKind::NetworkUnreachable | ErrorKind::NotFound => Errno::NETUNREACH.raw_os_error(),
-        _ => Errno::IO.raw_os_error(),
-    })
 }

@@ -1,6 +1,7 @@
 //! Why a socket does not do what it was asked for.
 
 use capture::{CaptureError, CaptureErrorKind};
+use rustix::io::Errno;
 use std::fmt;
 use std::io;
 
@@ -51,6 +52,27 @@ fn errno(number: i32) -> io::Error {
     io::Error::from_raw_os_error(number)
 }
 
+/// Linux's number for the error of a socket: its own where it has one, else the nearest; EIO where there is none.
+pub fn errno_of(error: &io::Error) -> i32 {
+    use io::ErrorKind;
+    let nearest = match error.kind() {
+        ErrorKind::AddrInUse => Errno::ADDRINUSE,
+        ErrorKind::AddrNotAvailable => Errno::ADDRNOTAVAIL,
+        ErrorKind::BrokenPipe => Errno::PIPE,
+        ErrorKind::ConnectionRefused => Errno::CONNREFUSED,
+        ErrorKind::InvalidInput => Errno::INVAL,
+        ErrorKind::NetworkUnreachable | ErrorKind::NotFound => Errno::NETUNREACH,
+        ErrorKind::NotConnected => Errno::NOTCONN,
+        ErrorKind::PermissionDenied => Errno::ACCESS,
+        ErrorKind::QuotaExceeded => Errno::NOBUFS,
+        ErrorKind::TimedOut => Errno::TIMEDOUT,
+        ErrorKind::Unsupported => Errno::AFNOSUPPORT,
+        ErrorKind::WouldBlock => Errno::AGAIN,
+        _ => Errno::IO,
+    };
+    error.raw_os_error().filter(|number| *number > 0).unwrap_or(nearest.raw_os_error())
+}
+
 impl fmt::Display for SocketError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -98,6 +120,26 @@ impl From<SocketError> for io::Error {
                 text,
             ),
             other => io::Error::new(io::ErrorKind::InvalidInput, other.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_systems_number_goes_first() {
+        for (error, expected) in [
+            (errno(90), 90),
+            (errno(0), 5),
+            (io::Error::new(io::ErrorKind::PermissionDenied, "in words"), 13),
+            (SocketError::Full.into(), 11),
+            (SocketError::GONE.into(), ENETDOWN),
+            (SocketError::Refused(CaptureErrorKind::Absent, "no such interface".into()).into(), 99),
+            (io::Error::other("anything"), 5),
+        ] {
+            assert_eq!(errno_of(&error), expected, "{error}");
         }
     }
 }
