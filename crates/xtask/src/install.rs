@@ -98,7 +98,9 @@ fn build(root: &Path, debug: bool) -> Result<Built, Failure> {
     let sockets = built("socket-shim", "libstreamline_sockets.so")?;
     let shared = built("capi", "libstreamline.so")?;
     let request = built("capi-request", "libstreamline_request.so")?;
-    Ok(Built { program, pcap, sockets, archive: shared.with_extension("a"), shared, request })
+    let net = built("capi-net", "libstreamline_net.so")?;
+    let (archive, net_archive) = (shared.with_extension("a"), net.with_extension("a"));
+    Ok(Built { program, pcap, sockets, shared, archive, request, net, net_archive })
 }
 
 /// The file of this name in what `cargo build` prints: a JSON document for each thing built.

@@ -5,10 +5,11 @@
 //!   `devices` — devices that a request opens by itself; `consume` — the same, taking packets away; `forwarding` — from one device to another; `shown` — what a policy's
 //!   filter shows; `shared` — `run --share`; `told` — `explain` and `run` say the same; `programs` — `streamline pcap`; `watching`, `replacing`,
 //!   `top`, `stopping` — `streamline watch`, `replace`, `top`, and `ps` and `stop`; `budget` — what expressions may cost;
-//!   `net_commands`, `flows` — `streamline net`, and flows on its interfaces; `connections` — TCP on them; `restarts` — flows that outlive
+//!   `net_commands`, `flows` — `streamline net`, and flows on its interfaces; `connections` — TCP on them; `c_sockets` — both from C; `restarts` — flows that outlive
 //!   processes of interfaces, and the daemon; `unmodified`, `pitfalls` — unmodified programs whose sockets are flows.
 
 mod budget;
+mod c_sockets;
 mod connections;
 mod consume;
 mod devices;

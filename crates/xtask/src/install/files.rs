@@ -15,6 +15,9 @@ pub(super) struct Built {
     pub archive: PathBuf,
     /// Requests for programs in C.
     pub request: PathBuf,
+    /// Sockets over flows for programs in C.
+    pub net: PathBuf,
+    pub net_archive: PathBuf,
 }
 
 /// A file to be installed.
@@ -62,6 +65,9 @@ pub(super) fn all(root: &Path, folder: &Path, built: &Built) -> Result<Vec<File>
         File::copy(root.join("crates/capi/include/streamline.h"), "include/streamline.h"),
         File::copy(&built.request, "lib/libstreamline_request.so"),
         File::copy(root.join("crates/capi-request/include/streamline_request.h"), "include/streamline_request.h"),
+        File::copy(&built.net, "lib/libstreamline_net.so"),
+        File::copy(&built.net_archive, "lib/libstreamline_net.a"),
+        File::copy(root.join("crates/capi-net/include/streamline_net.h"), "include/streamline_net.h"),
         File::made(
             package_config(folder, "streamline", "Rings between processes, from C", "-lpthread -ldl -lm"),
             "lib/pkgconfig/streamline.pc",
@@ -69,6 +75,10 @@ pub(super) fn all(root: &Path, folder: &Path, built: &Built) -> Result<Vec<File>
         File::made(
             package_config(folder, "streamline_request", "Requests inside a program, from C", ""),
             "lib/pkgconfig/streamline_request.pc",
+        ),
+        File::made(
+            package_config(folder, "streamline_net", "Sockets over flows, from C", "-lpthread -ldl -lm"),
+            "lib/pkgconfig/streamline_net.pc",
         ),
     ];
     for (shell, to) in COMPLETIONS {

@@ -1,0 +1,97 @@
+//! How a socket is opened, beside its addresses.
+
+use crate::address;
+use libc::{sockaddr, socklen_t};
+use socket::net::{Options, SocketAddr, SocketAddrV4};
+use std::ffi::{CStr, OsStr, c_char};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+
+/// How a socket is opened. Fill it with zeros, then set what is to differ: a field of 0 or NULL means what its comment says.
+#[repr(C)]
+pub struct SlNetOptions {
+    /// Path of the daemon's control socket. NULL: the one in the environment variable STREAMLINE_DAEMON, or the usual one.
+    pub daemon: *const c_char,
+    /// The interface. NULL: the one that routes to the peer, or the only one.
+    pub device: *const c_char,
+    /// The share of the wire, for example "4ms/100ms". NULL: an equal part of the rest.
+    pub share: *const c_char,
+    /// The blocks of the stack below `tcp` or `udp`. NULL: `ipv4 | ethernet DEVICE`.
+    pub stack: *const c_char,
+    /// For `sl_net_connect`: address and port of this side; port 0: any that is free. NULL: the interface's address, any port.
+    pub local: *const sockaddr,
+    /// Length of `local`.
+    pub local_length: socklen_t,
+    /// For `sl_net_listen`: connections that may wait, 1024 at most. 0: 128.
+    pub backlog: u32,
+    /// Bytes of the receive buffer of a connection. 0: 256 KiB.
+    pub receive_bytes: u32,
+    /// Bytes of the send buffer of a connection. 0: 256 KiB.
+    pub send_bytes: u32,
+    /// For `sl_net_connect`: how long the handshake may take, in milliseconds. 0: a minute.
+    pub connect_timeout_ms: u32,
+    /// Not 0: as after `sl_net_set_nonblocking`, and `sl_net_connect` does not wait for the handshake.
+    pub nonblocking: i32,
+}
+
+impl SlNetOptions {
+    /// The same for [`socket::net`].
+    ///
+    /// # Safety
+    ///
+    /// Each text is null or ends with a zero byte; `local` is null or readable for `local_length` bytes.
+    pub(crate) unsafe fn read(&self) -> io::Result<Options> {
+        let defaults = Options::default();
+        let local = match self.local.is_null() {
+            true => None,
+            // SAFETY: the caller's word.
+            false => Some(v4(unsafe { address::read(self.local, self.local_length) }?)?),
+        };
+        // SAFETY: the caller's word.
+        let (daemon, [device, share, stack]) =
+            unsafe { (bytes(self.daemon), [text(self.device)?, text(self.share)?, text(self.stack)?]) };
+        Ok(Options {
+            daemon: daemon.map_or(defaults.daemon, |path| OsStr::from_bytes(path).into()),
+            device,
+            local,
+            share,
+            stack,
+            backlog: if self.backlog == 0 { defaults.backlog } else { self.backlog },
+            receive_bytes: self.receive_bytes,
+            send_bytes: self.send_bytes,
+            connect_timeout: milliseconds(self.connect_timeout_ms),
+        })
+    }
+}
+
+/// A time; none for 0.
+pub(crate) fn milliseconds(ms: u32) -> Option<Duration> {
+    (ms != 0).then(|| Duration::from_millis(ms.into()))
+}
+
+/// The address, if flows can have it.
+pub(crate) fn v4(address: SocketAddr) -> io::Result<SocketAddrV4> {
+    match address {
+        SocketAddr::V4(address) => Ok(address),
+        SocketAddr::V6(_) => Err(io::Error::new(io::ErrorKind::Unsupported, "flows have IPv4 only")),
+    }
+}
+
+/// # Safety
+///
+/// Null, or a text that ends with a zero byte.
+unsafe fn bytes<'a>(text: *const c_char) -> Option<&'a [u8]> {
+    // SAFETY: not null, and the caller's word for the rest.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_bytes())
+}
+
+/// # Safety
+///
+/// As [`bytes`].
+unsafe fn text(text: *const c_char) -> io::Result<Option<String>> {
+    // SAFETY: the caller's word.
+    let Some(bytes) = (unsafe { bytes(text) }) else { return Ok(None) };
+    let text = String::from_utf8(bytes.to_vec());
+    text.map(Some).map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "an option is no text in UTF-8"))
+}

@@ -1,0 +1,74 @@
+//! Results as C has them: a number, or a negative errno; and the text of the last error of each thread.
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_char};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::default();
+}
+
+/// Keeps the text of an error for [`sl_net_error`], and says its number. A program that polls gets EAGAIN all the time: that is
+/// no error to keep.
+fn told(error: &io::Error) -> i64 {
+    let errno = socket::errno_of(error);
+    if errno != libc::EAGAIN && errno != libc::EINPROGRESS {
+        keep(error.to_string());
+    }
+    -i64::from(errno)
+}
+
+fn keep(text: String) {
+    let mut text = text.into_bytes();
+    text.retain(|byte| *byte != 0);
+    LAST.with_borrow_mut(|last| *last = CString::new(text).unwrap_or_default());
+}
+
+/// Runs what a C function does. A panic is a fault of ours, told as EIO; what it was about may be half done.
+pub(crate) fn guarded(work: impl FnOnce() -> io::Result<i64>) -> i64 {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(value)) => value,
+        Ok(Err(error)) => told(&error),
+        Err(_) => {
+            keep("the library failed: this is a fault in it".into());
+            -i64::from(libc::EIO)
+        }
+    }
+}
+
+/// The same where the result is a small number.
+pub(crate) fn guarded_int(work: impl FnOnce() -> io::Result<i64>) -> i32 {
+    i32::try_from(guarded(work)).unwrap_or(i32::MAX)
+}
+
+/// What was wrong with the last call of this thread that returned a negative number other than -EAGAIN and -EINPROGRESS, for people
+/// to read. Good until the next such call.
+#[unsafe(no_mangle)]
+pub extern "C" fn sl_net_error() -> *const c_char {
+    LAST.with_borrow(|last| last.as_ptr())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+
+    fn said() -> String {
+        // SAFETY: a text of this thread, used before the next call.
+        unsafe { CStr::from_ptr(sl_net_error()) }.to_str().unwrap().to_string()
+    }
+
+    #[test]
+    fn errors_are_numbers_and_texts_of_their_thread() {
+        assert_eq!((guarded(|| Ok(7)), said().as_str()), (7, ""));
+        let refused = || Err(io::Error::new(io::ErrorKind::PermissionDenied, "the policy\0 does not permit it"));
+        assert_eq!(guarded(refused), -i64::from(libc::EACCES));
+        assert_eq!(said(), "the policy does not permit it");
+        assert_eq!(guarded_int(|| Err(io::ErrorKind::WouldBlock.into())), -libc::EAGAIN);
+        assert_eq!(said(), "the policy does not permit it");
+        std::thread::spawn(|| assert_eq!(said(), "")).join().unwrap();
+        assert_eq!(guarded_int(|| panic!("to be caught")), -libc::EIO);
+        assert!(said().contains("fault"));
+    }
+}
