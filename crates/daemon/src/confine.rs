@@ -28,9 +28,10 @@ pub fn supported() -> [Guard; 2] {
     [files::supported(), calls::supported()]
 }
 
-/// The rights of this user and guards as one line, for people.
-pub fn describe(account: &Account, guards: &[Guard]) -> String {
-    guard::describe(&format!("user {account}, three capabilities"), guards)
+/// The rights of this user and guards as one line, for people. `has_rights`: has it any of the capabilities that are kept?
+pub fn describe(account: &Account, has_rights: bool, guards: &[Guard]) -> String {
+    let capabilities = if has_rights { "three capabilities" } else { "no capabilities" };
+    guard::describe(&format!("user {account}, {capabilities}"), guards)
 }
 
 /// What is kept: raw sockets and rings, devices' settings, programs.
@@ -100,7 +101,8 @@ mod tests {
         let Some((first, second)) = tried.join().expect("no panic") else { return };
         assert!(second.iter().all(|guard| guard.held.as_ref().is_err_and(|why| !why.is_empty())), "{second:?}");
         let account = Account { name: "anna".into(), user: 1000, group: 1000 };
-        assert_eq!(describe(&account, &second), "user anna, three capabilities");
-        assert!(describe(&account, &first).ends_with(first[1].name), "{}", describe(&account, &first));
+        assert_eq!(describe(&account, true, &second), "user anna, three capabilities");
+        let described = describe(&account, false, &first);
+        assert!(described.starts_with("user anna, no cap") && described.ends_with(first[1].name), "{described}");
     }
 }

@@ -59,6 +59,8 @@ pub struct Policy {
     from_file: bool,
     /// The only client is the process that made the daemon: there is no other reader.
     is_for_one: bool,
+    /// This user may do what root may; none: no user may.
+    owner: Option<u32>,
     entries: Vec<Entry>,
 }
 
@@ -147,7 +149,7 @@ impl Policy {
     }
 
     fn of(ring_bytes: u64, readers: usize, instructions: Option<u32>, entries: Vec<Entry>) -> Policy {
-        Policy { ring_bytes, readers, instructions, from_file: false, is_for_one: false, entries }
+        Policy { ring_bytes, readers, instructions, from_file: false, is_for_one: false, owner: None, entries }
     }
 
     /// Whoever is let in may capture everything: for a daemon that only the process it was made by can speak to, and that has
@@ -155,6 +157,15 @@ impl Policy {
     pub fn for_one() -> Policy {
         let entry = Entry { everybody: true, devices: vec!["*".into()], modes: vec![Allowed::Tap], ..Entry::default() };
         Policy { is_for_one: true, ..Policy::of(RING_BYTES, READERS, None, vec![entry]) }
+    }
+
+    /// The same, and this user may do what root may: for a daemon that has no more rights than this user.
+    pub fn owned_by(self, user: u32) -> Policy {
+        Policy { owner: Some(user), ..self }
+    }
+
+    fn is_manager(&self, peer: &Peer) -> bool {
+        peer.user == 0 || self.owner == Some(peer.user)
     }
 
     /// Reads a file; the error says where in it something is wrong. Filters are compiled, for which libpcap is loaded.
@@ -234,7 +245,7 @@ impl Policy {
                         [\"consume\"]`; then root may, too), or by root without a daemon (`--local`)";
             return Err(text.to_string());
         }
-        if peer.user == 0 {
+        if self.is_manager(peer) {
             // Who may see everything shares the ring that has everything.
             let whole = || self.kept(device).map(|(right, _)| right).find(|right| right.only.is_none());
             let kept = if mode == Mode::Tap { whole() } else { None };
@@ -250,7 +261,7 @@ impl Policy {
 
     /// May this peer open flows on this device? None: on any device at all. Says what it may take of the wire; else why not.
     pub fn allows_flows(&self, peer: &Peer, device: Option<&str>) -> Result<ShareLimits, String> {
-        if peer.user == 0 {
+        if self.is_manager(peer) {
             return Ok(ShareLimits::NONE);
         }
         let what = match device {
@@ -304,12 +315,12 @@ impl Policy {
 
     /// May this peer do anything at all?
     pub fn knows(&self, peer: &Peer) -> bool {
-        peer.user == 0 || self.entries.iter().any(|entry| entry.concerns(peer))
+        self.is_manager(peer) || self.entries.iter().any(|entry| entry.concerns(peer))
     }
 
     /// May this peer look at what others do, and end it? May it make devices interfaces?
     pub fn may_manage(&self, peer: &Peer) -> bool {
-        peer.user == 0
+        self.is_manager(peer)
     }
 }
 

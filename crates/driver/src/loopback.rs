@@ -60,6 +60,16 @@ pub fn pair(capacity: Capacity) -> io::Result<(End, End)> {
     Ok((end(0, 1), end(1, 0)))
 }
 
+/// An end without another one. It counts the frames that it sends as refused, and receives none.
+pub fn alone() -> io::Result<End> {
+    let [here, there] = [Line::new(Capacity::default())?, Line::new(Capacity::default())?];
+    there.lock().stopped = true;
+    Ok(End {
+        receiver: Receiver { line: Arc::new(here), batch: Vec::new(), statistics: ReceiveStatistics::default() },
+        sender: Sender { line: Arc::new(there), statistics: TransmitStatistics::default() },
+    })
+}
+
 /// One way.
 #[derive(Debug)]
 struct Line {
@@ -328,6 +338,17 @@ mod tests {
         assert_eq!(near.sender.transmit(&[&vec![0; FRAME_BYTES + 1]]).expect("as above"), Turn::Frames(1));
         assert_eq!(near.sender.statistics().expect("as above").too_long, 1);
         assert_eq!(all(&mut far.receiver).len(), 1);
+    }
+
+    #[test]
+    fn an_end_that_is_alone_takes_every_frame_and_receives_none() {
+        let mut end = alone().expect("as above");
+        for _ in 0..3 {
+            assert_eq!(end.sender.transmit(&[&[1][..]; 2000]).expect("it never goes"), Turn::Frames(2000));
+        }
+        let counted = end.sender.statistics().expect("as above");
+        assert_eq!((counted.taken, counted.refused, counted.sent), (6000, 6000, 0));
+        assert_eq!(end.receiver.receive(Duration::ZERO, &mut |_| {}).expect("as above"), Turn::Nothing);
     }
 
     #[test]

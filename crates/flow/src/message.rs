@@ -63,7 +63,8 @@ pub enum Answer {
 pub struct OpenInterface {
     /// Name of the device.
     pub device: String,
-    /// How to reach it: `af_xdp`, `af_packet`, `tuntap`; none: the daemon chooses.
+    /// How to reach it: `af_xdp`, `af_packet`, `tuntap`; `loopback`: there is no device, and flows reach each other only; none: the
+    /// daemon chooses.
     pub how: Option<String>,
     /// Its addresses, each with the length of its prefix in bits.
     pub addresses: Vec<(Ipv4Addr, u8)>,

@@ -7,7 +7,8 @@ use crate::limits::{ANNOUNCE_INTERVAL, ANNOUNCEMENTS};
 use crate::receive::{BROADCAST, arp_frame};
 use packet::arp;
 
-/// The announcements that are still to be sent. The default announces nothing: for an interface whose addresses are the host's.
+/// The announcements that are still to be sent. The default announces nothing: for an interface whose addresses are the
+/// host's, or that has no device.
 #[derive(Debug, Default)]
 pub(crate) struct Announcements {
     announces: bool,

@@ -13,7 +13,7 @@ use crate::limits::{
     RECEIVE_BATCHES, SECOND, SHARE_FRESH, TRANSMIT_BATCHES,
 };
 use crate::neighbours::Neighbours;
-use crate::open::Opened;
+use crate::open::{LOOPBACK, Opened};
 use crate::outbox::Outbox;
 use crate::overload::Overload;
 use crate::rate::{Limit, Wire};
@@ -61,6 +61,8 @@ pub(crate) struct Core {
     pub(crate) mtu: u32,
     pub(crate) rate: Option<u64>,
     pub(crate) unfinished_checksums: bool,
+    /// It has no device: the way from one flow to another is its wire.
+    pub(crate) is_loopback: bool,
     pub(crate) routes: Routes,
     /// The device is the host's, too; none: it is Streamline's alone.
     pub(crate) sharing: Option<Sharing>,
@@ -133,6 +135,7 @@ impl Interface {
         sharing: Option<Sharing>,
     ) -> Interface {
         let Opened { receive, transmit, mac, mtu, how, unfinished_checksums, .. } = device;
+        let is_loopback = open.how.as_deref() == Some(LOOPBACK);
         let life = if sharing.is_some() { SHARE_FRESH } else { ARP_FRESH };
         let core = Core {
             name: open.device.clone(),
@@ -141,6 +144,7 @@ impl Interface {
             mtu,
             rate: open.rate,
             unfinished_checksums,
+            is_loopback,
             routes,
             sharing,
             flows: Flows::default(),
@@ -148,7 +152,7 @@ impl Interface {
             traces: Traces::default(),
             clients: HashMap::new(),
             neighbours: Neighbours::believed_for(life),
-            announcements: if open.share { Announcements::default() } else { Announcements::new() },
+            announcements: if open.share || is_loopback { Announcements::default() } else { Announcements::new() },
             fragments: Fragments::default(),
             counters: Counters::default(),
             work: Work::default(),

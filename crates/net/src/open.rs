@@ -1,4 +1,4 @@
-//! Opens a device for an interface: by an AF_XDP socket where that works, else by a packet socket; or a tap device.
+//! Opens a device for an interface: by an AF_XDP socket where that works, else by a packet socket; or a tap device, or none.
 
 use crate::error::{NetError, NetErrorKind};
 use crate::routes::is_host;
@@ -57,6 +57,12 @@ impl fmt::Debug for Opened {
     }
 }
 
+/// The way to an interface that has no device.
+pub(crate) const LOOPBACK: &str = "loopback";
+
+/// Bytes of the longest packet on an interface without a device: as on Ethernet, so that a program meets what it will meet there.
+const LOOPBACK_MTU: u32 = 1500;
+
 /// Bytes of an AF_XDP chunk that are not for the IP packet: the kernel's headroom, and the Ethernet header with a tag.
 const FRAME_SLACK: u32 = 256 + 18;
 
@@ -65,7 +71,7 @@ pub(crate) fn open(open: &OpenInterface, left: Option<Left>) -> Result<Opened, N
     let namespace = Namespace::current().map_err(|error| NetError::system("find the network namespace", error))?;
     match open.how.as_deref() {
         None | Some("af_xdp") if open.share => shared(&namespace, &open.device, left),
-        Some(how @ ("af_packet" | "tuntap")) if open.share => {
+        Some(how @ ("af_packet" | "tuntap" | LOOPBACK)) if open.share => {
             let text = format!("to share a device with the host takes XDP, and `{how}` has none; leave it out");
             Err(NetError::new(NetErrorKind::Request, text))
         }
@@ -76,8 +82,9 @@ pub(crate) fn open(open: &OpenInterface, left: Option<Left>) -> Result<Opened, N
         Some("af_xdp") => by_xdp(&namespace, &check(&namespace, &open.device)?, None),
         Some("af_packet") => by_packet_socket(&namespace, &check(&namespace, &open.device)?),
         Some("tuntap") => by_tap(&namespace, &open.device, left),
+        Some(LOOPBACK) => by_loopback(&namespace, &open.device, left),
         Some(how) => {
-            let text = format!("`{how}` is no way to a device; there are af_xdp, af_packet and tuntap");
+            let text = format!("`{how}` is no way to a device; there are af_xdp, af_packet, tuntap and {LOOPBACK}");
             Err(NetError::new(NetErrorKind::Request, text))
         }
     }
@@ -210,9 +217,7 @@ fn by_packet_socket(namespace: &Namespace, link: &Link) -> Result<Opened, NetErr
 
 /// A tap device of this name, whose other end is the kernel's stack. This end has an address of its own.
 fn by_tap(namespace: &Namespace, name: &str, left: Option<Left>) -> Result<Opened, NetError> {
-    // Locally administered, of one host; the hasher's keys are random.
-    let [a, b, c, d, e, ..] = RandomState::new().hash_one(name).to_be_bytes();
-    let (mac, file) = left.map_or(([2, a, b, c, d, e], None), |left| (left.mac, left.handle));
+    let (mac, file) = left.map_or_else(|| (random_mac(name), None), |left| (left.mac, left.handle));
     let opened = match file {
         Some(file) => tuntap::TunTap::of_file(namespace, name, file)?,
         None => {
@@ -237,4 +242,37 @@ fn by_tap(namespace: &Namespace, name: &str, left: Option<Left>) -> Result<Opene
         share: None,
         handle,
     })
+}
+
+/// An interface without a device, for the flows on it alone: it takes no rights.
+fn by_loopback(namespace: &Namespace, name: &str, left: Option<Left>) -> Result<Opened, NetError> {
+    let refuse = |kind, text: String| Err(NetError::new(kind, text));
+    // As the kernel has it for names of devices.
+    let is_name = (1..=15).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/');
+    if !is_name {
+        let text = "the name of an interface has 1 to 15 characters of ASCII, without spaces and `/`";
+        return refuse(NetErrorKind::Request, text.into());
+    }
+    if device::find(namespace, name).is_ok() {
+        let text = format!("`{name}` is a device of the host; choose another name for an interface without a device");
+        return refuse(NetErrorKind::InUse, text);
+    }
+    let end = driver::loopback::alone().map_err(|error| NetError::system("make an eventfd", error))?;
+    Ok(Opened {
+        receive: Box::new(end.receiver),
+        transmit: Box::new(end.sender),
+        mac: left.map_or_else(|| random_mac(name), |left| left.mac),
+        mtu: LOOPBACK_MTU,
+        via: LOOPBACK,
+        how: "no device: its flows reach each other".into(),
+        unfinished_checksums: false,
+        share: None,
+        handle: None,
+    })
+}
+
+/// A hardware address that is locally administered and of one host; the hasher's keys are random.
+fn random_mac(name: &str) -> [u8; 6] {
+    let [a, b, c, d, e, ..] = RandomState::new().hash_one(name).to_be_bytes();
+    [2, a, b, c, d, e]
 }

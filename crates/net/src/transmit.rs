@@ -46,6 +46,7 @@ impl Core {
                 let begun = Instant::now();
                 self.sort_own(&answer, now);
                 self.settle(begun, Origin::Own);
+                self.charge_own(answer.len(), now);
             } else if let Some(slot) = self.outbox.slot(answer.len()) {
                 slot.copy_from_slice(&answer);
                 self.wire.charge(answer.len(), now);
@@ -205,7 +206,7 @@ impl Core {
         }
     }
 
-    /// A packet to an own address never reaches the wire.
+    /// A packet to an own address never reaches a device.
     fn send_to_self(&mut self, id: FlowId, held: Held, now: u64) {
         if self.make(id, held, self.mac).is_some() {
             let mut frame = std::mem::take(&mut self.own_frame);
@@ -215,7 +216,15 @@ impl Core {
             self.work.charge(Some(id), 0);
             self.sort_own(&frame, now);
             self.settle(begun, Origin::Own);
+            self.charge_own(frame.len(), now);
             self.own_frame = frame;
+        }
+    }
+
+    /// A frame of `len` bytes stayed in this host. It took time of the wire only where there is no other one.
+    fn charge_own(&mut self, len: usize, now: u64) {
+        if self.is_loopback {
+            self.wire.charge(len, now);
         }
     }
 

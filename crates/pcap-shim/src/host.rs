@@ -169,7 +169,7 @@ fn serve(socket: OwnedFd) {
     // What cannot be dropped is kept: it was the program's anyway.
     let _ = confine::drop_capabilities();
     let Ok(registry) = CaptureRegistry::new(Box::new(Opener)) else { return };
-    let confined = confine::describe(&Account::of_this_process(), &[]);
+    let confined = confine::describe(&Account::of_this_process(), true, &[]);
     // Nobody else asks it, and the program opens no flows.
     let Ok(server) = Server::new(registry, Policy::for_one(), confined, opener::device, None) else { return };
     // That it cannot be spoken to is for the program to find out.

@@ -42,7 +42,7 @@ packets: so an entry with a filter allows no `flow`.";
 /// CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF as far as they are there (with the first alone packets are copied from packet
 /// sockets), and keeps nothing else; CAP_NET_BIND_SERVICE goes to the process that holds ports for `net up --share`. Where the kernel can (Landlock, seccomp), it
 /// confines itself to the system calls it makes, and to its socket's folder, `/dev/net/tun`, `/proc` and `/sys`. Devices are those of the
-/// network namespace it is started in.
+/// network namespace it is started in. With `--loopback` it needs no right, and owns no device.
 #[derive(clap::Args)]
 #[command(after_long_help = POLICY)]
 pub(crate) struct Args {
@@ -53,6 +53,11 @@ pub(crate) struct Args {
     /// Who may do what (TOML); without it root and the group `streamline` may capture
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+
+    /// Start without rights and own no device: interfaces are those of `net up NAME --via loopback`. The user who starts it may do
+    /// everything there; root starts a daemon without this
+    #[arg(long)]
+    loopback: bool,
 
     /// Remove the socket when asked to (what a daemon of root's starts)
     #[arg(long, hide = true)]
@@ -88,11 +93,20 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let capabilities = confine::capabilities();
     let has = |wanted| capabilities.iter().any(|(name, there)| *name == wanted && *there);
     let opens_something = has("CAP_NET_RAW") || (has("CAP_NET_ADMIN") && has("CAP_BPF"));
-    if !opens_something {
-        let text = "the daemon could open no device: that takes CAP_NET_RAW, or CAP_NET_ADMIN and CAP_BPF\n   = help: \
-                    start it as root; it keeps no other rights";
-        return Err(CommandError::Failed(text.into()));
-    }
+    let policy = match (opens_something, args.loopback) {
+        (true, false) => policy,
+        (false, true) => policy.owned_by(rustix::process::geteuid().as_raw()),
+        (false, false) => {
+            let text = "the daemon could open no device: that takes CAP_NET_RAW, or CAP_NET_ADMIN and CAP_BPF\n   = help: \
+                        start it as root; it keeps no other rights. For interfaces without a device: --loopback";
+            return Err(CommandError::Failed(text.into()));
+        }
+        (true, true) => {
+            let text = "--loopback is for a daemon without rights, and this one can open devices; leave it out, or start it as \
+                        another user";
+            return Err(CommandError::Wrong(text.into()));
+        }
+    };
     // They start first, so that they inherit nothing that the daemon opens or confines itself to.
     let ports = own_command("--port-keeper").and_then(daemon::ports::start);
     let ports = ports.map_err(failed("the process that holds ports cannot be started"))?;
@@ -125,7 +139,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
     let account = Account::of_this_process();
     confine::drop_capabilities().map_err(failed("capabilities cannot be dropped"))?;
     for (name, there) in &capabilities {
-        if let Some(cost) = cost_without(name).filter(|_| !there) {
+        if let Some(cost) = cost_without(name).filter(|_| !there && opens_something) {
             tell!("warning: {name} is not there: {cost}");
         }
     }
@@ -135,7 +149,7 @@ pub(crate) fn run(args: &Args) -> Outcome {
             tell!("warning: not confined to {}: {why}", guard.name);
         }
     }
-    let confined = confine::describe(&account, &guards);
+    let confined = confine::describe(&account, opens_something, &guards);
     let registry = CaptureRegistry::new(Box::new(Opener))?;
     let helpers = Helpers { ports, interfaces, control: listening.path().unwrap_or_default() };
     let server = Server::new(registry, policy, confined.clone(), opener::device, Some(helpers))

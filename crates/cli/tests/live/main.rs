@@ -5,8 +5,8 @@
 //!   `devices` — devices that a request opens by itself; `consume` — the same, taking packets away; `forwarding` — from one device to another; `shown` — what a policy's
 //!   filter shows; `shared` — `run --share`; `told` — `explain` and `run` say the same; `programs` — `streamline pcap`; `watching`, `replacing`,
 //!   `top`, `stopping` — `streamline watch`, `replace`, `top`, and `ps` and `stop`; `budget` — what expressions may cost;
-//!   `net_commands`, `flows` — `streamline net`, and flows on its interfaces; `connections` — TCP on them; `c_sockets` — both from C; `restarts` — flows that outlive
-//!   processes of interfaces, and the daemon; `unmodified`, `pitfalls` — unmodified programs whose sockets are flows.
+//!   `net_commands`, `flows` — `streamline net`, and flows on its interfaces; `connections` — TCP on them; `c_sockets` — both from C; `loopback` — without a device;
+//!   `restarts` — flows that outlive processes of interfaces, and the daemon; `unmodified`, `pitfalls` — unmodified programs whose sockets are flows.
 
 mod budget;
 mod c_sockets;
@@ -15,6 +15,7 @@ mod consume;
 mod devices;
 mod flows;
 mod forwarding;
+mod loopback;
 mod lowered;
 mod net;
 mod net_commands;

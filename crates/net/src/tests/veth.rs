@@ -152,7 +152,8 @@ fn devices_that_the_kernel_uses_are_refused() {
     check(&pair.far.name, None, NetErrorKind::InUse, "has the address 10.0.0.2/24 in the kernel");
     check("none", None, NetErrorKind::Absent, "there is no device `none`");
     check("lo", None, NetErrorKind::Request, "no Ethernet device");
-    check(&pair.far.name, Some("magic"), NetErrorKind::Request, "there are af_xdp, af_packet and tuntap");
+    check("lo", Some("loopback"), NetErrorKind::InUse, "choose another name");
+    check(&pair.far.name, Some("magic"), NetErrorKind::Request, "there are af_xdp, af_packet, tuntap and loopback");
 }
 
 #[test]

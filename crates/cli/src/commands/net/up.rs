@@ -36,8 +36,8 @@ pub(super) struct UpArgs {
     #[arg(long, requires = "rate")]
     count_gaps: bool,
 
-    /// How to reach the device; else the daemon chooses
-    #[arg(long, value_name = "WAY", value_parser = ["af_xdp", "af_packet", "tuntap"])]
+    /// How to reach the device; else the daemon chooses. `loopback`: there is none, and flows on the interface reach each other only
+    #[arg(long, value_name = "WAY", value_parser = ["af_xdp", "af_packet", "tuntap", "loopback"])]
     via: Option<String>,
 
     #[command(flatten)]
@@ -50,7 +50,8 @@ Examples:
   streamline net up eth1 --addr 10.0.0.2/24 --addr 10.0.1.2/24 --gateway 10.0.0.1
   streamline net up eth0 --share                         the host uses the device, too
   streamline net up eth1 --addr 10.0.0.2/24 --rate 100M --count-gaps     as slow as Fast Ethernet
-  streamline net up tap0 --addr 10.9.0.2/24 --via tuntap                 a device that the daemon makes";
+  streamline net up tap0 --addr 10.9.0.2/24 --via tuntap                 a device that the daemon makes
+  streamline net up test0 --addr 10.9.0.1/24 --via loopback              no device: for tests on one host";
 
 /// Give a device back to the host; flows on it end
 #[derive(clap::Args)]
