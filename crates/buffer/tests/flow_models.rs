@@ -6,7 +6,7 @@
 
 #![cfg(loom)]
 
-use buffer::flow::{Application, Bells, Delivered, Driver, Drop, Geometry, State, model};
+use buffer::flow::{Application, Bells, Delivered, Driver, Drop, Facts, Geometry, State, model};
 use loom::thread;
 
 /// Tries every order.
@@ -157,6 +157,25 @@ fn an_error_comes_with_its_errno_and_an_end_with_all_counts() {
         driver.report(90, 1400);
         driver.drop_one(Drop::Refused);
         driver.close(5);
+        reading.join().unwrap();
+    });
+}
+
+/// Facts come whole, and before the packets that were delivered after them.
+#[test]
+fn facts_come_whole_and_before_the_packets_that_they_are_for() {
+    let facts =
+        Facts { mac: [2, 0, 0, 0, 0, 7], prefix: 24, mtu: 1400, has_address: true, unfinished_checksums: false };
+    check(move || {
+        let (mut driver, mut application) = channel(1);
+        let reading = thread::spawn(move || {
+            let there = application.receivable();
+            let (count, told) = application.facts();
+            assert!(count == 0 || told == facts, "{told:?}");
+            application.receive(there, &mut |_| assert_eq!(count, 1));
+        });
+        driver.tell(&facts);
+        driver.deliver(&[&bytes(1)], 1).expect("the application keeps to the protocol");
         reading.join().unwrap();
     });
 }

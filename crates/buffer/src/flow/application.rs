@@ -1,6 +1,6 @@
 //! The application's half of a flow channel.
 
-use super::layout::{ApplicationWords, CONTINUES, DriverWords, Drop, Empty, Geometry, Packet, Record, State};
+use super::layout::{ApplicationWords, CONTINUES, DriverWords, Drop, Empty, Facts, Geometry, Packet, Record, State};
 use super::parts::Parts;
 #[cfg(not(loom))]
 use super::parts::Side;
@@ -171,8 +171,7 @@ impl Application {
     /// Gives the packets that are there to `take`, at most `most`, and their buffers back to the driver after each. Says how many
     /// there were. A packet whose place makes no sense ends the turn: the driver is broken.
     pub fn receive(&mut self, most: usize, take: &mut dyn FnMut(&Received<'_>)) -> usize {
-        let there = self.driver.received.load(Ordering::Acquire).wrapping_sub(self.received);
-        let mut there = there.min(u64::from(self.geometry.receive_buffers));
+        let mut there = self.receivable() as u64;
         let mut count = 0;
         while count < most && there > 0 {
             let Some((time, len)) = self.find(there) else { break };
@@ -215,6 +214,20 @@ impl Application {
     pub fn has_received(&self) -> bool {
         // A hint: `receive` looks again.
         self.driver.received.load(Ordering::Relaxed) != self.received
+    }
+
+    /// Packets to receive, at most. The [facts](Self::facts) that the driver told before these packets are there after this call.
+    pub fn receivable(&self) -> usize {
+        let there = self.driver.received.load(Ordering::Acquire).wrapping_sub(self.received);
+        there.min(u64::from(self.geometry.receive_buffers)) as usize
+    }
+
+    /// How often the driver has told other facts so far, and the last of them; 0: those of the grant hold, and these mean nothing.
+    pub fn facts(&self) -> (u64, Facts) {
+        let count = self.driver.changes.load(Ordering::Acquire);
+        let words = [&self.driver.link, &self.driver.mtu].map(|word| word.load(Ordering::Relaxed));
+        // A change meanwhile may mix two facts; its count is another one, and the caller looks again.
+        (count, Facts::from_words(words))
     }
 
     /// Whether the flow is alive.

@@ -1,7 +1,7 @@
 //! The driver's half of a flow channel.
 
 use super::layout::{
-    ApplicationWords, CONTINUES, DriverWords, Drop, Empty, Geometry, Owned, PAGE, PIECES, Packet, Record,
+    ApplicationWords, CONTINUES, DriverWords, Drop, Empty, Facts, Geometry, Owned, PAGE, PIECES, Packet, Record,
 };
 use super::parts::Parts;
 #[cfg(not(loom))]
@@ -373,6 +373,14 @@ impl Driver {
     pub fn report(&mut self, errno: i32, detail: u32) {
         self.words.errno.store(u64::from(detail) << 32 | u64::from(errno as u32), Ordering::Relaxed);
         self.words.errors.store(self.words.errors.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+    }
+
+    /// Tells the application what its flow runs on from now on: before the first packet that it matters to. The caller rings it.
+    pub fn tell(&mut self, facts: &Facts) {
+        let [link, mtu] = facts.words();
+        self.words.link.store(link, Ordering::Relaxed);
+        self.words.mtu.store(mtu, Ordering::Relaxed);
+        self.words.changes.store(self.words.changes.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
     /// Closes the flow; the application finds this errno. The caller rings it.

@@ -144,7 +144,13 @@ pub(super) struct DriverWords {
     pub(super) errors: AtomicU64,
     /// Errno of the last reported error in the low 32 bits, its detail above.
     pub(super) errno: AtomicU64,
-    pub(super) _state: [AtomicU64; 13],
+    /// Counts up with each change of the two words below, which are [`Facts`].
+    pub(super) changes: AtomicU64,
+    /// Hardware address in the low 48 bits, length of the prefix in the next 8, [`HAS_ADDRESS`], [`UNFINISHED`].
+    pub(super) link: AtomicU64,
+    /// Bytes of the longest IP packet.
+    pub(super) mtu: AtomicU64,
+    pub(super) _state: [AtomicU64; 10],
     /// For a driver that follows this one; the application does not look at them. Numbers of empty buffers taken.
     pub(super) given: AtomicU64,
     /// Entries of received packets whose buffers are marked as the application's.
@@ -209,6 +215,47 @@ pub enum State {
     Open,
     /// The driver closed it, for the reason of this errno. The application can still take packets that came before.
     Closed(i32),
+}
+
+/// What a flow runs on: it may change while the flow is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Hardware address of the interface.
+    pub mac: [u8; 6],
+    /// Length of the prefix of the flow's address, bits.
+    pub prefix: u8,
+    /// Bytes of the longest IP packet that the device takes.
+    pub mtu: u32,
+    /// Has the interface the flow's address? If not, no packet travels until the address is back.
+    pub has_address: bool,
+    /// May transport checksums of received packets be unfinished?
+    pub unfinished_checksums: bool,
+}
+
+const HAS_ADDRESS: u64 = 1 << 56;
+const UNFINISHED: u64 = 1 << 57;
+
+impl Facts {
+    /// The words for it.
+    pub(super) fn words(&self) -> [u64; 2] {
+        let [a, b, c, d, e, f] = self.mac.map(u64::from);
+        let mac = a << 40 | b << 32 | c << 24 | d << 16 | e << 8 | f;
+        let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
+        let flags = flag(self.has_address, HAS_ADDRESS) | flag(self.unfinished_checksums, UNFINISHED);
+        [mac | u64::from(self.prefix) << 48 | flags, self.mtu.into()]
+    }
+
+    pub(super) fn from_words([link, mtu]: [u64; 2]) -> Facts {
+        let [_, prefix, mac @ ..] = link.to_be_bytes();
+        Facts {
+            mac,
+            prefix,
+            // The driver is believed, and what does not fit is no MTU of a device.
+            mtu: u32::try_from(mtu).unwrap_or(u32::MAX),
+            has_address: link & HAS_ADDRESS != 0,
+            unfinished_checksums: link & UNFINISHED != 0,
+        }
+    }
 }
 
 /// Why the driver dropped a packet of a flow.

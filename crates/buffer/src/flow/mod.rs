@@ -33,7 +33,7 @@ pub use bells::Bells;
 #[cfg(not(loom))]
 pub use driver::close_abandoned;
 pub use driver::{Delivered, Driver, Fault, Outgoing};
-pub use layout::{Drop, Geometry, GeometryError, State};
+pub use layout::{Drop, Facts, Geometry, GeometryError, State};
 #[cfg(loom)]
 pub use parts::model;
 

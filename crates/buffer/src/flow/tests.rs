@@ -380,3 +380,20 @@ fn doorbells_go_on_with_another_driver_and_hang_up_with_the_application() {
     drop(application);
     assert!(hung_up(&driver));
 }
+
+#[test]
+fn facts_are_told_as_they_are() {
+    let (mut driver, application) = pair(small());
+    assert_eq!(application.facts().0, 0);
+    for (number, has_address, unfinished_checksums) in [(1, true, false), (2, false, true), (3, true, true)] {
+        let facts = Facts {
+            mac: [2, 0xff, 0, 1, 0x80, number as u8],
+            prefix: 32,
+            mtu: 65_535,
+            has_address,
+            unfinished_checksums,
+        };
+        driver.tell(&facts);
+        assert_eq!(application.facts(), (number, facts));
+    }
+}
