@@ -2,6 +2,7 @@
 //!
 //! A block never calls its neighbour. It answers, and the loop in `stack.rs` goes on to the next block.
 
+use crate::facts::Facts;
 use crate::outcome::{Discard, ImportError, SendError, Unsupported};
 use crate::packets::{Incoming, Meta, Outgoing};
 use crate::stream::Stream;
@@ -40,6 +41,10 @@ pub trait Block: Send {
     /// did what it wanted moves its [`Block::next`] on. A block that found no room for a packet leaves its time as it is:
     /// the caller waits for room.
     fn tend(&mut self, _now: u64, _out: &mut dyn Out) {}
+
+    /// The flow runs on something else from now on: another link address, another MTU, another prefix of its own address, which stays.
+    /// Packets that came before may still have the earlier link address.
+    fn facts_changed(&mut self, _now: u64, _facts: &Facts) {}
 
     /// The byte stream that the block carries; `None` where it carries packets.
     fn stream(&mut self) -> Option<&mut dyn Stream> {

@@ -7,6 +7,7 @@ use base::limits::STACK_TURNS;
 
 use crate::block::{Block, Line, Out, Step};
 use crate::blocks::KINDS;
+use crate::facts::Facts;
 use crate::kind::Layer;
 use crate::outcome::{Discard, ImportError, SendError, Unsupported};
 use crate::packets::{Incoming, Meta, Outgoing};
@@ -99,6 +100,13 @@ impl Stack {
             if !had_turn {
                 return;
             }
+        }
+    }
+
+    /// Tells all blocks what the flow runs on from now on. Look at [`Stack::next`] after this call.
+    pub fn facts_changed(&mut self, now: u64, facts: &Facts) {
+        for block in &mut self.blocks {
+            block.facts_changed(now, facts);
         }
     }
 

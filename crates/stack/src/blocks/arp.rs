@@ -13,6 +13,7 @@ use request::Diagnostic;
 
 use super::ethernet::GROUP_BIT;
 use crate::block::{Block, Out, Step};
+use crate::facts::Facts;
 use crate::kind::{Given, Kind, Layer, Site};
 use crate::outcome::{Discard, SendError, Unsupported};
 use crate::packets::{Incoming, Meta, Outgoing};
@@ -121,6 +122,10 @@ impl Block for Arp {
 
     fn next(&self) -> Option<u64> {
         (!self.answers.is_empty()).then_some(0)
+    }
+
+    fn facts_changed(&mut self, _now: u64, facts: &Facts) {
+        self.mac = facts.mac;
     }
 
     fn tend(&mut self, _now: u64, out: &mut dyn Out) {

@@ -41,7 +41,7 @@ fn complete(given: &mut Given, facts: &Facts) -> Result<(), Diagnostic> {
 }
 
 fn build(_given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnostic> {
-    Ok(Box::new(Ethernet { mac: site.facts.mac }))
+    Ok(Box::new(Ethernet { mac: site.facts.mac, before: site.facts.mac }))
 }
 
 /// The bit of a link address that says "several stations".
@@ -51,6 +51,8 @@ pub(super) const GROUP_BIT: u8 = 1;
 #[derive(Debug)]
 pub struct Ethernet {
     mac: [u8; 6],
+    /// The address before the last change: of frames that were on their way.
+    before: [u8; 6],
 }
 
 impl Block for Ethernet {
@@ -75,7 +77,7 @@ impl Block for Ethernet {
         let read = Packet::new_checked(packet.bytes()).map_err(|_| Discard::EthernetTruncated)?;
         let [first, ..] = read.destination();
         let to_many = first & GROUP_BIT != 0;
-        if !to_many && read.destination() != self.mac {
+        if !to_many && ![self.mac, self.before].contains(&read.destination()) {
             return Err(Discard::OtherStation);
         }
         packet.meta.to_many = to_many;
@@ -83,6 +85,12 @@ impl Block for Ethernet {
         packet.meta.ether_type = read.ether_type();
         packet.crop(Packet::HEADER_BYTES, usize::MAX);
         Ok(Step::Pass)
+    }
+
+    fn facts_changed(&mut self, _now: u64, facts: &Facts) {
+        if facts.mac != self.mac {
+            (self.mac, self.before) = (facts.mac, self.mac);
+        }
     }
 
     fn export(&self) -> Result<Vec<u8>, Unsupported> {

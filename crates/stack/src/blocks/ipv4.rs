@@ -11,6 +11,7 @@ use packet::{LinkType, Malformed, ethernet};
 use request::Diagnostic;
 
 use crate::block::{Block, Step};
+use crate::facts::Facts;
 use crate::kind::{Form, Given, Kind, Layer, Param, Site};
 use crate::outcome::{Discard, SendError, Unsupported};
 use crate::packets::{Incoming, Outgoing};
@@ -144,6 +145,10 @@ impl Block for Ipv4 {
         // Options go with the header, and padding of the frame behind the packet.
         packet.crop(header_len, total);
         Ok(Step::Pass)
+    }
+
+    fn facts_changed(&mut self, _now: u64, facts: &Facts) {
+        (self.broadcast, self.mtu) = (facts.broadcast(), facts.mtu);
     }
 
     fn export(&self) -> Result<Vec<u8>, Unsupported> {

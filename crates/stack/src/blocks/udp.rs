@@ -11,7 +11,7 @@ use packet::udp::Packet;
 use request::Diagnostic;
 
 use crate::block::{Block, Step};
-use crate::facts::ChecksumRule;
+use crate::facts::{ChecksumRule, Facts};
 use crate::kind::{Form, Given, Kind, Layer, Param, Site};
 use crate::outcome::{Discard, ImportError, SendError, Unsupported};
 use crate::packets::{Incoming, Outgoing};
@@ -155,6 +155,10 @@ impl Block for Udp {
         packet.crop(Packet::HEADER_BYTES, length.into());
         self.received = self.received.wrapping_add(1);
         Ok(Step::Pass)
+    }
+
+    fn facts_changed(&mut self, _now: u64, facts: &Facts) {
+        self.rule = facts.checksum;
     }
 
     /// Port, peer (0.0.0.0:0 means none), datagrams passed down and up.

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use stack::{ChecksumRule, Discard, ProblemKind, SendError};
+use stack::{ChecksumRule, Discard, Facts, ProblemKind, SendError, Stack};
 
 use crate::support::*;
 
@@ -342,4 +342,32 @@ fn questions_are_answered_up_to_a_number_at_once() {
     let mut frame_count = 0;
     answers.tend(0, &mut |_: &[u8], _: &[u8]| frame_count += 1, &mut |_| {});
     assert_eq!(frame_count, 16);
+}
+
+#[test]
+fn facts_that_change_are_those_of_the_next_packet() {
+    let moved = Facts { mac: [2, 0, 0, 0, 0, 9], prefix: 30, mtu: 1_000, checksum: ChecksumRule::Auto, ..facts(0) };
+    let (mut here, mut there) = (build("udp 4000", 0), build("udp 4000", 1));
+    let frame = |there: &mut Stack, mac| to_station(sent(there, Some("10.0.0.1:4000"), b"hello").unwrap(), mac);
+    let before = frame(&mut there, MACS[0]);
+    here.facts_changed(0, &moved);
+    assert_eq!(sent(&mut here, Some("10.0.0.2:9"), b"hello").unwrap()[6..12], moved.mac);
+    assert_eq!(sent(&mut here, Some("10.0.0.2:9"), &[0; 980]), Err(SendError::MessageTooLong));
+    // One that was on its way, one for the new address, one for any other.
+    let after = frame(&mut there, moved.mac);
+    let strange = frame(&mut there, [2, 0, 0, 0, 0, 8]);
+    assert_eq!([&before, &after].map(|frame| received(&mut here, frame).is_ok()), [true; 2]);
+    assert_eq!(received(&mut here, &strange), Err(Discard::OtherStation));
+    // The checksum is left to a device: the sum of the pseudo header alone.
+    let mut unfinished = after;
+    unfinished[40..42].copy_from_slice(
+        &packet::pseudo::sum([10, 0, 0, 2].into(), [10, 0, 0, 1].into(), 17, 13).folded().to_be_bytes(),
+    );
+    assert!(received(&mut here, &unfinished).is_ok());
+    // Again: the address before that is nobody's now.
+    here.facts_changed(0, &Facts { mac: [2, 0, 0, 0, 0, 7], ..moved.clone() });
+    assert_eq!(received(&mut here, &before), Err(Discard::OtherStation));
+    // The same address with other facts forgets none.
+    here.facts_changed(0, &Facts { mac: [2, 0, 0, 0, 0, 7], mtu: 1_200, ..moved });
+    assert!(received(&mut here, &unfinished).is_ok());
 }

@@ -167,6 +167,18 @@ impl Connection {
         })
     }
 
+    /// Segments fit packets of so many bytes from now on. A larger MTU is tried (RFC 1191, section 6.3); a router that does not carry it says so.
+    pub(super) fn set_mtu(&mut self, now: u64, mtu: u16) {
+        if mtu == self.sender.mtu {
+            return;
+        }
+        self.sender.mtu = mtu;
+        // The MTU of an interface is for ever. What moves between two of them is in the socket; the number that the
+        // second one has yet to draw is the same.
+        self.interface = interface(&mut self.sender, self.isn);
+        self.settle(now);
+    }
+
     fn socket(&self) -> &Socket<'static> {
         self.sockets.get(self.handle)
     }
@@ -595,12 +607,9 @@ impl Stream for Connection {
     /// describes. Of an open connection an error is only remembered (RFC 1122, section 4.2.3.9).
     fn report(&mut self, now: u64, errno: i32, mtu: u16) {
         if errno == errno::EMSGSIZE {
-            let Some(smaller) = report::smaller_mtu(self.sender.mtu, mtu) else { return };
-            self.sender.mtu = smaller;
-            // The MTU of an interface is for ever. What moves between two of them is in the socket; the number that the
-            // second one has yet to draw is the same.
-            self.interface = interface(&mut self.sender, self.isn);
-            self.settle(now);
+            if let Some(smaller) = report::smaller_mtu(self.sender.mtu, mtu) {
+                self.set_mtu(now, smaller);
+            }
         } else if self.was_open {
             self.soft = Some(errno);
         } else {

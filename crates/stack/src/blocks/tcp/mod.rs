@@ -30,7 +30,7 @@ use request::Diagnostic;
 use smoltcp::wire::TcpOption;
 
 use crate::block::{Block, Out, Step};
-use crate::facts::ChecksumRule;
+use crate::facts::{ChecksumRule, Facts};
 use crate::kind::{Form, Given, Kind, Layer, Param, Site};
 use crate::outcome::{Discard, SendError};
 use crate::packets::{Incoming, Outgoing};
@@ -107,7 +107,7 @@ fn build(given: &Given, site: &mut Site<'_>) -> Result<Box<dyn Block>, Diagnosti
     let local = SocketAddrV4::new(facts.address, given.number("port") as u16);
     let connection = Connection::new(local, peer, facts.mtu, facts.tcp);
     let Some(connection) = connection else { return wrong(format!("no connection from {local} to {peer}"), "to") };
-    Ok(Box::new(Tcp { local, peer, rule: facts.checksum, connection }))
+    Ok(Box::new(Tcp { local, peer, rule: facts.checksum, mtu: facts.mtu, connection }))
 }
 
 /// One end of a connection.
@@ -115,6 +115,8 @@ struct Tcp {
     local: SocketAddrV4,
     peer: SocketAddrV4,
     rule: ChecksumRule,
+    /// Of the device.
+    mtu: u16,
     connection: Connection,
 }
 
@@ -199,6 +201,15 @@ impl Block for Tcp {
 
     fn tend(&mut self, now: u64, out: &mut dyn Out) {
         self.connection.tend(now, out);
+    }
+
+    fn facts_changed(&mut self, now: u64, facts: &Facts) {
+        self.rule = facts.checksum;
+        // What is known of the path stays where the device takes what it took.
+        if facts.mtu != self.mtu {
+            self.mtu = facts.mtu;
+            self.connection.set_mtu(now, facts.mtu.max(LEAST_LINK_MTU));
+        }
     }
 
     fn stream(&mut self) -> Option<&mut dyn Stream> {

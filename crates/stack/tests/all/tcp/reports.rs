@@ -1,6 +1,6 @@
 //! ICMP errors about connections.
 
-use stack::{Discard, End, ProblemKind, Stack, StreamState};
+use stack::{Discard, End, Facts, ProblemKind, Stack, StreamState};
 
 use super::wire::*;
 use crate::support::*;
@@ -101,6 +101,26 @@ fn a_smaller_path_mtu_makes_segments_smaller_and_nothing_makes_them_larger() {
     assert_eq!(longest(&mut pair, 1_400), Some(1_000), "never larger");
     assert_eq!(longest(&mut pair, 600), Some(600));
     assert_eq!(longest(&mut pair, 68), Some(552));
+}
+
+#[test]
+fn segments_fit_the_device_as_it_changes_and_the_path_as_it_is_known() {
+    let mut pair = Pair::open(Link::default(), 1);
+    let longest = |pair: &mut Pair, mtu: u16| {
+        pair.hosts[0].facts_changed(pair.now, &Facts { mtu, ..facts(0) });
+        pair.sent.clear();
+        stream(&mut pair.hosts[0]).write(pair.now, &[7; 20_000]);
+        pair.pass(S);
+        let mut to = [0; 30_000];
+        assert_eq!(stream(&mut pair.hosts[1]).read(pair.now, &mut to), 20_000);
+        pair.sent.iter().filter(|(from, _)| *from == 0).map(|(_, frame)| frame.len() - 14).max()
+    };
+    for (mtu, expected) in [(1_400, 1_400), (1_200, 1_200), (9_000, 1_500), (1_500, 1_500)] {
+        assert_eq!(longest(&mut pair, mtu), Some(expected), "the other side takes 1,500");
+    }
+    stream(&mut pair.hosts[0]).report(pair.now, EMSGSIZE, 1_000);
+    assert_eq!(longest(&mut pair, 1_500), Some(1_000), "the path is as it was");
+    assert_eq!(longest(&mut pair, 1_400), Some(1_400), "perhaps another path");
 }
 
 #[test]
