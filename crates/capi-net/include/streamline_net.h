@@ -17,6 +17,28 @@
 typedef struct sl_socket sl_socket;
 
 /*
+ What a socket runs on.
+ */
+typedef struct {
+  /*
+   Hardware address of the interface.
+   */
+  uint8_t mac[6];
+  /*
+   Length of the prefix of the socket's address, bits.
+   */
+  uint8_t prefix;
+  /*
+   Has the interface the socket's address? If not (0), nothing travels until the address is back.
+   */
+  uint8_t has_address;
+  /*
+   Bytes of the longest IP packet.
+   */
+  uint32_t mtu;
+} sl_net_facts;
+
+/*
  How a socket is opened. Fill it with zeros, then set what is to differ: a field of 0 or NULL means what its comment says.
  */
 typedef struct {
@@ -60,6 +82,15 @@ typedef struct {
    For `sl_net_connect`: how long the handshake may take, in milliseconds. 0: a minute.
    */
   uint32_t connect_timeout_ms;
+  /*
+   Is called with `context` when what the socket runs on changes; of a listener: for the connections that it accepts. A thread of the
+   library's calls it, perhaps several at once, and it must neither wait nor use the socket. NULL: nothing is called.
+   */
+  void (*on_change)(void *context, const sl_net_facts *facts);
+  /*
+   For `on_change`.
+   */
+  void *context;
   /*
    Not 0: as after `sl_net_set_nonblocking`, and `sl_net_connect` does not wait for the handshake.
    */
@@ -337,6 +368,15 @@ int32_t sl_net_local(sl_socket *socket,
  As `sl_net_local`.
  */
 int32_t sl_net_peer(sl_socket *socket, struct sockaddr *address, socklen_t *length);
+
+/*
+ What a connection or a socket of UDP runs on now. 0, or a negative errno.
+
+ # Safety
+
+ `socket` is open; `facts` is a place for the answer.
+ */
+int32_t sl_net_facts_of(sl_socket *socket, sl_net_facts *facts);
 
 /*
  Closes a socket: what was written to a connection still goes out, for a minute at most, also after the program's `exit`; unread bytes

@@ -2,8 +2,8 @@
 
 use crate::address;
 use libc::{sockaddr, socklen_t};
-use socket::net::{Options, SocketAddr, SocketAddrV4};
-use std::ffi::{CStr, OsStr, c_char};
+use socket::net::{Facts, OnChange, Options, SocketAddr, SocketAddrV4};
+use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
@@ -31,9 +31,48 @@ pub struct SlNetOptions {
     pub send_bytes: u32,
     /// For `sl_net_connect`: how long the handshake may take, in milliseconds. 0: a minute.
     pub connect_timeout_ms: u32,
+    /// Is called with `context` when what the socket runs on changes; of a listener: for the connections that it accepts. A thread of the
+    /// library's calls it, perhaps several at once, and it must neither wait nor use the socket. NULL: nothing is called.
+    pub on_change: Option<extern "C" fn(context: *mut c_void, facts: *const SlNetFacts)>,
+    /// For `on_change`.
+    pub context: *mut c_void,
     /// Not 0: as after `sl_net_set_nonblocking`, and `sl_net_connect` does not wait for the handshake.
     pub nonblocking: i32,
 }
+
+/// What a socket runs on.
+#[repr(C)]
+pub struct SlNetFacts {
+    /// Hardware address of the interface.
+    pub mac: [u8; 6],
+    /// Length of the prefix of the socket's address, bits.
+    pub prefix: u8,
+    /// Has the interface the socket's address? If not (0), nothing travels until the address is back.
+    pub has_address: u8,
+    /// Bytes of the longest IP packet.
+    pub mtu: u32,
+}
+
+impl SlNetFacts {
+    pub(crate) fn of(facts: Facts) -> SlNetFacts {
+        let Facts { mac, prefix, mtu, has_address, .. } = facts;
+        SlNetFacts { mac, prefix, has_address: has_address.into(), mtu }
+    }
+}
+
+/// A pointer that only C looks behind.
+struct Context(*mut c_void);
+
+impl Context {
+    fn give(&self, call: extern "C" fn(*mut c_void, *const SlNetFacts), facts: &SlNetFacts) {
+        call(self.0, facts);
+    }
+}
+
+// SAFETY: the header says that a thread of the library's calls with it; it is not looked behind here.
+unsafe impl Send for Context {}
+// SAFETY: as above. Calls of several connections may come at once, which `SlNetOptions::on_change` says.
+unsafe impl Sync for Context {}
 
 impl SlNetOptions {
     /// The same for [`socket::net`].
@@ -61,6 +100,10 @@ impl SlNetOptions {
             receive_bytes: self.receive_bytes,
             send_bytes: self.send_bytes,
             connect_timeout: milliseconds(self.connect_timeout_ms),
+            on_change: self.on_change.map(|call| {
+                let context = Context(self.context);
+                OnChange::new(move |change| context.give(call, &SlNetFacts::of(change.facts)))
+            }),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Sockets over flows, for C: one function for each thing that can be done with one.
 
 use crate::address;
-use crate::options::{SlNetOptions, milliseconds, v4};
+use crate::options::{SlNetFacts, SlNetOptions, milliseconds, v4};
 use crate::outcome::{guarded, guarded_int};
 use crate::pieces::{In, Out, Pieces};
 use libc::{iovec, sockaddr, socklen_t};
@@ -612,6 +612,29 @@ pub unsafe extern "C" fn sl_net_peer(socket: *mut SlSocket, address: *mut sockad
     })
 }
 
+/// What a connection or a socket of UDP runs on now. 0, or a negative errno.
+///
+/// # Safety
+///
+/// `socket` is open; `facts` is a place for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sl_net_facts_of(socket: *mut SlSocket, facts: *mut SlNetFacts) -> i32 {
+    guarded_int(|| {
+        // SAFETY: the caller's word.
+        let is = match unsafe { kind(socket) }? {
+            Kind::Connection(stream) => stream.facts(),
+            Kind::Datagrams(datagrams) => datagrams.facts(),
+            Kind::Listener(_) => return not_of_this_kind(),
+        };
+        if facts.is_null() {
+            return Err(invalid());
+        }
+        // SAFETY: not null, and the caller's word.
+        unsafe { facts.write(SlNetFacts::of(is)) };
+        Ok(0)
+    })
+}
+
 /// Closes a socket: what was written to a connection still goes out, for a minute at most, also after the program's `exit`; unread bytes
 /// reset it. The handle is gone whatever this returns. 0, or a negative errno.
 ///
@@ -658,6 +681,7 @@ mod tests {
                 sl_net_set_timeouts(none, 1, 1),
                 sl_net_set_linger(none, 1),
                 sl_net_take_error(none),
+                sl_net_facts_of(none, null_mut()),
                 sl_net_local(none, null_mut(), &mut length),
                 sl_net_peer(none, null_mut(), &mut length),
             ] {

@@ -87,6 +87,7 @@ fn options(params: &Params) -> Result<UdpOptions, ParamError> {
         peer: peer.transpose()?,
         stack: params.text("stack").map(str::to_string),
         share: params.text("slice").map(str::to_string),
+        on_change: None,
     })
 }
 

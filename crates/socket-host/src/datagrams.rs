@@ -60,6 +60,7 @@ pub(crate) fn open(
         peer,
         stack: None,
         share: options.share.clone(),
+        on_change: None,
     };
     let connection = Connection::open(&options.daemon, "streamline net run, UDP").map_err(|error| match error {
         // There is a daemon, which serves this user no further client.

@@ -2,6 +2,7 @@
 
 use crate::connection::Connection;
 use crate::error::SocketError;
+use crate::facts::{Known, OnChange};
 use buffer::flow::{Drop as DropReason, State};
 use flow::{Flow, OpenFlow};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -29,6 +30,8 @@ pub struct UdpOptions {
     pub stack: Option<String>,
     /// The share of the wire, as [`OpenFlow::share`] has it; none: an equal part of the rest.
     pub share: Option<String>,
+    /// Is told of each change of the interface under the flow; none: no call-back.
+    pub on_change: Option<OnChange>,
 }
 
 impl UdpOptions {
@@ -92,6 +95,7 @@ pub struct Counts {
 pub struct UdpSocket {
     connection: Arc<Connection>,
     flow: Flow,
+    known: Known,
     stack: Stack,
     description: Description,
     /// The packet that the stack reads.
@@ -160,15 +164,7 @@ impl UdpSocket {
         let open = OpenFlow { share: options.share.clone(), ..OpenFlow::new(options.device.clone(), UDP, local, peer) };
         let flow = connection.flow(&open)?;
         let granted = &flow.granted;
-        let facts = Facts {
-            device: granted.device.clone(),
-            mac: granted.mac,
-            address: *granted.local.ip(),
-            prefix: granted.prefix,
-            mtu: u16::try_from(granted.mtu).unwrap_or(u16::MAX),
-            checksum: if granted.unfinished_checksums { ChecksumRule::Auto } else { ChecksumRule::Strict },
-            tcp: TcpFacts::default(),
-        };
+        let known = Known::new(granted, TcpFacts::default(), options.on_change.clone());
         let channel = granted.channel;
         let text = options.stack.clone().unwrap_or_else(|| usual_stack(granted.local.port()));
         let wrong = |error| SocketError::stack(error, &text);
@@ -177,8 +173,8 @@ impl UdpSocket {
                 Some(stated) => stated.description,
                 None => Description::parse(&text)?,
             };
-            let description = description.complete(&facts)?;
-            let stack = description.build(&facts, env)?;
+            let description = description.complete(&known.stack)?;
+            let stack = description.build(&known.stack, env)?;
             Ok((description, stack))
         };
         let (description, stack) = build().map_err(|error| {
@@ -191,6 +187,7 @@ impl UdpSocket {
         Ok(UdpSocket {
             connection,
             flow,
+            known,
             stack,
             description,
             scratch,
@@ -211,9 +208,14 @@ impl UdpSocket {
         self.flow.granted.remote
     }
 
+    /// Hardware address and MTU, as of the last call to send or to receive.
+    pub fn facts(&self) -> buffer::flow::Facts {
+        self.known.facts()
+    }
+
     /// Bytes of the longest IP packet that the interface takes.
     pub fn mtu(&self) -> usize {
-        self.flow.granted.mtu as usize
+        self.facts().mtu as usize
     }
 
     /// The stack as it runs, whole.
@@ -234,7 +236,9 @@ impl UdpSocket {
     pub fn send(&mut self, to: Option<SocketAddrV4>, payload: &[u8]) -> Result<(), SocketError> {
         self.check()?;
         let to = to.or(self.flow.granted.remote);
-        let (now, flow) = (self.now(), &mut self.flow);
+        let now = self.now();
+        self.learn(now);
+        let flow = &mut self.flow;
         let mut sent = Ok(());
         let mut emit = |header: &[u8], payload: &[u8]| sent = flow.channel.send(&[header, payload]);
         self.stack.send(now, to, payload, &mut emit).map_err(|error| match error {
@@ -256,8 +260,10 @@ impl UdpSocket {
     /// [`SocketError::Closed`] once everything that came before was given; [`SocketError::Reported`] once for each report.
     pub fn receive(&mut self, most: usize, take: &mut dyn FnMut(Datagram<'_>)) -> Result<usize, SocketError> {
         let now = self.now();
+        let there = self.flow.channel.receivable();
+        self.learn(now);
         let (stack, scratch, received) = (&mut self.stack, &mut self.scratch, &mut self.received);
-        let looked = self.flow.receive(most, &mut |packet| {
+        let looked = self.flow.receive(most.min(there), &mut |packet| {
             let len = packet.copy_to(scratch);
             // The stack counts what it discards.
             let _ = stack.receive(now, &scratch[..len], &mut |delivery| {
@@ -269,6 +275,11 @@ impl UdpSocket {
             self.check()?;
         }
         Ok(looked)
+    }
+
+    /// Learns what the flow runs on now.
+    fn learn(&mut self, now: u64) {
+        self.known.learn(now, &self.flow.granted, &self.flow.channel, &mut self.stack);
     }
 
     /// Says what the driver has reported, each report once.

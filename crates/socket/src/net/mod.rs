@@ -26,6 +26,10 @@
 //! exit does not wait. When a signal kills the process, the daemon resets its connections. When the daemon or the
 //! interface goes, calls fail with ENETDOWN.
 //!
+//! *Changes.* A connection lives through changes of the interface's routes, and through a move of the interface to another device. When
+//! its address is removed it waits for the address, for a minute; then calls fail with EADDRNOTAVAIL. [`Options::on_change`] is told, and
+//! [`TcpStream::facts`] says how things are.
+//!
 //! *Processes.* A stream belongs to the process that made it. A child made by `fork` without `exec` must not use it.
 
 mod address;
@@ -34,6 +38,8 @@ mod options;
 mod stream;
 mod udp;
 
+pub use crate::facts::{Change, OnChange};
+pub use buffer::flow::Facts;
 pub use listener::{Incoming, TcpListener};
 pub use options::{DAEMON, Options};
 pub use std::net::{Shutdown, SocketAddr, SocketAddrV4, ToSocketAddrs};

@@ -1,5 +1,6 @@
 //! What sockets have beyond `std::net`.
 
+use crate::facts::OnChange;
 use crate::runtime::Wanted;
 use crate::runtime::tcp::Shape;
 use std::ffi::OsString;
@@ -35,6 +36,9 @@ pub struct Options {
     pub send_bytes: u32,
     /// How long the handshake of a connection may take; none: a minute.
     pub connect_timeout: Option<Duration>,
+    /// Is told when the interface under the socket changes: see [`Change`](crate::Change). Of a listener: for the connections that it
+    /// accepts.
+    pub on_change: Option<OnChange>,
 }
 
 impl Default for Options {
@@ -50,6 +54,7 @@ impl Default for Options {
             receive_bytes: 0,
             send_bytes: 0,
             connect_timeout: None,
+            on_change: None,
         }
     }
 }
@@ -61,7 +66,7 @@ impl Options {
         Wanted {
             device: self.device.clone(),
             share: self.share.clone(),
-            shape: Shape { receive_bytes, send_bytes, below: self.stack.clone() },
+            shape: Shape { receive_bytes, send_bytes, below: self.stack.clone(), on_change: self.on_change.clone() },
             connect_timeout: self.connect_timeout,
         }
     }

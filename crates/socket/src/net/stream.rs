@@ -4,6 +4,7 @@ use super::{Options, address};
 use crate::runtime::hub::{Hub, Member, TimedOut};
 use crate::runtime::tcp::{Inner, Tcp};
 use crate::runtime::{self};
+use buffer::flow::Facts;
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, SocketAddrV4, ToSocketAddrs};
@@ -325,6 +326,12 @@ impl TcpStream {
     /// None; `std::net` has some.
     pub fn peer_addr(&self) -> io::Result<SocketAddr> {
         Ok(self.0.tcp.peer.into())
+    }
+
+    /// Hardware address and MTU of the connection's flow, and whether its address is there.
+    pub fn facts(&self) -> Facts {
+        self.with(|_, _| ());
+        self.0.tcp.lock().facts()
     }
 
     /// The same connection once more. It ends with the last clone.

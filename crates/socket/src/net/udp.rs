@@ -5,6 +5,7 @@ use super::{Options, address};
 use crate::connection::Connection;
 use crate::error::{ENETDOWN, SocketError};
 use crate::udp::{UdpOptions, is_over};
+use buffer::flow::Facts;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use stack::NoEnv;
 use std::collections::VecDeque;
@@ -218,6 +219,13 @@ impl UdpSocket {
         Ok(())
     }
 
+    /// Hardware address and MTU of the socket's flow, and whether its address is there.
+    pub fn facts(&self) -> Facts {
+        let mut inner = self.0.lock();
+        inner.look();
+        inner.socket.facts()
+    }
+
     /// The last report about a datagram that was sent, once.
     ///
     /// # Errors
@@ -240,6 +248,7 @@ impl Handle {
             peer: None,
             stack: options.stack.as_ref().map(|below| format!("udp {} | {below}", local.port())),
             share: options.share.clone(),
+            on_change: options.on_change.clone(),
         };
         let socket = crate::UdpSocket::open(connection, &udp, &mut NoEnv)?;
         let clone = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().map_err(SocketError::Daemon);

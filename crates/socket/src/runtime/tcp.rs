@@ -3,9 +3,10 @@
 use super::hub::Hub;
 use super::waiters::{Sign, Waiters};
 use crate::error::{ENETDOWN, SocketError};
-use buffer::flow::{Application, State};
+use crate::facts::{Known, OnChange};
+use buffer::flow::{Application, Facts, State};
 use flow::Flow;
-use stack::{ChecksumRule, Description, Facts, Line, NoEnv, Stack, Stream, StreamState, TcpFacts};
+use stack::{Description, Line, NoEnv, Stack, Stream, StreamState, TcpFacts};
 use std::io;
 use std::net::SocketAddrV4;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -30,6 +31,7 @@ pub(crate) struct Shape {
     pub(crate) send_bytes: u32,
     /// The blocks below `tcp`.
     pub(crate) below: Option<String>,
+    pub(crate) on_change: Option<OnChange>,
 }
 
 /// A connection.
@@ -50,6 +52,7 @@ pub(crate) struct Tcp {
 #[derive(Debug)]
 pub(crate) struct Inner {
     flow: Flow,
+    known: Known,
     stack: Stack,
     /// The packet that the stack reads.
     scratch: Vec<u8>,
@@ -106,28 +109,21 @@ impl Tcp {
         let nowhere = || SocketError::Mismatch("the daemon granted a connection without another side".into());
         let (channel, local, peer) = (granted.channel, granted.local, granted.remote.ok_or_else(nowhere)?);
         let Shape { receive_bytes, send_bytes, .. } = *shape;
-        let facts = Facts {
-            device: granted.device.clone(),
-            mac: granted.mac,
-            address: *local.ip(),
-            prefix: granted.prefix,
-            mtu: u16::try_from(granted.mtu).unwrap_or(u16::MAX),
-            checksum: if granted.unfinished_checksums { ChecksumRule::Auto } else { ChecksumRule::Strict },
-            tcp: TcpFacts { isn: granted.isn, is_accepted, receive_bytes, send_bytes },
-        };
+        let tcp = TcpFacts { isn: granted.isn, is_accepted, receive_bytes, send_bytes };
+        let known = Known::new(granted, tcp, shape.on_change.clone());
         let below = shape.below.as_ref().map_or(String::new(), |below| format!(" | {below}"));
         let text = format!("tcp {} to={peer}{below}", local.port());
-        let build = || Description::parse(&text)?.complete(&facts)?.build(&facts, &mut NoEnv);
+        let build = || Description::parse(&text)?.complete(&known.stack)?.build(&known.stack, &mut NoEnv);
         let mut stack = build().map_err(|error| SocketError::stack(error, &text))?;
         let Some(stream) = stack.stream() else {
             return Err(SocketError::Mismatch("the stack has no byte stream at its top".into()));
         };
         stream.set_connect_timeout(connect_timeout);
-        let scratch = vec![0; usize::from(facts.mtu) + ETHERNET];
         let inner = Inner {
+            scratch: vec![0; usize::from(known.stack.mtu) + ETHERNET],
             flow,
+            known,
             stack,
-            scratch,
             told: 0,
             timer: None,
             down: None,
@@ -221,8 +217,10 @@ impl Inner {
 
     /// Takes packets and reports, and gives the stack its turns. Says when it wants the next one.
     pub(crate) fn turn(&mut self, now: u64) -> Option<u64> {
+        let there = self.flow.channel.receivable();
+        self.learn(now);
         let Inner { flow, stack, scratch, .. } = self;
-        let received = flow.channel.receive(BATCH, &mut |packet| {
+        let received = flow.channel.receive(there.min(BATCH), &mut |packet| {
             let len = packet.copy_to(scratch);
             // The stack counts what it discards.
             let _ = stack.receive(now, &scratch[..len], &mut |_| {});
@@ -236,8 +234,8 @@ impl Inner {
                 stream.report(now, errno, u16::try_from(mtu).unwrap_or(0));
             }
         }
-        let Inner { flow, stack, dropped_until, .. } = self;
-        let longest = flow.granted.mtu as usize + ETHERNET;
+        let Inner { flow, known, stack, dropped_until, .. } = self;
+        let longest = known.facts().mtu as usize + ETHERNET;
         let mut way = Way { channel: &mut flow.channel, longest, sent: false };
         for _ in 0..TURNS {
             stack.tend(now, &mut way, &mut |_| {});
@@ -258,6 +256,21 @@ impl Inner {
         }
         // Without room the doorbell says when to go on.
         self.stack.next().filter(|next| *next > now || has_room)
+    }
+
+    /// Learns what the flow runs on now.
+    fn learn(&mut self, now: u64) {
+        let Inner { flow, known, stack, scratch, .. } = self;
+        known.learn(now, &flow.granted, &flow.channel, stack);
+        let longest = usize::from(known.stack.mtu) + ETHERNET;
+        if scratch.len() < longest {
+            scratch.resize(longest, 0);
+        }
+    }
+
+    /// Hardware address and MTU, as far as the connection knows them.
+    pub(crate) fn facts(&self) -> Facts {
+        self.known.facts()
     }
 
     /// Looks whether the connection or the flow ended.

@@ -59,6 +59,7 @@ impl SocketArgs {
             peer,
             stack: self.stack.clone(),
             share: self.flow.slice.clone(),
+            on_change: None,
         };
         // Says for all commands how a daemon is started.
         drop(crate::daemon_client::connect(&self.flow.daemon, purpose)?);

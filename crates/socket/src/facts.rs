@@ -1,0 +1,105 @@
+//! What a flow runs on: granted when it is opened, and told anew by the driver when it changes.
+
+use buffer::flow::{Application, Facts};
+use flow::Granted;
+use stack::{ChecksumRule, Stack, TcpFacts};
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// A change of what a socket's flow runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Address and port of this side.
+    pub local: SocketAddr,
+    /// Address and port of the other side, where there is one.
+    pub peer: Option<SocketAddr>,
+    /// What it runs on from now on.
+    pub facts: Facts,
+}
+
+/// Is called after a change, by a thread that works for the socket, and before the socket does anything else. So it must neither wait
+/// nor use the socket.
+#[derive(Clone)]
+pub struct OnChange(Arc<dyn Fn(&Change) + Send + Sync>);
+
+impl OnChange {
+    /// Calls this function.
+    pub fn new(call: impl Fn(&Change) + Send + Sync + 'static) -> OnChange {
+        OnChange(Arc::new(call))
+    }
+}
+
+impl fmt::Debug for OnChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnChange(..)")
+    }
+}
+
+/// They are the same function.
+impl PartialEq for OnChange {
+    fn eq(&self, other: &OnChange) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for OnChange {}
+
+/// The facts of one flow, as its socket and its stack know them.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// For the stack.
+    pub(crate) stack: stack::Facts,
+    facts: Facts,
+    /// Changes that the driver told, as far as they are known here.
+    count: u64,
+    on_change: Option<OnChange>,
+}
+
+fn rule(unfinished_checksums: bool) -> ChecksumRule {
+    if unfinished_checksums { ChecksumRule::Auto } else { ChecksumRule::Strict }
+}
+
+/// A device with longer packets has a stack that sends shorter ones.
+fn short(mtu: u32) -> u16 {
+    u16::try_from(mtu).unwrap_or(u16::MAX)
+}
+
+impl Known {
+    /// As granted.
+    pub(crate) fn new(granted: &Granted, tcp: TcpFacts, on_change: Option<OnChange>) -> Known {
+        let Granted { mac, prefix, mtu, unfinished_checksums, .. } = *granted;
+        let stack = stack::Facts {
+            device: granted.device.clone(),
+            mac,
+            address: *granted.local.ip(),
+            prefix,
+            mtu: short(mtu),
+            checksum: rule(unfinished_checksums),
+            tcp,
+        };
+        Known { stack, facts: Facts { mac, prefix, mtu, has_address: true, unfinished_checksums }, count: 0, on_change }
+    }
+
+    /// The facts of now.
+    pub(crate) fn facts(&self) -> Facts {
+        self.facts
+    }
+
+    /// Learns what the driver told since the last call, and tells the stack. Say [`Application::receivable`] before, and take no more
+    /// packets than that says: those behind may be of facts that come later.
+    pub(crate) fn learn(&mut self, now: u64, granted: &Granted, channel: &Application, stack: &mut Stack) {
+        let (count, facts) = channel.facts();
+        if count == self.count {
+            return;
+        }
+        (self.count, self.facts) = (count, facts);
+        let Facts { mac, prefix, mtu, unfinished_checksums, .. } = facts;
+        let known = &mut self.stack;
+        (known.mac, known.prefix, known.mtu, known.checksum) = (mac, prefix, short(mtu), rule(unfinished_checksums));
+        stack.facts_changed(now, known);
+        if let Some(OnChange(call)) = &self.on_change {
+            call(&Change { local: granted.local.into(), peer: granted.remote.map(SocketAddr::V4), facts });
+        }
+    }
+}
