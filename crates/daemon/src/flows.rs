@@ -69,11 +69,17 @@ impl Flows {
             Err(error) => Err(refused(error)),
         };
         match question {
-            flow::Question::Up(_) | flow::Question::Down(_) if !policy.may_manage(peer) => {
-                Err(denied("only root may make a device an interface of Streamline, or give it back to the host"))
+            flow::Question::Up(_) | flow::Question::Down(_) | flow::Question::Change(..) | flow::Question::Move(..)
+                if !policy.may_manage(peer) =>
+            {
+                Err(denied(
+                    "only root may make a device an interface of Streamline, change the interface, or give the device back to the host",
+                ))
             }
             flow::Question::Up(open) => done(networks.up(open)),
             flow::Question::Down(device) => done(networks.down(device)),
+            flow::Question::Change(device, change) => done(networks.change(device, change)),
+            flow::Question::Move(old, new) => done(networks.move_to(old, new)),
             flow::Question::Open(open) => self.open(networks, policy, peer, open),
             flow::Question::Listen(open) => self.listen(networks, policy, peer, open),
             flow::Question::Accept(channel, most) => match &mut self.client {
@@ -216,6 +222,10 @@ mod tests {
         Question::Up(OpenInterface { device: device.into(), how, addresses, gateway, rate, count_gaps, share: false })
     }
 
+    fn change(device: &str) -> Question {
+        Question::Change(device.into(), flow::Change::AddAddress(Ipv4Addr::new(10, 0, 0, 2), 24))
+    }
+
     /// No interface is up.
     #[test]
     fn who_may_not_hears_so_and_who_may_hears_what_there_is() {
@@ -226,6 +236,8 @@ mod tests {
         let rows = [
             (&stranger, up("nosuch0", vec![(Ipv4Addr::new(10, 0, 0, 2), 24)]), Denied, "only root may"),
             (&stranger, Question::Down("nosuch0".into()), Denied, "only root may"),
+            (&stranger, change("nosuch0"), Denied, "only root may"),
+            (&stranger, Question::Move("nosuch0".into(), "nosuch1".into()), Denied, "only root may"),
             (&stranger, open(Some("nosuch0")), Denied, "user 54321 may use no device here"),
             (&stranger, open(None), Denied, "user 54321 may use no device here"),
             (&stranger, listen(Some("nosuch0")), Denied, "user 54321 may use no device here"),
@@ -233,6 +245,8 @@ mod tests {
             (&stranger, Question::Accept(0, 16), Absent, "no listener"),
             (&stranger, Question::Close(0), Absent, "no flow"),
             (&root, Question::Down("nosuch0".into()), Absent, "nosuch0"),
+            (&root, change("nosuch0"), Absent, "`nosuch0` is not up"),
+            (&root, Question::Move("nosuch0".into(), "nosuch1".into()), Absent, "`nosuch0` is not up"),
             (&root, open(Some("nosuch0")), Absent, "nosuch0"),
             (&root, open(None), Absent, ""),
             (&root, listen(Some("nosuch0")), Absent, "nosuch0"),

@@ -35,6 +35,24 @@ pub enum Question {
     Claim(Vec<u32>),
     /// An interface's process has lost its daemon. From the answer on it says other things (crate `net`).
     Adopt,
+    /// Change this interface while it is up. Only managers of the daemon may ask.
+    Change(String, Change),
+    /// The first interface goes on on the second device: addresses, routes, flows and listeners. The daemon opens the device as it
+    /// opened the first one. Only managers of the daemon may ask.
+    Move(String, String),
+}
+
+/// A change of an interface that is up. It is done, or nothing changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// One more address, with the length of its prefix in bits.
+    AddAddress(Ipv4Addr, u8),
+    /// One address less. Flows and listeners there wait for its return, for a minute, and end with EADDRNOTAVAIL.
+    RemoveAddress(Ipv4Addr, u8),
+    /// One more route. Its next hop, where it has one, is a neighbour.
+    AddRoute(RouteState),
+    /// One route less; next hop none: whatever it is. The routes of addresses go with them.
+    RemoveRoute(RouteState),
 }
 
 /// Connections of one [`Answer::Accepted`] at most: two file descriptors of each fit beside one packet, and for the daemon two more.
@@ -58,8 +76,8 @@ pub enum Answer {
     Accepted(Vec<Granted>),
 }
 
-/// A device for Streamline to own.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A device for Streamline to own. The default has neither name nor addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpenInterface {
     /// Name of the device.
     pub device: String,
@@ -211,7 +229,7 @@ pub struct InterfaceState {
     pub rate: Option<u64>,
     /// Does the device stay the host's? Then the host says what it routes to, and `routes` is empty.
     pub is_shared: bool,
-    /// Why it carries nothing now; none: it does.
+    /// Why the interface carries nothing now, or nothing of some flows; none: it carries everything.
     pub trouble: Option<String>,
     /// Everything that is counted, by name: frames received and sent, and each reason for a drop.
     pub counters: Vec<(String, u64)>,
@@ -379,6 +397,14 @@ wire_enum!(Question {
     10 = Reclaim,
     11 = Claim(channels),
     12 = Adopt,
+    13 = Change(device, change),
+    14 = Move(old, new),
+});
+wire_enum!(Change {
+    1 = AddAddress(address, bits),
+    2 = RemoveAddress(address, bits),
+    3 = AddRoute(route),
+    4 = RemoveRoute(route),
 });
 wire_enum!(Answer {
     1 = Done,
@@ -447,6 +473,11 @@ mod tests {
             Question::Reclaim,
             Question::Claim(vec![0, 7, 1023]),
             Question::Adopt,
+            Question::Change("v1".into(), Change::AddAddress(address, 24)),
+            Question::Change("v1".into(), Change::RemoveAddress(address, 24)),
+            Question::Change("v1".into(), Change::AddRoute(RouteState { to: (address, 8), via: Some(address) })),
+            Question::Change("v1".into(), Change::RemoveRoute(RouteState { to: (address, 8), via: None })),
+            Question::Move("v1".into(), "v2".into()),
         ] {
             check(&question);
         }

@@ -68,7 +68,7 @@ impl Client {
     ) -> Result<(Granted, Vec<OwnedFd>), NetError> {
         open.geometry().check().map_err(|error| NetError::new(NetErrorKind::Request, error.to_string()))?;
         let handle = self.interface_for(open.device.as_deref(), open.local, open.remote)?;
-        let limits = permit(&handle.process.device)?;
+        let limits = permit(&handle.process.device())?;
         let (into, out) = open.geometry().bytes();
         let place = self.networks.users.take(self.user, into + out)?;
         let (local, reservation) = handle.admit(open.protocol, open.local, open.remote, self.user)?;
@@ -95,7 +95,7 @@ impl Client {
             return Err(NetError::new(NetErrorKind::Request, "the shift of a window is 0 to 14"));
         }
         let handle = self.interface_for(open.device.as_deref(), open.local, None)?;
-        let limits = permit(&handle.process.device)?;
+        let limits = permit(&handle.process.device())?;
         let place = self.networks.users.take(self.user, 0)?;
         let (local, reservation) = handle.admit(TCP, open.local, None, self.user)?;
         let owner = self.owner(limits, reservation.as_ref());
@@ -148,11 +148,11 @@ impl Client {
         let current = self
             .interface
             .take()
-            .filter(|own| self.networks.find(&own.process.device).is_some_and(|listed| Arc::ptr_eq(own, &listed)));
+            .filter(|own| self.networks.find(&own.process.device()).is_some_and(|listed| Arc::ptr_eq(own, &listed)));
         if let Some(own) = &current
             && !Arc::ptr_eq(own, &handle)
         {
-            let (own, other) = (&own.process.device, &handle.process.device);
+            let (own, other) = (own.process.device(), handle.process.device());
             let text = format!("this connection's flows are on `{own}`; connect again for `{other}`");
             self.interface = current;
             return Err(NetError::new(NetErrorKind::Request, text));

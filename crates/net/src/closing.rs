@@ -73,7 +73,7 @@ impl Core {
         let Some(held) = &flow.held else { return false };
         let Hop::Neighbour(next_hop) = self.routes.hop(template::destination(&held.header)) else { return false };
         let mut header = held.header;
-        template::finish(&mut header, [0; 6]);
+        template::finish(&mut header, [0; 6], self.mac);
         let len = held.outgoing.len();
         let mut frame = vec![0; len];
         let (front, payload) = frame.split_at_mut(header.len());

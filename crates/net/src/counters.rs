@@ -105,6 +105,8 @@ counters! {
         ResetsDropped = "answers.tcp_resets_dropped",
         Traces = "flows.traces_begun",
         LastDropped = "flows.last_packets_dropped",
+        /// Their address was removed and did not come back in time.
+        FlowsWithoutAddress = "flows.ended_without_address",
         ArpAsked = "sent.arp_requests",
         ArpAnnounced = "sent.arp_announcements",
         HostAsked = "host.asked_for_next_hops",

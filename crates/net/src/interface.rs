@@ -3,6 +3,7 @@
 //! Time is passed in, ns since some beginning, so that a test can have any clock it likes.
 
 use crate::announce::Announcements;
+use crate::changes::{Away, DeviceWatch};
 use crate::closing::Closing;
 use crate::cookies::Secret;
 use crate::counters::{Counters, Event};
@@ -64,6 +65,9 @@ pub(crate) struct Core {
     /// It has no device: the way from one flow to another is its wire.
     pub(crate) is_loopback: bool,
     pub(crate) routes: Routes,
+    pub(crate) away: Away,
+    /// The daemon is to be told.
+    pub(crate) routes_changed: bool,
     /// The device is the host's, too; none: it is Streamline's alone.
     pub(crate) sharing: Option<Sharing>,
     pub(crate) flows: Flows,
@@ -116,6 +120,8 @@ pub(crate) struct Interface {
     pub(crate) core: Core,
     /// The device's counters, and when the thread asked for them; none: it did not yet.
     pub(crate) looked: Option<(u64, Vec<(String, u64)>)>,
+    /// Says what happens to the device; none: it is no device of the kernel.
+    pub(crate) watch: Option<DeviceWatch>,
 }
 
 /// The thread's next step after a turn.
@@ -146,6 +152,8 @@ impl Interface {
             unfinished_checksums,
             is_loopback,
             routes,
+            away: Away::default(),
+            routes_changed: false,
             sharing,
             flows: Flows::default(),
             closing: Closing::default(),
@@ -177,7 +185,7 @@ impl Interface {
             retry_receive: None,
             retry_transmit: None,
         };
-        Interface { device: Device { receive, transmit }, core, looked: None }
+        Interface { device: Device { receive, transmit }, core, looked: None, watch: None }
     }
 
     /// One turn: receive some, send some, do what is due. Bounded, whatever the applications and the neighbours do.
@@ -185,6 +193,7 @@ impl Interface {
         self.core.counters.event(Event::Turns);
         self.core.overload.turn(now);
         let mut busy = false;
+        self.look_at_watch(now);
         if !self.core.is_gone {
             busy |= self.receive(now);
             self.core.tick(now);
@@ -217,16 +226,7 @@ impl Interface {
         }
         self.core.retry_receive = None;
         for _ in 0..RECEIVE_BATCHES {
-            let core = &mut self.core;
-            let turn = self.device.receive.receive(Duration::ZERO, &mut |batch| {
-                let begun = Instant::now();
-                for frame in batch.frames {
-                    core.take(frame, now);
-                }
-                core.settle(begun, Origin::Device);
-                core.ring();
-            });
-            match turn {
+            match self.take_batch(now) {
                 Ok(Turn::Frames(_)) => self.core.is_up(),
                 Ok(Turn::Nothing) => {
                     if self.core.retry_transmit.is_none() {
@@ -247,6 +247,30 @@ impl Interface {
             }
         }
         true
+    }
+
+    /// Takes a batch from the device, if there is one.
+    pub(crate) fn take_batch(&mut self, now: u64) -> Result<Turn, driver::Error> {
+        let core = &mut self.core;
+        self.device.receive.receive(Duration::ZERO, &mut |batch| {
+            let begun = Instant::now();
+            for frame in batch.frames {
+                core.take(frame, now);
+            }
+            core.settle(begun, Origin::Device);
+            core.ring();
+        })
+    }
+
+    /// Takes what the device has by now and sends what it takes by now, before another process goes on.
+    pub(crate) fn hand_over(&mut self, now: u64) {
+        for _ in 0..4 * RECEIVE_BATCHES {
+            if !matches!(self.take_batch(now), Ok(Turn::Frames(_))) {
+                break;
+            }
+        }
+        // What the device does not take is lost, as with a process that ends.
+        let _ = self.core.outbox.send(|frames| self.device.transmit.transmit(frames));
     }
 
     /// Sends what flows and the interface itself have to send; says whether there is more that can go now.
@@ -323,7 +347,7 @@ impl Core {
             self.is_gone = true;
             self.outbox.clear();
             self.answers.clear();
-            self.close_all(Errno::NODEV, now);
+            self.close_all(Errno::NETDOWN, now);
         }
     }
 
@@ -356,6 +380,7 @@ impl Core {
             self.fragments.next(),
             self.closing.next(),
             self.flows.listeners.next(),
+            self.away.next(),
         ];
         [send, self.retry_receive].into_iter().chain(others).flatten().min()
     }
@@ -369,6 +394,7 @@ impl Core {
     fn tick(&mut self, now: u64) {
         self.announce(now);
         self.end_closing(now);
+        self.end_away(now);
         let due = self.neighbours.tick(now);
         for address in due.ask {
             self.ask(address, now);

@@ -32,6 +32,18 @@ pub(crate) const CLOSE_TIME: u64 = SECOND;
 /// Answers (ARP, ICMP) that wait for room on the device; further ones are dropped and counted.
 pub(crate) const ANSWERS: usize = 256;
 
+/// The least that each IPv4 link carries in one piece (RFC 791 3.2), and the most a packet can have.
+pub(crate) const MTU: std::ops::RangeInclusive<u32> = 68..=65535;
+
+/// Addresses of an interface, and its routes beside those of addresses: each packet is compared with them.
+pub(crate) const ADDRESSES: usize = 64;
+/// As above.
+pub(crate) const ROUTES: usize = 64;
+
+/// Flows of an address that was removed wait so long for its return (as long as `QUARANTINE_TIME`): a lease that is renewed late, or an
+/// address that moves from one prefix to another, ends no connection.
+pub(crate) const ADDRESS_TIME: u64 = 60 * SECOND;
+
 /// Neighbours that an interface remembers.
 pub(crate) const NEIGHBOURS: usize = 1024;
 

@@ -147,7 +147,7 @@ impl Core {
             client,
             channel,
             driver,
-            template: Template::new(self.mac, name.protocol, name.local, name.remote),
+            template: Template::new(name.protocol, name.local, name.remote),
             connection,
             is_active: false,
             is_fresh: false,
@@ -216,7 +216,13 @@ impl Core {
     /// The own address that 0.0.0.0 stands for towards `to`, or this one if it is an own one.
     pub(crate) fn own_address(&self, ip: Ipv4Addr, to: Option<Ipv4Addr>) -> Result<Ipv4Addr, NetError> {
         if ip.is_unspecified() {
-            Ok(self.routes.source(to).0)
+            let source = self.routes.source(to).0;
+            if source.is_unspecified() {
+                let text =
+                    format!("`{0}` has no address now; add one: streamline net addr add {0} ADDRESS/BITS", self.name);
+                return Err(NetError::new(NetErrorKind::Absent, text));
+            }
+            Ok(source)
         } else if self.routes.is_own(ip) {
             Ok(ip)
         } else {
@@ -335,7 +341,7 @@ impl Core {
             addresses: self.routes.addresses().to_vec(),
             rate: self.rate,
             is_shared: self.sharing.is_some(),
-            trouble: self.trouble.clone(),
+            trouble: self.trouble.clone().or_else(|| self.away.text()),
             counters: self.all_counters(),
             flows,
             listeners: self.flows.listeners.state(user),

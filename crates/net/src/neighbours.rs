@@ -119,6 +119,11 @@ impl Neighbours {
         oldest.is_some_and(|oldest| self.entries.remove(&oldest).is_some())
     }
 
+    /// Forgets a neighbour: its address is the interface's own now.
+    pub(crate) fn forget(&mut self, address: Ipv4Addr) {
+        self.entries.remove(&address);
+    }
+
     /// Keeps a frame for a neighbour that was asked for, whose flow does not wait for it any more. Says whether there was room.
     pub(crate) fn park(&mut self, address: Ipv4Addr, frame: Vec<u8>) -> bool {
         let entry = self.entries.get_mut(&address).filter(|entry| entry.due.is_some() && entry.parked.len() < PARKED);

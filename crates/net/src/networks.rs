@@ -17,7 +17,7 @@ use crate::users::Users;
 use driver::counters::{LinkCounters, SoftnetCounters};
 use driver::link::{self, Link};
 use driver::namespace::Namespace;
-use flow::{InterfaceState, OpenInterface};
+use flow::{Change, InterfaceState, OpenInterface};
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddrV4;
@@ -33,11 +33,10 @@ const SETTLE: Duration = Duration::from_millis(500);
 /// An interface, as the daemon has it.
 pub(crate) struct Handle {
     pub(crate) process: Arc<Process>,
-    pub(crate) routes: Routes,
     /// Of a device that stays the host's.
     pub(crate) gate: Option<Gate>,
     /// The device's counters when it came up, and where they are asked for; none: the kernel does not say.
-    before: Option<Before>,
+    before: Mutex<Option<Before>>,
 }
 
 struct Before {
@@ -59,14 +58,14 @@ pub struct Networks {
     /// Where processes find this daemon, and the next one; empty: nowhere.
     control: String,
     clients: AtomicU64,
-    blocks: AtomicU64,
+    blocks: Arc<AtomicU64>,
     began: Instant,
     news: Arc<News>,
 }
 
 impl fmt::Debug for Networks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.all().iter().map(|handle| &handle.process.device)).finish()
+        f.debug_list().entries(self.all().iter().map(|handle| handle.process.device())).finish()
     }
 }
 
@@ -88,7 +87,7 @@ impl Networks {
             control: String::new(),
             // Clients of an earlier daemon have other numbers.
             clients: AtomicU64::new(RandomState::new().hash_one(0) >> 1),
-            blocks: AtomicU64::new(0),
+            blocks: Arc::default(),
             began: Instant::now(),
             news: Arc::default(),
         }
@@ -114,7 +113,7 @@ impl Networks {
             std::thread::sleep(SETTLE.saturating_sub(self.began.elapsed()));
         }
         let _changing = lock(&self.changing);
-        self.check(open)?;
+        let table = self.check(open)?.map(|routes| routes.table()).unwrap_or_default();
         let Some(starter) = &self.starter else {
             return Err(NetError::new(NetErrorKind::System, "this daemon starts no processes for interfaces"));
         };
@@ -124,13 +123,14 @@ impl Networks {
         let secret = Secret::default();
         let start = Start {
             open: open.clone(),
+            table,
             mac: None,
             secret: (secret.0, secret.1),
             block: self.blocks.fetch_add(1, Ordering::Relaxed),
             restarts: 0,
             control: self.control.clone(),
         };
-        let process = Process::start(starter, start, &self.news)?;
+        let process = Process::start(starter, start, &self.news, &self.blocks)?;
         self.put(process, open)
     }
 
@@ -150,9 +150,9 @@ impl Networks {
             return Err(NetError::new(NetErrorKind::System, "this daemon starts no processes for interfaces"));
         };
         let process = buffer::control::peer::process(socket.as_fd()).ok();
-        let process = Process::adopt(Running { socket, process }, starter, &self.control, &self.news)?;
+        let process = Process::adopt(Running { socket, process }, starter, &self.control, &self.news, &self.blocks)?;
         let open = process.open();
-        if let Err(error) = self.check(&open).and_then(|()| self.put(Arc::clone(&process), &open)) {
+        if let Err(error) = self.check_free(&open.device).and_then(|()| self.put(Arc::clone(&process), &open)) {
             process.down();
             return Err(error);
         }
@@ -177,7 +177,7 @@ impl Networks {
 
     /// Gives the flows of a process that came places in their users' quotas, and ports of the host; says how many there are.
     fn take_back(&self, process: &Process) -> usize {
-        let handle = self.find(&process.device);
+        let handle = self.find(&process.device());
         let gate = handle.as_ref().and_then(|handle| handle.gate.as_ref());
         let held = lock(&process.ledger).held();
         let count = held.len();
@@ -186,7 +186,7 @@ impl Networks {
             let reservation = gate.zip(port).and_then(|(gate, (protocol, local))| match gate.hold(protocol, local) {
                 Ok(reservation) => Some(reservation),
                 Err(error) => {
-                    let text = format!("{}: flow {number} goes on without its port: {}", process.device, error.text);
+                    let text = format!("{}: flow {number} goes on without its port: {}", process.device(), error.text);
                     self.news.tell_of_flow(text);
                     None
                 }
@@ -196,11 +196,10 @@ impl Networks {
         count
     }
 
-    /// Checks what an interface is to be.
-    fn check(&self, open: &OpenInterface) -> Result<(), NetError> {
-        if !open.share {
-            Routes::new(open)?;
-        } else if !(open.addresses.is_empty() && open.gateway.is_none()) {
+    /// The addresses and routes that an interface is to have; none: those of the host, which keeps the device.
+    fn check(&self, open: &OpenInterface) -> Result<Option<Routes>, NetError> {
+        let routes = if open.share { None } else { Some(Routes::new(open)?) };
+        if open.share && !(open.addresses.is_empty() && open.gateway.is_none()) {
             let text = "a shared device has the addresses and routes of the host; leave out addresses and gateway";
             return Err(NetError::new(NetErrorKind::Request, text));
         }
@@ -210,39 +209,34 @@ impl Networks {
                 "a rate is at least 1 bit a second; leave it out for none",
             ));
         }
-        if self.find(&open.device).is_some() {
-            let text = format!("`{0}` is up; take it down first: streamline down {0}", open.device);
-            return Err(NetError::new(NetErrorKind::InUse, text));
+        self.check_free(&open.device)?;
+        Ok(routes)
+    }
+
+    fn check_free(&self, device: &str) -> Result<(), NetError> {
+        match self.find(device) {
+            None => Ok(()),
+            Some(_) => {
+                let text = format!("`{device}` is up; take it down first: streamline net down {device}");
+                Err(NetError::new(NetErrorKind::InUse, text))
+            }
         }
-        Ok(())
     }
 
     /// Lists the interface of a process.
     fn put(&self, process: Arc<Process>, open: &OpenInterface) -> Result<(), NetError> {
-        let parts = || {
-            let (routes, gate) = match (&process.facts.shared, &self.keeper) {
-                (None, _) => (Routes::new(open)?, None),
-                (Some((index, addresses)), Some(keeper)) => {
-                    (Routes::of_host(addresses), Some(Gate::new(&open.device, *index, Arc::clone(keeper))?))
-                }
-                (Some(_), None) => {
-                    let text = "there is no process that holds ports of the host";
-                    return Err(NetError::new(NetErrorKind::System, text));
-                }
-            };
-            Ok((routes, gate))
+        let gate = match (&process.shared, &self.keeper) {
+            (None, _) => Ok(None),
+            (Some((index, _)), Some(keeper)) => Gate::new(&open.device, *index, Arc::clone(keeper)).map(Some),
+            (Some(_), None) => {
+                let text = "there is no process that holds ports of the host";
+                Err(NetError::new(NetErrorKind::System, text))
+            }
         };
-        match parts() {
-            Ok((routes, gate)) => {
-                let before = Before::now(&open.device);
-                lock(&self.interfaces).push(Arc::new(Handle { process, routes, gate, before }));
-                Ok(())
-            }
-            Err(error) => {
-                process.down();
-                Err(error)
-            }
-        }
+        let gate = gate.inspect_err(|_| process.down())?;
+        let before = Mutex::new(Before::now(&open.device));
+        lock(&self.interfaces).push(Arc::new(Handle { process, gate, before }));
+        Ok(())
     }
 
     /// Gives a device up. Its flows end with ENETDOWN.
@@ -252,11 +246,41 @@ impl Networks {
     /// `Absent`: it is not up.
     pub fn down(&self, device: &str) -> Result<(), NetError> {
         let _changing = lock(&self.changing);
-        let Some(handle) = self.find(device) else {
-            return Err(NetError::new(NetErrorKind::Absent, format!("`{device}` is not up")));
-        };
+        let handle = self.find_up(device)?;
         lock(&self.interfaces).retain(|other| !Arc::ptr_eq(other, &handle));
         handle.process.down();
+        Ok(())
+    }
+
+    /// Changes addresses or routes of an interface. Its flows go on; those of an address that is removed wait for its return, for a
+    /// minute.
+    ///
+    /// # Errors
+    ///
+    /// `Absent`: the interface is not up. `Request`: the change makes no sense, or the host has addresses and routes.
+    pub fn change(&self, device: &str, change: &Change) -> Result<(), NetError> {
+        let _changing = lock(&self.changing);
+        self.find_up(device)?.process.ask(&Order::Change(change.clone())).map(drop)
+    }
+
+    /// Has an interface go on on another device, which is opened as its own was: with addresses, routes, flows and listeners. The host has
+    /// the device before again. After an error nothing has changed.
+    ///
+    /// # Errors
+    ///
+    /// As [`up`](Self::up). `Absent`: the interface is not up. `Request`: it shares its device with the host.
+    pub fn move_to(&self, device: &str, other: &str) -> Result<(), NetError> {
+        let _changing = lock(&self.changing);
+        let handle = self.find_up(device)?;
+        if handle.gate.is_some() {
+            let text = format!(
+                "`{device}` is shared with the host, whose addresses stay there; an interface of its own can move"
+            );
+            return Err(NetError::new(NetErrorKind::Request, text));
+        }
+        self.check_free(other)?;
+        handle.process.move_to(other)?;
+        *lock(&handle.before) = Before::now(other);
         Ok(())
     }
 
@@ -288,7 +312,7 @@ impl Networks {
             let mut claimed = Client::new(Arc::clone(self), client, process, user);
             claimed.goes_on(&handle);
             // If the policy forbids the flows now, they end with the client.
-            permit(&handle.process.device)?;
+            permit(&handle.process.device())?;
             for channel in channels.into_iter().filter(|channel| !known.contains(channel)) {
                 // The answer about it was lost with the earlier daemon.
                 let _ = claimed.close(channel);
@@ -314,7 +338,7 @@ impl Networks {
     ) -> Result<(), NetError> {
         let mut absent = Err(NetError::new(NetErrorKind::Absent, format!("there is no flow {flow} of yours")));
         for handle in self.all() {
-            let Some(limits) = permit(&handle.process.device) else { continue };
+            let Some(limits) = permit(&handle.process.device()) else { continue };
             match handle.process.ask(&Order::Share(user, flow, share.into(), limits)) {
                 Err(error) if error.kind == NetErrorKind::Absent => absent = Err(error),
                 done => return done.map(drop),
@@ -344,8 +368,12 @@ impl Networks {
         interfaces.clone()
     }
 
+    fn find_up(&self, device: &str) -> Result<Arc<Handle>, NetError> {
+        self.find(device).ok_or_else(|| NetError::new(NetErrorKind::Absent, format!("`{device}` is not up")))
+    }
+
     pub(crate) fn find(&self, device: &str) -> Option<Arc<Handle>> {
-        self.all().into_iter().find(|handle| handle.process.device == device)
+        self.all().into_iter().find(|handle| handle.process.device() == device)
     }
 
     /// The interface for a flow or listener.
@@ -363,10 +391,10 @@ impl Networks {
         }
         let mut all = self.all();
         if !local.ip().is_unspecified() {
-            all.retain(|handle| handle.routes.is_own(*local.ip()));
+            all.retain(|handle| handle.process.routes().is_own(*local.ip()));
         }
         if let Some(remote) = remote {
-            let best = |handle: &Arc<Handle>| handle.routes.best(*remote.ip());
+            let best = |handle: &Arc<Handle>| handle.process.routes().best(*remote.ip());
             let found = all.into_iter().filter(|handle| best(handle).is_some()).max_by_key(best);
             return found.ok_or_else(|| absent(format!("no interface routes to {}; give one a gateway", remote.ip())));
         }
@@ -413,7 +441,7 @@ impl Handle {
         user: u32,
     ) -> Result<(SocketAddrV4, Option<Arc<Reservation>>), NetError> {
         match &self.gate {
-            Some(gate) => gate.admit(protocol, local, remote, &self.routes, user),
+            Some(gate) => gate.admit(protocol, local, remote, &self.process.routes(), user),
             None => Ok((local, None)),
         }
     }
@@ -422,7 +450,7 @@ impl Handle {
     fn state(&self, user: Option<u32>) -> Option<InterfaceState> {
         let Word::State(mut state) = self.process.ask(&Order::State(user)).ok()?.word else { return None };
         state.counters.push(("process.restarts".into(), self.process.restarts()));
-        state.counters.extend(self.before.iter().flat_map(Before::counters));
+        state.counters.extend(lock(&self.before).iter().flat_map(Before::counters));
         Some(state)
     }
 }

@@ -1,7 +1,11 @@
-//! The addresses of an interface and its routes: a neighbour's prefix each, and one gateway for all else.
+//! The addresses of an interface and its routes: the prefix of each address, and prefixes beyond neighbours. The longest prefix decides.
+//!
+//! A route by a gateway is in use while the gateway is a neighbour. So the routes are there again when an address comes back.
 
 use crate::error::{NetError, NetErrorKind};
-use flow::{OpenInterface, RouteState};
+use crate::limits::{ADDRESSES, ROUTES};
+use crate::process::message::Table;
+use flow::{Change, OpenInterface, RouteState};
 use std::net::Ipv4Addr;
 
 /// Where a packet goes next.
@@ -20,16 +24,24 @@ pub(crate) enum Hop {
 }
 
 /// Addresses and routes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Routes {
     addresses: Vec<(Ipv4Addr, u8)>,
-    gateway: Option<Ipv4Addr>,
+    /// Beside the prefixes of addresses, whether they are in use or not.
+    routes: Vec<RouteState>,
+    /// All that are in use, the longest prefix first. Of two with one prefix, that of an own address is the first.
+    table: Vec<RouteState>,
     /// The host has the routes: each address of another is its own next hop, until the host is asked.
     is_hosts: bool,
 }
 
 fn mask(bits: u8) -> u32 {
     u32::MAX.checked_shl(32 - u32::from(bits.min(32))).unwrap_or(0)
+}
+
+/// The prefix that an address lies in.
+fn network((address, bits): (Ipv4Addr, u8)) -> (Ipv4Addr, u8) {
+    (Ipv4Addr::from(u32::from(address) & mask(bits)), bits)
 }
 
 fn holds((address, bits): (Ipv4Addr, u8), other: Ipv4Addr) -> bool {
@@ -42,38 +54,139 @@ pub(crate) fn is_host(address: Ipv4Addr) -> bool {
     !(first == 0 || first == 127 || first >= 224)
 }
 
+fn refuse<T>(text: String) -> Result<T, NetError> {
+    Err(NetError::new(NetErrorKind::Request, text))
+}
+
 impl Routes {
     /// Checks what an interface is to have.
     pub(crate) fn new(open: &OpenInterface) -> Result<Routes, NetError> {
-        let refuse = |text: String| Err(NetError::new(NetErrorKind::Request, text));
-        let device = &open.device;
         if open.addresses.is_empty() {
-            return refuse(format!("`{device}` needs an address, as 10.0.0.2/24"));
+            return refuse(format!("`{}` needs an address, as 10.0.0.2/24", open.device));
         }
-        for (at, &(address, bits)) in open.addresses.iter().enumerate() {
-            if bits > 32 {
-                return refuse(format!("{address}/{bits}: a prefix has 0 to 32 bits"));
+        let mut routes = Routes::default();
+        for &(address, bits) in &open.addresses {
+            routes.change(&Change::AddAddress(address, bits))?;
+        }
+        if let Some(gateway) = open.gateway {
+            routes.change(&Change::AddRoute(RouteState { to: (Ipv4Addr::UNSPECIFIED, 0), via: Some(gateway) }))?;
+        }
+        Ok(routes)
+    }
+
+    /// Makes a change, or says why it makes no sense.
+    pub(crate) fn change(&mut self, change: &Change) -> Result<(), NetError> {
+        if self.is_hosts {
+            let text = "a shared device has the addresses and routes of the host; change them there, then take the interface down \
+                        and up again";
+            return refuse(text.into());
+        }
+        match *change {
+            Change::AddAddress(address, bits) => {
+                self.check_address(address, bits)?;
+                self.addresses.push((address, bits));
             }
-            let routes = Routes { addresses: vec![(address, bits)], gateway: None, is_hosts: false };
-            if !is_host(address) || routes.is_broadcast(address) || routes.is_network(address) {
-                return refuse(format!("{address}/{bits} is no address of a host; choose one inside its prefix"));
+            Change::RemoveAddress(address, bits) => {
+                let Some(at) = self.addresses.iter().position(|own| *own == (address, bits)) else {
+                    return refuse(format!("the interface has no address {address}/{bits}; {}", self.it_has()));
+                };
+                self.addresses.remove(at);
             }
-            if open.addresses[..at].iter().any(|(other, _)| *other == address) {
-                return refuse(format!("{address} is given twice"));
+            Change::AddRoute(RouteState { to, via }) => {
+                self.check_route(to, via)?;
+                self.routes.push(RouteState { to, via });
+            }
+            Change::RemoveRoute(RouteState { to, via }) => {
+                let is_it = |route: &RouteState| route.to == to && via.is_none_or(|via| route.via == Some(via));
+                let Some(at) = self.routes.iter().position(is_it) else {
+                    let text = match via {
+                        _ if self.addresses.iter().any(|own| network(*own) == to) => {
+                            "it goes with its address: streamline net addr del".into()
+                        }
+                        Some(via) => format!("the interface has none by {via}"),
+                        None => "the interface has none".into(),
+                    };
+                    return refuse(format!("no route to {}/{}: {text}", to.0, to.1));
+                };
+                self.routes.remove(at);
             }
         }
-        let routes = Routes { addresses: open.addresses.clone(), gateway: open.gateway, is_hosts: false };
-        match open.gateway {
-            Some(gateway) if !is_host(gateway) || routes.hop_on_link(gateway) != Some(Hop::Neighbour(gateway)) => {
-                refuse(format!("the gateway {gateway} is no neighbour; it must lie inside a prefix of `{device}`"))
-            }
-            _ => Ok(routes),
+        self.tabulate();
+        Ok(())
+    }
+
+    fn check_address(&self, address: Ipv4Addr, bits: u8) -> Result<(), NetError> {
+        let alone = Routes::of_host(&[(address, bits)]);
+        if bits > 32 {
+            refuse(format!("{address}/{bits}: a prefix has 0 to 32 bits"))
+        } else if !is_host(address) || alone.is_broadcast(address) || alone.is_network(address) {
+            refuse(format!("{address}/{bits} is no address of a host; choose one inside its prefix"))
+        } else if self.is_own(address) {
+            refuse(format!("the interface has {address} already"))
+        } else if self.addresses.len() >= ADDRESSES {
+            refuse(format!("an interface has {ADDRESSES} addresses at most"))
+        } else {
+            Ok(())
         }
+    }
+
+    fn check_route(&self, to: (Ipv4Addr, u8), via: Option<Ipv4Addr>) -> Result<(), NetError> {
+        let (address, bits) = to;
+        if bits > 32 {
+            return refuse(format!("{address}/{bits}: a prefix has 0 to 32 bits"));
+        }
+        if network(to) != to {
+            return refuse(format!(
+                "{address}/{bits} has bits beyond its prefix; did you mean {}/{bits}?",
+                network(to).0
+            ));
+        }
+        if let Some(via) = via
+            && !self.is_neighbour(via)
+        {
+            return refuse(format!(
+                "the gateway {via} is no neighbour; it must lie inside a prefix of the interface; {}",
+                self.it_has()
+            ));
+        }
+        if self.addresses.is_empty() {
+            return refuse("the interface has no address to send from; add one before routes".into());
+        }
+        if let Some(known) = self.state().iter().find(|known| known.to == to) {
+            let hop = known.via.map_or("neighbours".to_string(), |via| via.to_string());
+            return refuse(format!(
+                "the interface has a route to {address}/{bits} by {hop} already; delete that first"
+            ));
+        }
+        if self.routes.len() >= ROUTES {
+            return refuse(format!("an interface has {ROUTES} routes at most"));
+        }
+        Ok(())
+    }
+
+    fn it_has(&self) -> String {
+        let all: Vec<_> = self.addresses.iter().map(|(own, bits)| format!("{own}/{bits}")).collect();
+        if all.is_empty() { "it has no address".into() } else { format!("it has {}", all.join(", ")) }
+    }
+
+    /// As an earlier process had them.
+    pub(crate) fn of_table(Table { addresses, routes }: &Table) -> Routes {
+        let mut routes = Routes { addresses: addresses.clone(), routes: routes.clone(), ..Routes::default() };
+        routes.tabulate();
+        routes
+    }
+
+    /// For a process that follows.
+    pub(crate) fn table(&self) -> Table {
+        Table { addresses: self.addresses.clone(), routes: self.routes.clone() }
     }
 
     /// With the addresses of the host, which has the routes.
     pub(crate) fn of_host(addresses: &[(Ipv4Addr, u8)]) -> Routes {
-        Routes { addresses: addresses.to_vec(), gateway: None, is_hosts: true }
+        let mut routes =
+            Routes { addresses: addresses.to_vec(), routes: Vec::new(), table: Vec::new(), is_hosts: true };
+        routes.tabulate();
+        routes
     }
 
     /// Is it an own address?
@@ -96,10 +209,16 @@ impl Routes {
 
     /// Is it an address that a neighbour can have?
     pub(crate) fn is_on_link(&self, address: Ipv4Addr) -> bool {
-        matches!(self.hop_on_link(address), Some(Hop::Neighbour(_)))
+        self.special(address).is_none() && self.route(address).is_some_and(|(_, via)| via.is_none())
     }
 
-    fn hop_on_link(&self, to: Ipv4Addr) -> Option<Hop> {
+    /// Can a gateway have this address? Not by a route: a gateway is a neighbour of an own address.
+    fn is_neighbour(&self, address: Ipv4Addr) -> bool {
+        self.special(address).is_none() && self.addresses.iter().any(|own| holds(*own, address))
+    }
+
+    /// Where a packet to an address goes that no route decides about.
+    fn special(&self, to: Ipv4Addr) -> Option<Hop> {
         if self.is_own(to) {
             Some(Hop::Own)
         } else if self.is_broadcast(to) {
@@ -107,26 +226,40 @@ impl Routes {
         } else if !is_host(to) || self.is_network(to) {
             Some(Hop::Refused)
         } else {
-            self.addresses.iter().any(|&prefix| holds(prefix, to)).then_some(Hop::Neighbour(to))
+            None
         }
+    }
+
+    /// The longest prefix that holds this address: its bits, and its next hop (none: it is for neighbours).
+    fn route(&self, to: Ipv4Addr) -> Option<(u8, Option<Ipv4Addr>)> {
+        self.table.iter().find(|route| holds(route.to, to)).map(|route| (route.to.1, route.via))
+    }
+
+    /// Makes the table anew after a change.
+    fn tabulate(&mut self) {
+        let own = self.addresses.iter().map(|own| RouteState { to: network(*own), via: None });
+        let usable = |route: &&RouteState| route.via.map_or(!self.addresses.is_empty(), |via| self.is_neighbour(via));
+        let mut table: Vec<_> = own.chain(self.routes.iter().filter(usable).cloned()).collect();
+        table.sort_by_key(|route| std::cmp::Reverse(route.to.1));
+        self.table = table;
     }
 
     /// Where a packet to this address goes next.
     pub(crate) fn hop(&self, to: Ipv4Addr) -> Hop {
-        match self.hop_on_link(to) {
-            Some(hop) => hop,
-            None if self.is_hosts => Hop::Neighbour(to),
-            None => self.gateway.map_or(Hop::None, Hop::Neighbour),
+        match (self.special(to), self.route(to)) {
+            (Some(hop), _) => hop,
+            (None, Some((_, via))) => Hop::Neighbour(via.unwrap_or(to)),
+            (None, None) if self.is_hosts => Hop::Neighbour(to),
+            (None, None) => Hop::None,
         }
     }
 
-    /// Length of the prefix that routes to this address; none: no route holds it. The gateway's is 0.
+    /// Length of the prefix that routes to this address; none: no route holds it.
     pub(crate) fn best(&self, to: Ipv4Addr) -> Option<u8> {
-        let prefixes = self.addresses.iter().filter(|prefix| holds(**prefix, to)).map(|(_, bits)| *bits);
-        prefixes.max().or((self.is_hosts || self.gateway.is_some()).then_some(0))
+        self.route(to).map(|(bits, _)| bits).or(self.is_hosts.then_some(0))
     }
 
-    /// The own address to send from to this one: that of the prefix that holds it or the gateway; else the first.
+    /// The own address to send from to this one: that of the prefix that holds it or the next hop; else the first. 0.0.0.0: there is none.
     pub(crate) fn source(&self, to: Option<Ipv4Addr>) -> (Ipv4Addr, u8) {
         let first = self.addresses.first().copied().unwrap_or((Ipv4Addr::UNSPECIFIED, 0));
         let Some(to) = to else { return first };
@@ -137,7 +270,8 @@ impl Routes {
             let holders = self.addresses.iter().filter(|prefix| holds(**prefix, to));
             holders.max_by_key(|(_, bits)| *bits).copied()
         };
-        holder(to).or_else(|| holder(self.gateway?)).unwrap_or(first)
+        let next = self.route(to).and_then(|(_, via)| via).unwrap_or(to);
+        holder(next).or_else(|| holder(to)).unwrap_or(first)
     }
 
     /// Length of the prefix of an own address.
@@ -155,12 +289,10 @@ impl Routes {
         if self.is_hosts {
             return Vec::new();
         }
-        let network = |&(own, bits): &(Ipv4Addr, u8)| (Ipv4Addr::from(u32::from(own) & mask(bits)), bits);
-        let mut routes: Vec<_> =
-            self.addresses.iter().map(|prefix| RouteState { to: network(prefix), via: None }).collect();
-        routes.sort_by_key(|route| std::cmp::Reverse(route.to.1));
+        let own = self.addresses.iter().map(|own| RouteState { to: network(*own), via: None });
+        let mut routes: Vec<_> = own.chain(self.routes.iter().cloned()).collect();
+        routes.sort_by_key(|route| (std::cmp::Reverse(route.to.1), route.to.0));
         routes.dedup();
-        routes.extend(self.gateway.map(|gateway| RouteState { to: (Ipv4Addr::UNSPECIFIED, 0), via: Some(gateway) }));
         routes
     }
 }
@@ -231,12 +363,87 @@ mod tests {
         check(&[([10, 0, 0, 0], 24)], None, false);
         check(&[([10, 0, 0, 0], 31)], None, true);
         check(&[([10, 0, 0, 2], 32)], None, true);
-        check(&[([10, 0, 0, 2], 0)], Some([99, 0, 0, 1]), true);
+        check(&[([10, 0, 0, 2], 0)], None, true);
+        // All are neighbours: the gateway would never be used.
+        check(&[([10, 0, 0, 2], 0)], Some([99, 0, 0, 1]), false);
         check(&[([224, 0, 0, 1], 24)], None, false);
         check(&[([127, 0, 0, 1], 8)], None, false);
         check(&[([10, 0, 0, 2], 24), ([10, 0, 0, 2], 24)], None, false);
         check(&[([10, 0, 0, 2], 24)], Some([10, 0, 1, 1]), false);
         check(&[([10, 0, 0, 2], 24)], Some([10, 0, 0, 2]), false);
         check(&[([10, 0, 0, 2], 24)], Some([10, 0, 0, 1]), true);
+    }
+
+    fn route(to: [u8; 4], bits: u8, via: Option<[u8; 4]>) -> RouteState {
+        RouteState { to: (to.into(), bits), via: via.map(Ipv4Addr::from) }
+    }
+
+    #[test]
+    fn the_longest_prefix_decides_and_a_route_waits_for_the_address_of_its_gateway() {
+        let mut routes = Routes::new(&interface(&[([10, 0, 0, 2], 24)], Some([10, 0, 0, 1]))).expect("it is sound");
+        let hops = |routes: &Routes| {
+            [[8, 8, 8, 8], [20, 1, 0, 9], [20, 2, 0, 9], [10, 0, 0, 200], [30, 0, 0, 7]].map(|to| {
+                match routes.hop(to.into()) {
+                    Hop::Neighbour(next) => next.octets(),
+                    _ => [0; 4],
+                }
+            })
+        };
+        for added in [
+            route([20, 0, 0, 0], 8, Some([10, 0, 0, 9])),
+            route([20, 1, 0, 0], 16, Some([10, 0, 0, 8])),
+            route([10, 0, 0, 128], 25, Some([10, 0, 0, 7])),
+            route([30, 0, 0, 0], 24, None),
+        ] {
+            routes.change(&Change::AddRoute(added)).expect("it is sound");
+        }
+        let whole = [[10, 0, 0, 1], [10, 0, 0, 8], [10, 0, 0, 9], [10, 0, 0, 7], [30, 0, 0, 7]];
+        assert_eq!(hops(&routes), whole);
+        assert!(routes.is_on_link([30, 0, 0, 7].into()) && !routes.is_on_link([10, 0, 0, 200].into()));
+        assert_eq!(routes.best([20, 1, 0, 9].into()), Some(16));
+        // Without an address nothing is reached; with another one, what needs no gateway.
+        routes.change(&Change::RemoveAddress([10, 0, 0, 2].into(), 24)).expect("it is there");
+        assert_eq!(hops(&routes), [[0; 4]; 5]);
+        assert_eq!(routes.source(None).0, Ipv4Addr::UNSPECIFIED);
+        routes.change(&Change::AddAddress([10, 0, 1, 2].into(), 24)).expect("it is sound");
+        assert_eq!(hops(&routes), [[0; 4], [0; 4], [0; 4], [0; 4], [30, 0, 0, 7]]);
+        assert_eq!(routes.state().len(), 6, "all are kept");
+        routes.change(&Change::AddAddress([10, 0, 0, 2].into(), 24)).expect("it is sound");
+        assert_eq!(hops(&routes), whole);
+        assert_eq!(routes.source(Some([8, 8, 8, 8].into())).0, Ipv4Addr::new(10, 0, 0, 2));
+    }
+
+    #[test]
+    fn changes_that_make_no_sense_change_nothing_and_say_why() {
+        let mut routes = Routes::new(&interface(&[([10, 0, 0, 2], 24)], Some([10, 0, 0, 1]))).expect("it is sound");
+        let before = format!("{routes:?}");
+        for (change, expected) in [
+            (Change::AddAddress([10, 0, 0, 2].into(), 24), "has 10.0.0.2 already"),
+            (Change::AddAddress([10, 0, 0, 2].into(), 33), "0 to 32 bits"),
+            (Change::AddAddress([10, 1, 0, 0].into(), 16), "no address of a host"),
+            (Change::RemoveAddress([10, 0, 0, 2].into(), 25), "it has 10.0.0.2/24"),
+            (Change::AddRoute(route([20, 0, 0, 1], 8, Some([10, 0, 0, 1]))), "did you mean 20.0.0.0/8?"),
+            (Change::AddRoute(route([20, 0, 0, 0], 8, Some([20, 0, 0, 1]))), "is no neighbour"),
+            (Change::AddRoute(route([20, 0, 0, 0], 8, Some([10, 0, 0, 2]))), "is no neighbour"),
+            (Change::AddRoute(route([0, 0, 0, 0], 0, Some([10, 0, 0, 9]))), "by 10.0.0.1 already"),
+            (Change::AddRoute(route([10, 0, 0, 0], 24, Some([10, 0, 0, 9]))), "by neighbours already"),
+            (Change::RemoveRoute(route([10, 0, 0, 0], 24, None)), "goes with its address"),
+            (Change::RemoveRoute(route([0, 0, 0, 0], 0, Some([10, 0, 0, 9]))), "none by 10.0.0.9"),
+            (Change::RemoveRoute(route([20, 0, 0, 0], 8, None)), "has none"),
+        ] {
+            let error = routes.change(&change).expect_err("it makes no sense");
+            assert!(error.text.contains(expected), "{change:?}: {error}");
+            assert_eq!(format!("{routes:?}"), before);
+        }
+        routes.change(&Change::RemoveRoute(route([0, 0, 0, 0], 0, None))).expect("it is there");
+        assert_eq!(routes.hop([8, 8, 8, 8].into()), Hop::None);
+        for last in 0..=u8::MAX {
+            _ = routes.change(&Change::AddAddress([10, 1, last, 1].into(), 24));
+            _ = routes.change(&Change::AddRoute(route([20, last, 0, 0], 16, Some([10, 0, 0, 1]))));
+        }
+        assert_eq!((routes.addresses.len(), routes.routes.len()), (ADDRESSES, ROUTES));
+        let shared =
+            Routes::of_host(&[]).change(&Change::AddAddress([10, 0, 0, 3].into(), 24)).expect_err("the host's");
+        assert!(shared.text.contains("of the host"), "{shared}");
     }
 }

@@ -294,7 +294,7 @@ impl Core {
         let (sequence, acknowledged) = connection.numbers();
         let in_order = connection.ended_in_order();
         self.flows.quarantine.put([name.local, remote], Ended { user, sequence, acknowledged, in_order }, now);
-        if connection.is_finished() || self.is_gone {
+        if connection.is_finished() || self.is_gone || !self.routes.is_own(*name.local.ip()) {
             return;
         }
         let next_hop = match self.routes.hop(*remote.ip()) {

@@ -1,9 +1,9 @@
 //! The template of a flow's headers: a mask and a value over the first bytes, made once when the flow is opened.
 //!
 //! The check runs on a private copy that the driver made once, and the driver sends this copy: an application that changes its
-//! memory meanwhile changes nothing of it. Free to the application are the destination's hardware address (the driver writes
-//! it), type of service, identification, the bit that prohibits fragments, a time to live above 0, the header checksum (the
-//! driver computes it) and the UDP checksum.
+//! memory meanwhile changes nothing of it. Free to the application are the hardware addresses (the driver writes them, and the
+//! interface's may change while packets wait), type of service, identification, the bit that prohibits fragments, a time to live above
+//! 0, the header checksum (the driver computes it) and the UDP checksum.
 
 use crate::answer::TCP;
 use packet::checksum::Sum;
@@ -22,7 +22,6 @@ const UDP_HEADER: usize = 14 + 20 + 8;
 pub(crate) const UDP: u8 = 17;
 
 /// Where the fields lie.
-const ETHERNET_SOURCE: usize = 6;
 const ETHER_TYPE: usize = 12;
 const VERSION: usize = 14;
 const TOTAL_LENGTH: usize = 16;
@@ -75,11 +74,10 @@ pub(crate) struct Template {
 }
 
 impl Template {
-    /// Of a flow of UDP or TCP on the interface with this hardware address.
-    pub(crate) fn new(mac: [u8; 6], protocol: u8, local: SocketAddrV4, remote: Option<SocketAddrV4>) -> Template {
+    /// Of a flow of UDP or TCP.
+    pub(crate) fn new(protocol: u8, local: SocketAddrV4, remote: Option<SocketAddrV4>) -> Template {
         let len = if protocol == TCP { HEADER } else { UDP_HEADER };
         let mut template = Template { mask: [0; HEADER], value: [0; HEADER], len };
-        template.fix(ETHERNET_SOURCE, &mac);
         template.fix(ETHER_TYPE, &ethernet::IPV4.to_be_bytes());
         template.fix(VERSION, &[0x45]);
         // More fragments, the reserved bit and the offset are 0.
@@ -129,10 +127,11 @@ pub(crate) fn destination(header: &Header) -> Ipv4Addr {
     Ipv4Addr::new(header[DESTINATION], header[DESTINATION + 1], header[DESTINATION + 2], header[DESTINATION + 3])
 }
 
-/// Writes the hardware address of the next hop, and the checksum of the IPv4 header.
-pub(crate) fn finish(header: &mut Header, next_hop: [u8; 6]) {
+/// Writes the hardware addresses of the next hop and of this interface, and the checksum of the IPv4 header.
+pub(crate) fn finish(header: &mut Header, next_hop: [u8; 6], own: [u8; 6]) {
     let header = &mut header.bytes;
     header[..6].copy_from_slice(&next_hop);
+    header[6..ETHER_TYPE].copy_from_slice(&own);
     header[CHECKSUM..CHECKSUM + 2].fill(0);
     let checksum = Sum::of(&header[VERSION..SOURCE_PORT]).checksum();
     header[CHECKSUM..CHECKSUM + 2].copy_from_slice(&checksum.to_be_bytes());
@@ -141,8 +140,8 @@ pub(crate) fn finish(header: &mut Header, next_hop: [u8; 6]) {
 /// What the check costs: ns for one header that fits, over `rounds` of them. For measurements.
 pub fn check_ns(rounds: u64) -> f64 {
     let at = |last, port| SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, last), port);
-    let (mac, len) = ([2, 0, 0, 0, 0, 1], 60);
-    let template = Template::new(mac, UDP, at(1, 4000), Some(at(2, 4000)));
+    let len = 60;
+    let template = Template::new(UDP, at(1, 4000), Some(at(2, 4000)));
     // A header that fits has what the template says, and lengths and a time to live besides.
     let mut header = Header { bytes: template.value, len: template.len };
     header.bytes[TOTAL_LENGTH..][..2].copy_from_slice(&((len - VERSION) as u16).to_be_bytes());
@@ -157,8 +156,6 @@ pub fn check_ns(rounds: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
     fn udp(len: usize) -> Header {
         let mut header = [0; HEADER];
@@ -184,15 +181,15 @@ mod tests {
 
     #[test]
     fn each_bit_that_the_template_covers_counts_and_no_other() {
-        let connected = Template::new(MAC, UDP, address(1, 0x1000), Some(address(2, 0x2000)));
-        let any = Template::new(MAC, UDP, address(1, 0x1000), None);
+        let connected = Template::new(UDP, address(1, 0x1000), Some(address(2, 0x2000)));
+        let any = Template::new(UDP, address(1, 0x1000), None);
         assert!(connected.fits(&udp(142), 142) && any.fits(&udp(142), 142));
         assert!(!connected.fits(&udp(142), 141) && !connected.fits(&udp(142), 143));
         for bit in 0..UDP_HEADER * 8 {
             let (byte, mut flipped) = (bit / 8, udp(142));
             flipped.bytes[byte] ^= 0x80 >> (bit % 8);
             let free = match byte {
-                0..6 | 15 | 18 | 19 | 22 | 24 | 25 | 40 | 41 => true,
+                0..12 | 15 | 18 | 19 | 22 | 24 | 25 | 40 | 41 => true,
                 20 => bit % 8 == 1,
                 _ => false,
             };
@@ -207,13 +204,13 @@ mod tests {
 
     #[test]
     fn each_bit_of_tcp_that_the_template_covers_counts_and_no_other() {
-        let template = Template::new(MAC, TCP, address(1, 0x1000), Some(address(2, 0x2000)));
+        let template = Template::new(TCP, address(1, 0x1000), Some(address(2, 0x2000)));
         assert!(template.fits(&tcp(142), 142) && !template.fits(&tcp(142), 141) && !template.fits(&tcp(142), 143));
         for bit in 0..HEADER * 8 {
             let (byte, mut flipped) = (bit / 8, tcp(142));
             flipped.bytes[byte] ^= 0x80 >> (bit % 8);
             let free = match byte {
-                0..6 | 15 | 18 | 19 | 22 | 24 | 25 | 38.. if byte != 46 => true,
+                0..12 | 15 | 18 | 19 | 22 | 24 | 25 | 38.. if byte != 46 => true,
                 20 => bit % 8 == 1,
                 // An offset of 6 becomes 14, 2, 4 and 7.
                 46 => bit % 8 != 1 && bit % 8 != 2,
@@ -235,11 +232,11 @@ mod tests {
     }
 
     #[test]
-    fn the_finished_header_has_a_checksum_and_a_next_hop() {
+    fn the_finished_header_has_a_checksum_and_hardware_addresses() {
         let mut whole = udp(100);
         whole.bytes[24..26].copy_from_slice(&[0xba, 0xad]);
-        finish(&mut whole, [2, 0, 0, 0, 0, 9]);
-        assert_eq!(whole.bytes()[..6], [2, 0, 0, 0, 0, 9]);
+        finish(&mut whole, [2, 0, 0, 0, 0, 9], [2, 0, 0, 0, 0, 7]);
+        assert_eq!(whole.bytes()[..12], [2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 7]);
         assert_eq!(Sum::of(&whole.bytes()[14..34]).folded(), 0xffff);
         assert_eq!(destination(&whole), Ipv4Addr::new(10, 0, 0, 2));
     }

@@ -8,9 +8,10 @@ use crate::interface::{Interface, Next};
 use crate::limits::{LAST_RESETS, NO_ROOM, SECOND};
 use crate::manager::Opening;
 use crate::process::letters::{Letter, Letters};
-use crate::process::message::{BYTES, Word};
+use crate::process::message::{BYTES, Start, Word};
 use crate::share::ShareLimits;
 use crate::trace::Tracing;
+use flow::Change;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
@@ -53,11 +54,15 @@ pub(crate) enum Command {
     },
     /// There is no daemon: applications that end have to be noticed.
     Alone,
-    /// There is a daemon at the end of this socket: after these letters it is told everything.
+    /// There is a daemon at the end of this socket: it is told how the interface began, this about its device, and everything else.
     Tell {
         daemon: Arc<OwnedFd>,
-        first: Vec<Letter>,
+        start: Box<Start>,
+        opened: Letter,
     },
+    Change(Change),
+    /// Another process goes on with everything.
+    HandOver,
     Down,
 }
 
@@ -111,6 +116,10 @@ pub(crate) fn run(mut interface: Interface, desk: &Desk) {
             && let Ok((number, command)) = desk.commands.try_recv()
         {
             left -= 1;
+            if matches!(command, Command::HandOver) {
+                interface.hand_over(clock());
+                return;
+            }
             if !obey(&mut interface, number, command, desk) {
                 let last = clock() + LAST_RESETS;
                 while let Some(next) = interface.end(clock()).filter(|next| *next < last && clock() < last) {
@@ -131,9 +140,12 @@ pub(crate) fn run(mut interface: Interface, desk: &Desk) {
     }
 }
 
-/// Tells the daemon what ended.
+/// Tells the daemon what ended, and what addresses and routes there are after a change.
 fn report(interface: &mut Interface, letters: &Letters) {
     let core = &mut interface.core;
+    if std::mem::take(&mut core.routes_changed) {
+        letters.send(Letter::word(0, Word::Routes(core.routes.table())));
+    }
     for number in core.ended.drain(..).chain(core.traces.ended.drain(..)) {
         letters.send(Letter::word(0, Word::Ended(number)));
     }
@@ -194,14 +206,16 @@ fn obey(interface: &mut Interface, number: u64, command: Command, desk: &Desk) -
             gone.into_iter().for_each(|client| interface.leave(client, now));
             return true;
         }
-        Command::Tell { daemon, first } => {
+        Command::Change(change) => done(core.change(&change, now)),
+        Command::Tell { daemon, start, opened } => {
             core.sharing.iter_mut().for_each(|sharing| sharing.set_alone(false));
             desk.letters.send(Letter::To(daemon));
-            first.into_iter().for_each(|letter| desk.letters.send(letter));
+            desk.letters.send(Letter::word(0, Word::Began(Start { table: core.routes.table(), ..*start })));
+            desk.letters.send(opened);
             core.tell_everything(&desk.letters);
             return true;
         }
-        Command::Down => return false,
+        Command::HandOver | Command::Down => return false,
     };
     // What ended by this command ended before the answer: the client may have its place again.
     report(interface, &desk.letters);
@@ -231,6 +245,8 @@ fn sleep(interface: &mut Interface, desk: &Desk, until: Option<u64>, now: u64) {
         if core.listens(now) {
             fds.push(PollFd::from_borrowed_fd(device, PollFlags::IN));
         }
+        let watch = fds.len();
+        fds.extend(interface.watch.as_ref().map(|watch| PollFd::from_borrowed_fd(watch.fd(), PollFlags::IN)));
         let others = fds.len();
         fds.extend(core.clients.values().map(|client| PollFd::from_borrowed_fd(client.bells.fd(), PollFlags::IN)));
         let wait = until.map(|until| until.saturating_sub(now));
@@ -241,6 +257,11 @@ fn sleep(interface: &mut Interface, desk: &Desk, until: Option<u64>, now: u64) {
         let ends = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
         let ended = fds[others..].iter().map(|fd| fd.revents().intersects(ends));
         gone.extend(core.clients.keys().zip(ended).filter(|(_, ended)| *ended).map(|(client, _)| *client));
+        let happened = others > watch && !fds[watch].revents().is_empty();
+        drop(fds);
+        if let Some(watch) = interface.watch.as_mut().filter(|_| happened) {
+            watch.hurry();
+        }
     }
     for client in interface.core.clients.values() {
         client.bells.awake();

@@ -117,6 +117,9 @@ impl Core {
             return Turned::More;
         }
         let Some(flow) = self.flows.get_mut(id) else { return Turned::Out };
+        if self.away.holds(*flow.name.local.ip()) {
+            return Turned::Out;
+        }
         let held = match flow.held.take() {
             Some(held) => held,
             None => match flow.take() {
@@ -184,7 +187,7 @@ impl Core {
     /// Makes the frame in the outbox.
     fn make(&mut self, id: FlowId, mut held: Held, next_hop: [u8; 6]) -> Option<usize> {
         let len = held.outgoing.len();
-        template::finish(&mut held.header, next_hop);
+        template::finish(&mut held.header, next_hop, self.mac);
         let flow = self.flows.get_mut(id)?;
         let slot = self.outbox.slot(len)?;
         let (header, payload) = slot.split_at_mut(held.header.len());

@@ -3,7 +3,7 @@
 
 use crate::process::{Child, Scoreboard, Status, alone, die};
 use base::atomic::kill_points;
-use buffer::flow::{Application, Bells, Delivered, Driver, Drop, Geometry, Received, State, close_abandoned};
+use buffer::flow::{Application, Bells, Delivered, Driver, Drop, Facts, Geometry, Received, State, close_abandoned};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -40,6 +40,9 @@ fn drive(mut driver: Driver, bells: &Bells, board: Scoreboard) {
     }
     driver.drop_one(Drop::Overload);
     driver.report(libc::EHOSTUNREACH, 0);
+    let facts =
+        Facts { mac: [2, 0, 0, 0, 0, 1], prefix: 24, mtu: 1400, has_address: true, unfinished_checksums: false };
+    driver.tell(&facts);
     driver.close(libc::ENETDOWN);
 }
 

@@ -51,7 +51,7 @@ fn is_there(process: i32) -> bool {
 }
 
 /// Kills the process of the interface, and waits until another one carries packets.
-fn kill_interface_process(net: &Net) {
+pub(crate) fn kill_interface_process(net: &Net) {
     let before = interface_process(net).expect("it runs");
     kill(before);
     until("another process goes on", || interface_process(net).is_some_and(|now| now != before));

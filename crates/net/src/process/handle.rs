@@ -9,6 +9,7 @@ use super::news::News;
 use super::talk::{BEGIN, Running, hear, open_device, order, send, unheard};
 use crate::error::{NetError, NetErrorKind};
 use crate::limits::{ANSWER, END, RESTARTS, SHARE_QUESTIONS};
+use crate::routes::Routes;
 use crate::sharing::resolver;
 use buffer::control;
 use driver::netlink::Netlink;
@@ -61,16 +62,28 @@ pub(crate) struct Answer {
     pub(crate) fds: Vec<OwnedFd>,
 }
 
+/// A process that has opened another device.
+#[derive(Debug)]
+struct Next {
+    running: Running,
+    handle: Option<OwnedFd>,
+    start: Start,
+}
+
 /// The process of an interface, whichever runs.
 #[derive(Debug)]
 pub(crate) struct Process {
-    pub(crate) device: String,
-    pub(crate) facts: Facts,
+    device: Mutex<String>,
+    /// Number and addresses of a device that is shared with the host; none: it is Streamline's alone.
+    pub(crate) shared: Option<(u32, Vec<(Ipv4Addr, u8)>)>,
+    routes: Mutex<Routes>,
     /// Keeps the device as it is between two processes; none: nothing has to, or the interface is down.
     handle: Mutex<Option<OwnedFd>>,
     start: Mutex<Start>,
     starter: Arc<dyn Starter>,
     state: Mutex<State>,
+    /// On another device, to go on after the process that runs.
+    next: Mutex<Option<Next>>,
     changed: Condvar,
     /// Questions that were not answered yet, by number.
     waiting: Mutex<HashMap<u64, SyncSender<Answer>>>,
@@ -79,6 +92,8 @@ pub(crate) struct Process {
     /// On a shared device: the thread that asks the host.
     questions: Option<SyncSender<Ipv4Addr>>,
     news: Arc<News>,
+    /// The next process that starts finds its numbers for flows there.
+    blocks: Arc<AtomicU64>,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -90,18 +105,28 @@ fn ended(device: &str) -> NetError {
     NetError::new(NetErrorKind::Absent, format!("the interface `{device}` went down; it takes a new `up`"))
 }
 
-impl Process {
-    /// Brings an interface up, in a process that this starts.
-    pub(crate) fn start(starter: &Arc<dyn Starter>, start: Start, news: &Arc<News>) -> Result<Arc<Process>, NetError> {
+impl Next {
+    /// Starts a process, which opens its device.
+    fn start(starter: &Arc<dyn Starter>, start: Start) -> Result<(Next, Facts), NetError> {
         let running = starter.start(&start.open.device).map_err(|error| unheard("start", error))?;
         let (facts, handle) = open_device(&running, &start, None)?;
-        order(&running, &Order::Begin, &[])?;
-        let start = Start {
-            open: flow::OpenInterface { how: Some(facts.via.clone()), ..start.open },
-            mac: Some(facts.mac),
-            ..start
-        };
-        Process::new(running, facts, handle, start, Ledger::default(), starter, news)
+        let open = flow::OpenInterface { how: Some(facts.via.clone()), ..start.open };
+        let start = Start { open, mac: Some(facts.mac), ..start };
+        Ok((Next { running, handle, start }, facts))
+    }
+}
+
+impl Process {
+    /// Brings an interface up, in a process that this starts.
+    pub(crate) fn start(
+        starter: &Arc<dyn Starter>,
+        start: Start,
+        news: &Arc<News>,
+        blocks: &Arc<AtomicU64>,
+    ) -> Result<Arc<Process>, NetError> {
+        let (next, facts) = Next::start(starter, start)?;
+        order(&next.running, &Order::Begin, &[])?;
+        Process::new(next, facts, Ledger::default(), starter, news, blocks)
     }
 
     /// Takes an interface whose process lost its daemon. The process tells everything first.
@@ -110,6 +135,7 @@ impl Process {
         starter: &Arc<dyn Starter>,
         control: &str,
         news: &Arc<News>,
+        blocks: &Arc<AtomicU64>,
     ) -> Result<Arc<Process>, NetError> {
         let deadline = Instant::now() + BEGIN;
         let (mut start, mut opened, mut ledger) = (None, None, Ledger::default());
@@ -131,34 +157,40 @@ impl Process {
         };
         ledger.nobody_came();
         let start = Start { control: control.into(), ..start };
-        Process::new(running, facts, handle, start, ledger, starter, news)
+        Process::new(Next { running, handle, start }, facts, ledger, starter, news, blocks)
     }
 
     fn new(
-        running: Running,
-        facts: Facts,
-        handle: Option<OwnedFd>,
-        start: Start,
+        Next { running, handle, start }: Next,
+        Facts { shared, .. }: Facts,
         ledger: Ledger,
         starter: &Arc<dyn Starter>,
         news: &Arc<News>,
+        blocks: &Arc<AtomicU64>,
     ) -> Result<Arc<Process>, NetError> {
         let system = |error| NetError::system("start a thread", error);
         let (questions, asked) = sync_channel(SHARE_QUESTIONS);
-        let index = facts.shared.as_ref().map(|(index, _)| *index);
+        let index = shared.as_ref().map(|(index, _)| *index);
+        let routes = match &shared {
+            Some((_, addresses)) => Routes::of_host(addresses),
+            None => Routes::of_table(&start.table),
+        };
         let process = Arc::new(Process {
-            device: start.open.device.clone(),
-            facts,
+            device: Mutex::new(start.open.device.clone()),
+            shared,
+            routes: Mutex::new(routes),
             handle: Mutex::new(handle),
             start: Mutex::new(start),
             starter: Arc::clone(starter),
             state: Mutex::new(State::Runs(Arc::new(running))),
+            next: Mutex::default(),
             changed: Condvar::new(),
             waiting: Mutex::default(),
             numbers: AtomicU64::new(1),
             ledger: Mutex::new(ledger),
             questions: index.map(|_| questions),
             news: Arc::clone(news),
+            blocks: Arc::clone(blocks),
         });
         if let Some(index) = index {
             let netlink = Netlink::route(0).map_err(|error| NetError::system("ask the host for next hops", error))?;
@@ -174,9 +206,47 @@ impl Process {
         }
         let kept = Arc::clone(&process);
         let thread = std::thread::Builder::new();
-        let thread = thread.name(format!("net {}", process.device).chars().take(15).collect());
+        let thread = thread.name(format!("net {}", process.device()).chars().take(15).collect());
         thread.spawn(move || kept.keep()).map_err(system)?;
         Ok(process)
+    }
+
+    /// Where the interface is now.
+    pub(crate) fn device(&self) -> String {
+        lock(&self.device).clone()
+    }
+
+    /// Its addresses and routes as they are now.
+    pub(crate) fn routes(&self) -> MutexGuard<'_, Routes> {
+        lock(&self.routes)
+    }
+
+    /// Has the interface go on on another device, which is opened as its own was, in another process.
+    ///
+    /// # Errors
+    ///
+    /// The device cannot be opened: nothing has changed. `Absent`: the interface is down.
+    pub(crate) fn move_to(&self, device: &str) -> Result<(), NetError> {
+        let start = lock(&self.start).clone();
+        let open = flow::OpenInterface { device: device.into(), ..start.open.clone() };
+        let block = self.blocks.fetch_add(1, Ordering::Relaxed);
+        let (next, _) = Next::start(&self.starter, Start { open, mac: None, block, ..start })?;
+        let running = self.running().ok_or_else(|| ended(&self.device()))?;
+        *lock(&self.next) = Some(next);
+        if send(&running, 0, &Order::HandOver, &[]).is_err() {
+            self.end(&running);
+        }
+        let goes_on = |state: &mut State| match state {
+            State::Runs(now) => Arc::ptr_eq(now, &running),
+            State::Starts => true,
+            State::Ends(_) | State::Ended => false,
+        };
+        let wait = || self.changed.wait_timeout_while(lock(&self.state), ANSWER, goes_on).map(|(_, time)| time);
+        if wait().is_ok_and(|time| time.timed_out()) {
+            self.end(&running);
+            let _ = wait();
+        }
+        if self.is_over() { Err(ended(device)) } else { Ok(()) }
     }
 
     /// The interface, as it was asked for and is reached.
@@ -236,7 +306,7 @@ impl Process {
     /// The process refuses. `Absent`: the interface is down. `System`: the process does not answer, and is ended.
     pub(crate) fn ask(&self, order: &Order) -> Result<Answer, NetError> {
         loop {
-            let running = self.running().ok_or_else(|| ended(&self.device))?;
+            let running = self.running().ok_or_else(|| ended(&self.device()))?;
             let number = self.numbers.fetch_add(1, Ordering::Relaxed);
             let (reply, answer) = sync_channel(1);
             lock(&self.waiting).insert(number, reply);
@@ -279,7 +349,7 @@ impl Process {
         if !matches!(killed, Some(Ok(()))) {
             self.news.tell(format!(
                 "{}: the interface's process does not answer, and cannot be ended from here",
-                self.device
+                self.device()
             ));
         }
         let _ = rustix::net::shutdown(&running.socket, rustix::net::Shutdown::Both);
@@ -326,13 +396,13 @@ impl Process {
                 break;
             }
             if let Err(why) = self.follow(&mut ends, why) {
-                self.news.tell(format!("{}: the interface went down: {why}", self.device));
+                self.news.tell(format!("{}: the interface went down: {why}", self.device()));
                 break;
             }
         }
         let (entries, failed) = lock(&self.ledger).close_all(Errno::NETDOWN);
         if failed > 0 {
-            self.news.tell(format!("{}: {failed} flows could not be told of it", self.device));
+            self.news.tell(format!("{}: {failed} flows could not be told of it", self.device()));
         }
         drop((entries, lock(&self.handle).take()));
         *lock(&self.state) = State::Ended;
@@ -353,6 +423,19 @@ impl Process {
 
     /// Starts another process after one ended for this reason, unless too many did.
     fn follow(&self, ends: &mut VecDeque<Instant>, mut why: String) -> Result<(), String> {
+        let next = lock(&self.next).take();
+        if let Some(Next { running, handle, start }) = next {
+            *lock(&self.device) = start.open.device.clone();
+            drop(std::mem::replace(&mut *lock(&self.handle), handle));
+            *lock(&self.start) = start;
+            match self.restore(running) {
+                Ok(running) => {
+                    self.go_on(running);
+                    return Ok(());
+                }
+                Err(error) => why = error.text,
+            }
+        }
         loop {
             let now = Instant::now();
             let (most, window) = RESTARTS;
@@ -362,17 +445,14 @@ impl Process {
                     "its process ended {} times within {} s, at last because {why}; bring it up again: streamline net up {}",
                     most + 1,
                     window.as_secs(),
-                    self.device
+                    self.device()
                 ));
             }
             ends.push_back(now);
-            self.news.tell(format!("{}: the interface's process ended ({why}); another one goes on", self.device));
+            self.news.tell(format!("{}: the interface's process ended ({why}); another one goes on", self.device()));
             match self.again() {
-                // It may have to go down meanwhile.
-                Ok(running) if self.change(State::Runs(Arc::clone(&running))) => return Ok(()),
                 Ok(running) => {
-                    let _ = send(&running, 0, &Order::Down, &[]);
-                    let _ = self.listen(&running);
+                    self.go_on(running);
                     return Ok(());
                 }
                 Err(error) => why = error.text,
@@ -384,15 +464,29 @@ impl Process {
         }
     }
 
+    /// This process runs from now on, unless the interface went down meanwhile.
+    fn go_on(&self, running: Arc<Running>) {
+        if !self.change(State::Runs(Arc::clone(&running))) {
+            let _ = send(&running, 0, &Order::Down, &[]);
+            let _ = self.listen(&running);
+        }
+    }
+
     /// A process that goes on with everything that is kept.
     fn again(&self) -> Result<Arc<Running>, NetError> {
         let start = {
             let mut start = lock(&self.start);
             start.restarts += 1;
+            start.block = self.blocks.fetch_add(1, Ordering::Relaxed);
             start.clone()
         };
-        let running = self.starter.start(&self.device).map_err(|error| unheard("start", error))?;
+        let running = self.starter.start(&self.device()).map_err(|error| unheard("start", error))?;
         open_device(&running, &start, lock(&self.handle).as_ref().map(AsFd::as_fd))?;
+        self.restore(running)
+    }
+
+    /// Gives everything that is kept to a process that has the device.
+    fn restore(&self, running: Running) -> Result<Arc<Running>, NetError> {
         let mut lost = Vec::new();
         {
             let ledger = lock(&self.ledger);
@@ -406,7 +500,7 @@ impl Process {
         for (number, error) in lost {
             let entry = lock(&self.ledger).ended(number);
             drop(entry);
-            self.news.tell_of_flow(format!("{}: flow {number} ended: {}", self.device, error.text));
+            self.news.tell_of_flow(format!("{}: flow {number} ended: {}", self.device(), error.text));
         }
         order(&running, &Order::Begin, &[])?;
         Ok(Arc::new(running))
@@ -444,6 +538,10 @@ impl Process {
         match word {
             Word::Ended(number) => drop(take(&self.ledger, |ledger| ledger.ended(number))),
             Word::Left(client) => drop(take(&self.ledger, |ledger| ledger.left(client))),
+            Word::Routes(table) => {
+                *lock(&self.routes) = Routes::of_table(&table);
+                lock(&self.start).table = table;
+            }
             Word::AskHop(address) => {
                 // What there is no room for is asked again later.
                 let _ = self.questions.as_ref().map(|questions| questions.try_send(address));

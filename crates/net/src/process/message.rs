@@ -7,7 +7,7 @@ use crate::error::NetErrorKind;
 use crate::share::ShareLimits;
 use buffer::control::Message;
 use buffer::{wire_codes, wire_enum, wire_struct};
-use flow::{Granted, InterfaceState, Listening, OpenFlow, OpenInterface, OpenListener};
+use flow::{Change, Granted, InterfaceState, Listening, OpenFlow, OpenInterface, OpenListener, RouteState};
 use std::net::Ipv4Addr;
 
 /// The longest message, bytes: as those of the control socket.
@@ -44,6 +44,10 @@ pub(crate) enum Order {
     State(Option<u32>),
     /// The host says where packets to this address go; none: it does not reach it.
     NextHop(Ipv4Addr, Option<[u8; 6]>),
+    /// Addresses or routes change.
+    Change(Change),
+    /// The process ends, and another one goes on with everything, on another device.
+    HandOver,
     /// The interface goes down, and the process ends.
     Down,
 }
@@ -52,7 +56,9 @@ pub(crate) enum Order {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Start {
     pub(crate) open: OpenInterface,
-    /// The hardware address that it had in an earlier process; none: this is the first one.
+    /// Its addresses and routes as they are now; a shared device has those of the host.
+    pub(crate) table: Table,
+    /// The hardware address that it had in an earlier process; none: this is the first one on this device.
     pub(crate) mac: Option<[u8; 6]>,
     /// Of sequence numbers and cookies.
     pub(crate) secret: (u64, u64),
@@ -62,6 +68,13 @@ pub(crate) struct Start {
     pub(crate) restarts: u64,
     /// The daemon's control socket; empty: there is no way to find another daemon.
     pub(crate) control: String,
+}
+
+/// Addresses of an interface, with the lengths of their prefixes, and its routes beside those of addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Table {
+    pub(crate) addresses: Vec<(Ipv4Addr, u8)>,
+    pub(crate) routes: Vec<RouteState>,
 }
 
 /// A device, once it is open.
@@ -157,6 +170,8 @@ pub(crate) enum Word {
     Ended(u64),
     /// This client is gone: its doorbells hung up.
     Left(u64),
+    /// Addresses or routes are others now.
+    Routes(Table),
     /// Where do packets to this address go?
     AskHop(Ipv4Addr),
     /// Why the process ends.
@@ -170,7 +185,8 @@ pub(crate) enum Word {
 }
 
 wire_struct!(ShareLimits { slices_ppm, weight });
-wire_struct!(Start { open, mac, secret, block, restarts, control });
+wire_struct!(Table { addresses, routes });
+wire_struct!(Start { open, table, mac, secret, block, restarts, control });
 wire_struct!(Facts { mac, mtu, via, shared });
 wire_struct!(Owner { client, process, user, limits, is_first, has_port });
 wire_struct!(Record { number, client, process, user, channel, what });
@@ -195,6 +211,8 @@ wire_enum!(Order {
     11 = State(user),
     12 = NextHop(address, mac),
     13 = Down,
+    14 = Change(change),
+    15 = HandOver,
 });
 wire_enum!(Word {
     1 = Opened(facts),
@@ -212,6 +230,7 @@ wire_enum!(Word {
     13 = Ready,
     14 = Keep,
     15 = Tracing(granted, number),
+    16 = Routes(table),
 });
 wire_codes!(NetErrorKind { Absent = 0, InUse = 1, Denied = 2, Full = 3, Request = 4, System = 5 });
 

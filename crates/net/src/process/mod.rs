@@ -23,10 +23,11 @@ pub(crate) mod news;
 pub(crate) mod talk;
 
 use crate::accept::OpeningListener;
+use crate::changes::DeviceWatch;
 use crate::cookies::Secret;
 use crate::error::{NetError, NetErrorKind};
 use crate::interface::Interface;
-use crate::limits::{LONELY_LOOK, ORPHAN, REOPEN};
+use crate::limits::{LONELY_LOOK, MTU, ORPHAN, REOPEN};
 use crate::manager::Opening;
 use crate::numbers::Numbers;
 use crate::open::{self, Left, Opened};
@@ -46,9 +47,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
-
-/// The least that each IPv4 link carries in one piece (RFC 791 3.2), and the most a packet can have.
-const MTU: std::ops::RangeInclusive<u32> = 68..=65535;
 
 /// What an interface process needs of its program.
 pub trait Surroundings {
@@ -112,6 +110,9 @@ pub(crate) fn serve_device(socket: OwnedFd, surroundings: &dyn Surroundings, ope
     let carrier = carrier.spawn(move || letters::carry(&to_send, to))?;
     letters.send(told.letter(number));
     restore(&socket, &mut interface, &users, &numbers, &letters)?;
+    interface.core.wait_for_addresses(thread::clock());
+    // The device may be another one, or the process before may have ended while it told them.
+    interface.core.tell_flows(None);
     let (line, desk) = thread::line(letters.clone())?;
     // Names of threads have 15 bytes.
     let thread = std::thread::Builder::new().name(format!("net {}", start.open.device).chars().take(15).collect());
@@ -120,6 +121,12 @@ pub(crate) fn serve_device(socket: OwnedFd, surroundings: &dyn Surroundings, ope
     let last = loop {
         match control::receive::<Asked>(&socket) {
             Ok(Some((Asked(number, Order::Down), _))) => break Some(number),
+            Ok(Some((Asked(_, Order::HandOver), _))) => {
+                let _ = clerk.line.tell(0, Command::HandOver);
+                let _ = thread.join();
+                // Nothing of what is shared is closed: the next process has it.
+                return Ok(());
+            }
             Ok(Some((Asked(number, order), _))) => match clerk.carry_out(number, order) {
                 Ok(()) => {}
                 Err(error) => letters.send(Letter::word(number, Word::Refused(error.kind, error.text))),
@@ -133,8 +140,8 @@ pub(crate) fn serve_device(socket: OwnedFd, surroundings: &dyn Surroundings, ope
                         *LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner) = Some(copy);
                     }
                     socket = Arc::new(daemon);
-                    let first = vec![Letter::word(0, Word::Began(start.clone())), told.letter(0)];
-                    let _ = clerk.line.tell(0, Command::Tell { daemon: Arc::clone(&socket), first });
+                    let (start, opened) = (Box::new(start.clone()), told.letter(0));
+                    let _ = clerk.line.tell(0, Command::Tell { daemon: Arc::clone(&socket), start, opened });
                 }
             },
         }
@@ -190,9 +197,10 @@ fn begin(
             return Err(NetError::new(NetErrorKind::Request, text));
         }
         let shared = device.share.take();
+        let watch = (device.via != open::LOOPBACK).then(|| DeviceWatch::new(device.mtu)).transpose()?;
         let routes = match &shared {
             Some(shared) => Routes::of_host(&shared.addresses),
-            None => Routes::new(&start.open)?,
+            None => Routes::of_table(&start.table),
         };
         surroundings.confine(shared.is_some()).map_err(|error| NetError::system("give up rights", error))?;
         let facts = Facts {
@@ -205,6 +213,7 @@ fn begin(
         let sharing = shared.map(|shared| Sharing::new(shared, told.handle.clone(), letters.clone()));
         let mut interface = Interface::new(&start.open, routes, device, sharing);
         interface.core.secret = Secret(start.secret.0, start.secret.1);
+        interface.watch = watch;
         Ok((interface, told))
     };
     let begun = begun();
@@ -290,7 +299,8 @@ impl Clerk {
             Order::Share(user, flow, share, limits) => (Command::Share { user, flow, share, limits }, number),
             Order::State(user) => (Command::State { user }, number),
             Order::NextHop(address, mac) => (Command::NextHop { address, mac }, number),
-            Order::Up(_) | Order::Restore(_) | Order::Begin | Order::Down => {
+            Order::Change(change) => (Command::Change(change), number),
+            Order::Up(_) | Order::Restore(_) | Order::Begin | Order::HandOver | Order::Down => {
                 return Err(NetError::new(NetErrorKind::Request, "the interface is up already"));
             }
         };

@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 #[test]
 fn each_flipped_bit_of_a_covered_header_is_dropped_and_nothing_reaches_the_other_side() {
     let names = [at(1, 4000), at(2, 4001)];
-    // The driver writes the next hop and the header's checksum; the application may choose these fields.
+    // The driver writes the hardware addresses and the header's checksum; the application may choose these fields.
     let ip = |bit: usize| {
-        let is_free = matches!(bit / 8, 0..6 | 15 | 18 | 19 | 22 | 24 | 25) || bit == 20 * 8 + 1;
+        let is_free = matches!(bit / 8, 0..12 | 15 | 18 | 19 | 22 | 24 | 25) || bit == 20 * 8 + 1;
         // 64 without its only bit is no time to live.
         is_free && bit != 22 * 8 + 1
     };
@@ -57,7 +57,7 @@ fn flip_each(open: &OpenFlow, sound: &[u8], covered: usize, is_free: &dyn Fn(usi
         }
     }
     assert_eq!((flow.channel.dropped(Drop::Forged), passed), (forged, covered * 8 - forged as usize));
-    assert!(forged > 200, "{forged}");
+    assert!(forged > 150, "{forged}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Tests of whole interfaces: on a pair of devices inside the process, with a clock of the test's own or with threads.
 
 mod bed;
+mod changes;
 mod closing;
 mod forged;
 mod forged_run;

@@ -149,7 +149,7 @@ fn a_device_that_is_removed_ends_its_flows_and_stays_listed() {
     let mut application = Application::new(&networks, 1000);
     let flow = application.open(&udp(at(1, 0), None));
     drop(far);
-    await_that("the flow ends", || flow.channel.state() == State::Closed(Errno::NODEV.raw_os_error()));
+    await_that("the flow ends", || flow.channel.state() == State::Closed(Errno::NETDOWN.raw_os_error()));
     let state = networks.state(None).remove(0);
     assert!(state.trouble.is_some_and(|trouble| trouble.contains("removed")));
     let (kind, text) = refusal(application.client.open(&udp(at(1, 0), None), &no_limits));

@@ -79,7 +79,7 @@ fn exchange(how: &str) {
     await_that("it goes on", || networks.state(None)[0].trouble.is_none());
     // Removed: its flows end.
     pair.near.remove();
-    let gone = buffer::flow::State::Closed(Errno::NODEV.raw_os_error());
+    let gone = buffer::flow::State::Closed(Errno::NETDOWN.raw_os_error());
     await_that("the flows end", || flow.channel.state() == gone);
 }
 

@@ -1,12 +1,13 @@
 //! `streamline net`: devices that the daemon owns as interfaces, and the flows of applications on them.
 //!
-//! - `up` — makes a device an interface, and `down` gives it back; `show` — what there is, as tables and for scripts.
+//! - `up` — makes a device an interface, and `down` gives it back; `change` — what changes while it is up; `show` — what there is, as tables and for scripts.
 //! - `run` — an unmodified program whose sockets are flows.
 //! - `cat`, `echo` — programs with a flow and a protocol stack of their own; `socket` — what they have in common.
 //! - `serve`, `get`, `perf` — programs over TCP connections, which `tcp` opens; `http` — what the first two have in common.
 //! - `trace` — the frames of one flow, as a capture.
 
 mod cat;
+mod change;
 mod echo;
 mod get;
 mod http;
@@ -49,6 +50,7 @@ Examples:
   streamline net perf 10.0.0.2                           throughput to an iperf3 or `net perf -s`
   streamline net flows                                   who sends and receives on them
   streamline net trace 7 | tcpdump -n -r -               the frames of flow 7, as the driver sees them
+  streamline net addr add eth1 10.0.1.2/24               while flows are open; also `route`, and `move` to another device
   streamline net down eth1";
 
 #[derive(clap::Subcommand)]
@@ -59,6 +61,9 @@ enum Action {
     Flows(show::FlowsArgs),
     Neighbours(show::NeighboursArgs),
     Routes(show::RoutesArgs),
+    Addr(change::AddrArgs),
+    Route(change::RouteArgs),
+    Move(change::MoveArgs),
     Slice(up::SliceArgs),
     Cat(cat::Args),
     Echo(echo::Args),
@@ -121,6 +126,9 @@ pub(crate) fn run(args: &Args) -> Outcome {
         Action::Flows(args) => show::flows(args),
         Action::Neighbours(args) => show::neighbours(args),
         Action::Routes(args) => show::routes(args),
+        Action::Addr(args) => change::addr(args),
+        Action::Route(args) => change::route(args),
+        Action::Move(args) => change::move_to(args),
         Action::Slice(args) => up::slice(args),
         Action::Cat(args) => cat::run(args),
         Action::Echo(args) => echo::run(args),

@@ -1,0 +1,200 @@
+//! Changes of an interface that is up: its addresses and routes, and the device under it. Its flows live through them.
+//!
+//! - A route decides about each packet when it is sent, so a new one needs no word to the flows.
+//! - An address that was removed is *away*: the packets of its flows stay in their channels until it is back. After [`ADDRESS_TIME`] the
+//!   flows end.
+//! - Another device is opened by another process, which goes on with everything (`process/`). There the hardware address is another one,
+//!   and perhaps the MTU. The driver writes the former into each header; the applications are told both.
+
+use crate::counters::Event;
+use crate::error::NetError;
+use crate::flows::FlowId;
+use crate::interface::{Core, Interface};
+use crate::limits::{ADDRESS_TIME, ADDRESSES, MTU, SECOND};
+use buffer::flow::Facts;
+use driver::namespace::Namespace;
+use driver::watch::{Watch, What};
+use flow::Change;
+use rustix::io::Errno;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+/// Own addresses that were removed while flows had them, and until when these wait, the earliest first.
+#[derive(Debug, Default)]
+pub(crate) struct Away(Vec<(u64, Ipv4Addr)>);
+
+impl Away {
+    /// Is it one of them?
+    pub(crate) fn holds(&self, address: Ipv4Addr) -> bool {
+        // Almost always there is none.
+        !self.0.is_empty() && self.0.iter().any(|(_, away)| *away == address)
+    }
+
+    /// When the flows of an address end; none: no flow waits.
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.0.first().map(|(until, _)| *until)
+    }
+
+    /// For people: which flows carry nothing; none: all may.
+    pub(crate) fn text(&self) -> Option<String> {
+        let (_, address) = self.0.first()?;
+        Some(format!("flows of {address} wait for this address, a minute at most"))
+    }
+
+    fn forget(&mut self, address: Ipv4Addr) {
+        self.0.retain(|(_, away)| *away != address);
+    }
+
+    /// Takes an address out whose time is over, or the oldest of too many.
+    fn pop(&mut self, now: u64) -> Option<Ipv4Addr> {
+        let is_over = self.next().is_some_and(|until| until <= now) || self.0.len() > ADDRESSES;
+        is_over.then(|| self.0.remove(0).1)
+    }
+}
+
+impl Core {
+    /// Carries a change out, or says why it makes no sense.
+    pub(crate) fn change(&mut self, change: &Change, now: u64) -> Result<(), NetError> {
+        self.routes.change(change)?;
+        self.routes_changed = true;
+        match *change {
+            Change::AddAddress(address, _) => {
+                self.away.forget(address);
+                self.neighbours.forget(address);
+                self.announcements.restart();
+                self.tell_flows(Some(address));
+            }
+            Change::RemoveAddress(address, _) => {
+                self.wait_for_addresses(now);
+                self.tell_flows(Some(address));
+            }
+            Change::AddRoute(_) | Change::RemoveRoute(_) => (),
+        }
+        self.look_again(now);
+        Ok(())
+    }
+
+    /// Flows and listeners whose address is away wait for it from now on.
+    pub(crate) fn wait_for_addresses(&mut self, now: u64) {
+        let listeners = self.flows.listeners.locals();
+        let locals = listeners.iter().chain(self.flows.all().map(|flow| &flow.name.local));
+        for address in locals.map(|local| *local.ip()) {
+            if !self.routes.is_own(address) && !address.is_unspecified() && !self.away.holds(address) {
+                self.away.0.push((now + ADDRESS_TIME, address));
+            }
+        }
+    }
+
+    /// Ends the flows and listeners of addresses that were away for too long.
+    pub(crate) fn end_away(&mut self, now: u64) {
+        while let Some(address) = self.away.pop(now) {
+            for local in self.flows.listeners.locals().into_iter().filter(|local| *local.ip() == address) {
+                self.close_listener(local, now);
+            }
+            for id in self.flows_of(Some(address)) {
+                self.counters.event(Event::FlowsWithoutAddress);
+                self.close(id, Errno::ADDRNOTAVAIL.raw_os_error(), now);
+            }
+        }
+    }
+
+    /// The flows of an own address; none: all flows.
+    fn flows_of(&self, address: Option<Ipv4Addr>) -> Vec<FlowId> {
+        let mut ids = self.flows.ids();
+        ids.retain(|id| {
+            let local = self.flows.get(*id).map(|flow| *flow.name.local.ip());
+            address.is_none() || address == local
+        });
+        ids
+    }
+
+    /// Tells the flows of an own address (none: all flows) what they run on.
+    pub(crate) fn tell_flows(&mut self, address: Option<Ipv4Addr>) {
+        for id in self.flows_of(address) {
+            let Some(local) = self.flows.get(id).map(|flow| *flow.name.local.ip()) else { continue };
+            let facts = Facts {
+                mac: self.mac,
+                prefix: self.routes.prefix(local).unwrap_or(32),
+                mtu: self.mtu,
+                has_address: self.routes.is_own(local),
+                unfinished_checksums: self.unfinished_checksums,
+            };
+            if let Some(flow) = self.flows.get_mut(id) {
+                flow.driver.tell(&facts);
+            }
+            self.ring_later(id);
+        }
+    }
+
+    /// Packets that wait may have a way now, or another one.
+    fn look_again(&mut self, now: u64) {
+        let waits =
+            |id: &FlowId| self.flows.get(*id).is_some_and(|flow| flow.held.is_some() || flow.driver.waiting() > 0);
+        let waiting: Vec<_> = self.flows.ids().into_iter().filter(waits).collect();
+        for id in waiting {
+            self.activate_number(id.number, now);
+        }
+    }
+
+    /// The device takes packets of another length.
+    fn refit(&mut self, mtu: u32) {
+        self.mtu = mtu;
+        self.tell_flows(None);
+    }
+}
+
+/// Says when the device takes packets of another length.
+#[derive(Debug)]
+pub(crate) struct DeviceWatch {
+    watch: Watch,
+    /// Not before this is it asked: to ask takes a system call.
+    due: u64,
+    /// The device was opened for packets of so many bytes. Longer ones have no room in its rings.
+    longest: u32,
+}
+
+impl DeviceWatch {
+    /// Of devices in this thread's network namespace; `longest`: bytes of the longest packet that the device was opened for.
+    pub(crate) fn new(longest: u32) -> Result<DeviceWatch, NetError> {
+        let namespace = Namespace::current().map_err(|error| NetError::system("find the network namespace", error))?;
+        Ok(DeviceWatch { watch: Watch::new(&namespace)?, due: 0, longest })
+    }
+
+    /// Readable when something happened: then it is [due](Self::hurry).
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
+    }
+
+    /// Something happened.
+    pub(crate) fn hurry(&mut self) {
+        self.due = 0;
+    }
+
+    /// The MTU of this device, if it changed.
+    fn mtu_of(&mut self, device: &str) -> Result<Option<u32>, driver::Error> {
+        let mut mtu = None;
+        while let Some(event) = self.watch.next(Duration::ZERO)? {
+            if let What::Mtu { to, .. } = event.what
+                && event.name == device
+            {
+                mtu = Some(to);
+            }
+        }
+        Ok(mtu.map(|mtu| mtu.min(self.longest)).filter(|mtu| MTU.contains(mtu)))
+    }
+}
+
+impl Interface {
+    /// Learns what happened to the device, once a second at most while no word of it woke the thread.
+    pub(crate) fn look_at_watch(&mut self, now: u64) {
+        let Some(watch) = self.watch.as_mut().filter(|watch| watch.due <= now) else { return };
+        watch.due = now + SECOND;
+        match watch.mtu_of(&self.core.name) {
+            Ok(Some(mtu)) if mtu != self.core.mtu => self.core.refit(mtu),
+            Ok(_) => (),
+            // The kernel says nothing more, and would wake the thread without end.
+            Err(_) => self.watch = None,
+        }
+    }
+}
