@@ -4,7 +4,7 @@
 //! - A frame: [`frame`] is where to start; below it [`link`], [`encapsulation`], [`ethernet`], above it [`tcp`],
 //!   [`udp`], [`icmp`], beside it [`arp`]. [`flow`] names the conversation, [`malformed`] says why a frame was refused.
 //! - Capture files: [`sniff`] tells them apart, [`capture`] reads either kind, [`pcap_file`] and [`pcapng`] are the two.
-//! - Messages: [`dns`], [`tls`]. Beside all of them: [`checksum`], [`pseudo`].
+//! - Messages: [`dns`], [`tls`], [`dhcp`]. Beside all of them: [`checksum`], [`pseudo`].
 //! - [`time`] writes timestamps.
 //!
 //! View types (`Packet<'a>`) check lengths once in `new_checked`; their accessors cannot fail. Any input gives a result
@@ -20,6 +20,7 @@ mod text;
 pub mod arp;
 pub mod capture;
 pub mod checksum;
+pub mod dhcp;
 pub mod dns;
 pub mod encapsulation;
 pub mod ethernet;

@@ -63,11 +63,13 @@ pub enum Malformed {
     TruncatedIcmp,
     /// Fewer bytes than the address lengths need.
     TruncatedArp,
+    /// Fewer than 240 bytes.
+    TruncatedDhcp,
 }
 
 impl Malformed {
     /// How many reasons there are: `reason as usize` is below it, so an array of counters can be indexed by reason.
-    pub const COUNT: usize = Self::TruncatedArp as usize + 1;
+    pub const COUNT: usize = Self::TruncatedDhcp as usize + 1;
 
     /// The reason in words, as it appears in statistics.
     pub const fn reason(self) -> &'static str {
@@ -98,6 +100,7 @@ impl Malformed {
             Self::UdpLength => "udp length below 8",
             Self::TruncatedIcmp => "truncated icmp header",
             Self::TruncatedArp => "truncated arp packet",
+            Self::TruncatedDhcp => "truncated dhcp message",
         }
     }
 }

@@ -4,7 +4,7 @@ use packet::capture::{ByteOrder, Reader, Stop};
 use packet::dns::{self, Data, Message};
 use packet::frame::Frame;
 use packet::tls::{self, Hello};
-use packet::{Flow, LinkType, arp, ethernet, frame, icmp, ipv4, ipv6, pcap_file, pcapng, sniff, tcp, udp};
+use packet::{Flow, LinkType, arp, dhcp, ethernet, frame, icmp, ipv4, ipv6, pcap_file, pcapng, sniff, tcp, udp};
 use proptest::prelude::*;
 
 use crate::shared::captures;
@@ -44,6 +44,13 @@ fn read_headers(bytes: &[u8]) {
         let _ = ipv6::walk(bytes, 0, protocol);
     }
     let _ = sniff::sniff(bytes);
+    read_dhcp(bytes);
+}
+
+fn read_dhcp(bytes: &[u8]) {
+    let Ok(packet) = dhcp::Packet::new_checked(bytes) else { return };
+    let _ = (packet.operation(), packet.exchange(), packet.client(), packet.given(), packet.hardware());
+    assert!(packet.options().count() <= bytes.len() && packet.option(dhcp::code::END).is_none());
 }
 
 fn read_dns(bytes: &[u8]) {
@@ -285,6 +292,12 @@ proptest! {
         read_dns(&bytes);
         read_tls(&bytes);
         read_tls(&[&[22, 3, 1, 1, 0, 1, 0, 0, 250], &bytes[..]].concat());
+    }
+
+    /// Behind a cookie, with options in all three places.
+    #[test]
+    fn dhcp_like_messages(bytes in prop::collection::vec(prop::sample::select(&[0_u8, 1, 2, 3, 4, 52, 53, 250, 255][..]), 236..600)) {
+        read_dhcp(&[&bytes[..236], &dhcp::COOKIE, &bytes[236..]].concat());
     }
 
     /// Small numbers, which look like labels, counts and pointers.
