@@ -219,7 +219,16 @@ mod tests {
 
     fn up(device: &str, addresses: Vec<(Ipv4Addr, u8)>) -> Question {
         let (how, gateway, rate, count_gaps) = (None, None, None, false);
-        Question::Up(OpenInterface { device: device.into(), how, addresses, gateway, rate, count_gaps, share: false })
+        Question::Up(OpenInterface {
+            device: device.into(),
+            how,
+            addresses,
+            gateway,
+            rate,
+            count_gaps,
+            dhcp: false,
+            share: false,
+        })
     }
 
     fn change(device: &str) -> Question {

@@ -98,6 +98,8 @@ mod tests {
             rate: None,
             is_shared: false,
             trouble: None,
+            away: vec![],
+            lease: None,
             counters: vec![],
             flows: vec![flow; flows],
             listeners: vec![],

@@ -24,7 +24,7 @@ mod trace;
 pub use fitting::{FLOWS_NOT_LISTED, LISTENERS_NOT_LISTED, NEIGHBOURS_NOT_LISTED, fit};
 pub use host::{Flow, Host, Listener};
 pub use message::{
-    ACCEPTED, Answer, BACKLOG, Change, FlowState, Granted, InterfaceState, ListenerState, Listening, NeighbourState,
-    OpenFlow, OpenInterface, OpenListener, Question, RouteState,
+    ACCEPTED, Answer, BACKLOG, Change, FlowState, Granted, InterfaceState, LeaseState, ListenerState, Listening,
+    NeighbourState, OpenFlow, OpenInterface, OpenListener, Question, RouteState,
 };
 pub use trace::{Direction, TRACE_GEOMETRY, TraceHead};

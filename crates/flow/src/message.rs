@@ -92,6 +92,8 @@ pub struct OpenInterface {
     pub rate: Option<u64>,
     /// Does a frame take its preamble, checksum and gap (24 bytes) of that rate, too?
     pub count_gaps: bool,
+    /// Is a DHCP server to be asked for an address, beside those named here?
+    pub dhcp: bool,
     /// Does the device stay the host's? Its addresses, routes and neighbours are the host's then, and `addresses` and `gateway` empty.
     pub share: bool,
 }
@@ -229,8 +231,12 @@ pub struct InterfaceState {
     pub rate: Option<u64>,
     /// Does the device stay the host's? Then the host says what it routes to, and `routes` is empty.
     pub is_shared: bool,
-    /// Why the interface carries nothing now, or nothing of some flows; none: it carries everything.
+    /// Why the interface carries nothing now; none: it carries packets.
     pub trouble: Option<String>,
+    /// Addresses that it had, and that flows wait for.
+    pub away: Vec<Ipv4Addr>,
+    /// The lease, where DHCP servers are asked.
+    pub lease: Option<LeaseState>,
     /// Everything that is counted, by name: frames received and sent, and each reason for a drop.
     pub counters: Vec<(String, u64)>,
     /// Flows of this client's user; a manager of the daemon gets those of all users.
@@ -241,6 +247,25 @@ pub struct InterfaceState {
     pub neighbours: Vec<NeighbourState>,
     /// Routes, the most specific first.
     pub routes: Vec<RouteState>,
+}
+
+/// The lease of an interface that asks DHCP servers, as others see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeaseState {
+    /// What the client does, for people: `bound`, `asks for servers`.
+    pub state: String,
+    /// The address, with the length of its prefix in bits; none: there is no lease.
+    pub address: Option<(Ipv4Addr, u8)>,
+    /// The server.
+    pub server: Option<Ipv4Addr>,
+    /// The next hop for addresses that no other route holds.
+    pub router: Option<Ipv4Addr>,
+    /// Time until the lease is over, ms; none: there is no lease, or one for ever.
+    pub left_ms: Option<u64>,
+    /// Time until the client asks for more time, ms; none as above.
+    pub renewal_ms: Option<u64>,
+    /// Why the interface cannot use it; none: it does.
+    pub trouble: Option<String>,
 }
 
 /// A listener, as others see it.
@@ -320,7 +345,7 @@ pub struct RouteState {
     pub via: Option<Ipv4Addr>,
 }
 
-wire_struct!(OpenInterface { device, how, addresses, gateway, rate, count_gaps, share }
+wire_struct!(OpenInterface { device, how, addresses, gateway, rate, count_gaps, dhcp, share }
     if |open| open.addresses.iter().all(|(_, bits)| *bits <= 32));
 wire_struct!(OpenFlow { device, protocol, local, remote, share, send_records, send_bytes, receive_buffers, buffer_bytes }
     if |open| open.geometry().check().is_ok());
@@ -360,6 +385,8 @@ wire_struct!(InterfaceState {
     rate,
     is_shared,
     trouble,
+    away,
+    lease,
     counters,
     flows,
     listeners,
@@ -382,6 +409,7 @@ wire_struct!(FlowState {
     wire,
     drops,
 });
+wire_struct!(LeaseState { state, address, server, router, left_ms, renewal_ms, trouble });
 wire_struct!(NeighbourState { address, mac, state, age_ms });
 wire_struct!(RouteState { to, via });
 wire_enum!(Question {
@@ -458,6 +486,7 @@ mod tests {
             gateway: Some(address),
             rate: Some(100_000_000),
             count_gaps: true,
+            dhcp: true,
             share: true,
         };
         for question in [
@@ -531,6 +560,16 @@ mod tests {
             rate: None,
             is_shared: true,
             trouble: Some("it is down".into()),
+            away: vec![address],
+            lease: Some(LeaseState {
+                state: "bound".into(),
+                address: Some((address, 24)),
+                server: Some(address),
+                router: None,
+                left_ms: Some(5),
+                renewal_ms: None,
+                trouble: Some("no".into()),
+            }),
             counters: vec![("received".into(), 1)],
             flows: vec![flow],
             listeners: vec![listener],

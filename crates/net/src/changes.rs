@@ -7,10 +7,12 @@
 //!   and perhaps the MTU. The driver writes the former into each header; the applications are told both.
 
 use crate::counters::Event;
+use crate::dhcp::Dhcp;
 use crate::error::NetError;
 use crate::flows::FlowId;
 use crate::interface::{Core, Interface};
 use crate::limits::{ADDRESS_TIME, ADDRESSES, MTU, SECOND};
+use crate::process::message::Table;
 use buffer::flow::Facts;
 use driver::namespace::Namespace;
 use driver::watch::{Watch, What};
@@ -36,10 +38,9 @@ impl Away {
         self.0.first().map(|(until, _)| *until)
     }
 
-    /// For people: which flows carry nothing; none: all may.
-    pub(crate) fn text(&self) -> Option<String> {
-        let (_, address) = self.0.first()?;
-        Some(format!("flows of {address} wait for this address, a minute at most"))
+    /// All of them.
+    pub(crate) fn addresses(&self) -> Vec<Ipv4Addr> {
+        self.0.iter().map(|(_, address)| *address).collect()
     }
 
     fn forget(&mut self, address: Ipv4Addr) {
@@ -54,6 +55,11 @@ impl Away {
 }
 
 impl Core {
+    /// Addresses, routes and lease, for a process that follows.
+    pub(crate) fn table(&self) -> Table {
+        Table { lease: self.dhcp.as_ref().and_then(Dhcp::held), ..self.routes.table() }
+    }
+
     /// Carries a change out, or says why it makes no sense.
     pub(crate) fn change(&mut self, change: &Change, now: u64) -> Result<(), NetError> {
         self.routes.change(change)?;
@@ -138,9 +144,22 @@ impl Core {
     }
 
     /// The device takes packets of another length.
-    fn refit(&mut self, mtu: u32) {
-        self.mtu = mtu;
+    fn refit(&mut self, device_mtu: u32) {
+        self.device_mtu = device_mtu;
+        self.mtu = self.longest_packet();
         self.tell_flows(None);
+    }
+
+    /// The server's word about the MTU may be another one.
+    pub(crate) fn fit_mtu(&mut self) {
+        if self.mtu != self.longest_packet() {
+            self.refit(self.device_mtu);
+        }
+    }
+
+    fn longest_packet(&self) -> u32 {
+        let limit = self.dhcp.as_ref().and_then(|dhcp| dhcp.mtu());
+        limit.map_or(self.device_mtu, |limit| limit.min(self.device_mtu))
     }
 }
 
@@ -191,7 +210,7 @@ impl Interface {
         let Some(watch) = self.watch.as_mut().filter(|watch| watch.due <= now) else { return };
         watch.due = now + SECOND;
         match watch.mtu_of(&self.core.name) {
-            Ok(Some(mtu)) if mtu != self.core.mtu => self.core.refit(mtu),
+            Ok(Some(mtu)) if mtu != self.core.device_mtu => self.core.refit(mtu),
             Ok(_) => (),
             // The kernel says nothing more, and would wake the thread without end.
             Err(_) => self.watch = None,

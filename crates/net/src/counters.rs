@@ -38,6 +38,9 @@ counters! {
         /// The sender's hardware address is a group, or this interface's own.
         BadSender = "ended.bad_hardware_source",
         OtherProtocol = "ended.other_ether_type",
+        DhcpHeard = "ended.dhcp",
+        /// Of another client or exchange, or without sense.
+        DhcpIgnored = "ended.dhcp_ignored",
         ArpMalformed = "ended.arp_malformed",
         ArpAnswered = "ended.arp_answered",
         ArpLimited = "ended.arp_over_limit",
@@ -109,6 +112,10 @@ counters! {
         FlowsWithoutAddress = "flows.ended_without_address",
         ArpAsked = "sent.arp_requests",
         ArpAnnounced = "sent.arp_announcements",
+        DhcpSent = "sent.dhcp",
+        DhcpLeases = "dhcp.leases",
+        DhcpLost = "dhcp.leases_lost",
+        DhcpDeclined = "dhcp.declined",
         HostAsked = "host.asked_for_next_hops",
         NeighboursSilent = "neighbours.silent",
         Answers = "sent.answers",

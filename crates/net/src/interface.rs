@@ -7,6 +7,7 @@ use crate::changes::{Away, DeviceWatch};
 use crate::closing::Closing;
 use crate::cookies::Secret;
 use crate::counters::{Counters, Event};
+use crate::dhcp::Dhcp;
 use crate::flows::{FlowId, Flows};
 use crate::fragments::Fragments;
 use crate::limits::{
@@ -59,7 +60,9 @@ pub(crate) struct Core {
     pub(crate) name: String,
     pub(crate) how: String,
     pub(crate) mac: [u8; 6],
+    /// Bytes of the longest packet: what the device takes, and a DHCP server permits.
     pub(crate) mtu: u32,
+    pub(crate) device_mtu: u32,
     pub(crate) rate: Option<u64>,
     pub(crate) unfinished_checksums: bool,
     /// It has no device: the way from one flow to another is its wire.
@@ -68,6 +71,8 @@ pub(crate) struct Core {
     pub(crate) away: Away,
     /// The daemon is to be told.
     pub(crate) routes_changed: bool,
+    /// Asks DHCP servers for an address; none: it does not.
+    pub(crate) dhcp: Option<Dhcp>,
     /// The device is the host's, too; none: it is Streamline's alone.
     pub(crate) sharing: Option<Sharing>,
     pub(crate) flows: Flows,
@@ -148,12 +153,14 @@ impl Interface {
             how,
             mac,
             mtu,
+            device_mtu: mtu,
             rate: open.rate,
             unfinished_checksums,
             is_loopback,
             routes,
             away: Away::default(),
             routes_changed: false,
+            dhcp: open.dhcp.then(|| Dhcp::new(mac)),
             sharing,
             flows: Flows::default(),
             closing: Closing::default(),
@@ -214,6 +221,7 @@ impl Interface {
     /// that was all.
     pub(crate) fn end(&mut self, now: u64) -> Option<u64> {
         self.core.close_all(Errno::NETDOWN, now);
+        self.core.release_dhcp(now);
         while self.transmit(now) {}
         let is_all = self.core.answers.is_empty() && self.core.outbox.is_empty();
         if is_all { None } else { self.core.due(now) }
@@ -227,10 +235,10 @@ impl Interface {
         self.core.retry_receive = None;
         for _ in 0..RECEIVE_BATCHES {
             match self.take_batch(now) {
-                Ok(Turn::Frames(_)) => self.core.is_up(),
+                Ok(Turn::Frames(_)) => self.core.is_up(now),
                 Ok(Turn::Nothing) => {
                     if self.core.retry_transmit.is_none() {
-                        self.core.is_up();
+                        self.core.is_up(now);
                     }
                     return false;
                 }
@@ -329,9 +337,10 @@ impl Core {
         self.counters.unclaimed_ns += self.work.settle(begun, &mut self.flows, overload);
     }
 
-    fn is_up(&mut self) {
+    fn is_up(&mut self, now: u64) {
         if self.trouble.take().is_some() {
             self.announcements.restart();
+            self.restart_dhcp(now);
         }
     }
 
@@ -381,6 +390,7 @@ impl Core {
             self.closing.next(),
             self.flows.listeners.next(),
             self.away.next(),
+            self.dhcp_due(),
         ];
         [send, self.retry_receive].into_iter().chain(others).flatten().min()
     }
@@ -395,6 +405,7 @@ impl Core {
         self.announce(now);
         self.end_closing(now);
         self.end_away(now);
+        self.tend_dhcp(now);
         let due = self.neighbours.tick(now);
         for address in due.ask {
             self.ask(address, now);

@@ -16,7 +16,7 @@
 //! - `transmit.rs` — the round of the flows; `template.rs` — what headers must look like; `outbox.rs`, `rate.rs`.
 //! - `manager.rs`, `accept.rs` — open and close flows and listeners; `closing.rs` — the last packets of flows that were closed;
 //!   `trace.rs` — copies their frames; `ports.rs`, `users.rs` — limits of users and their ports.
-//! - `changes.rs` — other addresses and routes, and another device, while flows are open.
+//! - `changes.rs` — other addresses and routes while flows are open; `dhcp/` — those of a DHCP server.
 //! - `sharing/` — devices that stay the host's: an XDP program chooses the packets, the host has routes, neighbours and ports.
 //! - `thread.rs` — turns, sleep, commands; `open.rs` — the devices; `counters.rs`, `work.rs`, `limits.rs`.
 //!
@@ -34,6 +34,7 @@ mod closing;
 mod connection;
 mod cookies;
 mod counters;
+mod dhcp;
 mod error;
 mod flows;
 mod fragments;

@@ -44,6 +44,29 @@ pub(crate) const ROUTES: usize = 64;
 /// address that moves from one prefix to another, ends no connection.
 pub(crate) const ADDRESS_TIME: u64 = 60 * SECOND;
 
+/// A question to DHCP servers is repeated after this time, twice the time, and so on, up to the second one (RFC 2131, section 4.1).
+pub(crate) const DHCP_FIRST: u64 = 4 * SECOND;
+/// As above.
+pub(crate) const DHCP_LONGEST: u64 = 64 * SECOND;
+
+/// Requests to a server that offered an address and then says nothing: a minute in all.
+pub(crate) const DHCP_ATTEMPTS: u32 = 4;
+
+/// Probes for an address that a server gave, and the time for answers in all. Shorter than in RFC 5227, section 1.1, because the server
+/// probes, too, and people wait.
+pub(crate) const DHCP_PROBES: u32 = 3;
+/// As above.
+pub(crate) const DHCP_CHECK: u64 = SECOND;
+
+/// After a DECLINE, the client begins again after this time (RFC 2131, section 3.1).
+pub(crate) const DHCP_DECLINED: u64 = 10 * SECOND;
+
+/// After a refusal, the client begins again after this time, twice the time after the next one, and so on.
+pub(crate) const DHCP_REFUSED: u64 = SECOND;
+
+/// A lease is asked for again no earlier than this (RFC 2131, section 4.4.5).
+pub(crate) const DHCP_RENEW_LEAST: u64 = 60 * SECOND;
+
 /// Neighbours that an interface remembers.
 pub(crate) const NEIGHBOURS: usize = 1024;
 

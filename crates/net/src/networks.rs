@@ -4,6 +4,7 @@ use crate::client::Client;
 use crate::cookies::Secret;
 use crate::error::{NetError, NetErrorKind};
 use crate::limits::CLAIM;
+use crate::open::LOOPBACK;
 use crate::process::handle::{Process, Starter, lock};
 use crate::process::ledger::{Claimed, Held, identity};
 use crate::process::message::{Order, Start, Word};
@@ -201,6 +202,11 @@ impl Networks {
         let routes = if open.share { None } else { Some(Routes::new(open)?) };
         if open.share && !(open.addresses.is_empty() && open.gateway.is_none()) {
             let text = "a shared device has the addresses and routes of the host; leave out addresses and gateway";
+            return Err(NetError::new(NetErrorKind::Request, text));
+        }
+        if open.dhcp && (open.share || open.how.as_deref() == Some(LOOPBACK)) {
+            let text =
+                "no server gives addresses to a shared device or to an interface without a device; leave out --dhcp";
             return Err(NetError::new(NetErrorKind::Request, text));
         }
         if open.rate == Some(0) {

@@ -106,6 +106,7 @@ impl Core {
     fn arp(&mut self, bytes: &[u8], from: [u8; 6], now: u64) -> End {
         let Ok(packet) = arp::Packet::new_checked(&bytes[ETHERNET..]) else { return End::ArpMalformed };
         let ((mac, sender), (_, target)) = (packet.sender(), packet.target());
+        self.hear_dhcp_conflict(&packet, now);
         if self.routes.is_own(sender) {
             return End::ArpConflict;
         }
@@ -186,6 +187,12 @@ impl Core {
         }
         if origin == Origin::Device && self.routes.is_own(source) {
             return End::Land;
+        }
+        // A server may send to the address that it gives, before the interface has it.
+        if origin == Origin::Device
+            && let Some(end) = self.hear_dhcp(&bytes[ETHERNET..], bytes[6..12].try_into().unwrap_or_default(), now)
+        {
+            return end;
         }
         let is_broadcast = self.routes.is_broadcast(target);
         if !is_broadcast && !self.routes.is_own(target) {

@@ -61,7 +61,7 @@ fn refuse<T>(text: String) -> Result<T, NetError> {
 impl Routes {
     /// Checks what an interface is to have.
     pub(crate) fn new(open: &OpenInterface) -> Result<Routes, NetError> {
-        if open.addresses.is_empty() {
+        if open.addresses.is_empty() && !open.dhcp {
             return refuse(format!("`{}` needs an address, as 10.0.0.2/24", open.device));
         }
         let mut routes = Routes::default();
@@ -170,7 +170,7 @@ impl Routes {
     }
 
     /// As an earlier process had them.
-    pub(crate) fn of_table(Table { addresses, routes }: &Table) -> Routes {
+    pub(crate) fn of_table(Table { addresses, routes, .. }: &Table) -> Routes {
         let mut routes = Routes { addresses: addresses.clone(), routes: routes.clone(), ..Routes::default() };
         routes.tabulate();
         routes
@@ -178,7 +178,7 @@ impl Routes {
 
     /// For a process that follows.
     pub(crate) fn table(&self) -> Table {
-        Table { addresses: self.addresses.clone(), routes: self.routes.clone() }
+        Table { addresses: self.addresses.clone(), routes: self.routes.clone(), lease: None }
     }
 
     /// With the addresses of the host, which has the routes.
@@ -309,6 +309,7 @@ mod tests {
             gateway: gateway.map(Ipv4Addr::from),
             rate: None,
             count_gaps: false,
+            dhcp: false,
             share: false,
         }
     }

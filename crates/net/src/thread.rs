@@ -144,7 +144,7 @@ pub(crate) fn run(mut interface: Interface, desk: &Desk) {
 fn report(interface: &mut Interface, letters: &Letters) {
     let core = &mut interface.core;
     if std::mem::take(&mut core.routes_changed) {
-        letters.send(Letter::word(0, Word::Routes(core.routes.table())));
+        letters.send(Letter::word(0, Word::Routes(core.table())));
     }
     for number in core.ended.drain(..).chain(core.traces.ended.drain(..)) {
         letters.send(Letter::word(0, Word::Ended(number)));
@@ -210,7 +210,7 @@ fn obey(interface: &mut Interface, number: u64, command: Command, desk: &Desk) -
         Command::Tell { daemon, start, opened } => {
             core.sharing.iter_mut().for_each(|sharing| sharing.set_alone(false));
             desk.letters.send(Letter::To(daemon));
-            desk.letters.send(Letter::word(0, Word::Began(Start { table: core.routes.table(), ..*start })));
+            desk.letters.send(Letter::word(0, Word::Began(Start { table: core.table(), ..*start })));
             desk.letters.send(opened);
             core.tell_everything(&desk.letters);
             return true;

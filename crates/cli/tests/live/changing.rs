@@ -62,7 +62,7 @@ fn drain(mut from: impl Read, count: &AtomicU64) -> (u64, Duration) {
 }
 
 /// Has bytes go both ways between a flow and the kernel while `change` runs. `change` may wait until more bytes arrived.
-fn while_bytes_go(near: &TcpStream, far: &kernel::TcpStream, change: impl FnOnce(&dyn Fn())) {
+pub(crate) fn while_bytes_go(near: &TcpStream, far: &kernel::TcpStream, change: impl FnOnce(&dyn Fn())) {
     near.set_read_timeout(Some(PATIENCE)).unwrap();
     near.set_write_timeout(Some(PATIENCE)).unwrap();
     far.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -132,10 +132,10 @@ fn ip(end: &End, arguments: &[&str]) {
 }
 
 /// What a connection was told: whether its address is there, and its MTU.
-type Told = Arc<Mutex<Vec<(bool, u32)>>>;
+pub(crate) type Told = Arc<Mutex<Vec<(bool, u32)>>>;
 
 /// A connection from a flow to the kernel's side, whose changes are noted.
-fn connected(net: &Net, to: &str) -> (TcpStream, kernel::TcpStream, Told) {
+pub(crate) fn connected(net: &Net, to: &str) -> (TcpStream, kernel::TcpStream, Told) {
     let listener = net.pair.far.namespace.enter(|| kernel::TcpListener::bind((to, 0))).unwrap().unwrap();
     let told = Told::default();
     let noted = Arc::clone(&told);

@@ -6,7 +6,7 @@
 //!   filter shows; `shared` — `run --share`; `told` — `explain` and `run` say the same; `programs` — `streamline pcap`; `watching`, `replacing`,
 //!   `top`, `stopping` — `streamline watch`, `replace`, `top`, and `ps` and `stop`; `budget` — what expressions may cost;
 //!   `net_commands`, `flows` — `streamline net`, and flows on its interfaces; `connections` — TCP on them; `c_sockets` — both from C; `loopback` — without a device;
-//!   `changing` — addresses, routes and devices that change under them;
+//!   `changing` — addresses, routes and devices that change under them; `leases` — addresses of a DHCP server;
 //!   `restarts` — flows that outlive processes of interfaces, and the daemon; `unmodified`, `pitfalls` — unmodified programs whose sockets are flows.
 
 mod budget;
@@ -17,6 +17,7 @@ mod consume;
 mod devices;
 mod flows;
 mod forwarding;
+mod leases;
 mod loopback;
 mod lowered;
 mod net;

@@ -3,6 +3,7 @@
 //!
 //! Beside a word go file descriptors: first those for the application that asked, then those of each [`Record`], which the daemon keeps.
 
+use crate::dhcp::Lease;
 use crate::error::NetErrorKind;
 use crate::share::ShareLimits;
 use buffer::control::Message;
@@ -70,11 +71,23 @@ pub(crate) struct Start {
     pub(crate) control: String,
 }
 
-/// Addresses of an interface, with the lengths of their prefixes, and its routes beside those of addresses.
+/// Addresses of an interface, with the lengths of their prefixes, its routes beside those of addresses, and the lease that brought one of
+/// them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Table {
     pub(crate) addresses: Vec<(Ipv4Addr, u8)>,
     pub(crate) routes: Vec<RouteState>,
+    pub(crate) lease: Option<HeldLease>,
+}
+
+/// A lease of a DHCP server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HeldLease {
+    pub(crate) lease: Lease,
+    /// The name of the client: it stays the same on another device.
+    pub(crate) id: [u8; 6],
+    /// The router that is in use; none: there is none, or people named another one.
+    pub(crate) router: Option<Ipv4Addr>,
 }
 
 /// A device, once it is open.
@@ -185,7 +198,9 @@ pub(crate) enum Word {
 }
 
 wire_struct!(ShareLimits { slices_ppm, weight });
-wire_struct!(Table { addresses, routes });
+wire_struct!(Table { addresses, routes, lease });
+wire_struct!(HeldLease { lease, id, router });
+wire_struct!(Lease { address, bits, router, mtu, server, renew, rebind, end });
 wire_struct!(Start { open, table, mac, secret, block, restarts, control });
 wire_struct!(Facts { mac, mtu, via, shared });
 wire_struct!(Owner { client, process, user, limits, is_first, has_port });

@@ -25,6 +25,7 @@ pub(crate) mod talk;
 use crate::accept::OpeningListener;
 use crate::changes::DeviceWatch;
 use crate::cookies::Secret;
+use crate::dhcp::Dhcp;
 use crate::error::{NetError, NetErrorKind};
 use crate::interface::Interface;
 use crate::limits::{LONELY_LOOK, MTU, ORPHAN, REOPEN};
@@ -214,6 +215,10 @@ fn begin(
         let mut interface = Interface::new(&start.open, routes, device, sharing);
         interface.core.secret = Secret(start.secret.0, start.secret.1);
         interface.watch = watch;
+        if let Some(lease) = start.table.lease {
+            interface.core.dhcp = Some(Dhcp::resume(interface.core.mac, lease, thread::clock()));
+            interface.core.fit_mtu();
+        }
         Ok((interface, told))
     };
     let begun = begun();

@@ -47,6 +47,7 @@ pub(super) fn interface(device: &str, last: u8) -> OpenInterface {
         gateway: None,
         rate: None,
         count_gaps: false,
+        dhcp: false,
         share: false,
     }
 }

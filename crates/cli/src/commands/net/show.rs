@@ -6,7 +6,7 @@ use crate::progress::{bit_rate, count, duration, size};
 use crate::table::Table;
 use crate::who::Users;
 use flow::{FLOWS_NOT_LISTED, LISTENERS_NOT_LISTED, NEIGHBOURS_NOT_LISTED};
-use flow::{FlowState, InterfaceState, ListenerState, NeighbourState, RouteState};
+use flow::{FlowState, InterfaceState, LeaseState, ListenerState, NeighbourState, RouteState};
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -140,11 +140,12 @@ fn prefix((address, bits): &(Ipv4Addr, u8)) -> String {
 }
 
 /// The interfaces, and what they have counted: everything but zeroes.
-fn interface_tables(interfaces: &[InterfaceState]) -> [Table; 2] {
+fn interface_tables(interfaces: &[InterfaceState]) -> [Table; 3] {
     let mut table = Table::new(&["interface", "mac", ">mtu", ">rate", ">flows", ">listeners", "addresses", "how"]);
     let mut counters = Table::new(&["interface", "counter", ">count"]);
     for interface in interfaces {
-        let addresses: Vec<String> = interface.addresses.iter().map(prefix).collect();
+        let away = interface.away.iter().map(|address| format!("({address}: flows wait for it)"));
+        let addresses: Vec<String> = interface.addresses.iter().map(prefix).chain(away).collect();
         let how = match &interface.trouble {
             Some(why) => format!("{}, carries nothing: {why}", interface.how),
             None => interface.how.clone(),
@@ -163,7 +164,34 @@ fn interface_tables(interfaces: &[InterfaceState]) -> [Table; 2] {
             counters.row([interface.device.clone(), name.clone(), value.to_string()]);
         }
     }
-    [table, counters]
+    [table, lease_table(interfaces), counters]
+}
+
+/// The leases of those that ask DHCP servers.
+fn lease_table(interfaces: &[InterfaceState]) -> Table {
+    let mut table = Table::new(&["interface", "dhcp", "address", "server", "router", ">lease left", ">renewal in"]);
+    for (interface, lease) in interfaces.iter().filter_map(|one| one.lease.as_ref().map(|lease| (one, lease))) {
+        let address = |address: Option<Ipv4Addr>| address.map_or_else(dash, |address| address.to_string());
+        let time = |ms: Option<u64>| match (ms, lease.address) {
+            (Some(ms), _) => duration(Duration::from_millis(ms)),
+            (None, Some(_)) => "for ever".into(),
+            (None, None) => dash(),
+        };
+        let state = match &lease.trouble {
+            Some(why) => format!("{}, unusable: {why}", lease.state),
+            None => lease.state.clone(),
+        };
+        table.row([
+            interface.device.clone(),
+            state,
+            lease.address.as_ref().map_or_else(dash, prefix),
+            address(lease.server),
+            address(lease.router),
+            time(lease.left_ms),
+            time(lease.renewal_ms),
+        ]);
+    }
+    table
 }
 
 /// The name of a protocol, or its number where people know none.
@@ -285,7 +313,17 @@ fn interface_json(interface: &InterfaceState) -> Value {
     json!({
         "interface": device, "how": how, "mac": mac(*address), "mtu": mtu,
         "addresses": addresses.iter().map(prefix).collect::<Vec<_>>(), "rate_bits": rate, "trouble": trouble,
+        "away": interface.away.iter().map(Ipv4Addr::to_string).collect::<Vec<_>>(),
+        "dhcp": interface.lease.as_ref().map(lease_json),
         "counters": tally(counters), "flows": flows.len(), "listeners": listeners.len(),
+    })
+}
+
+fn lease_json(lease: &LeaseState) -> Value {
+    let text = |address: Option<Ipv4Addr>| address.map(|address| address.to_string());
+    json!({
+        "state": lease.state, "address": lease.address.as_ref().map(prefix), "server": text(lease.server),
+        "router": text(lease.router), "left_ms": lease.left_ms, "renewal_ms": lease.renewal_ms, "trouble": lease.trouble,
     })
 }
 
@@ -375,6 +413,8 @@ mod tests {
                 rate: Some(2_500_000_000),
                 is_shared: false,
                 trouble: None,
+                away: vec![],
+                lease: None,
                 counters: vec![("received".into(), 1_234_567), ("dropped: no flow".into(), 0)],
                 flows: vec![flow, quiet],
                 listeners: vec![listener],
@@ -393,6 +433,16 @@ mod tests {
                 rate: None,
                 is_shared: false,
                 trouble: Some("it is down".into()),
+                away: vec![address(8)],
+                lease: Some(LeaseState {
+                    state: "bound".into(),
+                    address: Some((address(9), 24)),
+                    server: Some(address(1)),
+                    router: None,
+                    left_ms: Some(3_599_999),
+                    renewal_ms: None,
+                    trouble: None,
+                }),
                 counters: vec![],
                 flows: vec![],
                 listeners: vec![],
@@ -407,9 +457,12 @@ mod tests {
         assert_eq!(
             interface_tables(&interfaces()).map(|table| table.within(None)).join("\n"),
             "\
-interface  mac                 mtu        rate  flows  listeners  addresses                 how
-eth1       02:00:00:00:00:01  1500  2.5 Gbit/s      2          1  10.0.0.2/24,10.0.0.77/32  a packet socket
-tap0       02:00:00:00:00:02  9000           -      0          0                            tuntap, carries nothing: it is down
+interface  mac                 mtu        rate  flows  listeners  addresses                      how
+eth1       02:00:00:00:00:01  1500  2.5 Gbit/s      2          1  10.0.0.2/24,10.0.0.77/32       a packet socket
+tap0       02:00:00:00:00:02  9000           -      0          0  (10.0.0.8: flows wait for it)  tuntap, carries nothing: it is down
+
+interface  dhcp   address      server    router   lease left  renewal in
+tap0       bound  10.0.0.9/24  10.0.0.1  -       59 min 59 s    for ever
 
 interface  counter     count
 eth1       received  1234567
@@ -465,10 +518,19 @@ eth1       0.0.0.0/0    10.0.0.1
             json!({
                 "interface": "eth1", "how": "a packet socket", "mac": "02:00:00:00:00:01", "mtu": 1500,
                 "addresses": ["10.0.0.2/24", "10.0.0.77/32"], "rate_bits": 2_500_000_000u64, "trouble": null,
+                "away": [], "dhcp": null,
                 "counters": { "received": 1_234_567, "dropped: no flow": 0 }, "flows": 2, "listeners": 1,
             })
         );
         assert_eq!(interface_json(tap0)["trouble"], "it is down");
+        assert_eq!(interface_json(tap0)["away"], json!(["10.0.0.8"]));
+        assert_eq!(
+            interface_json(tap0)["dhcp"],
+            json!({
+                "state": "bound", "address": "10.0.0.9/24", "server": "10.0.0.1", "router": null, "left_ms": 3_599_999,
+                "renewal_ms": null, "trouble": null,
+            })
+        );
         let flow = flow_json("eth1", &eth1.flows[0]);
         assert_eq!(
             (&flow["receive_ns"], &flow["dropped"]),

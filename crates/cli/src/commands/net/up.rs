@@ -2,9 +2,10 @@
 
 use super::{Asking, parse, show};
 use crate::exit::Outcome;
-use flow::{OpenInterface, Question};
+use flow::{InterfaceState, OpenInterface, Question};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// Make a device an interface: the daemon owns it, and applications have flows on it
 ///
@@ -17,15 +18,20 @@ pub(super) struct UpArgs {
     device: String,
 
     /// An address with the length of its prefix; may be given several times, and the first is the usual source
-    #[arg(long = "addr", value_name = "A.B.C.D/BITS", required_unless_present = "share", value_parser = parse::prefix)]
+    #[arg(long = "addr", value_name = "A.B.C.D/BITS", required_unless_present_any = ["share", "dhcp"], value_parser = parse::prefix)]
     addresses: Vec<(Ipv4Addr, u8)>,
 
     /// The router that takes packets for other networks; without it, the interface reaches its prefixes only
     #[arg(long, value_name = "A.B.C.D", value_parser = parse::address)]
     gateway: Option<Ipv4Addr>,
 
+    /// Have an address, its prefix and a router from a DHCP server (RFC 2131), and give them back at `net down`. The command waits for a
+    /// server, for 20 s at most
+    #[arg(long)]
+    dhcp: bool,
+
     /// Leave the device to the host, and take the packets of flows only; addresses, routes and neighbours are the host's
-    #[arg(long, conflicts_with_all = ["addresses", "gateway"])]
+    #[arg(long, conflicts_with_all = ["addresses", "gateway", "dhcp"])]
     share: bool,
 
     /// Send no faster than a wire of this many bits a second (decimal: 100M, 2.5G); else as fast as the device takes frames
@@ -48,10 +54,15 @@ const UP_HELP: &str = "\
 Examples:
   streamline net up eth1 --addr 10.0.0.2/24
   streamline net up eth1 --addr 10.0.0.2/24 --addr 10.0.1.2/24 --gateway 10.0.0.1
+  streamline net up eth1 --dhcp
   streamline net up eth0 --share                         the host uses the device, too
   streamline net up eth1 --addr 10.0.0.2/24 --rate 100M --count-gaps     as slow as Fast Ethernet
   streamline net up tap0 --addr 10.9.0.2/24 --via tuntap                 a device that the daemon makes
   streamline net up test0 --addr 10.9.0.1/24 --via loopback              no device: for tests on one host";
+
+/// So long does `net up` wait for a DHCP server, and looks so often.
+const DHCP_WAIT: Duration = Duration::from_secs(20);
+const DHCP_LOOK: Duration = Duration::from_millis(50);
 
 /// Give a device back to the host; flows on it end
 #[derive(clap::Args)]
@@ -105,10 +116,25 @@ pub(super) fn up(args: &UpArgs) -> Outcome {
         gateway: args.gateway,
         rate: args.rate,
         count_gaps: args.count_gaps,
+        dhcp: args.dhcp,
         share: args.share,
     }))?;
-    let mut interfaces = connection.interfaces()?;
-    interfaces.retain(|interface| interface.device == args.device);
+    let begun = Instant::now();
+    let interfaces = loop {
+        let mut interfaces = connection.interfaces()?;
+        interfaces.retain(|interface| interface.device == args.device);
+        let waits = |interface: &InterfaceState| interface.lease.as_ref().is_some_and(|lease| lease.address.is_none());
+        if !interfaces.iter().any(waits) {
+            break interfaces;
+        }
+        if begun.elapsed() > DHCP_WAIT {
+            tell!(
+                "warning: no DHCP server gave an address yet; the interface asks on, and `streamline net ls` says how it stands"
+            );
+            break interfaces;
+        }
+        std::thread::sleep(DHCP_LOOK);
+    };
     // The way and the device's address are news: they were not on the command line.
     show::print_interfaces(&interfaces, args.asking.json)
 }

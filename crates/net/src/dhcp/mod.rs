@@ -1,0 +1,264 @@
+//! An interface that has its address from a DHCP server (RFC 2131). The driver itself sends and hears the messages: from 0.0.0.0, while the
+//! interface has no address.
+//!
+//! - here — messages in frames, and what a lease changes. It changes the interface as people do (`changes.rs`), so flows live through a
+//!   renewal, and wait where a lease is lost.
+//! - [`client`] — the exchange, without sockets and clock; [`message`] — what a message says.
+
+mod client;
+mod message;
+
+use crate::answer::{self, HEADERS};
+use crate::counters::{End, Event};
+use crate::interface::Core;
+use crate::neighbours::Known;
+use crate::process::message::HeldLease;
+use crate::receive::{BROADCAST, arp_frame};
+use crate::routes::Hop;
+use crate::template::UDP;
+pub(crate) use client::Lease;
+use client::{Act, Client};
+use flow::{Change, LeaseState, RouteState};
+use packet::checksum::Sum;
+use packet::dhcp::{CLIENT_PORT, SERVER_PORT};
+use packet::{arp, ipv4, pseudo, udp};
+use std::hash::{BuildHasher, RandomState};
+use std::net::Ipv4Addr;
+
+/// Bytes of a UDP header.
+const UDP_HEADER: usize = udp::Packet::HEADER_BYTES;
+
+/// The number of no flow: frames of the client wait for neighbours without one.
+const NO_FLOW: u64 = 0;
+
+/// The client of an interface.
+#[derive(Debug)]
+pub(crate) struct Dhcp {
+    client: Client,
+    /// What of its lease the interface has: the address, and the router of all else.
+    used: Option<(Ipv4Addr, u8, Option<Ipv4Addr>)>,
+    /// Where the last message of a server came from.
+    server_mac: Option<[u8; 6]>,
+    /// Why the last lease could not be used; none: it could.
+    trouble: Option<String>,
+}
+
+impl Dhcp {
+    /// A client that begins at once.
+    pub(crate) fn new(mac: [u8; 6]) -> Dhcp {
+        // The system chose the hasher's keys at random.
+        Dhcp::with_seed(mac, RandomState::new().hash_one(mac))
+    }
+
+    fn with_seed(mac: [u8; 6], seed: u64) -> Dhcp {
+        Dhcp { client: Client::new(mac, seed), used: None, server_mac: None, trouble: None }
+    }
+
+    /// A client that goes on with what one of an earlier process had.
+    pub(crate) fn resume(mac: [u8; 6], HeldLease { lease, id, router }: HeldLease, now: u64) -> Dhcp {
+        let client = Client::resume(mac, id, lease, RandomState::new().hash_one(mac), now);
+        Dhcp { client, used: Some((lease.address, lease.bits, router)), server_mac: None, trouble: None }
+    }
+
+    /// For a process that follows.
+    pub(crate) fn held(&self) -> Option<HeldLease> {
+        let (_, _, router) = self.used?;
+        Some(HeldLease { lease: *self.client.lease()?, id: self.client.id(), router })
+    }
+
+    /// When it wants a turn.
+    pub(crate) fn next(&self) -> Option<u64> {
+        self.client.next()
+    }
+
+    /// The MTU that the server says.
+    pub(crate) fn mtu(&self) -> Option<u32> {
+        self.client.lease()?.mtu.map(u32::from)
+    }
+
+    /// For people.
+    pub(crate) fn state(&self, now: u64) -> LeaseState {
+        let left = |until: u64| (until != u64::MAX).then(|| until.saturating_sub(now) / 1_000_000);
+        let lease = self.client.lease();
+        LeaseState {
+            state: self.client.state().into(),
+            address: lease.map(|lease| (lease.address, lease.bits)),
+            server: lease.map(|lease| lease.server),
+            router: lease.and_then(|lease| lease.router),
+            left_ms: lease.and_then(|lease| left(lease.end)),
+            renewal_ms: lease.and_then(|lease| left(lease.renew)),
+            trouble: self.trouble.clone(),
+        }
+    }
+}
+
+/// The message in a UDP datagram from a server to a client, where `ip` is one and sound: a whole IPv4 packet whose header was checked.
+fn message_in(ip: &[u8]) -> Option<&[u8]> {
+    let packet = ipv4::Packet::new_checked(ip).ok()?;
+    let bytes = ip.get(packet.header_len().into()..packet.total_len().into())?;
+    let datagram = udp::Packet::new_checked(bytes, bytes.len() as u32).ok()?;
+    let ports = (datagram.source_port(), datagram.target_port());
+    if packet.protocol() != UDP
+        || packet.more_fragments()
+        || packet.fragment_offset() != 0
+        || ports != (SERVER_PORT, CLIENT_PORT)
+    {
+        return None;
+    }
+    let sum = pseudo::sum(packet.source(), packet.target(), UDP, bytes.len() as u16).and(Sum::of(bytes));
+    // A field of 0 means that there is no checksum (RFC 768).
+    (bytes[6..8] == [0, 0] || sum.folded() == 0xffff).then(|| datagram.payload())
+}
+
+impl Core {
+    /// Does what is due, unless the device carries nothing: then the client begins anew when it does.
+    pub(crate) fn tend_dhcp(&mut self, now: u64) {
+        if self.trouble.is_none()
+            && let Some(dhcp) = &mut self.dhcp
+            && dhcp.next().is_some_and(|next| next <= now)
+        {
+            let acts = dhcp.client.tick(now);
+            self.act(acts, now);
+        }
+    }
+
+    /// When the client wants a turn.
+    pub(crate) fn dhcp_due(&self) -> Option<u64> {
+        self.dhcp.as_ref().filter(|_| self.trouble.is_none()).and_then(|dhcp| dhcp.next())
+    }
+
+    /// Hears a packet from a device with this hardware address, if it is a message of a server to a client here.
+    pub(crate) fn hear_dhcp(&mut self, ip: &[u8], mac: [u8; 6], now: u64) -> Option<End> {
+        let dhcp = self.dhcp.as_mut()?;
+        let message = message_in(ip)?;
+        let Some(acts) = dhcp.client.hear(message, now) else { return Some(End::DhcpIgnored) };
+        dhcp.server_mac = Some(mac);
+        self.act(acts, now);
+        Some(End::DhcpHeard)
+    }
+
+    /// An ARP packet of another host: has it the address that the client checks?
+    pub(crate) fn hear_dhcp_conflict(&mut self, packet: &arp::Packet<'_>, now: u64) {
+        let ((mac, sender), (_, target)) = (packet.sender(), packet.target());
+        if mac == self.mac {
+            return;
+        }
+        // It says so, or wants to have it as well (RFC 5227, section 2.1.1).
+        let address = if sender.is_unspecified() && packet.operation() == arp::REQUEST { target } else { sender };
+        if let Some(acts) = self.dhcp.as_mut().and_then(|dhcp| dhcp.client.conflict(address, now)) {
+            self.counters.event(Event::DhcpDeclined);
+            self.act(acts, now);
+        }
+    }
+
+    /// The device carries frames again, or is another one.
+    pub(crate) fn restart_dhcp(&mut self, now: u64) {
+        if let Some(dhcp) = &mut self.dhcp {
+            dhcp.client.restart(self.mac, now);
+        }
+    }
+
+    /// The interface goes down: gives the lease back.
+    pub(crate) fn release_dhcp(&mut self, now: u64) {
+        if let Some(acts) = self.dhcp.as_mut().map(|dhcp| dhcp.client.release()) {
+            self.act(acts, now);
+        }
+        self.dhcp = None;
+    }
+
+    fn act(&mut self, acts: Vec<Act>, now: u64) {
+        for act in acts {
+            match act {
+                Act::Send { message, from, to } => self.send_dhcp(&message, from, to, now),
+                Act::Probe(address) => {
+                    self.answer(arp_frame(arp::REQUEST, self.mac, Ipv4Addr::UNSPECIFIED, [0; 6], address, BROADCAST));
+                }
+                Act::Use(lease) => self.use_lease(lease, now),
+                Act::Lose => {
+                    self.counters.event(Event::DhcpLost);
+                    self.use_none(now);
+                }
+            }
+        }
+    }
+
+    fn send_dhcp(&mut self, message: &[u8], from: Ipv4Addr, to: Ipv4Addr, now: u64) {
+        let len = (UDP_HEADER + message.len()) as u16;
+        let mut frame = answer::packet(BROADCAST, UDP, from, to, len);
+        let datagram = &mut frame[HEADERS..];
+        datagram[..2].copy_from_slice(&CLIENT_PORT.to_be_bytes());
+        datagram[2..4].copy_from_slice(&SERVER_PORT.to_be_bytes());
+        datagram[4..6].copy_from_slice(&len.to_be_bytes());
+        datagram[UDP_HEADER..].copy_from_slice(message);
+        // A checksum of 0 is sent as its other form (RFC 768).
+        let checksum = pseudo::sum(from, to, UDP, len).and(Sum::of(datagram)).checksum();
+        let checksum = if checksum == 0 { 0xffff } else { checksum };
+        datagram[6..8].copy_from_slice(&checksum.to_be_bytes());
+        self.counters.event(Event::DhcpSent);
+        if to == Ipv4Addr::BROADCAST {
+            return self.answer(frame);
+        }
+        let Hop::Neighbour(neighbour) = self.routes.hop(to) else {
+            // The server is here, or no route leads there: in time the client asks all.
+            return self.counters.event(Event::AnswersDropped);
+        };
+        let mut ask = false;
+        let known = self.neighbours.find(neighbour, NO_FLOW, now, &mut || ask = true);
+        if ask {
+            self.ask(neighbour, now);
+        }
+        let heard = self.dhcp.as_ref().and_then(|dhcp| dhcp.server_mac);
+        match (known, heard) {
+            (Known::Mac(mac), _) | (_, Some(mac)) => {
+                frame[..6].copy_from_slice(&mac);
+                self.answer(frame);
+            }
+            _ if self.neighbours.park(neighbour, frame) => (),
+            _ => self.counters.event(Event::AnswersDropped),
+        }
+    }
+
+    /// Changes the interface as a lease says.
+    fn use_lease(&mut self, lease: Lease, now: u64) {
+        self.counters.event(Event::DhcpLeases);
+        let Lease { address, bits, router, .. } = lease;
+        let before = self.dhcp.as_ref().and_then(|dhcp| dhcp.used);
+        let mut trouble = None;
+        if before != Some((address, bits, router)) {
+            let is_same = before.is_some_and(|(has, had_bits, _)| (has, had_bits) == (address, bits));
+            if !is_same {
+                self.use_none(now);
+                trouble = self.change(&Change::AddAddress(address, bits), now).err().map(|error| error.text);
+            } else if let Some((.., Some(router))) = before {
+                // A person may have taken it away.
+                let _ = self.change(&Change::RemoveRoute(default_by(router)), now);
+            }
+            // A gateway that a person named goes before.
+            let router = router.filter(|router| self.change(&Change::AddRoute(default_by(*router)), now).is_ok());
+            if let Some(dhcp) = &mut self.dhcp {
+                dhcp.used = trouble.is_none().then_some((address, bits, router));
+            }
+        }
+        if let Some(dhcp) = &mut self.dhcp {
+            dhcp.trouble = trouble;
+        }
+        self.routes_changed = true;
+        self.fit_mtu();
+    }
+
+    /// Takes away what a lease brought.
+    fn use_none(&mut self, now: u64) {
+        let Some((address, bits, router)) = self.dhcp.as_mut().and_then(|dhcp| dhcp.used.take()) else { return };
+        // A person may have taken them away.
+        if let Some(router) = router {
+            let _ = self.change(&Change::RemoveRoute(default_by(router)), now);
+        }
+        let _ = self.change(&Change::RemoveAddress(address, bits), now);
+        self.fit_mtu();
+    }
+}
+
+/// The route of all that no other route holds.
+fn default_by(router: Ipv4Addr) -> RouteState {
+    RouteState { to: (Ipv4Addr::UNSPECIFIED, 0), via: Some(router) }
+}
