@@ -25,6 +25,11 @@ impl Account {
         of_daemon(&passwd())
     }
 
+    /// Is it a user for the daemon alone, not `nobody`?
+    pub fn is_own(&self) -> bool {
+        self.name == NAME
+    }
+
     /// The user of this process.
     pub fn of_this_process() -> Account {
         let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());

@@ -84,9 +84,11 @@ impl Listening {
             std::fs::DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
         }
         let (mode, group) = match who {
-            // And processes of interfaces, which look for the next daemon.
-            MayConnect::Root if rustix::process::geteuid().is_root() => (0o660, Some(Account::of_daemon().group)),
-            MayConnect::Root => (0o600, None),
+            // And processes of interfaces, which look for the next daemon: of a user who runs nothing else.
+            MayConnect::Root => match Account::of_daemon() {
+                account if account.is_own() && rustix::process::geteuid().is_root() => (0o660, Some(account.group)),
+                _ => (0o600, None),
+            },
             MayConnect::Group(group) => (0o660, Some(group)),
             MayConnect::Everybody => (0o666, None),
         };
